@@ -12,5 +12,5 @@ struct killed {
 };
 typedef void kill_done(struct runner *r, struct job *j, const struct killed *k);
 
-/* One at a time, and what cannot be begun is not: who asked asks again. done: on the loop, unless the job is forgotten by then or detd stops. */
+/* One at a time; without memory none is begun, and who asked asks again. done: on the loop, maybe before this returns, unless the job is forgotten by then or detd stops. */
 void kill_begin(struct runner *r, struct job *j, kill_done *done);

@@ -59,9 +59,9 @@ struct launched;
 int launch_start(struct store *s, struct launch_request *rq, const atomic_bool *stop, struct launched **ret, struct err *err);
 /* Closes what a request that was prepared holds. */
 void launch_drop(const struct launch_request *rq);
-/* In place of a status: who would tell of its exit is gone, and it may live. */
+/* In place of a status: who would tell of its exit is gone or does not answer, and it may live. */
 enum { LAUNCH_UNWATCHED = -1 };
-/* Runs on the loop when a supervisor has left. status: SUP_EXIT_... (proto/report.h), or any other; why: in its own words, "": it said nothing. */
+/* Runs on the loop when a supervisor has left. status: SUP_EXIT_... (proto/report.h), or any other; why: in its own words, "": it said nothing; of LAUNCH_UNWATCHED why that is so. */
 typedef void launch_exit(void *arg, int64_t job, int status, const char *why);
 /* On the loop. Takes the supervisor in every case. An error: nobody will tell that it has left, but its lock. */
 int launch_watch(uv_loop_t *loop, struct launched *l, launch_exit *on_exit, void *arg);

@@ -19,7 +19,7 @@ enum { SEALS_MAX = 4096, START_FDS = 2 + JOB_GPUS_MAX, ANSWER_S = 15 };
 _Static_assert((int)JOB_GPUS_MAX <= (int)LAUNCH_GPU_LOCKS && sizeof((struct launch_request *)NULL)->gpus <= LAUNCH_GPUS,
                "the GPUs of a job, and their locks, have room in a START");
 
-/* What an answer is for: one of a seal, a kill, and a job that was started. */
+/* What an answer is for: one of a seal, a kill, and the exit of what was started. */
 struct waiting {
     struct waiting *next;
     int64_t number; /* of the request */
@@ -127,7 +127,7 @@ static struct waiting *take(struct launcher *l, int64_t number)
     return NULL;
 }
 
-/* Whoever waits for it has heard that it is refused: should it come after all, nobody takes it. */
+/* Whoever waits for it has heard so: should the answer come after all, nobody takes it. */
 void launcher_tick(struct launcher *l)
 {
     double now = mono_s();

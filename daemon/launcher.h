@@ -35,7 +35,7 @@ int launcher_seal(struct launcher *l, int client, int64_t job, const char *store
 int launcher_start(struct launcher *l, const struct launch_request *rq, launch_exit *on_exit, void *arg, struct err *err);
 /* Has all removed that is in the folder of a job that was removed. LAUNCH_UNWATCHED: why detd-launch does not tell how that ended. Closes lock_fd. */
 int launcher_clear(struct launcher *l, const char *ticket, int lock_fd, launch_exit *on_exit, void *arg, struct err *err);
-/* err: why nobody was killed, or NULL. who: what the job's processes are called together, "" where detd-launch knows of none. gone: nothing of them is left. */
+/* err: why nobody was killed, or NULL. who: whom that reached, "": nobody. gone: nothing of them is left. */
 typedef void launcher_killed(void *arg, bool gone, const char *who, const struct err *err);
 /* Whatever is in the job's scope. < 0: nothing was asked, and `done` is not called. done: NULL where nobody waits for it. */
 int launcher_kill(struct launcher *l, const char *ticket, launcher_killed *done, void *arg, struct err *err);

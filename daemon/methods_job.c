@@ -1,6 +1,5 @@
 /* daemon/methods_job.c - job.*: listing, looking, commanding. */
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

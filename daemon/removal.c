@@ -63,7 +63,7 @@ static void next_job(struct removals *r)
 static void look_from(struct removals *r, int64_t after)
 {
     r->busy = true;
-    r->passed = false;
+    r->passed = r->silent = false;
     r->after = after;
     r->row.id = r->asked = r->refused = 0;
     look_for_next(r);
@@ -118,6 +118,7 @@ static void cleared(void *arg, int64_t job, int status, const char *why)
     struct removals *r = arg;
 
     (void)job;
+    r->silent = r->silent || status == LAUNCH_UNWATCHED;
     if (*r->stopping)
         rest(r, true);
     else if (status == 0)
@@ -132,6 +133,11 @@ static void cleared(void *arg, int64_t job, int status, const char *why)
 
 static void have_cleared(struct removals *r)
 {
+    if (r->silent) {
+        close(r->lock);
+        look_on(r, "detd-launch does not answer");
+        return;
+    }
     r->asked = r->row.id;
     if (launcher_clear(r->launcher, r->ticket, r->lock, cleared, r, &r->err) < 0)
         look_on(r, r->err.msg);

@@ -27,6 +27,7 @@ struct removals {
     int64_t asked;      /* its user's processes were to empty its folder */
     char ticket[LAUNCH_TICKET_HEX + 1];
     int lock, refused; /* of that job: taken, to be handed on; how often detd-launch could not begin yet */
+    bool silent;       /* detd-launch has not answered since the first one was looked at: none of the others waits for it */
     bool left;         /* of those that were looked at */
     int again_in;      /* 0, or seconds to another look at what is left */
     int rests;         /* looks that left something, in a row */

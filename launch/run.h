@@ -24,7 +24,7 @@ int run_add(const struct launch_ticket *t, int64_t number, pid_t pid, int troubl
 void run_kill(const struct launch_ticket *t);
 /* Likewise; true where nothing of it is left. */
 bool run_clear(const struct launch_ticket *t);
-/* Whom either reaches: all of its scope; without scopes its session, where we have started it; else "". */
+/* Whom either reaches, if anything of it lives: "all of its scope"; without scopes "its session", where we have started it and it has not left; else "". */
 const char *run_reach(const struct launch_ticket *t);
 /* Whether anything has to be looked at again soon. */
 bool run_any_left(void);

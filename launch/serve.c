@@ -146,8 +146,11 @@ static int kill_job(const struct launch_ask *ask)
 {
     struct launch_answer a = { .version = LAUNCH_VERSION, .kind = LAUNCH_KILLED, .number = ask->number, .job = ask->ticket.job };
 
-    snprintf(a.text, sizeof a.text, "%s", run_reach(&ask->ticket));
+    const char *who = run_reach(&ask->ticket);
+
     a.gone = run_clear(&ask->ticket) && scope_there_are();
+    if (!a.gone)
+        snprintf(a.text, sizeof a.text, "%s", who);
     a.ticket = ask->ticket;
     answer(&a);
     return 0;

@@ -22,7 +22,8 @@
  *          it has left and its scope is empty (or its processes did not die within LAUNCH_DIE_S), with the number of the START, and whether nothing of it lives.
  *   CLEAR  with the ticket of a job that was removed, and its lock: as START, but the child only removes what is in the job's folder,
  *          and is killed after LAUNCH_CLEAR_S, whatever is left: its user may stop it, or make files faster.
- *   KILL   with the ticket, kills every process of the job's scope. KILLED comes at once, and says whether there was none any more.
+ *   KILL   with the ticket, kills every process of the job's scope; without scopes, of its session. KILLED comes at once, and says whether there was none any
+ *          more, else whom that reached.
  *   REFUSED answers any of them, with a sentence. After a REFUSED START nothing of the job runs.
  *
  * What a ticket is worth: nothing to who cannot speak to detd-launch as detd. To a detd that has been taken over: to run what its owner once submitted, as him, in

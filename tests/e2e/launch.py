@@ -569,6 +569,7 @@ def what_is_taken_away_while_nobody_looks():
         d.call("job.cancel", id=job)
         d.wait(job, "cancelled", 180)
         d.until(lambda: d.call("daemon.info")["cpu_free"] == 8, "its slots are held")
+        assert not d.events("kill", job), d.events("kill", job)  # nobody was there to be killed
         d.wait(d.submit_as(ANN, 10, device="cuda", ranks=2), "completed")
         assert false.recv(4096)[-1:] in (b"", b"\n")
         for fd in kept:
@@ -857,13 +858,14 @@ def who_cancels_what_cannot_be_started():
 def a_launch_that_does_not_answer():
     """Who submits or extends is told so, and nothing that was refused runs later; nor is it said that anything was killed. What was removed stays no longer."""
     with Node(conf="user_running = 9\n") as d:
-        done, gone, lives = d.submit_as(ANN, 30), d.submit_as(ANN, 10), d.submit_as(ANN, 100000)
-        for job in (done, gone):
+        done, gone, too, lives = [d.submit_as(ANN, steps) for steps in (30, 10, 10, 100000)]
+        for job in (done, gone, too):
             d.wait(job, "completed")
         d.wait(lives, lambda now: now["step"] > 3)
         d.until(lambda: d.call("daemon.info")["cpu_free"] == 7, "the first one's processes stay")
         os.kill(d.helper.pid, signal.SIGSTOP)
-        d.of(ANN).call("job.rm", id=gone)
+        for job in (gone, too):
+            d.of(ANN).call("job.rm", id=job)
         d.of(ANN).call("job.cancel", id=lives)  # which is its supervisor's to do
         d.wait(lives, "cancelled")
         extender = d.of(ANN)
@@ -873,13 +875,14 @@ def a_launch_that_does_not_answer():
         d.until(lambda: "detd-launch" in d.call("job.why", id=lives)["text"], "it does not say who holds its slots", 200)
         assert "does not answer" in d.call("job.why", id=lives)["text"] and d.call("daemon.info")["cpu_free"] == 7, d.call("job.why", id=lives)
         assert not any("were killed" in text for text in d.events("kill", lives)), d.events("kill", lives)
-        d.until(lambda: "job %d was removed, and its folder cannot be yet: detd-launch" % gone in open(d.root + "/log").read(), "removals wait for ever", 90)
+        for job in (gone, too):
+            d.until(lambda: "job %d was removed, and its folder cannot be yet: detd-launch" % job in open(d.root + "/log").read(), "removals wait for ever", 90)
         os.kill(d.helper.pid, signal.SIGCONT)
         d.until(lambda: d.call("daemon.info")["cpu_free"] == 8, "its slots are held")
-        d.until(lambda: not os.path.exists(d.folder(gone)), "its folder stays", 90)
+        d.until(lambda: not os.path.exists(d.folder(gone)) and not os.path.exists(d.folder(too)), "its folder stays", 300)
         d.wait(d.submit_as(ANN, 10), "completed")
         jobs = {j["id"]: (j["state"], j["steps"]) for j in d.call("job.list")["jobs"]}
-        assert jobs[done] == ("completed", 30) and len(jobs) == 3, jobs
+        assert jobs[done] == ("completed", 30) and len(jobs) == 3, jobs  # the third came last
 
 
 def a_removal_that_is_held_up():

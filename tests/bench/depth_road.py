@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """How well predicted depth knows that a road is flat: Spearman's rank correlation of depth with 1 / (row - horizon) inside a polygon on the road, where both are
-the same but for a scale.
+the same but for a scale; 0 of a depth that is one.
 
 depth_road.py PLANE PREDICTED...
     PLANE      road_plane.json of the frames: horizon_row, own_lane_polygon_xy, in pixels of a frame
@@ -25,6 +25,8 @@ def correlation(depth, plane):
     ImageDraw.Draw(mask).polygon([tuple(p) for p in plane["own_lane_polygon_xy"]], fill=1)
     inside = np.asarray(mask)
     row = np.nonzero(inside)[0]
+    if np.ptp(depth[inside]) == 0:
+        return 0.0
     return np.corrcoef(ranks(depth[inside]), ranks(1 / (row - plane["horizon_row"])))[0, 1]
 
 

@@ -42,7 +42,7 @@ static void answered(void *arg, bool gone, const char *who, const struct err *er
     struct killing *k = arg;
 
     k->killed.gone = gone;
-    snprintf(k->killed.who, sizeof k->killed.who, "%.159s", who);
+    snprintf(k->killed.who, sizeof k->killed.who, "%s", who);
     snprintf(k->killed.why, sizeof k->killed.why, "%.159s", err ? err->msg : "");
     after_work(k);
 }

@@ -99,6 +99,20 @@ static int from_hex(const char *text, struct launch_ticket *ret)
 
 /* ---- answers ---- */
 
+static const char *name_reached(const struct launch_answer *a)
+{
+    switch (a->reached) {
+    case LAUNCH_REACH_NOBODY:
+        return "";
+    case LAUNCH_REACH_SCOPE:
+        return "all of its scope";
+    case LAUNCH_REACH_SESSION:
+        return "its session";
+    default:
+        return a->gone ? "" : "those that detd-launch knows of";
+    }
+}
+
 static void answer_one(struct launcher *l, struct waiting *w, const struct launch_answer *a, const struct err *err)
 {
     char ticket[LAUNCH_TICKET_HEX + 1];
@@ -109,7 +123,7 @@ static void answer_one(struct launcher *l, struct waiting *w, const struct launc
     if (w->sealed)
         w->sealed(w->arg, a ? ticket : NULL, err);
     else if (w->killed)
-        w->killed(w->arg, a && a->gone, a ? a->text : "", err);
+        w->killed(w->arg, a && a->gone, a ? name_reached(a) : "", err);
     else
         w->on_exit(w->arg, w->job, a ? a->status : LAUNCH_UNWATCHED, a ? a->text : err->msg);
     free(w);

@@ -83,11 +83,11 @@ static void kill_run(const struct run *r)
     }
 }
 
-const char *run_reach(const struct launch_ticket *t)
+enum launch_reach run_reach(const struct launch_ticket *t)
 {
     const struct run *r = find(t);
 
-    return scope_there_are() ? "all of its scope" : r && r->pid > 0 ? "its session" : "";
+    return scope_there_are() ? LAUNCH_REACH_SCOPE : r && r->pid > 0 ? LAUNCH_REACH_SESSION : LAUNCH_REACH_NOBODY;
 }
 
 static void leave(struct run *r)

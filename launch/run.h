@@ -24,8 +24,8 @@ int run_add(const struct launch_ticket *t, int64_t number, pid_t pid, int troubl
 void run_kill(const struct launch_ticket *t);
 /* Likewise; true where nothing of it is left. */
 bool run_clear(const struct launch_ticket *t);
-/* Whom either reaches, if anything of it lives: "all of its scope"; without scopes "its session", where we have started it and it has not left; else "". */
-const char *run_reach(const struct launch_ticket *t);
+/* Whom either reaches, where anything of it lives. */
+enum launch_reach run_reach(const struct launch_ticket *t);
 /* Whether anything has to be looked at again soon. */
 bool run_any_left(void);
 /* Waits for those that have left, kills what they leave behind, and tells of them when that is gone. gone: nothing of it lives; false: that is not known. */

@@ -145,12 +145,10 @@ static int seal(struct launch_ask *a, int client, struct err *err)
 static int kill_job(const struct launch_ask *ask)
 {
     struct launch_answer a = { .version = LAUNCH_VERSION, .kind = LAUNCH_KILLED, .number = ask->number, .job = ask->ticket.job };
-
-    const char *who = run_reach(&ask->ticket);
+    enum launch_reach reached = run_reach(&ask->ticket);
 
     a.gone = run_clear(&ask->ticket) && scope_there_are();
-    if (!a.gone)
-        snprintf(a.text, sizeof a.text, "%s", who);
+    a.reached = a.gone ? LAUNCH_REACH_NOBODY : reached;
     a.ticket = ask->ticket;
     answer(&a);
     return 0;

@@ -74,6 +74,14 @@ enum launch_kind {
     LAUNCH_CLEAR
 };
 
+/* Whom a kill reached, where anything lived. Who was started by an earlier detd-launch is, without scopes, nobody whom this one knows. */
+enum launch_reach {
+    LAUNCH_REACH_UNSAID, /* by a detd-launch of before this was said */
+    LAUNCH_REACH_NOBODY,
+    LAUNCH_REACH_SCOPE,
+    LAUNCH_REACH_SESSION
+};
+
 /* detd asks. Descriptors: SEAL the client; START the lock, the spec, the locks of GPUs in their order; CLEAR the lock. Texts end with a zero. */
 struct launch_ask {
     uint32_t version, kind;
@@ -90,8 +98,9 @@ struct launch_answer {
     uint32_t version, kind;
     int64_t number, job;
     int32_t status, session; /* EXITED: as of a process that detd has started itself; STARTED: session */
-    int32_t gone, unused;    /* EXITED, KILLED: 1: nothing lives in its scope, whoever may hold the lock; 0: that is not known */
-    char text[LAUNCH_TEXT];  /* REFUSED: why; EXITED: detd-job's own words; KILLED: whom that reached, "": nobody */
+    int32_t gone;            /* EXITED, KILLED: 1: nothing lives in its scope, whoever may hold the lock; 0: that is not known */
+    int32_t reached;         /* KILLED: enum launch_reach */
+    char text[LAUNCH_TEXT];  /* REFUSED: why; EXITED: detd-job's own words; */
     struct launch_ticket ticket;
 };
 

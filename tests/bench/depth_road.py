@@ -4,7 +4,7 @@ the same but for a scale; 0 of a depth that is one.
 
 depth_road.py PLANE PREDICTED...
     PLANE      road_plane.json of the frames: horizon_row, own_lane_polygon_xy, in pixels of a frame
-    PREDICTED  NAME_depth.png of `detctl predict`, of the size of a frame
+    PREDICTED  NAME_depth.png of `detctl predict` of whole frames
 Prints a record for each picture and one for their mean. Needs numpy and Pillow."""
 import json
 import os
@@ -25,6 +25,8 @@ def correlation(depth, plane):
     ImageDraw.Draw(mask).polygon([tuple(p) for p in plane["own_lane_polygon_xy"]], fill=1)
     inside = np.asarray(mask)
     row = np.nonzero(inside)[0]
+    if max(y for _, y in plane["own_lane_polygon_xy"]) >= depth.shape[0] or row.min() <= plane["horizon_row"]:
+        sys.exit("the polygon is not below the horizon and in the picture of %d x %d" % depth.shape[::-1])
     if np.ptp(depth[inside]) == 0:
         return 0.0
     return np.corrcoef(ranks(depth[inside]), ranks(1 / (row - plane["horizon_row"])))[0, 1]

@@ -110,7 +110,10 @@ class Copy:
 # ---- what a worker does ----
 
 def noticed(work, test, seconds):
+    """A script has to fail twice: on a busy machine one may fail without a fault."""
     status, _, said = work.run(test, 60 + 4 * seconds)
+    if status == FAILED and test.endswith(".sh"):
+        status, _, said = work.run(test, 60 + 4 * seconds)
     return ("noticed", test + (" (endless)" if "no end after" in said else "")) if status == FAILED else None
 
 

@@ -185,7 +185,7 @@ const struct command commands[] = {
       "  --release UUID  grant a GPU again that was put into quarantine; for admins, after they saw to it\n",
       "  detctl gpus\n", command_gpus },
     { "doctor", "[--json]", "Says what is wrong with detd and its node, and what to do about it",
-      "It looks at socket, versions, disk, database, clock, GPUs, and for folders and processes that belong to no job, and changes\n"
+      "It looks at socket, versions, detd-launch, disk, database, clock, GPUs, and for folders and processes that belong to no job, and changes\n"
       "nothing. Some of it only root and the user of detd can see, and whose folder a user's process is in root alone.\n"
       "Exit code 1: something is wrong; 3: no detd answers.\n\n"
       "  --json  an array of findings: level (ok, unknown, warning, wrong), what, text, todo\n",

@@ -122,6 +122,14 @@ static void look_at_troubles(struct doctor *d)
             text_of(d->info, "trouble"));
     else
         add(d, "ok", "store", "", "%lld rows written since the start, %lld wait", int_of(d->info, "rows"), int_of(d->info, "backlog"));
+    if (*text_of(d->info, "launch_trouble"))
+        add(d, "wrong", "detd-launch", "jobs run on, and none starts: systemctl restart detd-launch; its journal says more: journalctl -u detd-launch",
+            "%s", text_of(d->info, "launch_trouble"));
+    else if (json_is_true(json_object_get(d->info, "launch")))
+        add(d, "ok", "detd-launch", "", "it is there");
+    if (int_of(d->info, "removals") > 0)
+        add(d, "warning", "removals", "detd tries again by itself, later each time, and at once when it is restarted", "%lld wait: %s",
+            int_of(d->info, "removals"), text_of(d->info, "removal_trouble"));
     if (*text_of(d->info, "drained"))
         add(d, "warning", "drained", "detctl undrain, when that is over", "no job is started: %s", text_of(d->info, "drained"));
 }
@@ -466,11 +474,11 @@ static void print_findings(const struct doctor *d)
     size_t i;
 
     json_array_foreach (d->rows, i, row) {
-        printf("%-8s %-10s ", text_of(row, "level"), text_of(row, "what"));
+        printf("%-8s %-11s ", text_of(row, "level"), text_of(row, "what"));
         print_clean(stdout, text_of(row, "text"));
         putchar('\n');
         if (*text_of(row, "todo"))
-            printf("%-8s %-10s   -> %s\n", "", "", text_of(row, "todo"));
+            printf("%-8s %-11s   -> %s\n", "", "", text_of(row, "todo"));
     }
 }
 

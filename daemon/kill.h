@@ -6,7 +6,8 @@ struct job;
 struct runner;
 
 struct killed {
-    char who[160]; /* one of them, or what they are called together; "": nobody was found */
+    char who[160]; /* what they are called together, else one of them; "": nobody was found */
+    char one[160]; /* one of them, where `who` is all; else "" */
     char why[160]; /* nobody can be killed now; "": whoever was found was */
     bool gone;     /* nothing of the job lives, as far as is known */
 };

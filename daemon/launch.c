@@ -17,13 +17,13 @@
 #include <unistd.h>
 
 #include "daemon/launch_impl.h"
-#include "daemon/lock.h"
 #include "daemon/lock_holder.h"
 #include "daemon/store.h"
 #include "daemon/text.h"
 #include "proto/err.h"
 #include "proto/folder.h"
 #include "proto/gpulock.h"
+#include "proto/lock.h"
 
 enum { PATH_ROOM = LAUNCH_PATH_ROOM, LOCK_FD = 3, TROUBLE_FD = 4, MAX_ARGS = 40, TROUBLE_MAX = 255, END_ROOM = 8 * JOB_REASON_MAX };
 
@@ -740,9 +740,16 @@ long launch_session(const char *jobs_dir, int64_t job)
 int launch_kill(const char *jobs_dir, int64_t job, char *ret, size_t size)
 {
     char path[PATH_ROOM];
+    int lock, found;
 
     launch_own_path(path, jobs_dir, job, "lock");
-    return lock_kill(path, ret, size);
+    ret[0] = '\0';
+    lock = open(path, O_RDONLY | O_CLOEXEC);
+    if (lock < 0)
+        return 0;
+    found = lock_kill(lock, ret, size);
+    close(lock);
+    return found;
 }
 
 static void renew_lock(const char *jobs_dir, int64_t job)

@@ -24,7 +24,8 @@ struct waiting {
     struct waiting *next;
     int64_t number; /* of the request */
     int64_t job;
-    double until; /* it is answered by then; 0: a start, whose exit is waited for */
+    double until;    /* it is answered by then; 0: a start, whose exit is waited for */
+    double heard_by; /* of a start: that it began is told by then; 0: it was */
     launcher_sealed *sealed;
     launcher_killed *killed;
     launch_exit *on_exit;
@@ -43,6 +44,7 @@ struct launcher {
     int64_t asked;
     int nseals;
     bool closed;
+    char trouble[256]; /* launcher_trouble() */
 };
 
 /* A number that no answer to an earlier detd bears. */
@@ -108,6 +110,8 @@ static const char *name_reached(const struct launch_answer *a)
         return "all of its scope";
     case LAUNCH_REACH_SESSION:
         return "its session";
+    case LAUNCH_REACH_HOLDERS:
+        return "those that hold its lock";
     default:
         return a->gone ? "" : "those that detd-launch knows of";
     }
@@ -123,7 +127,7 @@ static void answer_one(struct launcher *l, struct waiting *w, const struct launc
     if (w->sealed)
         w->sealed(w->arg, a ? ticket : NULL, err);
     else if (w->killed)
-        w->killed(w->arg, a && a->gone, a ? name_reached(a) : "", err);
+        w->killed(w->arg, a && a->gone, a ? name_reached(a) : "", a ? a->text : "", err);
     else
         w->on_exit(w->arg, w->job, a ? a->status : LAUNCH_UNWATCHED, a ? a->text : err->msg);
     free(w);
@@ -151,6 +155,9 @@ void launcher_tick(struct launcher *l)
     if (!l)
         return;
     err_set(&err, ERR_STATE, "detd-launch, which starts jobs as their submitters, does not answer");
+    for (w = l->first; w; w = w->next)
+        if ((w->until > 0 && now >= w->until) || (w->heard_by > 0 && now >= w->heard_by))
+            snprintf(l->trouble, sizeof l->trouble, "%.255s", err.msg);
     do { /* from the start each time: who hears of it may ask something else */
         for (w = l->first; w && (w->until == 0 || now < w->until);)
             w = w->next;
@@ -192,11 +199,19 @@ static void clean(char *text, size_t room)
             *text = '?';
 }
 
+static void has_begun(struct launcher *l, int64_t number)
+{
+    for (struct waiting *w = l->first; w; w = w->next)
+        if (w->number == number)
+            w->heard_by = 0;
+}
+
 static void take_answer(struct launcher *l, struct launch_answer *a)
 {
     struct waiting *w = a->kind == LAUNCH_STARTED ? NULL : take(l, a->number);
     struct err err;
 
+    l->trouble[0] = '\0';
     clean(a->text, sizeof a->text);
     switch (a->kind) {
     case LAUNCH_SEALED:
@@ -204,6 +219,7 @@ static void take_answer(struct launcher *l, struct launch_answer *a)
             answer_one(l, w, a, NULL);
         break;
     case LAUNCH_STARTED:
+        has_begun(l, a->number);
         launch_note_session(l->jobs_dir, a->job, a->session);
         break;
     case LAUNCH_EXITED:
@@ -257,6 +273,11 @@ static bool is_root(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid == 0;
 }
 
+static void note_trouble(struct launcher *l, int rc, const struct err *err)
+{
+    snprintf(l->trouble, sizeof l->trouble, "%.255s", rc < 0 ? err->msg : "");
+}
+
 static int start_polling(struct launcher *l, int fd, struct err *err)
 {
     uv_poll_t *poll = calloc(1, sizeof *poll);
@@ -293,7 +314,19 @@ static int call(struct launcher *l, struct err *err)
         rc = start_polling(l, fd, err);
     if (rc < 0 && fd >= 0)
         close(fd);
+    note_trouble(l, rc, err);
     return rc;
+}
+
+const char *launcher_trouble(struct launcher *l)
+{
+    struct err err;
+
+    if (!l || l->closed)
+        return "";
+    if (l->fd < 0 && launcher_is_there(l))
+        call(l, &err);
+    return l->trouble;
 }
 
 static int ask(struct launcher *l, struct launch_ask *a, const int *fds, int nfds, struct err *err)
@@ -321,7 +354,11 @@ static int ask(struct launcher *l, struct launch_ask *a, const int *fds, int nfd
     }
     a->version = LAUNCH_VERSION;
     a->number = ++l->asked;
-    return sendmsg(l->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof *a ? 0 : err_sys(err, "ask detd-launch");
+    if (sendmsg(l->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof *a)
+        return 0;
+    err_sys(err, "ask detd-launch");
+    note_trouble(l, err->code, err);
+    return err->code;
 }
 
 static int ask_and_wait(struct launcher *l, struct launch_ask *a, const int *fds, int nfds, const struct waiting *what, struct err *err)
@@ -336,6 +373,7 @@ static int ask_and_wait(struct launcher *l, struct launch_ask *a, const int *fds
     *w = *what;
     w->number = a->number;
     w->job = a->ticket.job;
+    w->heard_by = a->kind == LAUNCH_START ? mono_s() + ANSWER_S : 0;
     w->until = a->kind == LAUNCH_START ? 0 : mono_s() + ANSWER_S + (a->kind == LAUNCH_CLEAR ? LAUNCH_CLEAR_S : 0);
     w->next = l->first;
     l->first = w;

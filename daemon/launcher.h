@@ -21,6 +21,10 @@ void launcher_close(struct launcher *l);
 void launcher_free(struct launcher *l);
 /* Whether this node has a detd-launch: its socket is there. NULL: no. */
 bool launcher_is_there(const struct launcher *l);
+/* Why it cannot be spoken to, as far as was seen when something was last asked; where nothing is connected that is tried. "": it can. NULL is allowed. */
+const char *launcher_trouble(struct launcher *l);
+/* Why it cannot be spoken to, as far as was seen when something was last asked; where nothing is connected that is tried. "": it can. NULL is allowed. */
+const char *launcher_trouble(struct launcher *l);
 
 /* Once a second: what is not answered in time is answered with an error; of a start, any exit is in time. NULL is allowed. */
 void launcher_tick(struct launcher *l);
@@ -35,7 +39,7 @@ int launcher_seal(struct launcher *l, int client, int64_t job, const char *store
 int launcher_start(struct launcher *l, const struct launch_request *rq, launch_exit *on_exit, void *arg, struct err *err);
 /* Has all removed that is in the folder of a job that was removed. LAUNCH_UNWATCHED: why detd-launch does not tell how that ended. Closes lock_fd. */
 int launcher_clear(struct launcher *l, const char *ticket, int lock_fd, launch_exit *on_exit, void *arg, struct err *err);
-/* err: why nobody was killed, or NULL. who: whom that reached, "": nobody. gone: nothing of them is left. */
-typedef void launcher_killed(void *arg, bool gone, const char *who, const struct err *err);
+/* err: why nobody was killed, or NULL. who: whom that reached, "": nobody. one: a process of them, "": not known. gone: nothing of them is left. */
+typedef void launcher_killed(void *arg, bool gone, const char *who, const char *one, const struct err *err);
 /* Whatever is in the job's scope. < 0: nothing was asked, and `done` is not called. done: NULL where nobody waits for it. */
 int launcher_kill(struct launcher *l, const char *ticket, launcher_killed *done, void *arg, struct err *err);

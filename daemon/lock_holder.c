@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/lock.h"
+#include "proto/lock.h"
 
 /* Who has taken it; that may have handed it on, and be gone. 0: it is not listed. */
 static long taker(const struct stat *lock)

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "daemon/clock.h"
@@ -17,7 +18,7 @@
 
 /* It waits longer than a last word may take, and less than detctl waits for an answer. */
 enum { ENTRIES_A_TURN = 200, WAIT_TICKS = 55, REFUSALS_MAX = 30 };
-enum { AGAIN_S = 5, RESTS_MAX = 9 }; /* up to 43 minutes */
+enum { AGAIN_S = 5, RESTS_MAX = 9, SILENT_RESTS_MAX = 3 }; /* up to 43 minutes; to 40 s where all that lacks is detd-launch */
 
 /* ---- what is left of removed jobs ---- */
 
@@ -45,11 +46,13 @@ static void rest(struct removals *r, bool left)
     r->busy = false;
     if (*r->stopping) /* the next detd goes on */
         return;
+    r->held_up = r->found;
+    snprintf(r->trouble, sizeof r->trouble, "%s", r->found ? r->found_why : "");
     if (r->again) {
         removal_resume(r);
     } else if (left) {
         r->again_in = AGAIN_S << r->rests;
-        r->rests += r->rests < RESTS_MAX;
+        r->rests += r->rests < (r->silent ? SILENT_RESTS_MAX : RESTS_MAX);
     }
 }
 
@@ -64,6 +67,7 @@ static void look_from(struct removals *r, int64_t after)
 {
     r->busy = true;
     r->passed = r->silent = false;
+    r->found = 0;
     r->after = after;
     r->row.id = r->asked = r->refused = 0;
     look_for_next(r);
@@ -107,7 +111,13 @@ static void sweep(struct removals *r)
 
 static void look_on(struct removals *r, const char *why)
 {
-    log_line("warning", "job %lld was removed, and its folder cannot be yet: %s", (long long)r->row.id, why);
+    char text[sizeof r->found_why];
+
+    snprintf(text, sizeof text, "job %lld was removed, and its folder cannot be yet: %.200s", (long long)r->row.id, why);
+    if (r->rests == 0) /* once: it is tried again and again */
+        log_line("warning", "%s", text);
+    if (r->found++ == 0)
+        memcpy(r->found_why, text, sizeof r->found_why);
     r->left = true;
     next_job(r);
 }

@@ -653,7 +653,7 @@ static void tell_name(struct runner *r, struct job *j, const struct killed *k)
         return;
     }
     if (k->who[0])
-        snprintf(text, sizeof text, "its slots are held: %s was killed and does not end", k->who);
+        snprintf(text, sizeof text, "its slots are held: %s was killed and does not end", k->one[0] ? k->one : k->who);
     else
         snprintf(text, sizeof text, "its slots are held: the lock of its folder is, and by no process that can be seen");
     tell_trouble(r, j, "stuck", text);

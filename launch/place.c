@@ -13,21 +13,21 @@
 
 /* ---- the folder of a job ---- */
 
-/* <state>/jobs, by our own eyes: detd may see other mounts than we do, and jobs see ours. Its parent is root's, so that nobody could put a link in its place. */
-static int open_jobs(const char *path, uid_t detd, struct err *err)
+/* <state>/<name>, by our own eyes: detd may see other mounts than we do, and jobs see ours. Its parent is root's, so that nobody could put a link in its place. */
+static int open_detds(const char *path, const char *name, uid_t detd, struct err *err)
 {
     int state = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    int jobs = state < 0 ? -1 : openat(state, "jobs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = state < 0 ? -1 : openat(state, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat st;
 
-    if (jobs < 0)
-        err_sys(err, "open 'jobs' in '%s'", path);
+    if (fd < 0)
+        err_sys(err, "open '%s' in '%s'", name, path);
     if (state >= 0)
         close(state);
-    if (jobs < 0 || (fstat(jobs, &st) == 0 && st.st_uid == detd))
-        return jobs < 0 ? err->code : jobs;
-    close(jobs);
-    return err_set(err, ERR_DENIED, "'%s/jobs' is not detd's own", path);
+    if (fd < 0 || (fstat(fd, &st) == 0 && st.st_uid == detd))
+        return fd < 0 ? err->code : fd;
+    close(fd);
+    return err_set(err, ERR_DENIED, "'%s/%s' is not detd's own", path, name);
 }
 
 /* In a folder of detd's own, so that what root makes there harms nobody but detd. A folder of root's is one that we had no time to give away: it is empty, or it
@@ -64,13 +64,35 @@ static int open_own(int jobs, const struct launch_ticket *t, struct err *err)
 
 int place_open(const char *state, uid_t detd, const struct launch_ticket *t, struct err *err)
 {
-    int fd, jobs = open_jobs(state, detd, err);
+    int fd, jobs = open_detds(state, "jobs", detd, err);
 
     if (jobs < 0)
         return jobs;
     fd = open_own(jobs, t, err);
     close(jobs);
     return fd;
+}
+
+int place_lock(const char *state, uid_t detd, const struct launch_ticket *t)
+{
+    struct err err;
+    int fd = open_detds(state, "held", detd, &err), job;
+    struct stat st;
+    char name[24];
+
+    if (fd < 0)
+        return -1;
+    snprintf(name, sizeof name, "%lld", (long long)t->job);
+    job = openat(fd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    close(fd);
+    if (job < 0)
+        return -1;
+    fd = openat(job, "lock", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    close(job);
+    if (fd < 0 || (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == detd))
+        return fd;
+    close(fd);
+    return -1;
 }
 
 /* ---- programs ---- */

@@ -11,8 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "launch/scope.h"
-
 static struct run *first;
 
 static long long now_ms(void)
@@ -100,7 +98,7 @@ void run_kill(const struct launch_ticket *t)
 {
     struct run *r = find(t);
 
-    if (!r && !scope_remove(t) && run_add(t, 0, 0, -1, 0) == 0) {
+    if (!r && scope_remove(t) == SCOPE_HELD && run_add(t, 0, 0, -1, 0) == 0) {
         r = find(t);
         r->told = true;
         leave(r);
@@ -111,12 +109,25 @@ void run_kill(const struct launch_ticket *t)
         scope_kill(t);
 }
 
-bool run_clear(const struct launch_ticket *t)
+/* An empty scope in the place of one that was removed: that nothing of the job lives can be told again to whoever has not heard it. The next start, or its
+ * removal, uses it up. */
+static void leave_empty(const struct launch_ticket *t)
 {
-    if (!find(t) && scope_remove(t))
-        return true;
-    run_kill(t);
-    return !find(t) && scope_remove(t);
+    int scope = scope_make(t);
+
+    if (scope >= 0)
+        close(scope);
+}
+
+enum scope_left run_clear(const struct launch_ticket *t)
+{
+    enum scope_left left = find(t) ? SCOPE_HELD : scope_remove(t);
+
+    if (left == SCOPE_HELD)
+        run_kill(t);
+    if (left == SCOPE_GONE)
+        leave_empty(t);
+    return left;
 }
 
 bool run_any_left(void)
@@ -147,23 +158,27 @@ static void reap(struct run *r)
     leave(r);
 }
 
-void run_look(void (*exited)(const struct run *r, bool gone))
+void run_look(bool (*exited)(const struct run *r, bool gone))
 {
     for (struct run **at = &first; *at;) {
         struct run *r = *at;
-        bool gone;
+        enum scope_left left = SCOPE_HELD;
+        bool heard = false;
 
         if (r->pid > 0 && r->kill_at_ms && now_ms() > r->kill_at_ms)
             kill_run(r);
         reap(r);
-        gone = r->leaving && r->pid == 0 && scope_remove(&r->ticket);
-        if (r->leaving && !gone)
+        if (r->leaving && r->pid == 0)
+            left = scope_remove(&r->ticket);
+        if (r->leaving && left == SCOPE_HELD)
             scope_kill(&r->ticket);
-        if (r->leaving && !r->told && (gone || now_ms() > r->until_ms)) {
-            exited(r, gone && scope_there_are());
+        if (r->leaving && !r->told && (left != SCOPE_HELD || now_ms() > r->until_ms)) {
+            heard = exited(r, left == SCOPE_GONE);
             r->told = true;
         }
-        if (gone) {
+        if (left == SCOPE_GONE && !heard)
+            leave_empty(&r->ticket);
+        if (left != SCOPE_HELD) {
             *at = r->next;
             free(r);
         } else {

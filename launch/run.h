@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "launch/scope.h"
 #include "proto/launch.h"
 
 struct run {
@@ -22,11 +23,12 @@ struct run {
 int run_add(const struct launch_ticket *t, int64_t number, pid_t pid, int trouble_fd, int limit_s);
 /* Kills all of the job that lives. */
 void run_kill(const struct launch_ticket *t);
-/* Likewise; true where nothing of it is left. */
-bool run_clear(const struct launch_ticket *t);
+/* Likewise, and says whether anything of it is left. */
+enum scope_left run_clear(const struct launch_ticket *t);
 /* Whom either reaches, where anything of it lives. */
 enum launch_reach run_reach(const struct launch_ticket *t);
 /* Whether anything has to be looked at again soon. */
 bool run_any_left(void);
-/* Waits for those that have left, kills what they leave behind, and tells of them when that is gone. gone: nothing of it lives; false: that is not known. */
-void run_look(void (*exited)(const struct run *r, bool gone));
+/* Waits for those that have left, kills what they leave behind, and tells of them when that is gone. gone: nothing of it lives; false: that is not known. exited
+ * says whether anybody heard it. */
+void run_look(bool (*exited)(const struct run *r, bool gone));

@@ -80,14 +80,14 @@ static int open_limited(const char *name)
     return fd;
 }
 
-/* Scopes of jobs that ended while nobody was here go. Those of jobs that live have lost their limits with the controllers, and get them again. */
+/* Scopes have lost their limits with the controllers, and get them again. Those that are empty stay: they prove that nothing of their job lives. */
 static void look_over(void)
 {
     DIR *dir = fdopendir(dup(root));
     const struct dirent *entry;
 
     while (dir && (entry = readdir(dir)))
-        if (strncmp(entry->d_name, "job-", 4) == 0 && unlinkat(root, entry->d_name, AT_REMOVEDIR) < 0) {
+        if (strncmp(entry->d_name, "job-", 4) == 0) {
             int fd = open_limited(entry->d_name);
 
             if (fd >= 0)
@@ -169,9 +169,13 @@ void scope_kill(const struct launch_ticket *t)
     close(fd);
 }
 
-bool scope_remove(const struct launch_ticket *t)
+enum scope_left scope_remove(const struct launch_ticket *t)
 {
     char name[NAME];
 
-    return root < 0 || unlinkat(root, name_of(t, name), AT_REMOVEDIR) == 0 || errno == ENOENT;
+    if (root < 0)
+        return SCOPE_NONE;
+    if (unlinkat(root, name_of(t, name), AT_REMOVEDIR) == 0)
+        return SCOPE_GONE;
+    return errno == ENOENT ? SCOPE_NONE : SCOPE_HELD;
 }

@@ -16,5 +16,11 @@ int scope_make(const struct launch_ticket *t);
 int scope_join(int scope);
 /* Kills whatever is in it. */
 void scope_kill(const struct launch_ticket *t);
-/* True: there is no such scope, any more. */
-bool scope_remove(const struct launch_ticket *t);
+
+enum scope_left {
+    SCOPE_NONE, /* there is none: what that says of its processes is not known, for it may lie below another group */
+    SCOPE_GONE, /* nothing lived in it, and now it is removed */
+    SCOPE_HELD  /* something lives in it */
+};
+
+enum scope_left scope_remove(const struct launch_ticket *t);

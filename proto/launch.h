@@ -22,8 +22,8 @@
  *          it has left and its scope is empty (or its processes did not die within LAUNCH_DIE_S), with the number of the START, and whether nothing of it lives.
  *   CLEAR  with the ticket of a job that was removed, and its lock: as START, but the child only removes what is in the job's folder,
  *          and is killed after LAUNCH_CLEAR_S, whatever is left: its user may stop it, or make files faster.
- *   KILL   with the ticket, kills every process of the job's scope; without scopes, of its session. KILLED comes at once, and says whether there was none any
- *          more, else whom that reached.
+ *   KILL   with the ticket, kills every process of the job's scope; without scopes, of its session; besides, those of the user's that hold the job's lock. KILLED
+ *          comes at once, and says whether there was none any more, else whom that reached, and names one.
  *   REFUSED answers any of them, with a sentence. After a REFUSED START nothing of the job runs.
  *
  * What a ticket is worth: nothing to who cannot speak to detd-launch as detd. To a detd that has been taken over: to run what its owner once submitted, as him, in
@@ -74,12 +74,13 @@ enum launch_kind {
     LAUNCH_CLEAR
 };
 
-/* Whom a kill reached, where anything lived. Who was started by an earlier detd-launch is, without scopes, nobody whom this one knows. */
+/* Whom a kill reached, where anything lived. Who was started by an earlier detd-launch without scopes, or below another group, is known by the lock alone. */
 enum launch_reach {
     LAUNCH_REACH_UNSAID, /* by a detd-launch of before this was said */
     LAUNCH_REACH_NOBODY,
     LAUNCH_REACH_SCOPE,
-    LAUNCH_REACH_SESSION
+    LAUNCH_REACH_SESSION,
+    LAUNCH_REACH_HOLDERS /* of the job's lock */
 };
 
 /* detd asks. Descriptors: SEAL the client; START the lock, the spec, the locks of GPUs in their order; CLEAR the lock. Texts end with a zero. */
@@ -100,7 +101,7 @@ struct launch_answer {
     int32_t status, session; /* EXITED: as of a process that detd has started itself; STARTED: session */
     int32_t gone;            /* EXITED, KILLED: 1: nothing lives in its scope, whoever may hold the lock; 0: that is not known */
     int32_t reached;         /* KILLED: enum launch_reach */
-    char text[LAUNCH_TEXT];  /* REFUSED: why; EXITED: detd-job's own words; */
+    char text[LAUNCH_TEXT];  /* REFUSED: why; EXITED: detd-job's own words; KILLED: a process of those that are killed, "": not known */
     struct launch_ticket ticket;
 };
 

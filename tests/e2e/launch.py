@@ -67,7 +67,9 @@ class Node(Daemon):
 
     def __init__(self, scopes=True, helper=True, **more):
         super().__init__(system=True, slots=8, **more)
-        self.socket, self.helper, self.scopes, self.wants = self.root + "/launch/sock", None, scopes and hierarchy(), helper
+        self.socket, self.helper, self.group, self.wants = self.root + "/launch/sock", None, None, helper
+        if scopes:
+            self.use_scopes()
         self.memory = str(MEMORY)
         subprocess.run(["cp", BUILD + "/detd-launch", self.bin + "/detd-launch"], check=True)
         os.mkdir(self.root + "/launch")
@@ -80,11 +82,13 @@ class Node(Daemon):
             os.chmod(self.bin + "/" + name, 0o755)
         with open(self.root + "/conf", "a") as f:
             f.write("launch = %s\n" % self.socket)
-        self.group = "%s/detd-e2e-%s" % (self.scopes, INSIDE) if self.scopes else None
         for user in ("ann", "bob"):
             shutil.rmtree("/home/" + user, ignore_errors=True)
             os.mkdir("/home/" + user, 0o700)
             os.chown("/home/" + user, *[{"ann": ANN, "bob": BOB}[user]] * 2)
+
+    def use_scopes(self):
+        self.group = hierarchy() and "%s/detd-e2e-%s" % (hierarchy(), INSIDE)
 
     def start(self, wait=True):
         if self.wants and not self.helper:
@@ -98,7 +102,8 @@ class Node(Daemon):
         if self.group:
             os.makedirs(self.group, exist_ok=True)
         command = [self.bin + "/detd-launch", "--socket", self.socket, "--state", self.state, "--key", self.root + "/launch/key", "--tasks", "200", "--memory", self.memory]
-        join = "echo $$ >%s/cgroup.procs" % (self.group + "/main" if os.path.exists(self.group + "/main") else self.group) if self.group else \
+        # as the unit's ExecStopPost does: a group that limits those below it takes no process
+        join = "echo -pids -memory >%s/cgroup.subtree_control; echo $$ >%s/cgroup.procs" % (self.group, self.group) if self.group else \
             "mount -t tmpfs none /sys/fs/cgroup"
         with open(self.root + "/log", "a") as log:
             self.helper = subprocess.Popen(["unshare", "--mount", "sh", "-c", join + ' && exec "$@"', "sh"] + (os.environ.get("WRAP", "").split()) + command, stdout=log, stderr=log,
@@ -124,6 +129,11 @@ class Node(Daemon):
         super().__exit__(kind, value, trace)
         for folder, _, _ in os.walk(self.group or "/nonexistent", topdown=False):
             self.until(lambda f=folder: removed(f), "processes stay in " + folder)
+
+    def found(self, what):
+        """Level and text of what the doctor finds of it."""
+        done = subprocess.run([BUILD + "/detctl", "--socket", self.path, "doctor", "--json"], capture_output=True, text=True, check=False)
+        return [(row["level"], row["text"]) for row in json.loads(done.stdout) if row["what"] == what]
 
     def of(self, uid, **more):
         return as_user(uid, self.client, **more)
@@ -315,9 +325,8 @@ def a_doctor_sees_them():
     """Folders that detd keeps of no job, and processes of users that run for none."""
     with Node() as d:
         def found(what):
-            done = subprocess.run([BUILD + "/detctl", "--socket", d.path, "doctor", "--json"], capture_output=True, text=True, check=False)
-            (row,) = [row for row in json.loads(done.stdout) if row["what"] == what]
-            return row["level"], row["text"]
+            (row,) = d.found(what)
+            return row
 
         job = d.submit_as(ANN, 100000)
         d.wait(job, lambda now: now["step"] > 3)
@@ -877,12 +886,18 @@ def a_launch_that_does_not_answer():
         assert not any("were killed" in text for text in d.events("kill", lives)), d.events("kill", lives)
         for job in (gone, too):
             d.until(lambda: "job %d was removed, and its folder cannot be yet: detd-launch" % job in open(d.root + "/log").read(), "removals wait for ever", 90)
+        d.until(lambda: d.found("removals"), "the doctor sees no removal that waits", 60)
+        d.until(lambda: d.found("removals")[0][1].startswith("2 wait: job %d was removed" % gone), d.found("removals"), 60)
+        assert d.found("removals")[0][0] == "warning" and d.found("detd-launch")[0][0] == "wrong" and "does not answer" in d.found("detd-launch")[0][1], d.found("detd-launch")
         os.kill(d.helper.pid, signal.SIGCONT)
         d.until(lambda: d.call("daemon.info")["cpu_free"] == 8, "its slots are held")
         d.until(lambda: not os.path.exists(d.folder(gone)) and not os.path.exists(d.folder(too)), "its folder stays", 300)
         d.wait(d.submit_as(ANN, 10), "completed")
         jobs = {j["id"]: (j["state"], j["steps"]) for j in d.call("job.list")["jobs"]}
         assert jobs[done] == ("completed", 30) and len(jobs) == 3, jobs  # the third came last
+        d.until(lambda: not d.found("removals"), d.found("removals"))
+        assert all(open(d.root + "/log").read().count("job %d was removed, and its folder cannot be yet" % job) <= 2 for job in (gone, too)), "it is told again and again"
+        assert d.found("detd-launch") == [("ok", "it is there")], d.found("detd-launch")
 
 
 def a_removal_that_is_held_up():
@@ -1261,17 +1276,20 @@ def without_scopes():
         d.until(lambda: not of_uid(ANN), "it lives", 120)
         d.wait(job, "cancelled", 60)
         assert any("its session" in text for text in d.events("kill", job)), d.events("kill", job)
-        # what an earlier detd-launch has started is nobody's session that this one knows
+        # what an earlier detd-launch has started is in no scope of this one, and nobody's session that it knows: that does not prove that nothing lives
+        other = subprocess.Popen(["sleep", "1000"], user=BOB, group=BOB, extra_groups=[])
         for pid in of_uid(BOB):
             os.kill(pid, signal.SIGSTOP)
         d.stop_helper()
+        d.use_scopes()
         d.start_helper()
         d.call("job.cancel", id=early)
-        d.until(lambda: "by no process that can be seen" in d.call("job.why", id=early)["text"], "it does not say that it reaches nobody", 150)
-        assert not d.events("kill", early) and of_uid(BOB), d.events("kill", early)
-        for pid in of_uid(BOB):
-            os.kill(pid, signal.SIGKILL)
+        d.until(lambda: set(of_uid(BOB)) == {other.pid}, "it lives", 120)
         d.wait(early, "cancelled", 60)
+        assert any("those that hold its lock" in text for text in d.events("kill", early)), d.events("kill", early)
+        d.until(lambda: d.call("daemon.info")["cpu_free"] == 8, "its slots are held")
+        other.kill()
+        other.wait()
 
 
 def without_launch():

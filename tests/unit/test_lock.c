@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "daemon/lock.h"
+#include "proto/lock.h"
 #include "tests/unit/lock_file.h"
 
 static void wait_for_ever(void)
@@ -65,6 +65,16 @@ static void write_session(long session)
     fclose(f);
 }
 
+static int kill_by_lock(const char *file, char *ret, size_t size)
+{
+    int fd = open(file, O_RDONLY | O_CLOEXEC), found;
+
+    assert_true(fd >= 0);
+    found = lock_kill(fd, ret, size);
+    close(fd);
+    return found;
+}
+
 /* The signal of which the child dies; SIGTERM where nothing else has reached it. */
 static int death_of(pid_t pid)
 {
@@ -97,10 +107,10 @@ static void a_stale_number_kills_nobody(void **state)
 
     (void)state;
     write_session(other);
-    assert_int_equal(lock_kill(path, who, sizeof who), 1);
+    assert_int_equal(kill_by_lock(path, who, sizeof who), 1);
     assert_names(who, holder, "holder");
     assert_int_equal(death_of(holder), SIGKILL);
-    assert_int_equal(lock_kill(path, who, sizeof who), 0); /* it is free */
+    assert_int_equal(kill_by_lock(path, who, sizeof who), 0); /* it is free */
     assert_string_equal(who, "");
     assert_int_equal(death_of(other), SIGTERM);
 }
@@ -118,7 +128,7 @@ static void a_session_is_killed_whole(void **state)
     other = start("other", false, NULL);
     write_session(holder);
     assert_int_equal(lock_session(path), holder);
-    found = lock_kill(path, who, sizeof who);
+    found = kill_by_lock(path, who, sizeof who);
     assert_int_equal(death_of(holder), SIGKILL);
     assert_int_equal(death_of(member), SIGKILL); /* ours only once its parent is gone */
     assert_int_equal(death_of(other), SIGTERM);
@@ -141,14 +151,13 @@ static void numbers_of_no_session(void **state)
         fclose(f);
         assert_int_equal(lock_session(path), 0);
         holder = start("holder", true, NULL);
-        assert_int_equal(lock_kill(path, who, sizeof who), 1);
+        assert_int_equal(kill_by_lock(path, who, sizeof who), 1);
         assert_int_equal(death_of(holder), SIGKILL);
     }
 }
 
 static void free_or_held(void **state)
 {
-    char who[160];
     pid_t holder;
     int fd;
 

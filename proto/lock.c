@@ -1,4 +1,4 @@
-#include "daemon/lock.h"
+#include "proto/lock.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -140,32 +140,30 @@ static bool is_of_session(DIR *proc, long session, const struct stat *lock)
     return found;
 }
 
-int lock_kill(const char *path, char *ret, size_t size)
+int lock_kill(int lock, char *ret, size_t size)
 {
     struct dirent *entry;
-    struct stat lock;
-    int fd, held, found = 0;
-    long session;
-    DIR *proc;
+    struct stat st;
+    int found = 0;
+    long session = session_in(lock);
+    DIR *proc = NULL;
 
     ret[0] = '\0';
-    held = lock_try(path, &fd);
-    if (fd < 0)
-        return 0;
-    session = session_in(fd);
-    proc = held == 0 && fstat(fd, &lock) == 0 ? opendir("/proc") : NULL;
-    if (proc && session > 0 && !is_of_session(proc, session, &lock))
+    if (flock(lock, LOCK_EX | LOCK_NB) == 0)
+        flock(lock, LOCK_UN);
+    else if (fstat(lock, &st) == 0)
+        proc = opendir("/proc");
+    if (proc && session > 0 && !is_of_session(proc, session, &st))
         session = 0;
     while (proc && (entry = readdir(proc))) {
         struct process p;
 
-        if (entry->d_name[0] < '1' || entry->d_name[0] > '9' || !kill_holder(entry->d_name, session, &lock, &p))
+        if (entry->d_name[0] < '1' || entry->d_name[0] > '9' || !kill_holder(entry->d_name, session, &st, &p))
             continue;
         snprintf(ret, size, "process %.20s (%s, state %c)", entry->d_name, p.name, p.state);
         found++;
     }
     if (proc)
         closedir(proc);
-    close(fd);
     return found;
 }

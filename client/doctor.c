@@ -128,8 +128,8 @@ static void look_at_troubles(struct doctor *d)
     else if (json_is_true(json_object_get(d->info, "launch")))
         add(d, "ok", "detd-launch", "", "it is there");
     if (int_of(d->info, "removals") > 0)
-        add(d, "warning", "removals", "detd tries again by itself, later each time, and at once when it is restarted", "%lld wait: %s",
-            int_of(d->info, "removals"), text_of(d->info, "removal_trouble"));
+        add(d, "warning", "removals", "detd's journal says why; detd tries again by itself, later each time, and at once when it is restarted",
+            "folders of %lld removed jobs wait, of job %lld among them", int_of(d->info, "removals"), int_of(d->info, "removal"));
     if (*text_of(d->info, "drained"))
         add(d, "warning", "drained", "detctl undrain, when that is over", "no job is started: %s", text_of(d->info, "drained"));
 }

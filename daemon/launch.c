@@ -744,7 +744,7 @@ int launch_kill(const char *jobs_dir, int64_t job, char *ret, size_t size)
 
     launch_own_path(path, jobs_dir, job, "lock");
     ret[0] = '\0';
-    lock = open(path, O_RDONLY | O_CLOEXEC);
+    lock = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
     if (lock < 0)
         return 0;
     found = lock_kill(lock, ret, size);

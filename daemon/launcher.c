@@ -44,7 +44,7 @@ struct launcher {
     int64_t asked;
     int nseals;
     bool closed;
-    char trouble[256]; /* launcher_trouble() */
+    char unreached[256], unheard[256]; /* launcher_trouble(): why it could not be called the last time, and, till something is answered, why it was not */
 };
 
 /* A number that no answer to an earlier detd bears. */
@@ -157,7 +157,7 @@ void launcher_tick(struct launcher *l)
     err_set(&err, ERR_STATE, "detd-launch, which starts jobs as their submitters, does not answer");
     for (w = l->first; w; w = w->next)
         if ((w->until > 0 && now >= w->until) || (w->heard_by > 0 && now >= w->heard_by))
-            snprintf(l->trouble, sizeof l->trouble, "%.255s", err.msg);
+            snprintf(l->unheard, sizeof l->unheard, "%.255s", err.msg);
     do { /* from the start each time: who hears of it may ask something else */
         for (w = l->first; w && (w->until == 0 || now < w->until);)
             w = w->next;
@@ -186,6 +186,8 @@ static void hang_up(struct launcher *l, const char *why)
     err_set(&err, ERR_STATE, "detd-launch, which starts jobs as their submitters, %s; try again", why);
     for (; all; all = next) {
         next = all->next;
+        if (all->until > 0 || all->heard_by > 0)
+            snprintf(l->unheard, sizeof l->unheard, "%.255s", err.msg);
         answer_one(l, all, NULL, &err);
     }
 }
@@ -211,7 +213,7 @@ static void take_answer(struct launcher *l, struct launch_answer *a)
     struct waiting *w = a->kind == LAUNCH_STARTED ? NULL : take(l, a->number);
     struct err err;
 
-    l->trouble[0] = '\0';
+    l->unheard[0] = '\0';
     clean(a->text, sizeof a->text);
     switch (a->kind) {
     case LAUNCH_SEALED:
@@ -273,11 +275,6 @@ static bool is_root(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid == 0;
 }
 
-static void note_trouble(struct launcher *l, int rc, const struct err *err)
-{
-    snprintf(l->trouble, sizeof l->trouble, "%.255s", rc < 0 ? err->msg : "");
-}
-
 static int start_polling(struct launcher *l, int fd, struct err *err)
 {
     uv_poll_t *poll = calloc(1, sizeof *poll);
@@ -295,16 +292,11 @@ static int start_polling(struct launcher *l, int fd, struct err *err)
     return 0;
 }
 
-static int call(struct launcher *l, struct err *err)
+static int connect_to(struct launcher *l, struct err *err)
 {
     struct sockaddr_un addr = { .sun_family = AF_UNIX };
-    int fd, rc = 0;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), rc = 0;
 
-    if (l->closed)
-        return err_set(err, ERR_STATE, "the daemon is stopping");
-    if (l->fd >= 0)
-        return 0;
-    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     snprintf(addr.sun_path, sizeof addr.sun_path, "%s", l->path);
     if (fd < 0 || connect(fd, (struct sockaddr *)&addr, sizeof addr) < 0)
         rc = err_sys(err, "detd-launch, which starts jobs as their submitters, does not answer at '%s'", l->path);
@@ -314,19 +306,28 @@ static int call(struct launcher *l, struct err *err)
         rc = start_polling(l, fd, err);
     if (rc < 0 && fd >= 0)
         close(fd);
-    note_trouble(l, rc, err);
     return rc;
+}
+
+static int call(struct launcher *l, struct err *err)
+{
+    struct err own = { 0 };
+    int rc;
+
+    if (l->closed)
+        return err_set(err, ERR_STATE, "the daemon is stopping");
+    if (l->fd >= 0)
+        return 0;
+    rc = connect_to(l, &own);
+    snprintf(l->unreached, sizeof l->unreached, "%.255s", rc < 0 ? own.msg : "");
+    return rc < 0 ? err_set(err, rc, "%s", own.msg) : 0;
 }
 
 const char *launcher_trouble(struct launcher *l)
 {
-    struct err err;
-
-    if (!l || l->closed)
+    if (!l || l->closed || (l->fd < 0 && !launcher_is_there(l)))
         return "";
-    if (l->fd < 0 && launcher_is_there(l))
-        call(l, &err);
-    return l->trouble;
+    return call(l, NULL) < 0 ? l->unreached : l->unheard;
 }
 
 static int ask(struct launcher *l, struct launch_ask *a, const int *fds, int nfds, struct err *err)
@@ -356,9 +357,9 @@ static int ask(struct launcher *l, struct launch_ask *a, const int *fds, int nfd
     a->number = ++l->asked;
     if (sendmsg(l->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof *a)
         return 0;
-    err_sys(err, "ask detd-launch");
-    note_trouble(l, err->code, err);
-    return err->code;
+    if (errno == EAGAIN)
+        snprintf(l->unheard, sizeof l->unheard, "detd-launch, which starts jobs as their submitters, takes nothing that it is asked");
+    return err_sys(err, "ask detd-launch");
 }
 
 static int ask_and_wait(struct launcher *l, struct launch_ask *a, const int *fds, int nfds, const struct waiting *what, struct err *err)
@@ -453,7 +454,7 @@ int launcher_clear(struct launcher *l, const char *ticket, int lock_fd, launch_e
 
 int launcher_kill(struct launcher *l, const char *ticket, launcher_killed *done, void *arg, struct err *err)
 {
-    struct launch_ask a = { .kind = LAUNCH_KILL };
+    struct launch_ask a = { .kind = LAUNCH_KILL, .drain = !done };
 
     if (!l || from_hex(ticket, &a.ticket) < 0)
         return err_set(err, ERR_STATE, "there is no detd-launch to ask");

@@ -41,5 +41,6 @@ int launcher_start(struct launcher *l, const struct launch_request *rq, launch_e
 int launcher_clear(struct launcher *l, const char *ticket, int lock_fd, launch_exit *on_exit, void *arg, struct err *err);
 /* err: why nobody was killed, or NULL. who: whom that reached, "": nobody. one: a process of them, "": not known. gone: nothing of them is left. */
 typedef void launcher_killed(void *arg, bool gone, const char *who, const char *one, const struct err *err);
-/* Whatever is in the job's scope. < 0: nothing was asked, and `done` is not called. done: NULL where nobody waits for it. */
+/* Whatever is of the job. < 0: nothing was asked, and `done` is not called. done: NULL where its lock is free: what has let go of that is killed, and nobody waits
+ * for it. */
 int launcher_kill(struct launcher *l, const char *ticket, launcher_killed *done, void *arg, struct err *err);

@@ -12,6 +12,7 @@
 #include "daemon/methods.h"
 #include "daemon/store.h"
 #include "daemon/text.h"
+#include "proto/clean.h"
 #include "proto/err.h"
 
 enum { ROWS_DEFAULT = 1000, ROWS_MAX = 5000, POINTS_MAX = 5000, EVENTS_DEFAULT = 100 };
@@ -306,7 +307,7 @@ int do_job_why(struct request *rq, struct err *err)
         return start(rq, &(struct query){ .run = run_why_work, .id = id }, err);
     run_why(&rq->d->runner, j, text, sizeof text);
     wait_s = run_expected_wait(&rq->d->runner, j);
-    rq->result = json_pack("{s:s, s:s, s:o}", "state", job_state_name(j->row.state), "text", text, "expected",
+    rq->result = json_pack("{s:s, s:o, s:o}", "state", job_state_name(j->row.state), "text", clean_string(text), "expected",
                            isfinite(wait_s) ? json_real(now_s() + wait_s) : json_null());
     return 0;
 }

@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "daemon/clock.h"
@@ -46,13 +45,13 @@ static void rest(struct removals *r, bool left)
     r->busy = false;
     if (*r->stopping) /* the next detd goes on */
         return;
-    r->held_up = r->found;
-    snprintf(r->trouble, sizeof r->trouble, "%s", r->found ? r->found_why : "");
     if (r->again) {
         removal_resume(r);
     } else if (left) {
+        if (r->silent && r->rests > SILENT_RESTS_MAX)
+            r->rests = SILENT_RESTS_MAX;
         r->again_in = AGAIN_S << r->rests;
-        r->rests += r->rests < (r->silent ? SILENT_RESTS_MAX : RESTS_MAX);
+        r->rests += r->rests < RESTS_MAX;
     }
 }
 
@@ -67,7 +66,8 @@ static void look_from(struct removals *r, int64_t after)
 {
     r->busy = true;
     r->passed = r->silent = false;
-    r->found = 0;
+    if (after == 0)
+        r->found = 0;
     r->after = after;
     r->row.id = r->asked = r->refused = 0;
     look_for_next(r);
@@ -111,13 +111,10 @@ static void sweep(struct removals *r)
 
 static void look_on(struct removals *r, const char *why)
 {
-    char text[sizeof r->found_why];
-
-    snprintf(text, sizeof text, "job %lld was removed, and its folder cannot be yet: %.200s", (long long)r->row.id, why);
-    if (r->rests == 0) /* once: it is tried again and again */
-        log_line("warning", "%s", text);
+    if (!r->told) /* it is tried again and again */
+        log_line("warning", "job %lld was removed, and its folder cannot be yet: %s", (long long)r->row.id, why);
     if (r->found++ == 0)
-        memcpy(r->found_why, text, sizeof r->found_why);
+        r->found_job = r->row.id;
     r->left = true;
     next_job(r);
 }
@@ -149,8 +146,10 @@ static void have_cleared(struct removals *r)
         return;
     }
     r->asked = r->row.id;
-    if (launcher_clear(r->launcher, r->ticket, r->lock, cleared, r, &r->err) < 0)
+    if (launcher_clear(r->launcher, r->ticket, r->lock, cleared, r, &r->err) < 0) {
+        r->silent = true;
         look_on(r, r->err.msg);
+    }
 }
 
 static void after_work(void *arg)
@@ -170,6 +169,9 @@ static void after_work(void *arg)
     } else if (r->row.id) {
         sweep(r);
     } else {
+        r->held_up = r->found;
+        r->held_job = r->found_job;
+        r->told = r->found > 0;
         rest(r, r->left);
     }
 }
@@ -215,6 +217,7 @@ static void removed(void *arg, int rc, int64_t value, const struct err *err)
         event_tell(jobs->events, 0, "info", "removed", l->text, now_s());
         log_line("info", "removed: %s", l->text);
         l->r->rests = 0;
+        l->r->told = false;
         removal_resume(l->r);
     }
     l->done(l->arg, rc, l->id, err);

@@ -29,8 +29,9 @@ struct removals {
     int lock, refused; /* of that job: taken, to be handed on; how often detd-launch could not begin yet */
     bool silent;       /* detd-launch has not answered since the first one was looked at: none of the others waits for it */
     bool left;         /* of those that were looked at */
-    int found, held_up;                /* so many were left, in this look and in the last whole one */
-    char found_why[300], trouble[300]; /* one of them, and why */
+    int found, held_up;          /* so many were left, in this look and in the last whole one */
+    int64_t found_job, held_job; /* one of them */
+    bool told;                   /* why, since something was last removed */
     int again_in;      /* 0, or seconds to another look at what is left */
     int rests;         /* looks that left something, in a row */
     bool later;        /* it is asked again in a second */

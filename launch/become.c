@@ -142,19 +142,28 @@ static void reset_limits(void)
 
 /* ---- whose rights it keeps ---- */
 
-/* What he is in today counts: the group with which he submitted only if he is in it still. */
+int become_groups(const struct passwd *user, gid_t submitted, gid_t *ret, int room, gid_t *ret_first)
+{
+    int n = room;
+
+    if (getgrouplist(user->pw_name, user->pw_gid, ret, &n) < 0)
+        return -1;
+    *ret_first = user->pw_gid;
+    for (int i = 0; i < n; i++)
+        if (ret[i] == submitted)
+            *ret_first = submitted;
+    return n;
+}
+
 static void join_groups(const struct passwd *user, gid_t submitted)
 {
-    gid_t groups[GROUPS_MAX], first = user->pw_gid;
-    int n = GROUPS_MAX;
+    gid_t groups[GROUPS_MAX], first;
+    int n = become_groups(user, submitted, groups, GROUPS_MAX, &first);
 
-    if (getgrouplist(user->pw_name, user->pw_gid, groups, &n) < 0) {
+    if (n < 0) {
         errno = 0;
         give_up("%s is in more than %d groups", user->pw_name, GROUPS_MAX);
     }
-    for (int i = 0; i < n; i++)
-        if (groups[i] == submitted)
-            first = submitted;
     NEED(setgroups((size_t)n, groups));
     NEED(setresgid(first, first, first));
 }

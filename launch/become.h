@@ -1,6 +1,10 @@
 /* launch/become.h - the child that becomes the submitter and detd-job. */
 #pragma once
+#include <sys/types.h>
+
 #include "proto/launch.h"
+
+struct passwd;
 
 /* Descriptors are the child's to use. */
 struct become {
@@ -13,5 +17,7 @@ struct become {
     int ngpu_locks;
 };
 
+/* The groups that he is in today, `room` at most, and as the first that with which he submitted if it is one of them still, else his own. -1: there are more. */
+int become_groups(const struct passwd *user, gid_t submitted, gid_t *ret, int room, gid_t *ret_first);
 /* In the child, after fork(). Leaves with SUP_EXIT_REFUSED where it fails, SUP_EXIT_UNREACHABLE where it is the folder's owner who sees to that. */
 void become(const struct become *b) __attribute__((noreturn));

@@ -1,60 +1,125 @@
 #include "launch/holders.h"
 
+#include <fcntl.h>
 #include <grp.h>
 #include <poll.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launch/become.h"
 #include "launch/ticket.h"
 #include "proto/lock.h"
 
-enum { LOOK_MS = 1000 };
+enum { LOOK_MS = 1000, DIE_MS = 200, LOOKERS = 8, GROUPS_MAX = 1024, LOCK_FD = 3, OUT_FD = 4, ABOVE = 8 };
 
 struct found {
     int count;
     char one[LAUNCH_TEXT];
 };
 
-static pid_t looker; /* the last one, if it has not ended */
+/* A child that has become the user and looks; those that have not ended. */
+struct looker {
+    pid_t pid; /* 0: it has */
+    uid_t uid;
+};
+static struct looker lookers[LOOKERS];
 
-static void look_as(const struct launch_ticket *t, int lock, int out)
+/* ---- the child ---- */
+
+/* It may be stopped, or stand before a disk that does not answer, for ever: nothing else of ours is open in it. */
+static int keep_only(int lock, int out)
+{
+    lock = fcntl(lock, F_DUPFD, ABOVE);
+    out = fcntl(out, F_DUPFD, ABOVE);
+    return lock < 0 || out < 0 || dup2(lock, LOCK_FD) < 0 || dup2(out, OUT_FD) < 0 ? -1 : close_range(OUT_FD + 1, ~0U, 0);
+}
+
+/* The same group, too, or the kernel does not let it see what the others have open. */
+static int become_user(const struct launch_ticket *t)
+{
+    const struct passwd *user = getpwuid(t->uid);
+    gid_t groups[GROUPS_MAX], first;
+
+    if (!user || become_groups(user, t->gid, groups, GROUPS_MAX, &first) < 0)
+        return -1;
+    return setgroups(0, NULL) < 0 || setresgid(first, first, first) < 0 || setresuid(t->uid, t->uid, t->uid) < 0 ||
+                   prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0
+               ? -1
+               : 0;
+}
+
+static void look(const struct launch_ticket *t, int lock, int out) __attribute__((noreturn));
+static void look(const struct launch_ticket *t, int lock, int out)
 {
     struct found f = { 0 };
 
     ticket_forget_key();
-    if (setgroups(0, NULL) < 0 || setresgid(t->gid, t->gid, t->gid) < 0 || setresuid(t->uid, t->uid, t->uid) < 0)
+    if (keep_only(lock, out) < 0 || become_user(t) < 0)
         _exit(1);
-    f.count = lock_kill(lock, f.one, sizeof f.one);
-    _exit(write(out, &f, sizeof f) != sizeof f);
+    f.count = lock_kill(LOCK_FD, f.one, sizeof f.one);
+    _exit(write(OUT_FD, &f, sizeof f) != sizeof f);
 }
 
-/* Its user may stop it, and it may stand before a disk that does not answer: whoever does not end is left, and keeps the next one from being started. */
-static void end_looker(void)
+/* ---- who waits for it ---- */
+
+static void end(struct looker *l, int patience_ms)
 {
-    if (looker > 0 && (kill(looker, SIGKILL) < 0 || waitpid(looker, NULL, WNOHANG) != 0))
-        looker = 0;
+    int fd;
+
+    if (l->pid == 0)
+        return;
+    kill(l->pid, SIGKILL);
+    fd = pidfd_open(l->pid, 0);
+    if (fd >= 0 && patience_ms > 0)
+        poll(&(struct pollfd){ .fd = fd, .events = POLLIN }, 1, patience_ms);
+    if (fd >= 0)
+        close(fd);
+    if (waitpid(l->pid, NULL, WNOHANG) != 0)
+        l->pid = 0;
+}
+
+/* NULL: one that looks for the user's stands still, or too many do. */
+static struct looker *place_for(uid_t uid)
+{
+    struct looker *free = NULL;
+    bool stands = false;
+
+    for (int i = 0; i < LOOKERS; i++) {
+        end(&lookers[i], 0);
+        if (lookers[i].pid == 0)
+            free = &lookers[i];
+        else
+            stands = stands || lookers[i].uid == uid;
+    }
+    return stands ? NULL : free;
 }
 
 int holders_kill(const struct launch_ticket *t, int lock, char *ret, size_t size)
 {
-    struct found f = { 0 };
+    struct looker *l = place_for(t->uid);
+    struct found f = { .count = -1 };
     int way[2];
+    pid_t pid;
 
     ret[0] = '\0';
-    end_looker();
-    if (looker > 0 || pipe(way) < 0)
-        return 0;
-    looker = fork();
-    if (looker == 0)
-        look_as(t, lock, way[1]);
+    if (!l || pipe(way) < 0)
+        return -1;
+    pid = fork();
+    if (pid == 0)
+        look(t, lock, way[1]);
     close(way[1]);
+    if (pid > 0)
+        *l = (struct looker){ pid, t->uid };
     if (poll(&(struct pollfd){ .fd = way[0], .events = POLLIN }, 1, LOOK_MS) != 1 || read(way[0], &f, sizeof f) != sizeof f)
-        f.count = 0;
+        f = (struct found){ .count = -1 };
     close(way[0]);
-    end_looker();
+    end(l, DIE_MS);
     f.one[sizeof f.one - 1] = '\0';
-    snprintf(ret, size, "%s", f.count > 0 ? f.one : "");
-    return f.count > 0 ? f.count : 0;
+    snprintf(ret, size, "%s", f.one);
+    return f.count;
 }

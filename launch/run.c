@@ -46,6 +46,7 @@ int run_add(const struct launch_ticket *t, int64_t number, pid_t pid, int troubl
                        .number = number,
                        .pid = pid,
                        .trouble_fd = trouble_fd,
+                       .over = limit_s > 0,
                        .kill_at_ms = limit_s ? now_ms() + limit_s * 1000LL : 0 };
     first = r;
     return 0;
@@ -94,39 +95,24 @@ static void leave(struct run *r)
     r->until_ms = now_ms() + LAUNCH_DIE_S * 1000LL;
 }
 
-void run_kill(const struct launch_ticket *t)
+enum scope_left run_kill(const struct launch_ticket *t, bool over)
 {
     struct run *r = find(t);
+    enum scope_left left = r ? SCOPE_HELD : scope_look(t);
 
-    if (!r && scope_remove(t) == SCOPE_HELD && run_add(t, 0, 0, -1, 0) == 0) {
+    if (!r && left == SCOPE_HELD && run_add(t, 0, 0, -1, 0) == 0) {
         r = find(t);
         r->told = true;
         leave(r);
     }
-    if (r)
+    if (r) {
+        r->over = r->over || over;
         kill_run(r);
-    else
+    } else if (left == SCOPE_HELD) {
         scope_kill(t);
-}
-
-/* An empty scope in the place of one that was removed: that nothing of the job lives can be told again to whoever has not heard it. The next start, or its
- * removal, uses it up. */
-static void leave_empty(const struct launch_ticket *t)
-{
-    int scope = scope_make(t);
-
-    if (scope >= 0)
-        close(scope);
-}
-
-enum scope_left run_clear(const struct launch_ticket *t)
-{
-    enum scope_left left = find(t) ? SCOPE_HELD : scope_remove(t);
-
-    if (left == SCOPE_HELD)
-        run_kill(t);
-    if (left == SCOPE_GONE)
-        leave_empty(t);
+    } else if (over) {
+        scope_remove(t);
+    }
     return left;
 }
 
@@ -158,31 +144,30 @@ static void reap(struct run *r)
     leave(r);
 }
 
-void run_look(bool (*exited)(const struct run *r, bool gone))
+void run_look(void (*exited)(const struct run *r, bool gone))
 {
     for (struct run **at = &first; *at;) {
         struct run *r = *at;
         enum scope_left left = SCOPE_HELD;
-        bool heard = false;
 
         if (r->pid > 0 && r->kill_at_ms && now_ms() > r->kill_at_ms)
             kill_run(r);
         reap(r);
         if (r->leaving && r->pid == 0)
-            left = scope_remove(&r->ticket);
+            left = scope_look(&r->ticket);
         if (r->leaving && left == SCOPE_HELD)
             scope_kill(&r->ticket);
         if (r->leaving && !r->told && (left != SCOPE_HELD || now_ms() > r->until_ms)) {
-            heard = exited(r, left == SCOPE_GONE);
+            exited(r, left == SCOPE_EMPTY);
             r->told = true;
         }
-        if (left == SCOPE_GONE && !heard)
-            leave_empty(&r->ticket);
-        if (left != SCOPE_HELD) {
-            *at = r->next;
-            free(r);
-        } else {
+        if (left == SCOPE_HELD) {
             at = &r->next;
+            continue;
         }
+        if (r->over)
+            scope_remove(&r->ticket);
+        *at = r->next;
+        free(r);
     }
 }

@@ -158,10 +158,16 @@ int scope_join(int scope)
     return put(scope, "cgroup.procs", "0");
 }
 
-void scope_kill(const struct launch_ticket *t)
+static int open_scope(const struct launch_ticket *t)
 {
     char name[NAME];
-    int fd = root < 0 ? -1 : openat(root, name_of(t, name), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    return root < 0 ? -1 : openat(root, name_of(t, name), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+void scope_kill(const struct launch_ticket *t)
+{
+    int fd = open_scope(t);
 
     if (fd < 0)
         return;
@@ -169,13 +175,35 @@ void scope_kill(const struct launch_ticket *t)
     close(fd);
 }
 
-enum scope_left scope_remove(const struct launch_ticket *t)
+/* Zombies do not count. */
+static bool is_empty(int scope)
+{
+    char text[256] = "";
+    int fd = openat(scope, "cgroup.events", O_RDONLY | O_CLOEXEC);
+
+    if (fd >= 0 && read(fd, text, sizeof text - 1) < 0)
+        text[0] = '\0';
+    if (fd >= 0)
+        close(fd);
+    return strstr(text, "populated 0") != NULL;
+}
+
+enum scope_left scope_look(const struct launch_ticket *t)
+{
+    int fd = open_scope(t);
+    bool empty;
+
+    if (fd < 0)
+        return root < 0 || errno == ENOENT ? SCOPE_NONE : SCOPE_HELD;
+    empty = is_empty(fd);
+    close(fd);
+    return empty ? SCOPE_EMPTY : SCOPE_HELD;
+}
+
+void scope_remove(const struct launch_ticket *t)
 {
     char name[NAME];
 
-    if (root < 0)
-        return SCOPE_NONE;
-    if (unlinkat(root, name_of(t, name), AT_REMOVEDIR) == 0)
-        return SCOPE_GONE;
-    return errno == ENOENT ? SCOPE_NONE : SCOPE_HELD;
+    if (root >= 0)
+        unlinkat(root, name_of(t, name), AT_REMOVEDIR);
 }

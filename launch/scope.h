@@ -18,9 +18,11 @@ int scope_join(int scope);
 void scope_kill(const struct launch_ticket *t);
 
 enum scope_left {
-    SCOPE_NONE, /* there is none: what that says of its processes is not known, for it may lie below another group */
-    SCOPE_GONE, /* nothing lived in it, and now it is removed */
-    SCOPE_HELD  /* something lives in it */
+    SCOPE_NONE,  /* there is none: what that says of its processes is not known, for it may lie below another group */
+    SCOPE_EMPTY, /* nothing lives in it */
+    SCOPE_HELD   /* something does */
 };
 
-enum scope_left scope_remove(const struct launch_ticket *t);
+enum scope_left scope_look(const struct launch_ticket *t);
+/* If it is empty. */
+void scope_remove(const struct launch_ticket *t);

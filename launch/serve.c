@@ -35,12 +35,11 @@ static void hang_up(void)
     caller = -1;
 }
 
-/* A detd that reads nothing is left: it comes again. Whether anybody was there. */
-static bool answer(const struct launch_answer *a)
+/* A detd that reads nothing is left: it comes again. */
+static void answer(const struct launch_answer *a)
 {
     if (caller >= 0 && send(caller, a, sizeof *a, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof *a)
         hang_up();
-    return caller >= 0;
 }
 
 static void tell(enum launch_kind kind, const struct launch_ask *ask, int session, const char *text)
@@ -52,7 +51,7 @@ static void tell(enum launch_kind kind, const struct launch_ask *ask, int sessio
     answer(&a);
 }
 
-static bool tell_exit(const struct run *r, bool gone)
+static void tell_exit(const struct run *r, bool gone)
 {
     struct launch_answer a = { .version = LAUNCH_VERSION,
                                .kind = LAUNCH_EXITED,
@@ -63,7 +62,7 @@ static bool tell_exit(const struct run *r, bool gone)
                                .ticket = r->ticket };
 
     snprintf(a.text, sizeof a.text, "%s", r->text);
-    return answer(&a);
+    answer(&a);
 }
 
 /* ---- what is asked ---- */
@@ -115,7 +114,7 @@ static int start(const struct launch_ask *a, const int *fds, int nfds, struct er
 
     if (rc == 0 && a->kind == LAUNCH_START)
         rc = ask_check_spec(fds[1], &a->ticket, err);
-    if (rc == 0 && run_clear(&a->ticket) == SCOPE_HELD)
+    if (rc == 0 && run_kill(&a->ticket, false) == SCOPE_HELD)
         rc = err_set(err, -EBUSY, "processes of the last run of job %lld are on their way out", (long long)a->ticket.job);
     if (rc < 0)
         return rc;
@@ -144,28 +143,30 @@ static int seal(struct launch_ask *a, int client, struct err *err)
     return 0;
 }
 
-/* Whether there are any; `ret` names one. Of detd's own user they are not looked for: detd holds locks itself. */
-static bool kill_holders(const struct launch_ticket *t, char ret[LAUNCH_TEXT])
+/* How many there are, -1: not known; `ret` names one. Of detd's own user they are not looked for: detd holds locks itself. */
+static int kill_holders(const struct launch_ticket *t, char ret[LAUNCH_TEXT])
 {
     int lock = t->uid == caller_uid ? -1 : place_lock(config.state, caller_uid, t), found;
 
     if (lock < 0)
-        return false;
+        return 0;
     found = holders_kill(t, lock, ret, LAUNCH_TEXT);
     close(lock);
-    return found > 0;
+    return found;
 }
 
 static int kill_job(const struct launch_ask *ask)
 {
     struct launch_answer a = { .version = LAUNCH_VERSION, .kind = LAUNCH_KILLED, .number = ask->number, .job = ask->ticket.job };
     enum launch_reach reached = run_reach(&ask->ticket);
-    enum scope_left left = run_clear(&ask->ticket);
+    bool over = ask->drain != 0;
+    enum scope_left left = run_kill(&ask->ticket, over);
+    int holders = over ? 0 : kill_holders(&ask->ticket, a.text);
 
-    a.gone = left == SCOPE_GONE;
+    a.gone = left == SCOPE_EMPTY && holders <= 0;
     a.reached = left == SCOPE_HELD ? reached : LAUNCH_REACH_NOBODY;
-    if (!a.gone && kill_holders(&ask->ticket, a.text) && a.reached == LAUNCH_REACH_NOBODY)
-        a.reached = LAUNCH_REACH_HOLDERS;
+    if (a.reached == LAUNCH_REACH_NOBODY && !a.gone && holders != 0)
+        a.reached = holders > 0 ? LAUNCH_REACH_HOLDERS : LAUNCH_REACH_UNSAID;
     a.ticket = ask->ticket;
     answer(&a);
     return 0;

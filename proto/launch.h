@@ -23,7 +23,8 @@
  *   CLEAR  with the ticket of a job that was removed, and its lock: as START, but the child only removes what is in the job's folder,
  *          and is killed after LAUNCH_CLEAR_S, whatever is left: its user may stop it, or make files faster.
  *   KILL   with the ticket, kills every process of the job's scope; without scopes, of its session; besides, those of the user's that hold the job's lock. KILLED
- *          comes at once, and says whether there was none any more, else whom that reached, and names one.
+ *          comes at once, and says whether there was none any more, else whom that reached, and names one. Where detd says that the lock is free, none of them
+ *          is looked for, and the scope goes as soon as it is empty; else an empty one stays, to prove that to whoever asks later, till the next START or CLEAR.
  *   REFUSED answers any of them, with a sentence. After a REFUSED START nothing of the job runs.
  *
  * What a ticket is worth: nothing to who cannot speak to detd-launch as detd. To a detd that has been taken over: to run what its owner once submitted, as him, in
@@ -88,7 +89,7 @@ struct launch_ask {
     uint32_t version, kind;
     int64_t number; /* comes back with each answer; no other detd's, so it begins anywhere */
     struct launch_ticket ticket;
-    int32_t attempt, threads, tier, drain; /* drain: 0, or 1 cancelled, 2 failed; 3: it goes on after an end, with which its spool went */
+    int32_t attempt, threads, tier, drain; /* drain: 0, or 1 cancelled, 2 failed; 3: it goes on after an end, with which its spool went. KILL: 1: its lock is free */
     int64_t last_seq, saved, log_max;
     char nonce[LAUNCH_NAME];
     char gpus[LAUNCH_GPUS];     /* UUIDs with commas */

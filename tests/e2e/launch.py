@@ -887,8 +887,8 @@ def a_launch_that_does_not_answer():
         for job in (gone, too):
             d.until(lambda: "job %d was removed, and its folder cannot be yet: detd-launch" % job in open(d.root + "/log").read(), "removals wait for ever", 90)
         d.until(lambda: d.found("removals"), "the doctor sees no removal that waits", 60)
-        d.until(lambda: d.found("removals")[0][1].startswith("2 wait: job %d was removed" % gone), d.found("removals"), 60)
-        assert d.found("removals")[0][0] == "warning" and d.found("detd-launch")[0][0] == "wrong" and "does not answer" in d.found("detd-launch")[0][1], d.found("detd-launch")
+        d.until(lambda: d.found("removals") == [("warning", "folders of 2 removed jobs wait, of job %d among them" % gone)], d.found("removals"), 60)
+        assert d.found("detd-launch")[0][0] == "wrong" and "does not answer" in d.found("detd-launch")[0][1], d.found("detd-launch")
         os.kill(d.helper.pid, signal.SIGCONT)
         d.until(lambda: d.call("daemon.info")["cpu_free"] == 8, "its slots are held")
         d.until(lambda: not os.path.exists(d.folder(gone)) and not os.path.exists(d.folder(too)), "its folder stays", 300)

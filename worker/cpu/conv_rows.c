@@ -91,10 +91,32 @@ size_t rows_buffer(const struct rows *g)
     return (size_t)span(g->band_rows, g->stride, g->taps_y) * (size_t)span(rows_widest(g), g->stride, g->taps_x) * (size_t)g->pitch;
 }
 
+static void copy_pixel(const float *from, const struct affine *act, int channels, float *to)
+{
+    int c = 0;
+
+    if (!act->scale) {
+        memcpy(to, from, (size_t)channels * sizeof *to);
+        return;
+    }
+    for (; c + VW <= channels; c += VW)
+        vstore(to + c, vact(vfma(vload(from + c), vload(act->scale + c), vload(act->shift + c)), vload(act->slope + c)));
+    if (c < channels) {
+        int n = channels - c;
+
+        vstore_n(to + c, vact(vfma(vload_n(from + c, n), vload_n(act->scale + c, n), vload_n(act->shift + c, n)), vload_n(act->slope + c, n)), n);
+    }
+}
+
 static void copy_pixels(const struct rows *g, const float *from, int stride, const struct affine *act, int count, float *to)
 {
     if (!act->scale && stride == g->c && g->pitch == g->c) {
         memcpy(to, from, (size_t)count * (size_t)g->c * sizeof *to);
+        return;
+    }
+    if (g->c > THIN) { /* pixels may lie so far apart that a second look at a line of theirs does not find it in the cache */
+        for (int i = 0; i < count; i++)
+            copy_pixel(from + (long)i * stride, act, g->c, to + (long)i * g->pitch);
         return;
     }
     for (int c = 0; c < g->c; c += VW) {

@@ -17,6 +17,7 @@ enum {
     UNITS = 4,                /* pieces of work a thread, at least, where the shape has them */
     ROWS = 512,               /* inputs that go by all outputs at once: those of a part stay in the L2 cache meanwhile */
     OUTPUTS = 128,            /* that go by all inputs at once, for the same reason */
+    PACKED_DEPTH = 64,        /* of weights an output from which on its gradients are packed */
     /* packed inputs at once, in bytes: what stays in the cache where the sums do, too, and else so many that these are written once */
     SUMS_KEPT = 512 << 10,
     PAIRS_KEPT = 128 << 10,
@@ -49,33 +50,40 @@ static int group_cols(const struct job *j)
     return j->group_panels * GEMM_NP;
 }
 
-/* Output gradients of a part, columns from k on: as they lie, or packed with zeros after the last where they do not fill vectors. */
-static const float *gradients(const struct job *j, const struct rows_part *p, int k, int cols, float *pack, long *ret_row, long *ret_pixel)
+/* Output gradients of a part, 32 of them at at + i * panel: pixel x of row y at y * row + x * pixel. */
+struct gradients {
+    const float *at;
+    long panel, row, pixel;
+};
+
+static void pack_pixel(const float *from, int cols, float *to, long panel)
+{
+    for (int c = 0; c < round_up(cols, 16); c += VW) {
+        int lanes = vlanes(cols, c);
+
+        vstore(to + c / GEMM_NP * panel + c % GEMM_NP, lanes > 0 ? vload_n(from + c, lanes) : vset1(0.0f));
+    }
+}
+
+/* Columns from k on: as they lie where they are read few times, or packed, with zeros after the last where they do not fill vectors: pixels that lie apart meet in
+ * few sets of the L1 cache. */
+static struct gradients gradients(const struct job *j, const struct rows_part *p, int k, int cols, float *pack)
 {
     const struct tensor *t = &j->q->dy[p->image / j->g.per];
     const float *from = (const float *)t->data + (((long)(p->image % j->g.per) * j->g.oh + p->y) * j->g.ow + p->x) * t->stride + k;
-    long row = (long)j->g.ow * t->stride;
+    struct gradients ret = { from, GEMM_NP, (long)j->g.ow * t->stride, t->stride };
 
-    if (cols % 16 == 0) {
-        *ret_row = row;
-        *ret_pixel = t->stride;
-        return from;
-    }
-    *ret_pixel = round_up(cols, 16);
-    *ret_row = *ret_pixel * p->w;
+    if (cols % 16 == 0 && j->depth < PACKED_DEPTH)
+        return ret;
+    ret = (struct gradients){ pack, (long)p->h * p->w * GEMM_NP, (long)p->w * GEMM_NP, GEMM_NP };
     for (int y = 0; y < p->h; y++)
         for (int x = 0; x < p->w; x++)
-            for (int c = 0; c < *ret_pixel; c += VW) {
-                int lanes = vlanes(cols, c);
-
-                vstore(pack + y * *ret_row + x * *ret_pixel + c,
-                       lanes > 0 ? vload_n(from + y * row + (long)x * t->stride + c, lanes) : vset1(0.0f));
-            }
-    return pack;
+            pack_pixel(from + ((long)y * j->g.ow + x) * t->stride, cols, pack + y * ret.row + x * ret.pixel, ret.panel);
+    return ret;
 }
 
-static void part_add(const struct job *j, const struct rows_part *p, const struct rows_input *in, const float *dy, long dy_row,
-                     long dy_pixel, int cols, float *acc, bool add)
+static void part_add(const struct job *j, const struct rows_part *p, const struct rows_input *in, const struct gradients *dy, int cols,
+                     float *acc, bool add)
 {
     const struct rows *g = &j->g;
     long width = rows_width(g, p);
@@ -88,9 +96,9 @@ static void part_add(const struct job *j, const struct rows_part *p, const struc
                                    .a_row = 1,
                                    .a_seg = in->row,
                                    .a_depth = in->pixel,
-                                   .b = dy + v,
-                                   .b_seg = dy_row,
-                                   .b_depth = dy_pixel,
+                                   .b = dy->at + v / GEMM_NP * dy->panel,
+                                   .b_seg = dy->row,
+                                   .b_depth = dy->pixel,
                                    .c = acc + ((long)r * rows + first) * group_cols(j) + v,
                                    .c_row = group_cols(j),
                                    .rows = rows - first < ROWS ? rows - first : ROWS,
@@ -106,11 +114,10 @@ static void part_add(const struct job *j, const struct rows_part *p, const struc
 static void part_run(const struct job *j, const struct rows_part *p, int k, int cols, int thread, float *acc, bool add)
 {
     float *buf = j->buf + (size_t)thread * j->buf_size, *pack = j->dy + (size_t)thread * j->dy_size;
-    long row, pixel;
-    const float *dy = gradients(j, p, k, cols, pack, &row, &pixel);
+    struct gradients dy = gradients(j, p, k, cols, pack);
     struct rows_input in = rows_input(&j->g, p, j->q->x, buf);
 
-    part_add(j, p, &in, dy, row, pixel, round_up(cols, 16), acc, add);
+    part_add(j, p, &in, &dy, round_up(cols, 16), acc, add);
 }
 
 static void slab_run(const struct job *j, int shard, int first, int n, int k, int cols, int thread, float *acc)

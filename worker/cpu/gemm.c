@@ -1,10 +1,17 @@
 /* worker/cpu/gemm.c - one body, unrolled for every number of rows that fits the registers of the ISA, one or two vectors wide. */
 #include "worker/cpu/gemm.h"
 
+#include <limits.h>
+#include <stddef.h>
+
 #include "worker/core/simd.h"
 
 /* Rows of b that a narrow tile fetches early: output gradients as they lie come from memory, in pieces too short for the hardware to see. */
 #define FETCH_AHEAD 24
+
+/* Where a tile of two vectors is less than a row of a panel, and few rows high, rows of b are read often: so many of them are read by all tiles at once, half of
+ * whose lines are another strip's. Sums of so many rows wait meanwhile. */
+enum { DEPTH_KEPT = 128, DEPTH_LEAST = VW == 16 ? INT_MAX : DEPTH_KEPT * 3 / 2, ROWS_KEPT = 96 };
 
 /* What is known of a: strides that are constants leave registers to the tile. */
 enum layout {
@@ -27,11 +34,21 @@ SIMD_FN void end_vec(const struct gemm_end *e, vec y, float *c, long col)
         vstore(c, y);
 }
 
+/* Where the sums of a tile are begun, and go. */
+struct sums {
+    const float *from; /* NULL: zeros */
+    float *to;
+    long from_row, to_row;
+};
+
 /* mr, nv and layout are constants where this is expanded. */
-SIMD_FN void tile(const struct gemm *g, const float *a, const float *ahead, const float *b, float *c, int mr, int nv, enum layout layout)
+SIMD_FN void tile(const struct gemm *g, const float *a, const float *ahead, const float *b, const struct sums *sums, int mr, int nv,
+                  enum layout layout)
 {
     const long a_row = layout == ANY_ROWS ? g->a_row : layout == ROWS_16 ? 16 : layout == ROWS_32 ? 32 : 1;
-    const long a_depth = layout == COLUMNS ? g->a_depth : 1, b_depth = g->b_depth, c_row = g->c_row;
+    const long a_depth = layout == COLUMNS ? g->a_depth : 1, b_depth = g->b_depth, c_row = sums->to_row;
+    const float *const from = sums->from;
+    float *const c = sums->to;
     const long col = b - g->b;
     const long a_skip = g->a_seg - g->depth * a_depth, b_skip = g->b_seg - g->depth * b_depth;
     vec x[GEMM_MR], y[GEMM_MR];
@@ -42,12 +59,14 @@ SIMD_FN void tile(const struct gemm *g, const float *a, const float *ahead, cons
         x[i] = vset1(0.0f);
         y[i] = vset1(0.0f);
     }
-    if (g->add) {
+    if (from) {
+        const long from_row = sums->from_row;
+
 #pragma GCC unroll 16
         for (int i = 0; i < mr; i++) {
-            x[i] = vload(c + i * c_row);
+            x[i] = vload(from + i * from_row);
             if (nv == 2)
-                y[i] = vload(c + i * c_row + VW);
+                y[i] = vload(from + i * from_row + VW);
         }
     }
     for (int s = g->segs; s > 0; s--) {
@@ -94,7 +113,7 @@ SIMD_FN void tile(const struct gemm *g, const float *a, const float *ahead, cons
     }
 }
 
-typedef void tile_fn(const struct gemm *g, const float *a, const float *ahead, const float *b, float *c);
+typedef void tile_fn(const struct gemm *g, const float *a, const float *ahead, const float *b, const struct sums *sums);
 
 #if GEMM_MR >= 14
 #define FOR_MR(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
@@ -106,7 +125,7 @@ typedef void tile_fn(const struct gemm *g, const float *a, const float *ahead, c
 
 /* clang-format off */
 #define TILE(name, mr, nv, layout)                                                                                                         \
-    static void name##mr(const struct gemm *g, const float *a, const float *ahead, const float *b, float *c) { tile(g, a, ahead, b, c, mr, nv, layout); }
+    static void name##mr(const struct gemm *g, const float *a, const float *ahead, const float *b, const struct sums *sums) { tile(g, a, ahead, b, sums, mr, nv, layout); }
 #define DEFINE(mr)                                                                                                                         \
     TILE(any1_, mr, 1, ANY_ROWS) TILE(any2_, mr, 2, ANY_ROWS) TILE(r16_1_, mr, 1, ROWS_16) TILE(r16_2_, mr, 2, ROWS_16)                     \
     TILE(r32_1_, mr, 1, ROWS_32) TILE(r32_2_, mr, 2, ROWS_32) TILE(cols1_, mr, 1, COLUMNS) TILE(cols2_, mr, 2, COLUMNS)
@@ -138,24 +157,84 @@ static enum layout layout_of(const struct gemm *g)
     return g->a_row == 16 ? ROWS_16 : g->a_row == 32 ? ROWS_32 : ANY_ROWS;
 }
 
-static void strip(const struct gemm *g, int col, int nv)
+/* Tiles of a column of them. next, next_b: what is read of a, and DEPTH_KEPT rows of b, after it, or NULL. */
+static void strip(const struct gemm *g, enum layout layout, int col, int nv, struct sums sums, const float *next, const float *next_b)
 {
-    tile_fn *const *fn = table[layout_of(g)][nv - 1];
+    tile_fn *const *fn = table[layout][nv - 1];
     int tiles = (g->rows + GEMM_MR - 1) / GEMM_MR, base = g->rows / tiles, more = g->rows % tiles; /* near-equal heights waste least */
+    const float *a = g->a;
 
-    for (int t = 0, i = 0; t < tiles; t++) {
+    for (int t = 0; t < tiles; t++) {
         int mr = base + (t < more);
-        const float *a = g->a + i * g->a_row, *ahead = t + 1 < tiles ? a + mr * g->a_row : g->next ? g->next : a;
+        const float *ahead = a + mr * g->a_row;
 
-        fn[mr - 1](g, a, ahead, g->b + col, g->c + i * g->c_row + col);
-        i += mr;
+        for (int d = t * DEPTH_KEPT / tiles; next_b && d < (t + 1) * DEPTH_KEPT / tiles; d++)
+            __builtin_prefetch(next_b + d * g->b_depth);
+        fn[mr - 1](g, a, t + 1 < tiles ? ahead : next ? next : a, g->b + col, &sums);
+        a = ahead;
+        sums.from = sums.from ? sums.from + mr * sums.from_row : NULL;
+        sums.to += mr * sums.to_row;
     }
+}
+
+/* As much of the chain from segment s and depth d on as is summed at once. */
+static struct gemm piece(const struct gemm *g, int s, int d)
+{
+    struct gemm p = *g;
+
+    p.a += s * g->a_seg + d * g->a_depth;
+    p.b += s * g->b_seg + d * g->b_depth;
+    p.depth = g->depth - d < DEPTH_KEPT ? g->depth - d : DEPTH_KEPT;
+    p.segs = g->depth > DEPTH_KEPT ? 1 : g->segs - s < DEPTH_KEPT / g->depth ? g->segs - s : DEPTH_KEPT / g->depth;
+    return p;
+}
+
+/* A long chain in pieces, so that the rows of b that all tiles read stay in the L1 cache: sums wait in memory, where they are not rounded again. */
+static void strip_in_pieces(const struct gemm *g, int col, int nv)
+{
+    float waiting[ROWS_KEPT * 2 * VW];
+
+    for (int row = 0; row < g->rows; row += ROWS_KEPT) {
+        struct sums sums = { .from = g->add ? g->c + row * g->c_row + col : NULL, .from_row = g->c_row, .to = waiting, .to_row = 2 * VW };
+
+        for (int s = 0, d = 0; s < g->segs;) {
+            struct gemm p = piece(g, s, d);
+            bool last;
+
+            d += p.depth;
+            if (d == g->depth) {
+                s += p.segs;
+                d = 0;
+            }
+            last = s == g->segs;
+            p.a += row * g->a_row;
+            p.rows = g->rows - row < ROWS_KEPT ? g->rows - row : ROWS_KEPT;
+            if (last) {
+                sums.to = g->c + row * g->c_row + col;
+                sums.to_row = g->c_row;
+            } else {
+                p.end = NULL;
+            }
+            strip(&p, ANY_ROWS, col, nv, sums, NULL, last ? NULL : g->b + s * g->b_seg + d * g->b_depth + col);
+            sums.from = waiting;
+            sums.from_row = 2 * VW;
+        }
+    }
+}
+
+static void strip_at_once(const struct gemm *g, int col, int nv)
+{
+    float *c = g->c + col;
+
+    strip(g, layout_of(g), col, nv, (struct sums){ g->add ? c : NULL, c, g->c_row, g->c_row }, g->next, NULL);
 }
 
 void gemm_run(const struct gemm *g)
 {
+    const bool pieces = (long)g->segs * g->depth > DEPTH_LEAST && g->rows > GEMM_MR && layout_of(g) == ANY_ROWS;
+
     if (g->rows <= 0)
         return;
     for (int col = 0; col < g->cols; col += 2 * VW)
-        strip(g, col, g->cols - col >= 2 * VW ? 2 : 1);
+        (pieces ? strip_in_pieces : strip_at_once)(g, col, g->cols - col >= 2 * VW ? 2 : 1);
 }

@@ -123,12 +123,14 @@ static void look_at_troubles(struct doctor *d)
     else
         add(d, "ok", "store", "", "%lld rows written since the start, %lld wait", int_of(d->info, "rows"), int_of(d->info, "backlog"));
     if (*text_of(d->info, "launch_trouble"))
-        add(d, "wrong", "detd-launch", "jobs run on, and none starts: systemctl restart detd-launch; its journal says more: journalctl -u detd-launch",
-            "%s", text_of(d->info, "launch_trouble"));
+        add(d, "wrong", "detd-launch",
+            "jobs run on, and none starts: systemctl restart detd-launch; its journal says more: journalctl -u detd-launch", "%s",
+            text_of(d->info, "launch_trouble"));
     else if (json_is_true(json_object_get(d->info, "launch")))
         add(d, "ok", "detd-launch", "", "it is there");
     if (int_of(d->info, "removals") > 0)
-        add(d, "warning", "removals", "detd's journal says why; detd tries again by itself, later each time, and at once when it is restarted",
+        add(d, "warning", "removals",
+            "detd's journal says why; detd tries again by itself, later each time, and at once when it is restarted",
             "folders of %lld removed jobs wait, of job %lld among them", int_of(d->info, "removals"), int_of(d->info, "removal"));
     if (*text_of(d->info, "drained"))
         add(d, "warning", "drained", "detctl undrain, when that is over", "no job is started: %s", text_of(d->info, "drained"));

@@ -44,7 +44,8 @@ struct launcher {
     int64_t asked;
     int nseals;
     bool closed;
-    char unreached[256], unheard[256]; /* launcher_trouble(): why it could not be called the last time, and, till something is answered, why it was not */
+    char unreached[256],
+        unheard[256]; /* launcher_trouble(): why it could not be called the last time, and, till something is answered, why it was not */
 };
 
 /* A number that no answer to an earlier detd bears. */

@@ -26,16 +26,16 @@ struct removals {
     struct job_row row; /* the one that is being removed; id 0: to be looked for behind `after` */
     int64_t asked;      /* its user's processes were to empty its folder */
     char ticket[LAUNCH_TICKET_HEX + 1];
-    int lock, refused; /* of that job: taken, to be handed on; how often detd-launch could not begin yet */
-    bool silent;       /* detd-launch has not answered since the first one was looked at: none of the others waits for it */
-    bool left;         /* of those that were looked at */
+    int lock, refused;           /* of that job: taken, to be handed on; how often detd-launch could not begin yet */
+    bool silent;                 /* detd-launch has not answered since the first one was looked at: none of the others waits for it */
+    bool left;                   /* of those that were looked at */
     int found, held_up;          /* so many were left, in this look and in the last whole one */
     int64_t found_job, held_job; /* one of them */
     bool told;                   /* why, since something was last removed */
-    int again_in;      /* 0, or seconds to another look at what is left */
-    int rests;         /* looks that left something, in a row */
-    bool later;        /* it is asked again in a second */
-    int rc;            /* of the piece: wipe_folder()'s */
+    int again_in;                /* 0, or seconds to another look at what is left */
+    int rests;                   /* looks that left something, in a row */
+    bool later;                  /* it is asked again in a second */
+    int rc;                      /* of the piece: wipe_folder()'s */
     struct err err;
     struct leaving *waiting; /* for processes of theirs to leave */
 };

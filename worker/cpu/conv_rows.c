@@ -104,7 +104,8 @@ static void copy_pixel(const float *from, const struct affine *act, int channels
     if (c < channels) {
         int n = channels - c;
 
-        vstore_n(to + c, vact(vfma(vload_n(from + c, n), vload_n(act->scale + c, n), vload_n(act->shift + c, n)), vload_n(act->slope + c, n)), n);
+        vstore_n(to + c,
+                 vact(vfma(vload_n(from + c, n), vload_n(act->scale + c, n), vload_n(act->shift + c, n)), vload_n(act->slope + c, n)), n);
     }
 }
 

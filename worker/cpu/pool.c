@@ -30,6 +30,13 @@ KERNEL_FN float read_channel(const struct affine *p, bool pending, const void *x
     return pending ? act_pending(f, p->scale[k], p->shift[k], p->slope[k]) : f;
 }
 
+SIMD_FN vec read_channels(const struct affine *p, bool pending, const void *x, int k, int n, bool half)
+{
+    vec v = elem_load_n(x, k, n, half);
+
+    return pending ? vact(vfma(v, vload_n(p->scale + k, n), vload_n(p->shift + k, n)), vload_n(p->slope + k, n)) : v;
+}
+
 KERNEL_FN bool is_two_by_two(const struct pooling *p)
 {
     return p->size == 2 && p->stride == 2; /* pad_total is 0 or 1: no padding on the left */
@@ -37,24 +44,35 @@ KERNEL_FN bool is_two_by_two(const struct pooling *p)
 
 /* ---- forward ---- */
 
-KERNEL_FN void fwd_window(void *y, const struct operand *x, int image, struct maxpool_range ry, struct maxpool_range rx, bool pending,
-                          bool half)
+/* The maxima of a window, of n channels from k on; ret_win: the pixels they are first at, as floats, or NULL. */
+SIMD_FN vec window_best(const struct operand *x, int image, struct maxpool_range ry, struct maxpool_range rx, int k, int n, bool pending,
+                        bool half, vec *ret_win)
 {
     const struct tensor *t = &x->x;
-    const void *first = pixel(t, image, ry.from, rx.from, half);
+    vec best = read_channels(&x->act, pending, pixel(t, image, ry.from, rx.from, half), k, n, half);
+    vec win = vset1((float)(ry.from * t->w + rx.from));
 
-    CPU_LANES
-    for (int k = 0; k < t->c; k++)
-        elem_set(y, k, read_channel(&x->act, pending, first, k, half), half);
     for (int i = ry.from; i < ry.to; i++)
-        for (int j = rx.from; j < rx.to; j++) {
-            const void *src = pixel(t, image, i, j, half);
+        for (int j = rx.from; j < rx.to; j++) { /* the first one again changes nothing */
+            vec v = read_channels(&x->act, pending, pixel(t, image, i, j, half), k, n, half), more = vsub(v, best);
 
-            CPU_LANES
-            for (int k = 0; k < t->c;
-                 k++) /* the first one again changes nothing; nor does it which of two that are stored alike is taken */
-                elem_set(y, k, max_first(elem_get(y, k, half), read_channel(&x->act, pending, src, k, half)), half);
+            best = vpick(more, v, best);
+            win = vpick(more, vset1((float)(i * t->w + j)), win);
         }
+    if (ret_win)
+        *ret_win = win;
+    return best;
+}
+
+/* It is all one which of two that are stored alike is taken. */
+SIMD_FN void fwd_window(void *y, const struct operand *x, int image, struct maxpool_range ry, struct maxpool_range rx, bool pending,
+                        bool half)
+{
+    for (int k = 0; k < x->x.c; k += VW) {
+        const int n = vlanes(x->x.c, k);
+
+        elem_store_n(y, k, window_best(x, image, ry, rx, k, n, pending, half, NULL), n, half);
+    }
 }
 
 KERNEL_FN void fwd_four(void *y, const struct operand *x, int image, int oy, int ox, bool pending, bool half)
@@ -116,32 +134,18 @@ int cpu_pool_max_fwd(struct device *dev, const struct pooling *p, struct tensor 
 /* ---- backward, any window: the owner of (image, block of channels) walks the windows in row-major order and adds to their winners,
  * which gives each input the order of additions of maxpool_grad() without looking at a window more than once ---- */
 
-KERNEL_FN void window_winners(int32_t *win, const struct operand *x, int image, int first, int width, struct maxpool_range ry,
-                              struct maxpool_range rx, bool pending, bool half)
+SIMD_FN void window_winners(int32_t win[BLOCK], const struct operand *x, int image, int first, int width, struct maxpool_range ry,
+                            struct maxpool_range rx, bool pending, bool half)
 {
-    float best[BLOCK];
-    int pix = ry.from * x->x.w + rx.from;
-    struct affine p = { NULL, NULL, NULL };
-    const void *src = elem_at(pixel(&x->x, image, ry.from, rx.from, half), first, half);
+    for (int k = 0; k < width; k += VW) {
+        float lanes[VW];
+        vec at;
 
-    if (pending)
-        p = (struct affine){ x->act.scale + first, x->act.shift + first, x->act.slope + first };
-    for (int k = 0; k < width; k++) {
-        best[k] = read_channel(&p, pending, src, k, half);
-        win[k] = pix;
+        window_best(x, image, ry, rx, first + k, vlanes(width, k), pending, half, &at);
+        vstore(lanes, at);
+        for (int l = 0; l < VW; l++)
+            win[k + l] = (int32_t)lanes[l];
     }
-    for (int i = ry.from; i < ry.to; i++)
-        for (int j = rx.from; j < rx.to; j++) {
-            src = elem_at(pixel(&x->x, image, i, j, half), first, half);
-            pix = i * x->x.w + j;
-            CPU_LANES
-            for (int k = 0; k < width; k++) {
-                float v = read_channel(&p, pending, src, k, half);
-
-                win[k] = v > best[k] ? pix : win[k];
-                best[k] = max_first(best[k], v);
-            }
-        }
 }
 
 static void scale_block(struct tensor *dx, int image, int first, int width, float beta)
@@ -202,13 +206,6 @@ static void bwd_part(const void *arg, int v, size_t from, size_t to)
 }
 
 /* ---- backward, 2 x 2 with stride 2: every input has at most one window, so each pair of input rows is written once, in one pass ---- */
-
-SIMD_FN vec read_channels(const struct affine *p, bool pending, const void *x, int k, int n, bool half)
-{
-    vec v = elem_load_n(x, k, n, half);
-
-    return pending ? vact(vfma(v, vload_n(p->scale + k, n), vload_n(p->shift + k, n)), vload_n(p->slope + k, n)) : v;
-}
 
 SIMD_FN void bwd_four(struct tensor *dx, float beta, const void *dy, const struct operand *x, int image, int oy, int ox, bool pending,
                       bool half)

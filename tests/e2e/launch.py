@@ -585,6 +585,30 @@ def what_is_taken_away_while_nobody_looks():
             os.close(fd)
 
 
+def what_is_taken_away_while_detd_is_another():
+    """That nothing of it lives is told to a detd that has not started it; who holds its lock holds up nothing all the same."""
+    with Node() as d:
+        if not d.group:
+            return
+        job = d.submit_as(BOB, 100000)
+        d.wait(job, lambda now: now["step"] > 3)
+        supervisor = [p for p, name in d.members(job).items() if name == "detd-job"][0]
+        kept = [taken(supervisor, fd) for fd, path in open_files(supervisor).items() if path.endswith("/lock")]
+        assert len(kept) == 1, kept
+        d.kill()
+        d.start()
+        at = d.job(job)["step"]
+        d.wait(job, lambda now: now["step"] > at + 50)
+        assert d.found("detd-launch") == [("ok", "it is there")], d.found("detd-launch")  # and it hears whose job ends
+        for pid in of_uid(BOB):
+            d.signal(pid, signal.SIGKILL)
+        d.wait(job, lambda now: now["attempt"] == 2 and now["state"] == "running", 180)
+        os.close(kept[0])
+        d.call("job.cancel", id=job)
+        d.wait(job, "cancelled")
+        d.until(lambda: not any(name.startswith("job-") and name != "job-test" for name in os.listdir(d.group)), "its scope stays")
+
+
 def who_speaks_for_a_job_that_has_left():
     """Once nothing of a job lives nobody is its supervisor, whatever nonce he says."""
     with Node(conf="user_running = 9\n") as d:
@@ -1307,7 +1331,7 @@ def without_launch():
 
 
 SCENARIOS = [a_launch_that_does_not_answer, who_cancels_what_cannot_be_started, an_unusable_folder, a_hostile_job, who_says_hello_again_and_again,
-             what_is_taken_away_while_nobody_looks, without_scopes, a_removal_that_is_held_up, jobs_run_as_their_submitters,
+             what_is_taken_away_while_nobody_looks, what_is_taken_away_while_detd_is_another, without_scopes, a_removal_that_is_held_up, jobs_run_as_their_submitters,
              who_speaks_for_a_job_that_has_left, the_last_word, a_doctor_sees_them, restarts, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy, a_lock_of_a_gpu_that_is_taken_away, limits,
              links_in_its_own_folder, a_forged_ticket, programs_of_others, options_of_the_helper, without_launch]
 

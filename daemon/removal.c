@@ -147,7 +147,7 @@ static void have_cleared(struct removals *r)
     }
     r->asked = r->row.id;
     if (launcher_clear(r->launcher, r->ticket, r->lock, cleared, r, &r->err) < 0) {
-        r->silent = true;
+        r->silent = launcher_trouble(r->launcher)[0] != '\0';
         look_on(r, r->err.msg);
     }
 }

@@ -161,12 +161,13 @@ static int kill_job(const struct launch_ask *ask)
     enum launch_reach reached = run_reach(&ask->ticket);
     bool over = ask->drain != 0;
     enum scope_left left = run_kill(&ask->ticket, over);
-    int holders = over ? 0 : kill_holders(&ask->ticket, a.text);
+    bool told = over || left == SCOPE_EMPTY || (left == SCOPE_HELD && scope_there_are());
+    int holders = told ? 0 : kill_holders(&ask->ticket, a.text);
 
-    a.gone = left == SCOPE_EMPTY && holders <= 0;
+    a.gone = left == SCOPE_EMPTY;
     a.reached = left == SCOPE_HELD ? reached : LAUNCH_REACH_NOBODY;
-    if (a.reached == LAUNCH_REACH_NOBODY && !a.gone && holders != 0)
-        a.reached = holders > 0 ? LAUNCH_REACH_HOLDERS : LAUNCH_REACH_UNSAID;
+    if (a.reached == LAUNCH_REACH_NOBODY && holders > 0)
+        a.reached = LAUNCH_REACH_HOLDERS;
     a.ticket = ask->ticket;
     answer(&a);
     return 0;

@@ -22,7 +22,7 @@
  *          it has left and its scope is empty (or its processes did not die within LAUNCH_DIE_S), with the number of the START, and whether nothing of it lives.
  *   CLEAR  with the ticket of a job that was removed, and its lock: as START, but the child only removes what is in the job's folder,
  *          and is killed after LAUNCH_CLEAR_S, whatever is left: its user may stop it, or make files faster.
- *   KILL   with the ticket, kills every process of the job's scope; without scopes, of its session; besides, those of the user's that hold the job's lock. KILLED
+ *   KILL   with the ticket, kills every process of the job's scope; where there is none, of its session, and those of the user's that hold the job's lock. KILLED
  *          comes at once, and says whether there was none any more, else whom that reached, and names one. Where detd says that the lock is free, none of them
  *          is looked for, and the scope goes as soon as it is empty; else an empty one stays, to prove that to whoever asks later, till the next START or CLEAR.
  *   REFUSED answers any of them, with a sentence. After a REFUSED START nothing of the job runs.

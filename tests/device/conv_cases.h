@@ -75,9 +75,10 @@ static const struct conv_case cases[] = {
     { 0, 24, 48, 1, 1, 0, ONE(2, 9, 31) },
     { 0, 512, 16, 1, 2, 0, ONE(1, 5, 6) },
     { 0, 1024, 40, 1, 1, 0, ONE(1, 1, 19) },
-    /* chains so long, of so many rows, that they are summed in pieces; several rows of taps in one; an end that is not whole */
+    /* chains so long, of so many rows, that they are summed in pieces; rows of taps, some of them together; an end that is not whole */
     { PENDING, 200, 48, 1, 1, 0, ONE(1, 1, 125) },
     { 0, 36, 40, 3, 2, 1, TWO(1, 5, 230) },
+    { 0, 8, 40, 5, 1, 2, ONE(1, 6, 30) },
     { 0, 16, 32, 1, 1, 1, ONE(1, 4, 6) },
     { PENDING, 5, 7, 5, 3, 2, ONE(1, 11, 14) },
     { 0, 4, 6, 2, 4, 0, ONE(1, 11, 9) },

@@ -44,20 +44,21 @@ KERNEL_FN bool is_two_by_two(const struct pooling *p)
 
 /* ---- forward ---- */
 
-/* The maxima of a window, of n channels from k on; ret_win: the pixels they are first at, as floats, or NULL. */
+/* The maxima of a window, of n channels from k on; ret_win: how many pixels after the
+ * window's first one they are first, as floats, which hold that: windows have 64 rows at most, and rows thousands of pixels; or NULL. */
 SIMD_FN vec window_best(const struct operand *x, int image, struct maxpool_range ry, struct maxpool_range rx, int k, int n, bool pending,
                         bool half, vec *ret_win)
 {
     const struct tensor *t = &x->x;
     vec best = read_channels(&x->act, pending, pixel(t, image, ry.from, rx.from, half), k, n, half);
-    vec win = vset1((float)(ry.from * t->w + rx.from));
+    vec win = vset1(0.0f);
 
     for (int i = ry.from; i < ry.to; i++)
         for (int j = rx.from; j < rx.to; j++) { /* the first one again changes nothing */
             vec v = read_channels(&x->act, pending, pixel(t, image, i, j, half), k, n, half), more = vsub(v, best);
 
             best = vpick(more, v, best);
-            win = vpick(more, vset1((float)(i * t->w + j)), win);
+            win = vpick(more, vset1((float)((i - ry.from) * t->w + j - rx.from)), win);
         }
     if (ret_win)
         *ret_win = win;
@@ -134,6 +135,7 @@ int cpu_pool_max_fwd(struct device *dev, const struct pooling *p, struct tensor 
 /* ---- backward, any window: the owner of (image, block of channels) walks the windows in row-major order and adds to their winners,
  * which gives each input the order of additions of maxpool_grad() without looking at a window more than once ---- */
 
+/* The pixels where the maxima are first. */
 SIMD_FN void window_winners(int32_t win[BLOCK], const struct operand *x, int image, int first, int width, struct maxpool_range ry,
                             struct maxpool_range rx, bool pending, bool half)
 {
@@ -144,7 +146,7 @@ SIMD_FN void window_winners(int32_t win[BLOCK], const struct operand *x, int ima
         window_best(x, image, ry, rx, first + k, vlanes(width, k), pending, half, &at);
         vstore(lanes, at);
         for (int l = 0; l < VW; l++)
-            win[k + l] = (int32_t)lanes[l];
+            win[k + l] = ry.from * x->x.w + rx.from + (int32_t)lanes[l];
     }
 }
 

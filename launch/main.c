@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <libgen.h>
 #include <limits.h>
 #include <pwd.h>
 #include <signal.h>
@@ -181,7 +182,7 @@ static int run(struct err *err)
     signals = hear_signals(err);
     if (signals < 0)
         return signals;
-    scope_open(&options.limits);
+    scope_open(&options.limits, dirname(strdupa(options.key)));
     server = open_socket(config.user, err);
     if (server < 0)
         return server;

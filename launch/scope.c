@@ -12,7 +12,9 @@
 
 enum { NAME = 48, PATH = 4096 };
 
-static int root = -1; /* folder of our own group */
+static int root = -1;        /* folder of our own group */
+static char group[2 * PATH]; /* its name */
+static int notes = -1;       /* folder: of each job that was started in a scope a link to that group */
 static struct scope_limits limits;
 
 static int put(int folder, const char *file, const char *text)
@@ -43,7 +45,7 @@ static bool find_line(const char *file, const char *format, char *ret)
 
 static int open_own_group(void)
 {
-    char mount[PATH] = "", own[PATH] = "", path[2 * PATH], line[PATH], kind[64];
+    char mount[PATH] = "", own[PATH] = "", path[PATH], line[PATH], kind[64];
     FILE *f = fopen("/proc/self/mounts", "re");
 
     while (f && !mount[0] && fgets(line, sizeof line, f))
@@ -53,8 +55,8 @@ static int open_own_group(void)
         fclose(f);
     if (!mount[0] || !find_line("/proc/self/cgroup", "0::%4000s", own))
         return -1;
-    snprintf(path, sizeof path, "%s%s", mount, own);
-    return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    snprintf(group, sizeof group, "%s%s", mount, own);
+    return open(group, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
 /* A controller that is not given to us was told of in the beginning. */
@@ -80,7 +82,7 @@ static int open_limited(const char *name)
     return fd;
 }
 
-/* Scopes have lost their limits with the controllers, and get them again. Those that are empty stay: they prove that nothing of their job lives. */
+/* Scopes have lost their limits with the controllers, and get them again. Those that are empty stay for who asks. */
 static void look_over(void)
 {
     DIR *dir = fdopendir(dup(root));
@@ -107,9 +109,10 @@ static void give_up(const char *what)
 }
 
 /* A group that limits others below it has no process of its own, so we go into one beside them. */
-void scope_open(const struct scope_limits *l)
+void scope_open(const struct scope_limits *l, const char *folder)
 {
     limits = *l;
+    notes = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     root = open_own_group();
     if (root < 0) {
         give_up("no group of cgroup version 2");
@@ -144,10 +147,29 @@ static const char *name_of(const struct launch_ticket *t, char *ret)
     return ret;
 }
 
+void scope_forget(const struct launch_ticket *t)
+{
+    char name[NAME];
+
+    unlinkat(notes, name_of(t, name), 0);
+}
+
+/* A job whose scope could not be noted has none, as far as is told of it later. */
+static bool is_noted(const struct launch_ticket *t)
+{
+    char name[NAME], found[sizeof group];
+    ssize_t n = readlinkat(notes, name_of(t, name), found, sizeof found);
+
+    return n == (ssize_t)strlen(group) && memcmp(found, group, (size_t)n) == 0;
+}
+
 int scope_make(const struct launch_ticket *t)
 {
     char name[NAME];
 
+    scope_forget(t);
+    if (symlinkat(group, notes, name_of(t, name)) < 0)
+        fprintf(stderr, "<4>the scope of job %lld is not noted: %s\n", (long long)t->job, strerror(errno));
     if (mkdirat(root, name_of(t, name), 0755) < 0 && errno != EEXIST)
         return -errno;
     return open_limited(name);
@@ -191,19 +213,19 @@ static bool is_empty(int scope)
 enum scope_left scope_look(const struct launch_ticket *t)
 {
     int fd = open_scope(t);
-    bool empty;
+    bool empty = root < 0 || (fd < 0 && errno == ENOENT) || (fd >= 0 && is_empty(fd));
 
-    if (fd < 0)
-        return root < 0 || errno == ENOENT ? SCOPE_NONE : SCOPE_HELD;
-    empty = is_empty(fd);
-    close(fd);
-    return empty ? SCOPE_EMPTY : SCOPE_HELD;
+    if (fd >= 0)
+        close(fd);
+    if (!empty)
+        return SCOPE_HELD;
+    return root >= 0 && is_noted(t) ? SCOPE_EMPTY : SCOPE_NONE;
 }
 
 void scope_remove(const struct launch_ticket *t)
 {
     char name[NAME];
 
-    if (root >= 0)
-        unlinkat(root, name_of(t, name), AT_REMOVEDIR);
+    if (root >= 0 && (unlinkat(root, name_of(t, name), AT_REMOVEDIR) == 0 || errno == ENOENT))
+        scope_forget(t);
 }

@@ -97,6 +97,8 @@ static int fork_job(const struct launch_ask *a, const int *fds, int nfds, int fo
         return err_sys(err, "a file of memory");
     if (scope_there_are())
         rc = b.scope = scope_make(&a->ticket);
+    else
+        scope_forget(&a->ticket);
     if (rc < 0)
         err_set(err, rc, "make a scope for job %lld: %s", (long long)a->ticket.job, strerror(-rc));
     else

@@ -24,7 +24,7 @@
  *          and is killed after LAUNCH_CLEAR_S, whatever is left: its user may stop it, or make files faster.
  *   KILL   with the ticket, kills every process of the job's scope; where there is none, of its session, and those of the user's that hold the job's lock. KILLED
  *          comes at once, and says whether there was none any more, else whom that reached, and names one. Where detd says that the lock is free, none of them
- *          is looked for, and the scope goes as soon as it is empty; else an empty one stays, to prove that to whoever asks later, till the next START or CLEAR.
+ *          is looked for, and the scope goes as soon as it is empty; else that it is can be told to whoever asks later, till the next START or CLEAR.
  *   REFUSED answers any of them, with a sentence. After a REFUSED START nothing of the job runs.
  *
  * What a ticket is worth: nothing to who cannot speak to detd-launch as detd. To a detd that has been taken over: to run what its owner once submitted, as him, in

@@ -282,6 +282,12 @@ int launcher_clear(struct launcher *l, const char *ticket, int lock_fd, launch_e
     return err_set(err, ERR_STATE, "no ticket");
 }
 
+const char *launcher_trouble(struct launcher *l)
+{
+    (void)l;
+    return "";
+}
+
 int launcher_kill(struct launcher *l, const char *ticket, launcher_killed *done, void *arg, struct err *err)
 {
     (void)l;

@@ -566,7 +566,8 @@ def what_is_taken_away_while_nobody_looks():
         for pid in of_uid(BOB):
             d.signal(pid, signal.SIGKILL)  # ranks go with detd-job
         d.until(lambda: not of_uid(BOB), "they live")
-        os.rmdir(next(f.path for f in os.scandir(d.group) if f.name.startswith("job-") and f.name != "job-test"))  # as systemd does when the service stops
+        (scope,) = [f.path for f in os.scandir(d.group) if f.name.startswith("job-") and f.name != "job-test"]
+        d.until(lambda: removed(scope), "something is in it")  # as systemd does when the service stops
         d.start()
 
         def speaks():

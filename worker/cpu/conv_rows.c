@@ -91,6 +91,7 @@ size_t rows_buffer(const struct rows *g)
     return (size_t)span(g->band_rows, g->stride, g->taps_y) * (size_t)span(rows_widest(g), g->stride, g->taps_x) * (size_t)g->pitch;
 }
 
+/* Whole pixels: they may lie so far apart that a second look at a line of one does not find it in the cache. */
 static void copy_pixel(const float *from, const struct affine *act, int channels, float *to)
 {
     int c = 0;
@@ -115,24 +116,8 @@ static void copy_pixels(const struct rows *g, const float *from, int stride, con
         memcpy(to, from, (size_t)count * (size_t)g->c * sizeof *to);
         return;
     }
-    if (g->c > THIN) { /* pixels may lie so far apart that a second look at a line of theirs does not find it in the cache */
-        for (int i = 0; i < count; i++)
-            copy_pixel(from + (long)i * stride, act, g->c, to + (long)i * g->pitch);
-        return;
-    }
-    for (int c = 0; c < g->c; c += VW) {
-        int lanes = vlanes(g->c, c);
-
-        if (!act->scale) {
-            for (int i = 0; i < count; i++)
-                vstore_n(to + (long)i * g->pitch + c, vload_n(from + (long)i * stride + c, lanes), lanes);
-            continue;
-        }
-        vec scale = vload_n(act->scale + c, lanes), shift = vload_n(act->shift + c, lanes), slope = vload_n(act->slope + c, lanes);
-
-        for (int i = 0; i < count; i++)
-            vstore_n(to + (long)i * g->pitch + c, vact(vfma(vload_n(from + (long)i * stride + c, lanes), scale, shift), slope), lanes);
-    }
+    for (int i = 0; i < count; i++)
+        copy_pixel(from + (long)i * stride, act, g->c, to + (long)i * g->pitch);
 }
 
 /* The pixels of a part's outputs, when each reads one that is there. */

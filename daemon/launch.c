@@ -657,19 +657,7 @@ void launch_forget(uv_poll_t *poll)
     uv_close((uv_handle_t *)poll, poll_closed);
 }
 
-/* ---- locks and spools of jobs ---- */
-
-bool launch_lock_is_free(const char *jobs_dir, int64_t job)
-{
-    char path[PATH_ROOM];
-    int fd, state;
-
-    launch_own_path(path, jobs_dir, job, "lock");
-    state = lock_try(path, &fd);
-    if (fd >= 0)
-        close(fd);
-    return state == 1;
-}
+/* ---- spools of jobs ---- */
 
 bool launch_has_spool(const char *jobs_dir, int64_t job)
 {
@@ -719,80 +707,4 @@ void launch_drop_spool(const char *jobs_dir, const struct job_row *row, const ch
     }
     if (fd >= 0)
         close(fd);
-}
-
-int launch_lock_state(const char *jobs_dir, int64_t job, int *ret_fd)
-{
-    char path[PATH_ROOM];
-
-    launch_own_path(path, jobs_dir, job, "lock");
-    return lock_try(path, ret_fd);
-}
-
-long launch_session(const char *jobs_dir, int64_t job)
-{
-    char path[PATH_ROOM];
-
-    launch_own_path(path, jobs_dir, job, "lock");
-    return lock_session(path);
-}
-
-int launch_kill(const char *jobs_dir, int64_t job, char *ret, size_t size)
-{
-    char path[PATH_ROOM];
-    int lock, found;
-
-    launch_own_path(path, jobs_dir, job, "lock");
-    ret[0] = '\0';
-    lock = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
-    if (lock < 0)
-        return 0;
-    found = lock_kill(lock, ret, size);
-    close(lock);
-    return found;
-}
-
-static void renew_lock(const char *jobs_dir, int64_t job)
-{
-    char path[PATH_ROOM], tmp[PATH_ROOM + 8];
-    int fd;
-
-    launch_held_path(path, jobs_dir, job, "lock");
-    snprintf(tmp, sizeof tmp, "%s.new", path);
-    fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return;
-    close(fd);
-    if (rename(tmp, path) < 0)
-        unlink(tmp);
-}
-
-void launch_renew_locks(const char *jobs_dir, int64_t job, const struct gpulocks *locks, const char *gpus)
-{
-    char list[sizeof((struct launch_request *)NULL)->gpus], path[PATH_ROOM], *at, *uuid;
-    unsigned long long ino;
-    FILE *f;
-
-    renew_lock(jobs_dir, job);
-    snprintf(list, sizeof list, "%s", gpus);
-    launch_held_path(path, jobs_dir, job, "gpus");
-    f = list[0] ? fopen(path, "re") : NULL;
-    for (uuid = strtok_r(list, ",", &at); f && uuid && fscanf(f, "%llu", &ino) == 1; uuid = strtok_r(NULL, ",", &at))
-        gpulock_renew(locks, uuid, (ino_t)ino); /* in the order in which they were taken, up to one that was another daemon's */
-    if (f)
-        fclose(f);
-}
-
-void launch_note_session(const char *jobs_dir, int64_t job, long session)
-{
-    char path[PATH_ROOM], text[32];
-    int n = snprintf(text, sizeof text, "%ld\n", session), fd;
-
-    launch_held_path(path, jobs_dir, job, "lock");
-    fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    if (pwrite(fd, text, (size_t)n, 0) == n && ftruncate(fd, n) < 0)
-        errno = 0; /* it tells whose a process on a GPU is, no more */
-    close(fd);
 }

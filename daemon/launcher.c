@@ -44,8 +44,8 @@ struct launcher {
     int64_t asked;
     int nseals;
     bool closed;
-    char unreached[256],
-        unheard[256]; /* launcher_trouble(): why it could not be called the last time, and, till something is answered, why it was not */
+    char unreached[256]; /* why it could not be called the last time */
+    char unheard[256];   /* why nothing was answered, till something is */
 };
 
 /* A number that no answer to an earlier detd bears. */
@@ -326,8 +326,10 @@ static int call(struct launcher *l, struct err *err)
 
 const char *launcher_trouble(struct launcher *l)
 {
-    if (!l || l->closed || (l->fd < 0 && !launcher_is_there(l)))
+    if (!l || l->closed)
         return "";
+    if (l->fd < 0 && !launcher_is_there(l)) /* who has none has no trouble with it, unless a job needs it */
+        return l->unreached;
     return call(l, NULL) < 0 ? l->unreached : l->unheard;
 }
 

@@ -23,8 +23,6 @@ void launcher_free(struct launcher *l);
 bool launcher_is_there(const struct launcher *l);
 /* Why it cannot be spoken to, as far as was seen when something was last asked; where nothing is connected that is tried. "": it can. NULL is allowed. */
 const char *launcher_trouble(struct launcher *l);
-/* Why it cannot be spoken to, as far as was seen when something was last asked; where nothing is connected that is tried. "": it can. NULL is allowed. */
-const char *launcher_trouble(struct launcher *l);
 
 /* Once a second: what is not answered in time is answered with an error; of a start, any exit is in time. NULL is allowed. */
 void launcher_tick(struct launcher *l);

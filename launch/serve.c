@@ -163,8 +163,8 @@ static int kill_job(const struct launch_ask *ask)
     enum launch_reach reached = run_reach(&ask->ticket);
     bool over = ask->drain != 0;
     enum scope_left left = run_kill(&ask->ticket, over);
-    bool told = over || left == SCOPE_EMPTY || (left == SCOPE_HELD && scope_there_are());
-    int holders = told ? 0 : kill_holders(&ask->ticket, a.text);
+    bool known = over || left == SCOPE_EMPTY || (left == SCOPE_HELD && scope_there_are());
+    int holders = known ? 0 : kill_holders(&ask->ticket, a.text);
 
     a.gone = left == SCOPE_EMPTY;
     a.reached = left == SCOPE_HELD ? reached : LAUNCH_REACH_NOBODY;

@@ -89,8 +89,9 @@ struct launch_ask {
     uint32_t version, kind;
     int64_t number; /* comes back with each answer; no other detd's, so it begins anywhere */
     struct launch_ticket ticket;
-    int32_t attempt, threads, tier,
-        drain; /* drain: 0, or 1 cancelled, 2 failed; 3: it goes on after an end, with which its spool went. KILL: 1: its lock is free */
+    int32_t attempt, threads, tier;
+    int32_t
+        drain; /* START: 0, or 1 cancelled, 2 failed; 3: it goes on after an end, with which its spool went. KILL: 1: its lock is free */
     int64_t last_seq, saved, log_max;
     char nonce[LAUNCH_NAME];
     char gpus[LAUNCH_GPUS];     /* UUIDs with commas */

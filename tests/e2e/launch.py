@@ -924,6 +924,14 @@ def a_launch_that_does_not_answer():
         d.until(lambda: not d.found("removals"), d.found("removals"))
         assert all(open(d.root + "/log").read().count("job %d was removed, and its folder cannot be yet" % job) <= 2 for job in (gone, too)), "it is told again and again"
         assert d.found("detd-launch") == [("ok", "it is there")], d.found("detd-launch")
+        d.stop_helper()
+        assert not d.found("detd-launch"), d.found("detd-launch")  # nobody needs it
+        d.of(ANN).call("job.rm", id=done)
+        d.until(lambda: d.found("detd-launch"), "the doctor does not see that it is gone")
+        assert d.found("detd-launch")[0][0] == "wrong" and "No such file" in d.found("detd-launch")[0][1], d.found("detd-launch")
+        d.start_helper()
+        d.until(lambda: d.found("detd-launch") == [("ok", "it is there")], "it is not seen to be there again")
+        d.until(lambda: not os.path.exists(d.folder(done)), "its folder stays", 60)
 
 
 def a_removal_that_is_held_up():

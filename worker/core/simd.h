@@ -64,6 +64,11 @@ SIMD_FN vec vpick(vec t, vec yes, vec no)
 {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(t, _mm512_setzero_ps(), _CMP_GT_OQ), no, yes);
 }
+/* t > 0 ? v : slope * v */
+SIMD_FN vec vslope(vec t, vec v, vec slope)
+{
+    return _mm512_mask_mul_ps(v, _mm512_cmp_ps_mask(t, _mm512_setzero_ps(), _CMP_NGT_UQ), slope, v);
+}
 
 /* t[i] lane j becomes t[j] lane i */
 SIMD_FN void vtranspose(vec t[VW])
@@ -104,10 +109,10 @@ SIMD_FN vec vload_half_n(const uint16_t *p, int n)
 /* Each lane's lower half is bf16_round() of it, the upper one zeros. */
 SIMD_FN __m512i vhalf(vec v)
 {
-    __m512i bits = _mm512_castps_si512(v), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    __m512i half = _mm512_srli_epi32(_mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF))), 16);
+    __m512i bits = _mm512_castps_si512(v), down = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF));
+    __m512i sum = _mm512_mask_sub_epi32(down, _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000)), down, _mm512_set1_epi32(-1));
 
-    return _mm512_mask_mov_epi32(half, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), _mm512_set1_epi32(0x7FFF));
+    return _mm512_mask_srli_epi32(_mm512_set1_epi32(0x7FFF), _mm512_cmp_ps_mask(v, v, _CMP_ORD_Q), sum, 16);
 }
 SIMD_FN void vstore_half(uint16_t *p, vec v)
 {
@@ -231,6 +236,10 @@ SIMD_FN vec vmax(vec a, vec b)
 SIMD_FN vec vpick(vec t, vec yes, vec no)
 {
     return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(t, _mm256_setzero_ps(), _CMP_GT_OQ));
+}
+SIMD_FN vec vslope(vec t, vec v, vec slope)
+{
+    return vpick(t, v, vmul(slope, v));
 }
 
 SIMD_FN void vtranspose(vec t[VW])
@@ -392,6 +401,10 @@ SIMD_FN vec vpick(vec t, vec yes, vec no)
 {
     SIMD_EACH(t.f[i] > 0.0f ? yes.f[i] : no.f[i]);
 }
+SIMD_FN vec vslope(vec t, vec v, vec slope)
+{
+    return vpick(t, v, vmul(slope, v));
+}
 SIMD_FN void vtranspose(vec t[VW])
 {
     for (int i = 0; i < VW; i++)
@@ -522,8 +535,8 @@ SIMD_FN int vlanes(int count, int at)
     return left < VW ? left : VW;
 }
 
-/* t > 0 ? t : slope * t: every activation that waits on a value */
+/* Every activation that waits on a value. */
 SIMD_FN vec vact(vec t, vec slope)
 {
-    return vpick(t, t, vmul(slope, t));
+    return vslope(t, t, slope);
 }

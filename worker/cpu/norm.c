@@ -91,9 +91,9 @@ struct pixel4 {
     vec dy, xhat;
 };
 
-/* Both pixels of a window that are in the span, of channels k ... k + n. */
-SIMD_FN void window_row(const struct span4 *s, ptrdiff_t at, const struct channels *ch, int k, int n, bool lower, bool half,
-                        struct pixel4 ret[2])
+/* Corners first ... first + count of a window, of channels k ... k + n. */
+SIMD_FN void window_pixels(const struct span4 *s, ptrdiff_t at, const struct channels *ch, int k, int n, int first, int count, bool half,
+                           struct pixel4 *ret)
 {
     const vec g = elem_load_n(s->da, at / 2 * s->da_step + k, n, half);
     vec x[4], t[4];
@@ -109,13 +109,12 @@ SIMD_FN void window_row(const struct span4 *s, ptrdiff_t at, const struct channe
         t[i] = vfma(x[i], ch->scale, ch->shift);
     }
     wins = pool4_wins(vact(t[0], ch->slope), vact(t[1], ch->slope), vact(t[2], ch->slope), vact(t[3], ch->slope));
-#pragma GCC unroll 2
-    for (int i = 0; i < 2; i++) {
-        const int corner = lower ? 2 + i : i;
-        vec d = pool4_grad(&wins, corner, vset1(0.0f), g);
+#pragma GCC unroll 4
+    for (int i = 0; i < count; i++) {
+        vec d = pool4_grad(&wins, first + i, vset1(0.0f), g);
 
-        ret[i].dy = vpick(t[corner], d, vmul(ch->slope, d));
-        ret[i].xhat = vmul(vsub(x[corner], ch->mean), ch->invstd);
+        ret[i].dy = vslope(t[first + i], d, ch->slope);
+        ret[i].xhat = vmul(vsub(x[first + i], ch->mean), ch->invstd);
     }
 }
 
@@ -188,7 +187,7 @@ SIMD_FN void pooled_span(const struct span4 *s, const struct channels *ch, int k
     for (int x = s->from / 2 * 2; x < s->to; x += 2) {
         struct pixel4 px[2];
 
-        window_row(s, x - s->from / 2 * 2, ch, k, n, lower, half, px);
+        window_pixels(s, x - s->from / 2 * 2, ch, k, n, lower ? 2 : 0, 2, half, px);
         if (x >= s->from) {
             s0 = vadd(s0, px[0].dy);
             s1 = vfma(px[0].dy, px[0].xhat, s1);
@@ -375,28 +374,53 @@ static bool streams(const struct tensor *dx)
            (dx->c == 16 || (dx->dtype == DTYPE_F32 && dx->c % 16 == 0)) && dx->stride == dx->c; /* a line's halves follow each other */
 }
 
-/* norm_dx() of the pixels of a span. */
-SIMD_FN void apply_span(struct tensor *dx, const struct span4 *s, const struct channels *ch, vec mean_dy, vec mean_dyxhat, int k, int n,
-                        bool lower, bool stream, bool half)
+/* Where and how norm_dx() is written. */
+struct apply4 {
+    struct channels ch;
+    vec mean_dy, mean_dyxhat;
+    bool stream;
+};
+
+SIMD_FN void apply_pixel(const struct apply4 *a, const struct pixel4 *px, void *to, int n, bool half)
+{
+    const vec y = vmul(a->ch.scale, vfma(vmul(px->xhat, vset1(-1.0f)), a->mean_dyxhat, vsub(px->dy, a->mean_dy)));
+
+    if (a->stream && half)
+        vstream_half(to, y);
+    else if (a->stream)
+        vstream(to, y);
+    else
+        elem_store_n(to, 0, y, n, half);
+}
+
+/* The pixels of a span that is part of a row. */
+SIMD_FN void apply_span(const struct apply4 *a, struct tensor *dx, const struct span4 *s, int k, int n, bool lower, bool half)
 {
     for (int x = s->from / 2 * 2; x < s->to; x += 2) {
         struct pixel4 px[2];
         void *to = elem_at(elem_row(dx, s->first, half), (ptrdiff_t)(x - s->from) * dx->stride + k, half);
 
-        window_row(s, x - s->from / 2 * 2, ch, k, n, lower, half, px);
-#pragma GCC unroll 2
-        for (int i = 0; i < 2; i++, to = elem_at(to, dx->stride, half)) {
-            const vec y = vmul(ch->scale, vfma(vmul(px[i].xhat, vset1(-1.0f)), mean_dyxhat, vsub(px[i].dy, mean_dy)));
+        window_pixels(s, x - s->from / 2 * 2, &a->ch, k, n, lower ? 2 : 0, 2, half, px);
+        if (x >= s->from)
+            apply_pixel(a, &px[0], to, n, half);
+        if (x + 1 < s->to)
+            apply_pixel(a, &px[1], elem_at(to, dx->stride, half), n, half);
+    }
+}
 
-            if (x + i < s->from || x + i >= s->to)
-                continue;
-            if (stream && half)
-                vstream_half(to, y);
-            else if (stream)
-                vstream(to, y);
-            else
-                elem_store_n(to, 0, y, n, half);
-        }
+/* Of one that is an upper row, those of the row below, too: what a window's pixels have in common is computed once. */
+SIMD_FN void apply_windows(const struct apply4 *a, struct tensor *dx, const struct span4 *s, int k, int n, bool half)
+{
+    for (int x = 0; x < s->to; x += 2) {
+        struct pixel4 px[4];
+        void *to = elem_at(elem_row(dx, s->first, half), (ptrdiff_t)x * dx->stride + k, half);
+        void *below = elem_at(to, (ptrdiff_t)s->to * dx->stride, half);
+
+        window_pixels(s, x, &a->ch, k, n, 0, 4, half, px);
+        apply_pixel(a, &px[0], to, n, half);
+        apply_pixel(a, &px[1], elem_at(to, dx->stride, half), n, half);
+        apply_pixel(a, &px[2], below, n, half);
+        apply_pixel(a, &px[3], elem_at(below, dx->stride, half), n, half);
     }
 }
 
@@ -405,24 +429,29 @@ SIMD_FN void apply_pooled(const struct apply_args *a, int v, size_t from, size_t
 {
     const struct operand *o = &a->x[v];
     const float *mean_dy = means_of(a, v), *mean_dyxhat = mean_dy + o->x.c;
+    const size_t w = (size_t)o->x.w;
     const bool stream = streams(&a->dx[v]);
 
     for (size_t p = from; p < to;) {
         const struct span4 s = span_of(o, &a->da[v], p, to, half);
+        const bool both = !s.lower && s.from == 0 && p + 2 * w <= to && w % 2 == 0;
 
         for (int k = 0; k < o->x.c; k += VW) {
             const int n = vlanes(o->x.c, k);
-            const struct channels ch = channels_of(&o->act, a->mean[v], a->invstd[v], k, n);
-            const vec m0 = vload_n(mean_dy + k, n), m1 = vload_n(mean_dyxhat + k, n);
+            struct apply4 q = { channels_of(&o->act, a->mean[v], a->invstd[v], k, n), vload_n(mean_dy + k, n), vload_n(mean_dyxhat + k, n),
+                                false };
 
-            if (stream && s.lower)
-                apply_span(&a->dx[v], &s, &ch, m0, m1, k, VW, true, true, half);
-            else if (stream)
-                apply_span(&a->dx[v], &s, &ch, m0, m1, k, VW, false, true, half);
+            if (both && stream) {
+                q.stream = true;
+                apply_windows(&q, &a->dx[v], &s, k, VW, half);
+            } else if (both && n == VW)
+                apply_windows(&q, &a->dx[v], &s, k, VW, half);
+            else if (both)
+                apply_windows(&q, &a->dx[v], &s, k, n, half);
             else
-                apply_span(&a->dx[v], &s, &ch, m0, m1, k, n, s.lower, false, half);
+                apply_span(&q, &a->dx[v], &s, k, n, s.lower, half);
         }
-        p += (size_t)(s.to - s.from);
+        p += both ? 2 * w : (size_t)(s.to - s.from);
     }
     if (stream)
         vstream_end();

@@ -23,13 +23,6 @@ SIMD_FN void *pixel(const struct tensor *t, int image, int y, int x, bool half)
     return elem_row(t, ((size_t)image * (size_t)t->h + (size_t)y) * (size_t)t->w + (size_t)x, half);
 }
 
-KERNEL_FN float read_channel(const struct affine *p, bool pending, const void *x, int k, bool half)
-{
-    float f = elem_get(x, k, half);
-
-    return pending ? act_pending(f, p->scale[k], p->shift[k], p->slope[k]) : f;
-}
-
 SIMD_FN vec read_channels(const struct affine *p, bool pending, const void *x, int k, int n, bool half)
 {
     vec v = elem_load_n(x, k, n, half);
@@ -76,31 +69,42 @@ SIMD_FN void fwd_window(void *y, const struct operand *x, int image, struct maxp
     }
 }
 
-KERNEL_FN void fwd_four(void *y, const struct operand *x, int image, int oy, int ox, bool pending, bool half)
+/* The first outputs of a row, of windows of 2 x 2 with stride 2: of n channels from k on. */
+SIMD_FN void fwd_fours(struct tensor *y, const struct operand *x, int image, int oy, int count, int k, int n, bool pending, bool half)
 {
-    const struct affine *p = &x->act;
-    const void *a = pixel(&x->x, image, 2 * oy, 2 * ox, half), *b = elem_at(a, x->x.stride, half);
-    const void *c = elem_at(a, (ptrdiff_t)x->x.w * x->x.stride, half), *d = elem_at(c, x->x.stride, half);
+    const ptrdiff_t step = x->x.stride;
+    const void *row = elem_at(pixel(&x->x, image, 2 * oy, 0, half), k, half), *below = elem_at(row, x->x.w * step, half);
+    void *to = elem_at(pixel(y, image, oy, 0, half), k, half);
+    const vec scale = pending ? vload_n(x->act.scale + k, n) : vset1(1.0f), shift = pending ? vload_n(x->act.shift + k, n) : vset1(0.0f);
+    const vec slope = pending ? vload_n(x->act.slope + k, n) : vset1(1.0f);
 
-    CPU_LANES
-    for (int k = 0; k < x->x.c; k++) {
-        float v0 = read_channel(p, pending, a, k, half), v1 = read_channel(p, pending, b, k, half);
-        float v2 = read_channel(p, pending, c, k, half), v3 = read_channel(p, pending, d, k, half);
+    for (int ox = 0; ox < count; ox++) {
+        vec v[4];
 
-        elem_set(y, k, max_first(max_first(max_first(v0, v1), v2), v3), half);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            v[i] = elem_load_n(i < 2 ? row : below, (2 * ox + i % 2) * step, n, half);
+            if (pending)
+                v[i] = vact(vfma(v[i], scale, shift), slope);
+        }
+        elem_store_n(to, (ptrdiff_t)ox * y->stride, vmax(v[3], vmax(v[2], vmax(v[1], v[0]))), n, half);
     }
 }
 
-KERNEL_FN void fwd_row(const struct maxpool_args *a, int v, int image, int oy, bool pending, bool half)
+SIMD_FN void fwd_row(const struct maxpool_args *a, int v, int image, int oy, bool pending, bool half)
 {
     struct tensor *y = &a->dst[v];
     const struct tensor *t = &a->x[v].x;
     struct maxpool_range ry = maxpool_range(oy, t->h, a->p);
-    int ox = 0, whole = is_two_by_two(a->p) && ry.to - ry.from == 2 ? t->w / 2 : 0;
+    int whole = is_two_by_two(a->p) && ry.to - ry.from == 2 ? t->w / 2 : 0;
 
-    for (; ox < whole && ox < y->w; ox++)
-        fwd_four(pixel(y, image, oy, ox, half), &a->x[v], image, oy, ox, pending, half);
-    for (; ox < y->w; ox++)
+    whole = whole < y->w ? whole : y->w;
+    for (int k = 0; k < t->c && whole > 0; k += VW)
+        if (vlanes(t->c, k) == VW)
+            fwd_fours(y, &a->x[v], image, oy, whole, k, VW, pending, half);
+        else
+            fwd_fours(y, &a->x[v], image, oy, whole, k, vlanes(t->c, k), pending, half);
+    for (int ox = whole; ox < y->w; ox++)
         fwd_window(pixel(y, image, oy, ox, half), &a->x[v], image, ry, maxpool_range(ox, t->w, a->p), pending, half);
 }
 

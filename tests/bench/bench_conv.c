@@ -1,6 +1,6 @@
 /* tests/bench/bench_conv.c - speed of each class of convolution on the CPU device, beside the FMA peak measured in the same run.
  * uses: proto worker/core cpu
- * Usage: bench_conv [layer=part of a name] [precision=fp32|bf16] [threads=N, default: one thread, then all] [isa=avx512|avx2] [seconds=.3, of a pass]
+ * Usage: bench_conv [layer=part of a name] [pass=forward|data|weights] [precision=fp32|bf16] [threads=N, default: one thread, then all] [isa=avx512|avx2] [seconds=.3, of a pass]
  *                   [plain=1: as under frozen normalisation]
  * A record "peak" a number of threads, and "conv" a layer and pass: GF/s count a convolution as its plain definition does, so Winograd may pass the
  * peak. In bf16 the peak is that of the CPU's unit for it, where there is one that this process may use. Best of repeated runs. */
@@ -53,6 +53,7 @@ static const struct layer {
 /* ---- FMA peak: 12 independent chains of full vectors ---- */
 enum { CHAINS = 12, ROUNDS = 400000 };
 static bool all_plain;
+static const char *only_pass;
 static enum precision precision = PRECISION_FP32;
 static double seconds = 0.3; /* of a pass, and of the peak: longer than another program's turn on a core */
 static volatile float sink;
@@ -98,8 +99,15 @@ __attribute__((target("avx512f,amx-tile,amx-bf16"))) static double flops_amx(voi
         unsigned short bytes[16];
         unsigned char rows[16];
     } config = { .palette = 1, .bytes = { 64, 64, 64, 64, 64, 64, 64, 64 }, .rows = { 16, 16, 16, 16, 16, 16, 16, 16 } };
+    unsigned short numbers[4][512]; /* zeros would take less power, at a higher clock */
 
+    for (unsigned i = 0; i < 4 * 512; i++)
+        numbers[i / 512][i % 512] = (unsigned short)(0x3F80 | (i * 2654435761u >> 16 & 0x807F));
     _tile_loadconfig(&config);
+    _tile_loadd(4, numbers[0], 64);
+    _tile_loadd(5, numbers[1], 64);
+    _tile_loadd(6, numbers[2], 64);
+    _tile_loadd(7, numbers[3], 64);
     for (int r = 0; r < ROUNDS / 4; r++) {
         _tile_dpbf16ps(0, 4, 6);
         _tile_dpbf16ps(1, 4, 7);
@@ -269,7 +277,7 @@ static void bench(const struct device_ops *ops, int threads, double (*flops)(voi
         for (enum pass p = FWD; p < PASSES; p++) {
             double t, work = 2.0 * (double)tensor_pixels(&r.y) * (double)r.w.count;
 
-            if (p == BWD_DATA && l->c == 3)
+            if ((p == BWD_DATA && l->c == 3) || (only_pass && strcmp(only_pass, passes[p]) != 0))
                 continue; /* images need no gradient */
             t = pass_time(&r, p);
             total += t * l->weight;
@@ -279,7 +287,7 @@ static void bench(const struct device_ops *ops, int threads, double (*flops)(voi
         }
         drop(&r);
     }
-    if (!only)
+    if (!only && !only_pass)
         printf("convs_of_step threads=%d ms=%.1f\n", threads, total * 1e3); /* yolov3-tiny, 416, batch 8 */
     ops->close(dev);
 }
@@ -296,6 +304,7 @@ int main(int argc, char **argv)
         return 0;
     }
     seconds = bench_number(argc, argv, "seconds", seconds);
+    only_pass = bench_word(argc, argv, "pass", NULL);
     precision = strcmp(bench_word(argc, argv, "precision", "fp32"), "bf16") == 0 ? PRECISION_BF16 : PRECISION_FP32;
     all_plain = bench_number(argc, argv, "plain", 0) != 0;
     bench(ops, threads > 0 ? threads : 1, flops, only);

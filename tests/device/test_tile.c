@@ -57,19 +57,19 @@ static void model_dot(int c, int a, int b)
 static void plain(const struct tile_product *t)
 {
     for (int i = 0; i < t->rows; i++)
-        for (int j = 0; j < (t->narrow ? TILE_COLS / 2 : TILE_COLS); j++) {
-            float sum = t->add ? t->c[i * t->c_row + j] : 0.0f;
+        for (int j = 0; j < 16 * t->columns; j++) {
+            float *c = &t->c[i * t->c_row + t->c_column[j / 16] + j % 16], sum = t->add ? *c : 0.0f;
 
             for (int tap = 0; tap < t->taps; tap++)
                 for (int n = 0; n < (t->counts ? t->counts[tap] : t->blocks); n++) {
-                    const uint16_t *b = t->b + t->b_tap[tap] + n * t->b_block + j / 16 * t->b_half;
+                    const uint16_t *b = t->b + t->b_tap[tap] + n * t->b_block + t->b_column[j / 16];
                     uint16_t column[TILE_BLOCK];
 
                     for (int d = 0; d < TILE_BLOCK; d++)
                         column[d] = b[tile_place(d, j % 16)];
                     sum = bf16_dot(sum, t->a + t->a_tap[tap] + n * t->a_block + i * t->a_row, column);
                 }
-            t->c[i * t->c_row + j] = sum;
+            *c = sum;
         }
 }
 
@@ -90,12 +90,15 @@ static uint16_t number(const struct philox_key *key, size_t i, int odd)
 static void equal_sums(void **state)
 {
     static const long a_tap[TAPS] = { 0, 96, 17 }, b_tap[TAPS] = { TILE_PANEL, 0, TILE_PANEL + TILE_HALF };
+    static const long b_column[][TILE_COLUMNS] = { { 3 * TILE_HALF, 0, 32, TILE_HALF, 64, 2 * TILE_HALF },
+                                                   { 0, TILE_HALF, 96, 32, 2 * TILE_HALF, 64 } };
+    static const long c_column[][TILE_COLUMNS] = { { 0, 16, 40, 56, 80, 100 }, { 16, 0, 100, 32, 64, 80 } };
     static const int counts[TAPS] = { 2, 0, 1 };
     static uint16_t a[A], b[(TAPS + 2) * BLOCKS * TILE_PANEL];
-    static float c[2][PADDED * 40];
+    static float c[2][PADDED * 120];
 
     (void)state;
-    for (int kind = 0; kind < 12; kind++) {
+    for (int kind = 0; kind < 6 * 13; kind++) {
         const struct philox_key key = { .seed = (uint64_t)kind + 1 };
         int odd = kind % 3;
         struct tile_product t = { .a = a, .b = b, .a_tap = a_tap, .b_tap = b_tap, .a_row = ROW, .a_block = PADDED * ROW };
@@ -104,15 +107,16 @@ static void equal_sums(void **state)
             a[i] = number(&key, i, odd);
         for (size_t i = 0; i < sizeof b / sizeof *b; i++)
             b[i] = number(&key, i + A, odd);
-        t.b_half = kind % 2 ? TILE_HALF : 3 * TILE_HALF;
+        t.b_column = b_column[kind % 2];
         t.b_block = kind % 2 ? TILE_PANEL : TILE_HALF;
-        t.c_row = 40;
+        t.c_column = c_column[kind / 2 % 2];
+        t.c_row = 120;
         t.counts = kind % 5 ? NULL : counts;
-        t.narrow = kind % 3 == 1;
-        t.rows = (const int[]){ 1, 15, 16, 17, 31, 32, 33, 48, 50, 64, 65, ROWS }[kind];
+        t.columns = 1 + kind % TILE_COLUMNS;
+        t.rows = (const int[]){ 1, 15, 16, 17, 31, 32, 33, 48, 50, 64, 65, 96, ROWS }[kind / 6];
         t.taps = kind % 4; /* none, too: then there is nothing to add */
         t.blocks = 1 + kind % BLOCKS;
-        t.add = kind / 2 % 2;
+        t.add = kind / 3 % 2;
         for (size_t i = 0; i < sizeof c[0] / sizeof c[0][0]; i++)
             c[0][i] = c[1][i] = (float)i;
         t.c = c[0];
@@ -121,8 +125,8 @@ static void equal_sums(void **state)
         unit_run(&t);
         for (size_t i = 0; i < sizeof c[0] / sizeof c[0][0]; i++)
             if (!(isnan(c[0][i]) && isnan(c[1][i])) && float_bits(c[0][i]) != float_bits(c[1][i]))
-                fail_msg("%d rows, %d taps of %d blocks, number %zu: %a, not %a", t.rows, t.taps, t.blocks, i, (double)c[1][i],
-                         (double)c[0][i]);
+                fail_msg("%d rows by %d columns, %d taps of %d blocks, number %zu: %a, not %a", t.rows, t.columns, t.taps, t.blocks, i,
+                         (double)c[1][i], (double)c[0][i]);
     }
 }
 

@@ -15,6 +15,7 @@ enum {
     AT_ONCE_MOST = 16,        /* parts */
     WEIGHTS_KEPT = 256 << 10, /* bytes of packed weights that stay in the L2 cache anyway */
     PANELS_BYTES = 1 << 20,   /* of inputs beside a panel of weights */
+    BANDS_BYTES = 256 << 10,  /* of inputs beside all of them */
     UNITS = 2                 /* pieces of work a thread, at least */
 };
 
@@ -31,7 +32,7 @@ struct job {
     int at_once;         /* parts */
     long *shifts;        /* per thread: [taps] of weights, [parts][taps] of inputs */
     size_t shifts_size;
-    tile_fn *multiply;
+    const struct tile_unit *unit;
     float *moments; /* [parts][3][ld_moments], or NULL */
     int ld_moments;
     float *buf; /* per thread */
@@ -51,21 +52,62 @@ static void *place(const struct job *j, const struct rows_part *p, int row)
     return elem_at(y->data, (at + g->out_x) * y->stride, j->half);
 }
 
-static void moments_of(const float *out, int ld_out, int pixels, float *to, int ld)
+/* Sums of some channels over the pixels of a part: pixel i is added to the i-th sum of four, and so on in turns. */
+struct sums {
+    vec shift, sum[4], square[4]; /* the next pixel's come first */
+    int pixels;
+};
+
+SIMD_FN struct sums sums_of(vec shift)
 {
-    vec shift = vload(out), sum[4], square[4];
+    struct sums s = { .shift = shift };
 
     for (int i = 0; i < 4; i++)
-        sum[i] = square[i] = vset1(0.0f);
-    for (int i = 0; i < pixels; i++) {
-        vec d = vsub(vload(out + (long)i * ld_out), shift);
+        s.sum[i] = s.square[i] = vset1(0.0f);
+    return s;
+}
 
-        sum[i & 3] = vadd(sum[i & 3], d);
-        square[i & 3] = vfma(d, d, square[i & 3]);
+/* The i-th from now on come first. */
+SIMD_FN void sums_turn(struct sums *s, int i)
+{
+    const struct sums was = *s;
+
+    for (int k = 0; k < 4 && i % 4 != 0; k++) {
+        s->sum[k] = was.sum[(k + i) % 4];
+        s->square[k] = was.square[(k + i) % 4];
     }
-    vstore(to, shift);
-    vstore(to + ld, vadd(vadd(sum[0], sum[1]), vadd(sum[2], sum[3])));
-    vstore(to + 2 * ld, vadd(vadd(square[0], square[1]), vadd(square[2], square[3])));
+}
+
+SIMD_FN void sums_add(struct sums *s, const float *from, int ld, int pixels)
+{
+    vec sum[4] = { s->sum[0], s->sum[1], s->sum[2], s->sum[3] }, square[4] = { s->square[0], s->square[1], s->square[2], s->square[3] };
+    int i = 0;
+
+    for (; i + 4 <= pixels; i += 4, from += 4L * ld)
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++) {
+            vec d = vsub(vload(from + (long)k * ld), s->shift);
+
+            sum[k] = vadd(sum[k], d);
+            square[k] = vfma(d, d, square[k]);
+        }
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) {
+        vec d = k < pixels - i ? vsub(vload(from + (long)k * ld), s->shift) : vset1(0.0f);
+
+        s->sum[k] = k < pixels - i ? vadd(sum[k], d) : sum[k];
+        s->square[k] = k < pixels - i ? vfma(d, d, square[k]) : square[k];
+    }
+    sums_turn(s, pixels);
+    s->pixels += pixels;
+}
+
+SIMD_FN void sums_end(struct sums *s, float *to, int ld)
+{
+    sums_turn(s, 4 - s->pixels % 4);
+    vstore(to, s->shift);
+    vstore(to + ld, vadd(vadd(s->sum[0], s->sum[1]), vadd(s->sum[2], s->sum[3])));
+    vstore(to + 2 * ld, vadd(vadd(s->square[0], s->square[1]), vadd(s->square[2], s->square[3])));
 }
 
 /* Outputs [k, k + 32) of row i of a part, to c. */
@@ -114,24 +156,24 @@ static void multiply(const struct job *j, const struct rows_part *p, const struc
     }
 }
 
-/* The same of packed inputs. Rows of outputs stand apart until they are all there. */
+/* The same of packed inputs: rows of outputs are p->pitch pixels apart. */
 static void multiply_tiles(const struct job *j, const struct tiles_part *p, const uint16_t *panels, const long *shifts, const long *b_tap,
                            int k, float *out)
 {
+    static const long half[2] = { 0, TILE_HALF }, column[2] = { 0, TILE_COLS / 2 };
     const struct tiles *t = &j->tiles;
-    struct tile_product mm = { .a = panels, .a_tap = shifts, .b_tap = b_tap, .a_row = TILE_BLOCK, .c = out, .c_row = TILE_COLS };
+    struct tile_product mm = { .a = panels, .a_tap = shifts, .b_tap = b_tap, .a_row = tiles_step(t), .c = out, .c_row = j->ld_out };
 
-    mm.a_block = (long)t->phases_y * t->phases_x * p->pixels * TILE_BLOCK;
+    mm.a_block = tiles_block(t, p);
     mm.b = (const uint16_t *)(const void *)j->panels + (long)(k / TILE_COLS) * tiles_taps(t) * t->blocks * TILE_PANEL;
-    mm.b_half = TILE_HALF;
+    mm.b_column = half;
     mm.b_block = TILE_PANEL;
+    mm.c_column = column;
     mm.rows = p->positions;
     mm.taps = tiles_taps(t);
     mm.blocks = t->blocks;
-    mm.narrow = j->g.k - k <= TILE_COLS / 2;
-    j->multiply(&mm);
-    for (int i = 1; i < p->p.h && p->pitch > p->p.w; i++)
-        memmove(out + (long)i * p->p.w * TILE_COLS, out + (long)i * p->pitch * TILE_COLS, (size_t)p->p.w * TILE_COLS * sizeof *out);
+    mm.columns = j->g.k - k <= TILE_COLS / 2 ? 1 : 2;
+    j->unit->run(&mm);
 }
 
 /* How a row of outputs is written. */
@@ -165,8 +207,8 @@ SIMD_FN void finish_row(const struct ending *e, void *to, long step, float *from
         }
 }
 
-/* Outputs [k, k + 32) of a part go where they belong. */
-SIMD_FN void finish(const struct job *j, const struct rows_part *p, int part, int k, float *out, bool half)
+/* Outputs [k, k + 32) of a part, rows of which are `pitch` pixels apart, go where they belong. */
+SIMD_FN void finish(const struct job *j, const struct rows_part *p, int part, int k, float *out, int pitch, bool half)
 {
     const struct rows *g = &j->g;
     const long step = (long)j->y[p->image / g->per].stride * g->out_step;
@@ -174,12 +216,13 @@ SIMD_FN void finish(const struct job *j, const struct rows_part *p, int part, in
     struct ending e = { (cols + VW - 1) / VW,     (cols - 1) % VW + 1, j->bias != NULL, j->beta != 0.0f, j->stream, half, j->beta,
                         .biases = { vset1(0.0f) } };
     const bool usual = !e.bias && !e.add && e.lanes == VW;
+    struct sums sums[GEMM_NP / VW];
 
     for (int v = 0; v < e.vecs && e.bias; v++)
         e.biases[v] = vload_n(j->bias + k + v * VW, vlanes(g->k, k + v * VW));
     for (int i = 0; i < p->h; i++) {
         void *to = elem_at(place(j, p, i), k, half);
-        float *from = out + (long)i * p->w * j->ld_out;
+        float *from = out + (long)i * pitch * j->ld_out;
 
         if (usual && cols == GEMM_NP && e.stream)
             finish_row(&(const struct ending){ GEMM_NP / VW, VW, .stream = true, .half = half }, to, step, from, j->ld_out, p->w);
@@ -189,9 +232,14 @@ SIMD_FN void finish(const struct job *j, const struct rows_part *p, int part, in
             finish_row(&(const struct ending){ GEMM_NP / VW, VW, .half = half }, to, step, from, j->ld_out, p->w);
         else
             finish_row(&e, to, step, from, j->ld_out, p->w);
+        for (int v = 0; v < e.vecs && j->moments; v++) {
+            if (i == 0)
+                sums[v] = sums_of(vload(from + v * VW));
+            sums_add(&sums[v], from + v * VW, j->ld_out, p->w);
+        }
     }
     for (int v = 0; v < e.vecs && j->moments; v++)
-        moments_of(out + v * VW, j->ld_out, p->h * p->w, j->moments + (long)part * 3 * j->ld_moments + k + v * VW, j->ld_moments);
+        sums_end(&sums[v], j->moments + (long)part * 3 * j->ld_moments + k + v * VW, j->ld_moments);
 }
 
 /* Do outputs go straight to where they belong? Statistics are quicker of a buffer, and outputs that do not fill vectors need one. */
@@ -213,10 +261,56 @@ static void part_run(void *arg, size_t index, int thread)
             continue;
         }
         multiply(j, &p, &in, k, out);
-        finish(j, &p, (int)index, k, out, false);
+        finish(j, &p, (int)index, k, out, p.w, false);
     }
     if (j->stream)
         vstream_end();
+}
+
+/* Some parts of a job: those below each other in the image follow each other, and are packed together. */
+struct group {
+    struct tiles_part part[AT_ONCE_MOST];
+    int index[AT_ONCE_MOST];          /* of g's parts */
+    const uint16_t *at[AT_ONCE_MOST]; /* the inputs */
+    const long *shifts[AT_ONCE_MOST];
+    int n;
+};
+
+static int band_index(const struct rows *g, int i)
+{
+    const int column = i / g->bands;
+
+    return column / g->segs * rows_parts(g) + i % g->bands * g->segs + column % g->segs;
+}
+
+static struct group group_pack(const struct job *j, int first, int n, uint16_t *panels, long *shifts)
+{
+    const struct rows *g = &j->g;
+    const struct tiles *t = &j->tiles;
+    struct group r = { .n = n };
+
+    for (int i = 0, end; i < n; i = end) {
+        struct rows_part all = rows_part(g, band_index(g, first + i));
+        struct tiles_part packed;
+
+        for (end = i + 1; end < n && (first + end) % g->bands != 0; end++)
+            all.h += rows_part(g, band_index(g, first + end)).h;
+        packed = tiles_part(t, &all);
+        packed.pixels += TILE_BLOCK; /* whole tiles are read of the last one, too */
+        tiles_pack(t, &packed, j->x, panels);
+        tiles_shifts(t, &packed, shifts);
+        for (int k = i; k < end; k++) {
+            const struct rows_part p = rows_part(g, r.index[k] = band_index(g, first + k));
+
+            r.part[k] = tiles_part(t, &p);
+            r.part[k].pixels = packed.pixels;
+            r.at[k] = panels + (long)(p.y - all.y) * packed.pitch * tiles_step(t);
+            r.shifts[k] = shifts;
+        }
+        panels += tiles_numbers(t, &packed);
+        shifts += tiles_taps(t);
+    }
+    return r;
 }
 
 /* Parts that go by a panel of weights while that is in the cache. */
@@ -225,26 +319,20 @@ static void parts_run_tiles(void *arg, size_t index, int thread)
     const struct job *j = arg;
     const struct tiles *t = &j->tiles;
     const int taps = tiles_taps(t), first = (int)index * j->at_once, all = rows_parts(&j->g) * j->g.images;
-    const int n = all - first < j->at_once ? all - first : j->at_once;
-    uint16_t *panels = (uint16_t *)(void *)(j->buf + (size_t)thread * j->buf_size);
     float *out = j->out + (size_t)thread * j->out_size;
-    long *b_tap = j->shifts + (size_t)thread * j->shifts_size, *shifts = b_tap + taps;
-    struct tiles_part part[AT_ONCE_MOST];
+    long *b_tap = j->shifts + (size_t)thread * j->shifts_size;
+    const struct group group = group_pack(j, first, all - first < j->at_once ? all - first : j->at_once,
+                                          (uint16_t *)(void *)(j->buf + (size_t)thread * j->buf_size), b_tap + taps);
 
     for (int i = 0; i < taps; i++)
         b_tap[i] = (long)i * t->blocks * TILE_PANEL;
-    for (int i = 0; i < n; i++) {
-        struct rows_part p = rows_part(&j->g, first + i);
-
-        part[i] = tiles_part(t, &p);
-        tiles_pack(t, &part[i], j->x, panels + (size_t)i * tiles_panels(t));
-        tiles_shifts(t, &part[i], shifts + i * taps);
-    }
+    j->unit->begin();
     for (int k = 0; k < j->g.k; k += TILE_COLS)
-        for (int i = 0; i < n; i++) {
-            multiply_tiles(j, &part[i], panels + (size_t)i * tiles_panels(t), shifts + i * taps, b_tap, k, out);
-            finish(j, &part[i].p, first + i, k, out, true);
+        for (int i = 0; i < group.n; i++) {
+            multiply_tiles(j, &group.part[i], group.at[i], group.shifts[i], b_tap, k, out);
+            finish(j, &group.part[i].p, group.index[i], k, out, group.part[i].pitch, true);
         }
+    j->unit->end();
     if (j->stream)
         vstream_end();
 }
@@ -254,21 +342,22 @@ static void run_parts(const struct conv_call *q, struct job *j)
 {
     const size_t parts = (size_t)rows_parts(&j->g) * (size_t)j->g.images;
 
-    j->multiply = cpu_device(q->dev)->tiles;
+    j->unit = cpu_device(q->dev)->tiles;
     if (j->half)
         threads_each(cpu_threads(q->dev), (parts + (size_t)j->at_once - 1) / (size_t)j->at_once, parts_run_tiles, j);
     else
         threads_each(cpu_threads(q->dev), parts, part_run, j);
 }
 
-/* So many parts at once that weights are read seldom where they are many, and each thread still has work. */
+/* So many parts at once that weights are read seldom where they are many, or few rows are packed twice where parts are low, and each thread still has work. */
 static int at_once(const struct job *j, int threads)
 {
     const long parts = (long)rows_parts(&j->g) * j->g.images, panels = (long)(tiles_panels(&j->tiles) * sizeof(uint16_t));
     const long weights = (long)tiles_taps(&j->tiles) * j->tiles.blocks * round_up(j->g.k, TILE_COLS) * TILE_BLOCK * (long)sizeof(uint16_t);
+    const long room = weights > WEIGHTS_KEPT ? PANELS_BYTES : j->g.taps_y > j->g.stride ? BANDS_BYTES : 0;
     int n = 1;
 
-    while (weights > WEIGHTS_KEPT && n < AT_ONCE_MOST && (n + 1) * panels <= PANELS_BYTES && parts >= (long)(n + 1) * UNITS * threads)
+    while (n < AT_ONCE_MOST && (n + 1) * panels <= room && parts >= (long)(n + 1) * UNITS * threads)
         n++;
     return n;
 }
@@ -276,10 +365,10 @@ static int at_once(const struct job *j, int threads)
 static void layout_tiles(struct job *j, struct carve *c, int threads)
 {
     j->at_once = at_once(j, threads);
-    j->buf_size = (size_t)j->at_once * tiles_panels(&j->tiles) / 2;
+    j->buf_size = (size_t)j->at_once * (tiles_panels(&j->tiles) + (size_t)tiles_more(&j->tiles)) / 2;
     j->shifts_size = (size_t)(j->at_once + 1) * (size_t)tiles_taps(&j->tiles);
-    j->ld_out = TILE_COLS;
-    j->out_size = (size_t)tiles_positions(&j->tiles) * TILE_COLS;
+    j->ld_out = j->g.k > TILE_COLS / 2 ? TILE_COLS : TILE_COLS / 2;
+    j->out_size = (size_t)tiles_positions(&j->tiles) * (size_t)j->ld_out;
     j->buf = carve_floats(c, (size_t)threads * j->buf_size);
     j->out = carve_floats(c, (size_t)threads * j->out_size);
     j->shifts = carve(c, (size_t)threads * j->shifts_size * sizeof *j->shifts);
@@ -345,37 +434,40 @@ static void pack_back(void *arg, size_t panel, int thread)
 
 /* The same numbers for tiles. */
 struct pack_tiles {
-    struct pack p;
     struct tiles t;
+    struct tiles_numbers numbers;
     int outputs;
+    uint16_t *all;
 };
 
-static uint16_t *panel_of(const struct pack_tiles *a, size_t panel)
-{
-    return (uint16_t *)(void *)(a->p.dst + panel * tiles_weights(&a->t, TILE_COLS));
-}
-
-static void pack_tiles_fwd(void *arg, size_t panel, int thread)
+static void pack_tiles_unit(void *arg, size_t unit, int thread)
 {
     const struct pack_tiles *a = arg;
-    const struct param *w = a->p.w;
+
+    (void)thread;
+    tiles_pack_weights(&a->t, (int)unit, a->outputs, &a->numbers, a->all);
+}
+
+static void pack_tiles(const struct conv_call *q, struct tiles t, struct tiles_numbers numbers, int outputs, float *dst)
+{
+    struct pack_tiles a = { t, numbers, outputs, (uint16_t *)(void *)dst };
+
+    threads_each(cpu_threads(q->dev), (size_t)tiles_weight_units(&t, outputs, &numbers), pack_tiles_unit, &a);
+}
+
+static struct tiles_numbers fwd_numbers(const struct param *w)
+{
     const long row = (long)w->s * w->c;
-    const struct tiles_numbers numbers = { w->data, row, w->c, 1, row * w->r };
 
-    (void)thread;
-    tiles_pack_weights(&a->t, (int)panel * TILE_COLS, a->outputs, &numbers, panel_of(a, panel));
+    return (struct tiles_numbers){ w->data, row, w->c, 1, row * w->r };
 }
 
-static void pack_tiles_back(void *arg, size_t panel, int thread)
+static struct tiles_numbers back_numbers(const struct pack *p)
 {
-    const struct pack_tiles *a = arg;
-    const struct pack *p = &a->p;
-    const long row = (long)p->w->s * p->w->c;
-    const struct tiles_numbers numbers = { p->w->data + p->r0 * row + (long)p->s0 * p->w->c, -p->stride * row, -(long)p->stride * p->w->c,
-                                           row * p->w->r, 1 };
+    const struct param *w = p->w;
+    const long row = (long)w->s * w->c;
 
-    (void)thread;
-    tiles_pack_weights(&a->t, (int)panel * TILE_COLS, a->outputs, &numbers, panel_of(a, panel));
+    return (struct tiles_numbers){ w->data + p->r0 * row + (long)p->s0 * w->c, -p->stride * row, -(long)p->stride * w->c, row * w->r, 1 };
 }
 
 static size_t panel_count(int outputs)
@@ -449,19 +541,21 @@ int rows_conv_fwd(const struct conv_call *q, struct err *err)
     const struct tensor *x = &q->x[0].x, *y = &q->y[0];
     struct job j = { .x = q->x, .y = q->y, .bias = q->bias, .stream = conv_streams(q), .half = y->dtype == DTYPE_BF16 };
     struct form_key key = { j.half ? FORM_TILES_FWD : FORM_ROWS_FWD, 0, 0 };
-    struct pack_tiles pack = { .p.w = q->w, .outputs = y->c };
+    struct pack pack = { .w = q->w };
     size_t floats = panel_count(y->c) * GEMM_NP * (size_t)(q->w->r * q->w->s * q->w->c);
     bool stale;
 
     j.g = rows_of(q, x, y);
     rows_cut(&j.g, j.half);
-    j.tiles = pack.t = tiles_of(&j.g);
-    pack.p.dst = cpu_form(q->w, &key, j.half ? tiles_weights(&j.tiles, y->c) : floats, &stale, err);
-    if (!pack.p.dst)
+    j.tiles = tiles_of(&j.g);
+    pack.dst = cpu_form(q->w, &key, j.half ? tiles_weights(&j.tiles, y->c) : floats, &stale, err);
+    if (!pack.dst)
         return -ENOMEM;
-    if (stale)
-        threads_each(cpu_threads(q->dev), panel_count(y->c), j.half ? pack_tiles_fwd : pack_fwd, &pack);
-    j.panels = pack.p.dst;
+    if (stale && j.half)
+        pack_tiles(q, j.tiles, fwd_numbers(q->w), y->c, pack.dst);
+    else if (stale)
+        threads_each(cpu_threads(q->dev), panel_count(y->c), pack_fwd, &pack);
+    j.panels = pack.dst;
     return fwd_run(q, &j, err);
 }
 
@@ -546,16 +640,17 @@ static int back_shards(const struct conv_call *q, const struct operand *dy, stru
 {
     for (int phase = 0; phase < q->stride * q->stride; phase++) {
         struct phase_axis y, x;
-        struct pack_tiles pack = { .outputs = dx->c };
+        struct pack pack;
         struct rows taps;
         int rc;
 
         phase_axes(q, phase, &y, &x);
         taps = phase_taps(q, &y, &x);
-        pack.p = (struct pack){ q->w, panels, q->stride, q->pad, y.taps, x.taps, y.last, x.last };
-        pack.t = tiles_of(&taps);
-        if (stale && y.taps && x.taps)
-            threads_each(cpu_threads(q->dev), panel_count(dx->c), dx->dtype == DTYPE_BF16 ? pack_tiles_back : pack_back, &pack);
+        pack = (struct pack){ q->w, panels, q->stride, q->pad, y.taps, x.taps, y.last, x.last };
+        if (stale && y.taps && x.taps && dx->dtype == DTYPE_BF16)
+            pack_tiles(q, tiles_of(&taps), back_numbers(&pack), dx->c, panels);
+        else if (stale && y.taps && x.taps)
+            threads_each(cpu_threads(q->dev), panel_count(dx->c), pack_back, &pack);
         if (y.count > 0 && x.count > 0) {
             rc = phase_run(q, dy, dx, n, &y, &x, phase / q->stride, phase % q->stride, panels, err);
             if (rc < 0)

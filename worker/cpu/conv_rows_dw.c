@@ -39,10 +39,10 @@ struct job {
     uint16_t *x_all, *dy_all; /* of all parts, packed once; NULL: packed where they are read */
     int parts_at_once;
     long pairs_size; /* numbers of a part's packed inputs */
-    long *shifts;    /* per thread: [parts][taps], and twice [parts] */
+    long *shifts;    /* per thread: [parts][taps], twice [parts], and twice [2 * taps] */
     int *counts;     /* per thread: [parts] blocks */
-    char *memory;    /* per thread: for tiles_pack_pairs() */
-    size_t shifts_size, memory_size;
+    uint16_t *lines; /* per thread: for tiles_pack_pairs() */
+    size_t shifts_size, lines_size;
 };
 
 static int group_cols(const struct job *j)
@@ -132,7 +132,7 @@ static void slab_run(const struct job *j, int shard, int first, int n, int k, in
 /* Numbers of a part's packed gradients, where they have `cols` rows. */
 static long gradients_size(const struct job *j, int cols)
 {
-    return (long)round_up(cols, TILE_ROWS) * tiles_positions(&j->tiles);
+    return (long)round_up(cols, TILE_COLS) * tiles_positions(&j->tiles);
 }
 
 static void part_pack(const struct job *j, int part, int k, int cols, int thread, uint16_t *x, uint16_t *dy)
@@ -142,8 +142,8 @@ static void part_pack(const struct job *j, int part, int k, int cols, int thread
     struct tiles_part tp = tiles_part(t, &p);
 
     tp.pixels = tiles_pixels(t); /* of all parts alike, so that b_half is one number */
-    tiles_pack_pairs(t, &tp, j->q->x, j->memory + (size_t)thread * j->memory_size, x);
-    tiles_pack_gradients(t, &tp, &j->q->dy[p.image / j->g.per], k, cols, tiles_positions(t), dy);
+    tiles_pack_pairs(t, &tp, j->q->x, j->lines + (size_t)thread * j->lines_size, x);
+    tiles_pack_gradients(t, &tp, &j->q->dy[p.image / j->g.per], k, cols, dy);
 }
 
 /* All parts, where several groups of outputs read them. */
@@ -154,17 +154,45 @@ static void pack_run(void *arg, size_t part, int thread)
     part_pack(j, (int)part, 0, j->g.k, thread, j->x_all + (long)part * j->pairs_size, j->dy_all + (long)part * gradients_size(j, j->g.k));
 }
 
+/* Which columns of sums two halves of the inputs have, a tap each: those whose inputs lie near each other come one after the other. */
+struct columns {
+    long *b, *c; /* as in a tile_product */
+    int n;
+};
+
+static void columns_of(const struct tiles *t, const long *shift, int half, int parity, long b_half, struct columns *to)
+{
+    const int taps = tiles_taps(t), halves = tiles_halves(t);
+
+    for (int tap = 0; tap < taps && half < halves; tap++) {
+        if ((shift[tap] >= shift[0] + b_half / 4) != parity)
+            continue;
+        to->b[to->n] = shift[tap] + half * b_half;
+        to->c[to->n++] = (tap * halves + half) * 16L;
+    }
+}
+
+static bool same_shifts(const long *shift, int taps, int n)
+{
+    for (int i = taps; i < n * taps; i++)
+        if (shift[i] != shift[i % taps])
+            return false;
+    return true;
+}
+
 /* Parts whose numbers are packed at once: their sums stay in registers. Rows of output gradients, columns of inputs, sums over positions. */
 static void parts_run_tiles(const struct job *j, int first, int n, int k, int cols, int thread, float *acc, bool add)
 {
+    const struct tile_unit *unit = cpu_device(j->q->dev)->tiles;
     const struct tiles *t = &j->tiles;
     uint16_t *x = j->x_all ? j->x_all + first * j->pairs_size : (uint16_t *)(void *)(j->buf + (size_t)thread * j->buf_size);
     const long dy_size = gradients_size(j, j->x_all ? j->g.k : cols);
     uint16_t *dy = j->x_all ? j->dy_all + first * dy_size : (uint16_t *)(void *)(j->dy + (size_t)thread * j->dy_size);
     const int taps = tiles_taps(t), halves = tiles_halves(t);
-    long *shifts = j->shifts + (size_t)thread * j->shifts_size, *a_tap = shifts + n * taps, *b_tap = a_tap + n;
-    int *counts = j->counts + thread * j->parts_at_once;
-    struct tile_product mm = { .b = x, .a_tap = a_tap, .b_tap = b_tap, .a_row = tiles_positions(t), .taps = n, .counts = counts };
+    long *shifts = j->shifts + (size_t)thread * j->shifts_size, *a_tap = shifts + n * taps, *b_tap = a_tap + n, b_half = 0;
+    struct columns all = { b_tap + n, b_tap + n + 2 * taps, 0 };
+    int *counts = j->counts + thread * j->parts_at_once, at_once;
+    struct tile_product mm = { .b = x, .a_row = TILE_BLOCK, .a_block = TILE_COLS * TILE_BLOCK, .b_block = TILE_HALF };
 
     for (int i = 0; i < n; i++) {
         struct rows_part p = rows_part(&j->g, first + i);
@@ -175,24 +203,35 @@ static void parts_run_tiles(const struct job *j, int first, int n, int k, int co
         tp.pixels = tiles_pixels(t);
         counts[i] = tiles_blocks(&tp);
         a_tap[i] = i * dy_size;
+        b_tap[i] = i * j->pairs_size;
         tiles_pairs_shifts(t, &tp, shifts + i * taps);
-        mm.b_half = tiles_pairs_half(&tp);
+        b_half = tiles_pairs_half(&tp);
     }
-    mm.a_block = TILE_BLOCK;
-    mm.b_block = TILE_HALF;
     mm.c_row = taps * halves * 16;
-    mm.add = add;
-    for (int k0 = 0; k0 < cols; k0 += OUTPUTS)
-        for (int h = 0; h < halves; h += 2)
-            for (int tap = 0; tap < taps; tap++) {
-                for (int i = 0; i < n; i++)
-                    b_tap[i] = i * j->pairs_size + shifts[i * taps + tap] + h * mm.b_half;
-                mm.a = dy + (long)(j->x_all ? k + k0 : k0) * mm.a_row;
-                mm.rows = cols - k0 < OUTPUTS ? cols - k0 : OUTPUTS;
-                mm.c = acc + k0 * mm.c_row + (tap * halves + h) * 16;
-                mm.narrow = h + 1 == halves;
-                cpu_device(j->q->dev)->tiles(&mm);
-            }
+    at_once = same_shifts(shifts, taps, n) ? n : 1; /* parts of which rows have another width have taps elsewhere */
+    unit->begin();
+    for (int h = 0; h < halves; h += 2)
+        for (int i = 0; i < n; i += at_once) {
+            all.n = 0;
+            for (int side = 0; side < 4; side++)
+                columns_of(t, shifts + i * taps, h + side / 2, side == 1 || side == 2, b_half, &all);
+            mm.a_tap = a_tap + i;
+            mm.b_tap = b_tap + i;
+            mm.counts = counts + i;
+            mm.taps = at_once;
+            mm.add = add || i > 0;
+            for (int k0 = 0; k0 < cols; k0 += TILE_COLS)
+                for (int column = 0; column < all.n; column += mm.columns) {
+                    mm.columns = all.n - column < TILE_COLUMNS ? all.n - column : TILE_COLUMNS;
+                    mm.a = dy + (long)(j->x_all ? k + k0 : k0) * tiles_positions(t);
+                    mm.rows = cols - k0 < TILE_COLS ? cols - k0 : TILE_COLS;
+                    mm.c = acc + k0 * mm.c_row;
+                    mm.b_column = all.b + column;
+                    mm.c_column = all.c + column;
+                    unit->run(&mm);
+                }
+        }
+    unit->end();
 }
 
 static void slab_run_tiles(const struct job *j, int shard, int first, int n, int k, int cols, int thread, float *acc)
@@ -316,8 +355,8 @@ static void sizes_tiles(struct job *j)
     j->parts_at_once = most;
     j->buf_size = (size_t)(most * j->pairs_size) / 2;
     j->dy_size = (size_t)(most * gradients_size(j, group_cols(j))) / 2;
-    j->shifts_size = (size_t)most * ((size_t)tiles_taps(t) + 2);
-    j->memory_size = (tiles_pairs_memory(t) + 63) / 64 * 64;
+    j->shifts_size = (size_t)most * ((size_t)tiles_taps(t) + 2) + 4 * (size_t)tiles_taps(t);
+    j->lines_size = tiles_pairs_lines(t);
     j->part_size = (size_t)group_cols(j) * (size_t)(tiles_taps(t) * tiles_halves(t) * 16);
     j->stack_size = (size_t)slab_levels(j->group) * j->part_size;
     j->in_place = j->slabs == 1 && j->q->beta == 0.0f && t->depth % 16 == 0;
@@ -330,7 +369,7 @@ static void layout_tiles(struct job *j, struct carve *c, int threads)
     sizes_tiles(j);
     j->shifts = carve(c, (size_t)threads * j->shifts_size * sizeof *j->shifts);
     j->counts = carve(c, (size_t)threads * (size_t)j->parts_at_once * sizeof *j->counts);
-    j->memory = carve(c, (size_t)threads * j->memory_size);
+    j->lines = carve(c, (size_t)threads * j->lines_size * sizeof *j->lines);
     if (j->k_groups > 1) {
         j->x_all = carve(c, parts * (size_t)j->pairs_size * sizeof *j->x_all);
         j->dy_all = carve(c, parts * (size_t)gradients_size(j, j->g.k) * sizeof *j->dy_all);

@@ -32,14 +32,22 @@ static int reach(int taps, int stride)
     return taps > 0 ? (taps - 1) / stride : 0;
 }
 
+/* Positions that a row of inputs has room for where a position is a row of taps: `w` outputs, and what the last one's taps reach. */
+static int line_pitch(const struct tiles *t, int w)
+{
+    return w - 1 + (t->run + t->g->stride - 1) / t->g->stride;
+}
+
 /* The fewest positions a row can have: of rows that are not cut the padding on their right is that on the left of the next one. */
 static int pitch_of(const struct tiles *t, int w)
 {
     const struct rows *g = t->g;
     int far = reach(t->taps_x, g->stride), pitch = w;
 
-    if (t->run > 1 || w < g->ow)
-        return t->run > 1 ? w : w + far;
+    if (t->run > 1)
+        return g->over_positions ? w : line_pitch(t, w);
+    if (w < g->ow)
+        return w + far;
     while (pitch < w + far && (pitch * g->stride + g->off_x < g->iw || (w - 1 + far - pitch + 1) * g->stride - 1 + g->off_x >= 0))
         pitch++;
     return pitch;
@@ -61,7 +69,9 @@ struct tiles_part tiles_part(const struct tiles *t, const struct rows_part *p)
 
 static int widest(const struct tiles *t)
 {
-    return rows_widest(t->g) + reach(t->taps_x, t->g->stride);
+    const int w = rows_widest(t->g);
+
+    return t->run > 1 ? pitch_of(t, w) : w + reach(t->taps_x, t->g->stride);
 }
 
 long tiles_pixels(const struct tiles *t)
@@ -69,9 +79,32 @@ long tiles_pixels(const struct tiles *t)
     return pixels_of(t, t->g->band_rows, widest(t));
 }
 
+/* Numbers of a panel of lines of so many positions: whole blocks are read of the last one, too. */
+static long lines_size(const struct tiles *t, long pixels)
+{
+    return (pixels * tiles_step(t) + t->blocks * TILE_BLOCK + TILE_BLOCK - 1) / TILE_BLOCK * TILE_BLOCK;
+}
+
+static long panel_size(const struct tiles *t, const struct tiles_part *p)
+{
+    return t->run > 1 ? lines_size(t, p->pixels) : p->pixels * TILE_BLOCK;
+}
+
+long tiles_block(const struct tiles *t, const struct tiles_part *p)
+{
+    return t->run > 1 ? TILE_BLOCK : t->phases_y * t->phases_x * panel_size(t, p);
+}
+
+long tiles_numbers(const struct tiles *t, const struct tiles_part *p)
+{
+    return t->phases_y * t->phases_x * panel_size(t, p) * (t->run > 1 ? 1 : t->blocks);
+}
+
 size_t tiles_panels(const struct tiles *t)
 {
-    return (size_t)(t->phases_y * t->phases_x) * (size_t)tiles_pixels(t) * (size_t)t->blocks * TILE_BLOCK;
+    const struct tiles_part most = { .pixels = tiles_pixels(t) };
+
+    return (size_t)tiles_numbers(t, &most);
 }
 
 int tiles_positions(const struct tiles *t)
@@ -82,7 +115,7 @@ int tiles_positions(const struct tiles *t)
 int tiles_band_rows(const struct rows *g)
 {
     const struct tiles t = tiles_of(g);
-    const int w = rows_widest(g), pitch = pitch_of(&t, w), halo = reach(t.taps_y, g->stride);
+    const int w = rows_widest(g), pitch = t.run > 1 ? w : pitch_of(&t, w), halo = reach(t.taps_y, g->stride);
     long least_work = 0;
     int best = 1;
 
@@ -101,8 +134,6 @@ int tiles_band_rows(const struct rows *g)
 }
 
 /* ---- inputs ---- */
-
-enum { COLUMNS = 512 }; /* of a row of inputs that is gathered at once, where a position holds several */
 
 /* Which of positions [0, n) of a row read a column that the image has: that of position j is first + j * step. */
 struct range {
@@ -188,13 +219,7 @@ static void gather(const struct tiles *t, const struct operand *x, const uint16_
     }
 }
 
-/* Positions of a row whose columns one chunk of COLUMNS has. */
-static int chunk_of(const struct tiles *t)
-{
-    return (COLUMNS - t->run) / t->g->stride + 1;
-}
-
-/* ---- by position: [blocks][panel][pixels][32] ---- */
+/* ---- by position ---- */
 
 /* Row i of a panel, where the image has one: a position is a pixel. */
 static void pack_pixels(const struct tiles *t, const struct tiles_part *p, const struct operand *x, const uint16_t *row, int first,
@@ -211,24 +236,23 @@ static void pack_pixels(const struct tiles *t, const struct tiles_part *p, const
     }
 }
 
-/* A position is a row of taps. */
-static void pack_runs(const struct tiles *t, const struct tiles_part *p, const struct operand *x, const uint16_t *row, int first,
-                      long panels, uint16_t *to)
+/* A position is a row of taps: rows of inputs as they lie, those of positions side by side overlap. */
+static void pack_lines(const struct tiles *t, const struct rows_part *p, const struct operand *x, int phase, long pixels, uint16_t *to)
 {
-    const int step = t->g->stride * t->g->c, chunk = chunk_of(t);
-    uint16_t line[COLUMNS * TILE_BLOCK];
+    const struct rows *g = t->g;
+    const uint16_t *image = (const uint16_t *)x->x.data + (long)(p->image % g->per) * g->ih * g->iw * x->x.stride;
+    const int rows = p->h + reach(t->taps_y, g->stride), columns = line_pitch(t, p->w) * g->stride;
+    const uint16_t *end = to + lines_size(t, pixels);
 
-    for (int j = 0, n; j < p->pitch; j += n) {
-        n = least(p->pitch - j, chunk);
-        gather(t, x, row, first + j * t->g->stride, (n - 1) * t->g->stride + t->run, line);
-        for (int d = 0; d < t->blocks * TILE_BLOCK; d += 2 * VW) {
-            uint16_t *at = to + (d / TILE_BLOCK * panels * p->pixels + j) * TILE_BLOCK + d % TILE_BLOCK;
-            int lanes = lanes_of(t->depth, d, 2 * VW);
+    for (int i = 0; i < rows; i++, to += columns * g->c) {
+        int y = (p->y + i) * g->stride + phase + g->off_y;
 
-            for (int i = 0; i < n; i++)
-                vcopy_half_n(at + i * TILE_BLOCK, line + i * step + d, lanes);
-        }
+        if (y >= 0 && y < g->ih)
+            gather(t, x, image + (long)y * g->iw * x->x.stride, p->x * g->stride + g->off_x, columns, to);
+        else
+            memset(to, 0, (size_t)(columns * g->c) * sizeof *to);
     }
+    memset(to, 0, (size_t)(end - to) * sizeof *to);
 }
 
 /* Positions [from, to) of a panel are zeros, in all blocks. */
@@ -246,15 +270,19 @@ void tiles_pack(const struct tiles *t, const struct tiles_part *p, const struct 
     int count = t->phases_y * t->phases_x, rows = p->p.h + reach(t->taps_y, g->stride);
 
     for (int panel = 0; panel < count; panel++) {
-        uint16_t *to = panels + panel * p->pixels * TILE_BLOCK;
+        uint16_t *to = panels + panel * panel_size(t, p);
         int first = p->p.x * g->stride + panel % t->phases_x + g->off_x;
 
+        if (t->run > 1) {
+            pack_lines(t, &p->p, in, panel, p->pixels, to);
+            continue;
+        }
         for (int i = 0; i < rows; i++) {
             int y = (p->p.y + i) * g->stride + panel / t->phases_x + g->off_y;
             long q = (long)i * p->pitch;
 
             if (y >= 0 && y < g->ih)
-                (t->run > 1 ? pack_runs : pack_pixels)(t, p, in, image + (long)y * g->iw * in->x.stride, first, count, to + q * TILE_BLOCK);
+                pack_pixels(t, p, in, image + (long)y * g->iw * in->x.stride, first, count, to + q * TILE_BLOCK);
             else
                 clear(t, p, count, to, q, q + p->pitch);
         }
@@ -277,20 +305,16 @@ void tiles_shifts(const struct tiles *t, const struct tiles_part *p, long *tap)
         for (int s = 0, panel; s < t->taps_x; s++) {
             long q = tap_at(t, p, r, s, &panel);
 
-            *tap++ = (panel * p->pixels + q) * TILE_BLOCK;
+            *tap++ = panel * panel_size(t, p) + q * tiles_step(t);
         }
 }
 
 /* ---- by pairs of positions, for weight gradients ---- */
 
-static size_t pointers_of(const struct tiles *t)
+size_t tiles_pairs_lines(const struct tiles *t)
 {
-    return (size_t)(tiles_pixels(t) + 1) * sizeof(uint16_t *);
-}
-
-size_t tiles_pairs_memory(const struct tiles *t)
-{
-    return round_up((int)pointers_of(t), 64) + (t->run > 1 ? tiles_panels(t) * sizeof(uint16_t) : 0);
+    return t->run > 1 ? (size_t)lines_size(t, (long)(t->g->band_rows + reach(t->taps_y, t->g->stride)) * line_pitch(t, rows_widest(t->g)))
+                      : 0;
 }
 
 size_t tiles_pairs(const struct tiles *t)
@@ -300,76 +324,90 @@ size_t tiles_pairs(const struct tiles *t)
     return (size_t)(t->phases_y * t->phases_x * tiles_halves(t)) * (size_t)tiles_pairs_half(&most);
 }
 
-/* Inputs c ... of all positions, at most 16 of them, `count` are there. Where they stand: at[q], NULL: zeros; or, without that, `step` apart from `from` on. */
-SIMD_FN void pair_up(const struct affine *a, const uint16_t *const *at, const uint16_t *from, long step, long positions, int c, int count,
-                     uint16_t *to)
+/* Positions that come one after the other are paired with the next one each: pairs that begin at an even position go to one row of blocks, the others to another. */
+struct pairing {
+    uint16_t *to, *then; /* where the pair that is complete next goes, and the one after it */
+    vec last;            /* the position before */
+};
+
+SIMD_FN struct pairing pairing_of(uint16_t *even, uint16_t *odd)
 {
-    const long odd = (positions / 2 + 1) * 2 * 16;
-
-    for (int v = 0; v < 16; v += VW) {
-        int n = lanes_of(count, v, VW);
-        struct pending p = { 0 };
-        vec next = vset1(0.0f);
-
-        if (a->scale)
-            p = pending_of(a, c + v, n);
-        for (long q = -1; q < positions; q++) {
-            const uint16_t *beside = q + 1 == positions ? NULL : at ? at[q + 1] : from + (q + 1) * step;
-            vec here = next;
-
-            next = vset1(0.0f);
-            if (beside) {
-                next = vload_half_n(beside + c + v, n);
-                if (a->scale)
-                    next = vkept_half(activated(&p, next));
-            }
-            if (q >= 0)
-                vstore_pairs(to + (q & 1) * odd + ((q >> 1) * 16 + v) * 2, vpair_half(here, next));
-        }
-    }
+    return (struct pairing){ odd - 2 * 16, even, vset1(0.0f) }; /* the first pair is of no position, and is overwritten */
 }
 
-/* Where the numbers of a panel's positions stand: in the image, or, a row of taps each, in panels by position. */
-static void find_pixels(const struct tiles *t, const struct tiles_part *p, const struct operand *x, int panel, const uint16_t **at)
+SIMD_FN void pair_next(struct pairing *p, vec next)
+{
+    uint16_t *to = p->to;
+
+    vstore_pairs(to, vpair_half(p->last, next));
+    p->to = p->then;
+    p->then = to + 2 * 16;
+    p->last = next;
+}
+
+SIMD_FN void pair_zeros(struct pairing *p, long count)
+{
+    for (long i = 0; i < count; i++)
+        pair_next(p, vset1(0.0f));
+}
+
+/* Of `count` positions, `step` numbers apart, n that lie side by side. */
+SIMD_FN void pair_row(struct pairing *to, const uint16_t *from, long step, int count, const struct pending *act, int n)
+{
+    struct pairing p = *to;
+
+    if (act)
+        for (int i = 0; i < count; i++)
+            pair_next(&p, vkept_half(activated(act, vload_half_n(from + i * step, n))));
+    else
+        for (int i = 0; i < count; i++)
+            pair_next(&p, vload_half_n(from + i * step, n));
+    *to = p;
+}
+
+/* Inputs d ... of all positions of a panel, at most 16 of them. */
+SIMD_FN void pair_panel(const struct tiles *t, const struct tiles_part *p, const struct operand *x, int panel, const uint16_t *lines, int d,
+                        uint16_t *to)
 {
     const struct rows *g = t->g;
     const uint16_t *image = (const uint16_t *)x->x.data + (long)(p->p.image % g->per) * g->ih * g->iw * x->x.stride;
-    int rows = p->p.h + reach(t->taps_y, g->stride), first = p->p.x * g->stride + panel % t->phases_x + g->off_x;
-    const uint16_t **end = at + p->pixels;
+    const int rows = p->p.h + reach(t->taps_y, g->stride), first = p->p.x * g->stride + panel % t->phases_x + g->off_x;
+    const long odd = (p->pixels / 2 + 1) * 2 * 16, line = (long)line_pitch(t, p->p.w) * tiles_step(t);
 
-    for (int i = 0; i < rows; i++) {
-        int y = (p->p.y + i) * g->stride + panel / t->phases_x + g->off_y;
-        struct range in = inside(first, g->stride, y >= 0 && y < g->ih ? p->pitch : 0, g->iw);
-        const uint16_t *row = image + ((long)y * g->iw + first) * x->x.stride;
+    for (int v = 0; v < 16; v += VW) {
+        const int n = lanes_of(t->depth - d, v, VW);
+        struct pairing pairs = pairing_of(to + 2 * v, to + odd + 2 * v);
+        struct pending act = { 0 };
 
-        for (int j = 0; j < p->pitch; j++)
-            *at++ = j >= in.from && j < in.to ? row + (long)j * g->stride * x->x.stride : NULL;
-    }
-    while (at < end)
-        *at++ = NULL;
-}
+        if (x->act.scale && t->run == 1)
+            act = pending_of(&x->act, d + v, n);
+        for (int i = 0; i < rows; i++) {
+            int y = (p->p.y + i) * g->stride + panel / t->phases_x + g->off_y;
+            struct range in = inside(first, g->stride, y >= 0 && y < g->ih ? p->pitch : 0, g->iw);
 
-void tiles_pack_pairs(const struct tiles *t, const struct tiles_part *p, const struct operand *x, void *memory, uint16_t *pairs)
-{
-    static const struct affine nothing = { 0 };
-    const struct operand *in = &x[p->p.image / t->g->per];
-    const uint16_t **at = memory;
-    uint16_t *panels = (uint16_t *)(void *)((char *)memory + round_up((int)pointers_of(t), 64));
-    const int count = t->phases_y * t->phases_x;
-
-    if (t->run > 1)
-        tiles_pack(t, p, x, panels);
-    for (int panel = 0; panel < count; panel++) {
-        if (t->run == 1)
-            find_pixels(t, p, in, panel, at);
-        for (int d = 0; d < t->depth; d += 16, pairs += tiles_pairs_half(p)) {
-            if (t->run == 1) {
-                pair_up(&in->act, at, panels, 0, p->pixels, d, least(t->depth - d, 16), pairs);
+            if (t->run > 1) {
+                pair_row(&pairs, lines + i * line + d + v, tiles_step(t), p->pitch, NULL, VW);
                 continue;
             }
-            pair_up(&nothing, NULL, panels + (d / TILE_BLOCK * count + panel) * p->pixels * TILE_BLOCK + d % TILE_BLOCK, TILE_BLOCK,
-                    p->pixels, 0, 16, pairs);
+            pair_zeros(&pairs, in.from);
+            pair_row(&pairs, image + ((long)y * g->iw + first + (long)in.from * g->stride) * x->x.stride + d + v,
+                     (long)g->stride * x->x.stride, in.to - in.from, x->act.scale ? &act : NULL, n);
+            pair_zeros(&pairs, p->pitch - in.to);
         }
+        pair_zeros(&pairs, p->pixels - (long)rows * p->pitch + 1);
+    }
+}
+
+void tiles_pack_pairs(const struct tiles *t, const struct tiles_part *p, const struct operand *x, uint16_t *lines, uint16_t *pairs)
+{
+    const struct operand *in = &x[p->p.image / t->g->per];
+    const int count = t->phases_y * t->phases_x;
+
+    for (int panel = 0; panel < count; panel++) {
+        if (t->run > 1)
+            pack_lines(t, &p->p, in, panel, (long)(p->p.h + reach(t->taps_y, t->g->stride)) * line_pitch(t, p->p.w), lines);
+        for (int d = 0; d < t->depth; d += 16, pairs += tiles_pairs_half(p))
+            pair_panel(t, p, in, panel, lines, d, pairs);
     }
 }
 
@@ -387,10 +425,12 @@ void tiles_pairs_shifts(const struct tiles *t, const struct tiles_part *p, long 
 
 /* ---- output gradients ---- */
 
-/* 2 * VW positions, of which pixel i stands at at[i] (NULL: zeros), or, without that, i * step from `from` on: turned, to rows ld apart. */
+/* 2 * VW positions, of which pixel i stands at at[i] (NULL: zeros), or, without that, i * step from `from` on: turned, to rows of a block. 32 columns have
+ * `ld` numbers. */
 SIMD_FN void turn(const uint16_t *const *at, const uint16_t *from, long step, int cols, uint16_t *to, long ld)
 {
     for (int c = 0; c < round_up(cols, 16); c += VW) {
+        uint16_t *block = to + c / TILE_COLS * ld + c % TILE_COLS * TILE_BLOCK;
         const int n = lanes_of(cols, c, VW);
         vec t[VW];
 
@@ -403,20 +443,21 @@ SIMD_FN void turn(const uint16_t *const *at, const uint16_t *from, long step, in
         vtranspose(t);
 #pragma GCC unroll 16
         for (int i = 0; i < VW; i++)
-            vstore_pairs(to + (c + i) * ld, t[i]);
+            vstore_pairs(block + i * TILE_BLOCK, t[i]);
     }
 }
 
-void tiles_pack_gradients(const struct tiles *t, const struct tiles_part *p, const struct tensor *dy, int k, int cols, long ld,
-                          uint16_t *to)
+void tiles_pack_gradients(const struct tiles *t, const struct tiles_part *p, const struct tensor *dy, int k, int cols, uint16_t *to)
 {
     const struct rows *g = t->g;
+    const long ld = (long)tiles_positions(t) * TILE_COLS;
     const uint16_t *row = (const uint16_t *)dy->data + (((long)(p->p.image % g->per) * g->oh + p->p.y) * g->ow + p->p.x) * dy->stride + k;
     int y = 0, x = 0;
 
     for (int q = 0; q < tiles_blocks(p) * TILE_BLOCK; q += 2 * VW) {
         const bool whole = y < p->p.h && x + 2 * VW <= p->p.w;
         const uint16_t *at[2 * VW], *from = row + (long)x * dy->stride;
+        uint16_t *block = to + q / TILE_BLOCK * (TILE_COLS * TILE_BLOCK) + q % TILE_BLOCK;
 
         for (int i = 0; i < (whole ? 1 : 2 * VW); i++) {
             at[i] = y < p->p.h && x < p->p.w ? row + (long)x * dy->stride : NULL;
@@ -428,9 +469,9 @@ void tiles_pack_gradients(const struct tiles *t, const struct tiles_part *p, con
             }
         }
         if (whole)
-            turn(NULL, from, dy->stride, cols, to + q, ld);
+            turn(NULL, from, dy->stride, cols, block, ld);
         else
-            turn(at, row, 0, cols, to + q, ld);
+            turn(at, row, 0, cols, block, ld);
     }
 }
 
@@ -481,18 +522,26 @@ SIMD_FN void block_by_output(const struct tiles *t, const struct tiles_numbers *
         }
 }
 
-void tiles_pack_weights(const struct tiles *t, int first, int outputs, const struct tiles_numbers *w, uint16_t *to)
+int tiles_weight_units(const struct tiles *t, int outputs, const struct tiles_numbers *w)
 {
-    int columns = least(outputs - first, TILE_COLS);
+    return w->channel == 1 ? (outputs + TILE_COLS - 1) / TILE_COLS : t->blocks;
+}
 
-    for (int r = 0; r < t->taps_y; r++)
-        for (int s = 0; s < t->taps_x; s++)
-            for (int n = 0; n < t->blocks; n++, to += TILE_PANEL) {
-                const float *from = w->at + r * w->row + s * w->column + first * w->output;
+void tiles_pack_weights(const struct tiles *t, int unit, int outputs, const struct tiles_numbers *w, uint16_t *all)
+{
+    const bool by_channel = w->channel == 1;
+    const int first = by_channel ? unit * TILE_COLS : 0, end = by_channel ? least(first + TILE_COLS, outputs) : outputs;
+    const int n0 = by_channel ? 0 : unit, n1 = by_channel ? t->blocks : unit + 1;
 
-                if (w->channel == 1)
-                    block_by_channel(from + n * TILE_BLOCK, w->output, columns, least(t->depth - n * TILE_BLOCK, TILE_BLOCK), to);
+    for (int tap = 0; tap < tiles_taps(t); tap++)
+        for (int n = n0; n < n1; n++)
+            for (int k = first; k < end; k += TILE_COLS) {
+                const float *from = w->at + tap / t->taps_x * w->row + tap % t->taps_x * w->column + k * w->output;
+                uint16_t *to = all + (((long)k / TILE_COLS * tiles_taps(t) + tap) * t->blocks + n) * TILE_PANEL;
+
+                if (by_channel)
+                    block_by_channel(from + n * TILE_BLOCK, w->output, end - k, least(t->depth - n * TILE_BLOCK, TILE_BLOCK), to);
                 else
-                    block_by_output(t, w, from, n * TILE_BLOCK, columns, to);
+                    block_by_output(t, w, from, n * TILE_BLOCK, least(end - k, TILE_COLS), to);
             }
 }

@@ -3,7 +3,7 @@
  * Positions are the pixels of a part's rows of outputs, row after row, each with so many more at its end that the window of no output sees the next row. A
  * panel holds inputs by position, zeros outside of the image, one panel for each (row mod stride, column mod stride): so a tap is a shift of positions.
  * Where there are fewer than 32 channels, a position of a panel has the inputs of a whole row of taps, and a tap is a row of them; not for weight gradients of
- * whole sixteens of channels.
+ * whole sixteens of channels. Such a panel has its rows of inputs as they lie: what a position reads beyond its own inputs is its neighbours', times zeros.
  *
  * What decides about bits, besides kernels/bf16.h: sums go over rows of taps, taps, blocks of 32 numbers of a position, the last padded with zeros; of weight
  * gradients over the parts of a slab and blocks of 32 positions of a part. All of it is a function of the shape. */
@@ -38,12 +38,23 @@ static inline int tiles_taps(const struct tiles *t)
 }
 /* Pixels of a panel, at most. */
 long tiles_pixels(const struct tiles *t);
-/* Numbers of all panels of one part; positions that it may have, whole blocks. */
+/* Numbers of the panels of a part; of one, at most, and of a block of 32 positions more; positions that one may have, whole blocks. */
+long tiles_numbers(const struct tiles *t, const struct tiles_part *p);
 size_t tiles_panels(const struct tiles *t);
+static inline long tiles_more(const struct tiles *t)
+{
+    return (long)t->phases_y * t->phases_x * t->blocks * TILE_BLOCK * TILE_BLOCK;
+}
 int tiles_positions(const struct tiles *t);
 
-/* The part's inputs by position: [blocks][panel][pixels][32]. */
+/* The part's inputs by position: [blocks][panel][pixels][32], or, a position being a row of taps, [panel][pixels][tiles_step()]. */
 void tiles_pack(const struct tiles *t, const struct tiles_part *p, const struct operand *x, uint16_t *panels);
+/* Numbers from a position to the next one, and from a block of its numbers to the next one. */
+static inline int tiles_step(const struct tiles *t)
+{
+    return t->run > 1 ? t->g->stride * t->g->c : TILE_BLOCK;
+}
+long tiles_block(const struct tiles *t, const struct tiles_part *p);
 /* tap[i]: how far from the panels' beginning tap i of the part's first position stands. */
 void tiles_shifts(const struct tiles *t, const struct tiles_part *p, long *tap);
 
@@ -54,10 +65,10 @@ static inline int tiles_blocks(const struct tiles_part *p)
 }
 
 /* For weight gradients: blocks of tile.h, positions by inputs: [panel][16 inputs of depth][2][pairs of positions][16][2], pairs that begin at an even position
- * and such that begin at an odd one. memory: tiles_pairs_memory() bytes. */
-void tiles_pack_pairs(const struct tiles *t, const struct tiles_part *p, const struct operand *x, void *memory, uint16_t *pairs);
-size_t tiles_pairs(const struct tiles *t);        /* numbers of one part, at most */
-size_t tiles_pairs_memory(const struct tiles *t); /* bytes */
+ * and such that begin at an odd one. lines: room for tiles_pairs_lines() numbers. */
+void tiles_pack_pairs(const struct tiles *t, const struct tiles_part *p, const struct operand *x, uint16_t *lines, uint16_t *pairs);
+size_t tiles_pairs(const struct tiles *t); /* numbers of one part, at most */
+size_t tiles_pairs_lines(const struct tiles *t);
 /* 16 inputs of a panel are so many numbers. */
 static inline long tiles_pairs_half(const struct tiles_part *p)
 {
@@ -70,9 +81,9 @@ static inline int tiles_halves(const struct tiles *t)
 /* As tiles_shifts(). */
 void tiles_pairs_shifts(const struct tiles *t, const struct tiles_part *p, long *tap);
 
-/* Output gradients of a part, columns [k, k + cols) as rows, of whole tiles, `ld` positions apart: zeros at what is no output. */
-void tiles_pack_gradients(const struct tiles *t, const struct tiles_part *p, const struct tensor *dy, int k, int cols, long ld,
-                          uint16_t *to);
+/* Output gradients of a part, columns [k, k + cols) as rows, of whole tiles: [columns / 32][tiles_positions() / 32][32][32 positions], zeros at what is no
+ * output. */
+void tiles_pack_gradients(const struct tiles *t, const struct tiles_part *p, const struct tensor *dy, int k, int cols, uint16_t *to);
 
 /* Floats of the packed weights of a convolution with `outputs` outputs. */
 size_t tiles_weights(const struct tiles *t, int outputs);
@@ -82,5 +93,7 @@ struct tiles_numbers {
     const float *at;
     long row, column, channel, output;
 };
-/* Weights of panel [first, first + 32) of the outputs. */
-void tiles_pack_weights(const struct tiles *t, int first, int outputs, const struct tiles_numbers *w, uint16_t *to);
+/* How they are shared out: by panels of 32 outputs or by blocks of a tap, whichever is read as it lies. */
+int tiles_weight_units(const struct tiles *t, int outputs, const struct tiles_numbers *w);
+/* One of these, to its places among all: [outputs / 32][taps][blocks]. */
+void tiles_pack_weights(const struct tiles *t, int unit, int outputs, const struct tiles_numbers *w, uint16_t *all);

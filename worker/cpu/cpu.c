@@ -99,13 +99,13 @@ static void choose_tiles(struct cpu_device *d, const char *isa)
 {
     char why[160];
 
-    d->tiles = tile_run;
+    d->tiles = &tile_plain;
     if (d->dev.dtype != DTYPE_BF16)
         return;
     if (isa && strcmp(isa, "auto") != 0)
         snprintf(why, sizeof why, "run.isa asks for %.20s", isa);
     else if (amx_ready(why, sizeof why)) {
-        d->tiles = amx_run;
+        d->tiles = &tile_amx;
         return;
     }
     snprintf(d->note, sizeof d->note, "run.precision bf16: slower than fp32 on this CPU, as %s; the bits are the same everywhere", why);
@@ -182,7 +182,7 @@ void cpu_info(struct device *dev, struct device_info *ret)
     ret->devices = 1;
     ret->nversions = 1;
     snprintf(ret->version[0].name, sizeof ret->version[0].name, "isa");
-    snprintf(ret->version[0].value, sizeof ret->version[0].value, "%s%s", ISA_NAME, cpu_device(dev)->tiles == amx_run ? " amx" : "");
+    snprintf(ret->version[0].value, sizeof ret->version[0].value, "%s%s", ISA_NAME, cpu_device(dev)->tiles == &tile_amx ? " amx" : "");
 }
 
 /* All tiers run the same code. */

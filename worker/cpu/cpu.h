@@ -16,8 +16,8 @@ struct cpu_device {
     size_t scratch_bytes;
     void *wide; /* see wide.h */
     size_t wide_bytes;
-    tile_fn *tiles; /* what multiplies bf16: the CPU's unit for it, or what takes its place */
-    char note[320]; /* dev.note */
+    const struct tile_unit *tiles; /* what multiplies bf16: the CPU's unit for it, or what takes its place */
+    char note[320];                /* dev.note */
 };
 
 static inline struct cpu_device *cpu_device(struct device *dev)

@@ -127,14 +127,14 @@ static void tile(const uint16_t *a, long a_row, const uint16_t *b, float *c, lon
 static __attribute__((noinline)) void tile_rows(const struct tile_product *t)
 {
     for (int i = 0; i < t->rows; i += TILE_ROWS)
-        for (int half = 0; half < (t->narrow ? 1 : 2); half++) {
-            float *c = t->c + i * t->c_row + half * 16;
+        for (int j = 0; j < t->columns; j++) {
+            float *c = t->c + i * t->c_row + t->c_column[j];
             int rows = t->rows - i < TILE_ROWS ? t->rows - i : TILE_ROWS;
 
             for (int r = 0; r < rows && !t->add; r++)
                 memset(c + r * t->c_row, 0, 16 * sizeof *c);
             for (int tap = 0; tap < t->taps; tap++) {
-                const uint16_t *a = t->a + t->a_tap[tap] + i * t->a_row, *b = t->b + t->b_tap[tap] + half * t->b_half;
+                const uint16_t *a = t->a + t->a_tap[tap] + i * t->a_row, *b = t->b + t->b_tap[tap] + t->b_column[j];
 
                 for (int n = tile_blocks(t, tap); n > 0; n--, a += t->a_block, b += t->b_block)
                     tile(a, t->a_row, b, c, t->c_row, rows);
@@ -142,7 +142,7 @@ static __attribute__((noinline)) void tile_rows(const struct tile_product *t)
         }
 }
 
-void tile_run(const struct tile_product *t)
+static void run(const struct tile_product *t)
 {
 #if VW > 4
     unsigned mode = _mm_getcsr();
@@ -154,3 +154,9 @@ void tile_run(const struct tile_product *t)
     tile_rows(t);
 #endif
 }
+
+static void nothing(void)
+{
+}
+
+const struct tile_unit tile_plain = { nothing, nothing, run };

@@ -5,25 +5,27 @@
 #include <stdint.h>
 
 enum {
-    TILE_COLS = 32,                           /* columns of a product: two tiles */
+    TILE_COLS = 32,                           /* columns of a panel: two tiles */
+    TILE_COLUMNS = 6,                         /* tiles of columns that one product has, at most */
     TILE_ROWS = 16,                           /* of a tile; whole tiles of a are read */
     TILE_BLOCK = 32,                          /* numbers of a row of a that are multiplied at once */
     TILE_PANEL = TILE_BLOCK * TILE_COLS,      /* numbers of a block of b */
     TILE_HALF = TILE_BLOCK * (TILE_COLS / 2), /* of those, 16 columns' */
 };
 
-/* c[i][j] = (add ? c[i][j] : 0) + sum over taps t and blocks n of a's block (t, n), row i, times b's block (t, n), column j. */
+/* c[i][j] = (add ? c[i][j] : 0) + sum over taps t and blocks n of a's block (t, n), row i, times b's block (t, n), column j. Columns are tiles of 16. */
 struct tile_product {
     const uint16_t *a, *b;
     const long *a_tap, *b_tap; /* [taps] */
     long a_row, a_block;       /* number d of row i of a's block at a[a_tap[t] + n * a_block + i * a_row + d] */
-    long b_half,
-        b_block; /* b's block, [2][16 pairs][16 columns][2], at b[b_tap[t] + n * b_block], its second half b_half further: tile_place() */
-    float *c;    /* [rows][32], rows c_row floats apart */
+    long b_block;
+    const long *b_column; /* [columns] b's block of tile j, [16 pairs][16 columns][2], at b[b_tap[t] + n * b_block + b_column[j]] */
+    float *c;
     long c_row;
+    const long *c_column; /* [columns] row i of tile j, 16 floats, at c[i * c_row + c_column[j]] */
     int rows, taps, blocks;
     const int *counts; /* [taps] blocks of each tap; NULL: `blocks` */
-    bool narrow;       /* columns 16 ... 31 are neither read nor written */
+    int columns;       /* tiles of them */
     bool add;
 };
 
@@ -38,7 +40,11 @@ static inline int tile_place(int d, int j)
     return j / 16 * TILE_HALF + d / 2 * 32 + j % 16 * 2 + d % 2;
 }
 
-typedef void tile_fn(const struct tile_product *t);
+/* What multiplies. A thread begins, runs as many products as it has, and ends: between two calls the unit keeps its state. */
+struct tile_unit {
+    void (*begin)(void), (*end)(void);
+    void (*run)(const struct tile_product *t);
+};
 
 /* By instructions that every CPU of this build has. */
-tile_fn tile_run;
+extern const struct tile_unit tile_plain;

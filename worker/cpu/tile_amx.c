@@ -34,12 +34,17 @@ static const struct {
              .row_bytes = { 64, 64, 64, 64, 64, 64, 64, 64 },
              .rows = { TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS } };
 
-UNIT_FN void amx_run(const struct tile_product *t)
+UNIT_FN static void amx_begin(void)
 {
     _tile_loadconfig(&config);
-    unit_run(t);
+}
+
+UNIT_FN static void amx_end(void)
+{
     _tile_release(); /* a thread that holds no tiles is switched as fast as any */
 }
+
+const struct tile_unit tile_amx = { amx_begin, amx_end, unit_run };
 
 static unsigned long long saved_states(void)
 {
@@ -53,9 +58,9 @@ static unsigned long long saved_states(void)
 static bool agrees(void)
 {
     enum { ROWS = 50, BLOCKS = 3, PADDED = 64 };
+    static const long tap = 0, column[2] = { 0, 16 }, half[2] = { 0, TILE_HALF };
     static uint16_t a[PADDED * TILE_BLOCK * BLOCKS], b[TILE_PANEL * BLOCKS];
     static float c[2][ROWS * TILE_COLS];
-    const long tap = 0;
     struct tile_product t = { .a = a, .b = b, .a_tap = &tap, .b_tap = &tap, .a_row = TILE_BLOCK * BLOCKS, .a_block = TILE_BLOCK };
     uint32_t seed = 1;
 
@@ -63,16 +68,20 @@ static bool agrees(void)
         a[i] = (uint16_t)((seed = seed * 1664525u + 1013904223u) >> 16 & 0xBFFF); /* below 2 */
     for (size_t i = 0; i < sizeof b / sizeof *b; i++)
         b[i] = (uint16_t)((seed = seed * 1664525u + 1013904223u) >> 16 & 0xBFFF);
-    t.b_half = TILE_HALF;
+    t.b_column = half;
     t.b_block = TILE_PANEL;
+    t.c_column = column;
+    t.columns = 2;
     t.c_row = TILE_COLS;
     t.rows = ROWS;
     t.taps = 1;
     t.blocks = BLOCKS;
     t.c = c[0];
-    tile_run(&t);
+    tile_plain.run(&t);
     t.c = c[1];
-    amx_run(&t);
+    tile_amx.begin();
+    tile_amx.run(&t);
+    tile_amx.end();
     return memcmp(c[0], c[1], sizeof c[0]) == 0;
 }
 
@@ -101,8 +110,5 @@ bool amx_ready(char *ret_why, size_t size)
     return false;
 }
 
-void amx_run(const struct tile_product *t)
-{
-    tile_run(t);
-}
+const struct tile_unit tile_amx; /* never ready */
 #endif

@@ -7,5 +7,5 @@
 
 /* May it be used, and does it compute what kernels/bf16.h says? Asks the kernel for this process; why: one sentence where not. */
 bool amx_ready(char *ret_why, size_t size);
-/* By the unit; only where it is ready. */
-tile_fn amx_run;
+/* Only where it is ready. */
+extern const struct tile_unit tile_amx;

@@ -71,46 +71,43 @@ static void taps_back(const vec *u, vec g[9], bool sy, bool sx)
 
 enum { FETCH_AHEAD = 6 /* outputs k whose weights are asked for early */ };
 
-/* tmp[point][32 outputs][VW of the depth] to u[point][depth from d on][32]. */
-static void turn(const float *tmp, float *u, int points, int depth, int d)
+/* Forward: what lies side by side is c, the depth, and lanes run over outputs: VW x VW weights are turned, tap by tap, to tmp[9][VW of c][VW of k]. */
+static void turn_taps(const struct param *w, int first, int outs, int d, float *tmp)
 {
-    for (int p = 0; p < points; p++)
-        for (int k = 0; k < 32; k += VW) {
-            vec t[VW];
+    const int lanes = d < w->c ? vlanes(w->c, d) : 0;
 
-#pragma GCC unroll 16
-            for (int i = 0; i < VW; i++)
-                t[i] = vload(tmp + (p * 32 + k + i) * VW);
-            vtranspose(t);
-#pragma GCC unroll 16
-            for (int i = 0; i < VW; i++)
-                vstore(u + ((long)p * depth + d + i) * 32 + k, t[i]);
+    for (int i = 0; i < 9; i++) {
+        const float *from = w->data + ((long)first * 9 + i) * w->c + d;
+        vec t[VW];
+
+        for (int k = 0; k < VW; k++) {
+            t[k] = k < outs ? vload_n(from + (long)k * 9 * w->c, lanes) : vset1(0.0f);
+            if (k < outs)
+                __builtin_prefetch(from + (long)k * 9 * w->c + VW); /* what the next d reads: short pieces that no hardware foresees */
         }
+        vtranspose(t);
+        for (int c = 0; c < VW; c++)
+            vstore(tmp + (i * VW + c) * VW, t[c]);
+    }
 }
 
-/* Forward: lanes run over c, the depth; a turn brings the outputs into the lanes. */
 static void panel_fwd(const struct wino *g, const struct param *w, int first, int d0, int d1, float *u, float *tmp)
 {
-    int outs = w->k - first < 32 ? w->k - first : 32;
+    const long depth = d1 - d0;
 
-    memset(tmp, 0, sizeof *tmp * (size_t)(g->points * 32 * VW));
-    for (int d = d0; d < d1; d += VW) {
-        int lanes = d < w->c ? vlanes(w->c, d) : 0;
+    for (int d = d0; d < d1; d += VW)
+        for (int k = 0; k < 32; k += VW) {
+            turn_taps(w, first + k, w->k - first - k, d, tmp);
+            for (int c = 0; c < VW; c++) {
+                vec in[9], out[WINO_SIDE * WINO_SIDE];
 
-        for (int k = 0; k < outs; k++) {
-            const float *from = w->data + (long)(first + k) * 9 * w->c + d;
-            vec in[9], out[WINO_SIDE * WINO_SIDE];
-
-            for (int i = 0; i < 9; i++) {
-                in[i] = vload_n(from + (long)i * w->c, lanes);
-                __builtin_prefetch(from + (long)i * w->c + VW); /* what the next d reads: 288 short pieces that no hardware foresees */
+                for (int i = 0; i < 9; i++)
+                    in[i] = vload(tmp + (i * VW + c) * VW);
+                taps(in, out, g->y.pts == 7, g->x.pts == 7);
+                for (int p = 0; p < g->points; p++)
+                    vstore(u + (p * depth + d - d0 + c) * 32 + k, out[p]);
             }
-            taps(in, out, g->y.pts == 7, g->x.pts == 7);
-            for (int p = 0; p < g->points; p++)
-                vstore(tmp + (p * 32 + k) * VW, out[p]);
         }
-        turn(tmp, u, g->points, d1 - d0, d - d0);
-    }
 }
 
 /* Back: lanes run over c, the outputs; taps are mirrored. */

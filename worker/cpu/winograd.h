@@ -88,6 +88,11 @@ void wino_output(const struct wino *g, const struct wino_block *b, const float *
 /* Transformed weights of 32 outputs from `first` on and depths [d0, d1): u[point][d1 - d0][32], zero beyond the last. Forward: outputs are w->k, depth is w->c;
  * back: outputs are w->c, depth is w->k, taps mirrored. tmp: WINO_WEIGHTS_TMP floats. */
 enum { WINO_WEIGHTS_TMP = 9 * 16 * 16 };
+/* Floats from a point's matrix of so many depths, [depth][32], to the next one's: never so many that all points of a weight meet in one set of the L1 cache. */
+static inline long wino_point(int depth)
+{
+    return (long)depth * 32 + 32;
+}
 void wino_weights(const struct wino *g, const struct param *w, bool back, int first, int d0, int d1, float *u, float *tmp);
 /* Tap i of output k and inputs [0, cols) at dw + k * ld_k + i * ld_tap: beta times itself + transform of du[point][..][ld_du], whose points
  * lie ld_point apart. */

@@ -27,7 +27,7 @@ struct job {
     struct param *w;
     bool back, panels;
     int block_strips, nblocks, block_rows; /* the last block may be shorter */
-    const float *u;                        /* [panels][points][cv][32], or NULL with `panels` */
+    const float *u;                        /* [panels][points][cv][32], points wino_point() apart, or NULL with `panels` */
     struct wino_block *block;              /* [nblocks] with panels, else one per thread */
     float *v, *m, *up, *tmp;               /* v: per block with panels; else all per thread */
     size_t v_size, m_size, u_size;         /* floats of one */
@@ -80,7 +80,7 @@ static void multiply(const struct job *j, const struct wino_block *b, const floa
                                .a_row = g->pv,
                                .a_seg = (long)b->rows * g->pv,
                                .a_depth = 1,
-                               .b = u + ((long)q * g->points + p) * (d1 - d0) * GEMM_NP,
+                               .b = u + ((long)q * g->points + p) * wino_point(d1 - d0),
                                .b_seg = (long)g->pv * GEMM_NP,
                                .b_depth = GEMM_NP,
                                .c = m + ((long)p * b->rows + lo) * ldm + q * width,
@@ -183,7 +183,7 @@ static void choose(struct job *j)
 {
     size_t u_bytes, v_bytes;
 
-    j->u_size = (size_t)j->g.points * (size_t)j->g.cv * GEMM_NP;
+    j->u_size = (size_t)j->g.points * (size_t)wino_point(j->g.cv);
     u_bytes = (size_t)outputs_panels(j) * j->u_size * sizeof(float);
     v_bytes = (size_t)wino_max_rows(&j->g, j->g.strips) * (size_t)j->g.points * (size_t)j->g.cv * sizeof(float);
     j->panels = u_bytes > SMALL_U_BYTES && v_bytes <= LARGE_V_BYTES;

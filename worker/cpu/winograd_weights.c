@@ -93,7 +93,7 @@ static void turn_taps(const struct param *w, int first, int outs, int d, float *
 
 static void panel_fwd(const struct wino *g, const struct param *w, int first, int d0, int d1, float *u, float *tmp)
 {
-    const long depth = d1 - d0;
+    const long point = wino_point(d1 - d0);
 
     for (int d = d0; d < d1; d += VW)
         for (int k = 0; k < 32; k += VW) {
@@ -105,7 +105,7 @@ static void panel_fwd(const struct wino *g, const struct param *w, int first, in
                     in[i] = vload(tmp + (i * VW + c) * VW);
                 taps(in, out, g->y.pts == 7, g->x.pts == 7);
                 for (int p = 0; p < g->points; p++)
-                    vstore(u + (p * depth + d - d0 + c) * 32 + k, out[p]);
+                    vstore(u + p * point + (d - d0 + c) * 32L + k, out[p]);
             }
         }
 }
@@ -113,10 +113,11 @@ static void panel_fwd(const struct wino *g, const struct param *w, int first, in
 /* Back: lanes run over c, the outputs; taps are mirrored. */
 static void panel_back(const struct wino *g, const struct param *w, int first, int d0, int d1, float *u)
 {
-    int depth = d1 - d0, end = w->k < d1 ? w->k : d1;
+    const long point = wino_point(d1 - d0);
+    int end = w->k < d1 ? w->k : d1;
 
     for (int p = 0; p < g->points; p++)
-        memset(u + ((long)p * depth + end - d0) * 32, 0, sizeof *u * 32 * (size_t)(d1 - end));
+        memset(u + p * point + (end - d0) * 32L, 0, sizeof *u * 32 * (size_t)(d1 - end));
     for (int d = d0; d < end; d++)
         for (int k = 0; k < 32; k += VW) {
             const float *from = w->data + (long)d * 9 * w->c + first + k;
@@ -129,7 +130,7 @@ static void panel_back(const struct wino *g, const struct param *w, int first, i
                 in[i] = lanes > 0 ? vload_n(from + (long)(8 - i) * w->c, lanes) : vset1(0.0f);
             taps(in, out, g->y.pts == 7, g->x.pts == 7);
             for (int p = 0; p < g->points; p++)
-                vstore(u + ((long)p * depth + d - d0) * 32 + k, out[p]);
+                vstore(u + p * point + (d - d0) * 32L + k, out[p]);
         }
 }
 

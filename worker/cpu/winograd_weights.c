@@ -3,8 +3,8 @@
 
 #include "worker/cpu/winograd_math.h"
 
-/* u[i * px + j] = transform of the 3 x 3 vectors g */
-SIMD_FN void taps_tile(const vec g[9], vec *u, bool sy, bool sx)
+/* Point i * px + j of the transform of the 3 x 3 vectors g goes to u[(i * px + j) * point]. */
+SIMD_FN void taps_tile(const vec g[9], float *u, long point, bool sy, bool sx)
 {
     vec mid[WINO_SIDE][3];
     const int py = sy ? 7 : 6, px = sx ? 7 : 6;
@@ -19,8 +19,14 @@ SIMD_FN void taps_tile(const vec g[9], vec *u, bool sy, bool sx)
             mid[i][s] = r[i];
     }
 #pragma GCC unroll 7
-    for (int i = 0; i < py; i++)
-        wino_taps(mid[i], u + i * px, sx);
+    for (int i = 0; i < py; i++) {
+        vec r[WINO_SIDE];
+
+        wino_taps(mid[i], r, sx);
+#pragma GCC unroll 7
+        for (int j = 0; j < px; j++)
+            vstore(u + (i * px + j) * point, r[j]);
+    }
 }
 
 SIMD_FN void taps_back_tile(const vec *u, vec g[9], bool sy, bool sx)
@@ -45,16 +51,16 @@ SIMD_FN void taps_back_tile(const vec *u, vec g[9], bool sy, bool sx)
     }
 }
 
-static void taps(const vec g[9], vec *u, bool sy, bool sx)
+static void taps(const vec g[9], float *u, long point, bool sy, bool sx)
 {
     if (sy && sx)
-        taps_tile(g, u, true, true);
+        taps_tile(g, u, point, true, true);
     else if (sy)
-        taps_tile(g, u, true, false);
+        taps_tile(g, u, point, true, false);
     else if (sx)
-        taps_tile(g, u, false, true);
+        taps_tile(g, u, point, false, true);
     else
-        taps_tile(g, u, false, false);
+        taps_tile(g, u, point, false, false);
 }
 
 static void taps_back(const vec *u, vec g[9], bool sy, bool sx)
@@ -99,13 +105,11 @@ static void panel_fwd(const struct wino *g, const struct param *w, int first, in
         for (int k = 0; k < 32; k += VW) {
             turn_taps(w, first + k, w->k - first - k, d, tmp);
             for (int c = 0; c < VW; c++) {
-                vec in[9], out[WINO_SIDE * WINO_SIDE];
+                vec in[9];
 
                 for (int i = 0; i < 9; i++)
                     in[i] = vload(tmp + (i * VW + c) * VW);
-                taps(in, out, g->y.pts == 7, g->x.pts == 7);
-                for (int p = 0; p < g->points; p++)
-                    vstore(u + p * point + (d - d0 + c) * 32L + k, out[p]);
+                taps(in, u + (d - d0 + c) * 32L + k, point, g->y.pts == 7, g->x.pts == 7);
             }
         }
 }
@@ -122,15 +126,13 @@ static void panel_back(const struct wino *g, const struct param *w, int first, i
         for (int k = 0; k < 32; k += VW) {
             const float *from = w->data + (long)d * 9 * w->c + first + k;
             int lanes = vlanes(w->c, first + k);
-            vec in[9], out[WINO_SIDE * WINO_SIDE];
+            vec in[9];
 
             for (int i = 0; i < 9; i++)
                 __builtin_prefetch(from + ((long)FETCH_AHEAD * 9 + 8 - i) * w->c);
             for (int i = 0; i < 9; i++)
                 in[i] = lanes > 0 ? vload_n(from + (long)(8 - i) * w->c, lanes) : vset1(0.0f);
-            taps(in, out, g->y.pts == 7, g->x.pts == 7);
-            for (int p = 0; p < g->points; p++)
-                vstore(u + p * point + (d - d0) * 32L + k, out[p]);
+            taps(in, u + (d - d0) * 32L + k, point, g->y.pts == 7, g->x.pts == 7);
         }
 }
 

@@ -18,6 +18,7 @@ enum {
     ROUND_BYTES = 24 << 20, /* transformed inputs and gradients that stay in the L3 cache */
     PIECE_K = 64,
     PIECE_C = 32,
+    PIECE_POINT = PIECE_K * PIECE_C + 32, /* floats, as wino_point() */
     STREAM_BYTES = 4 << 20,
     CHUNK = 6, /* tiles that are transformed at a time */
     GROUPS = 4 /* at least this many groups of slabs a thread, where there are as many slabs */
@@ -86,6 +87,12 @@ struct small {
     float *part; /* [shards][groups][dw_size] */
 };
 
+/* Floats from a point's products to the next one's, for the reason of wino_point(). */
+static long small_point(const struct wino *g)
+{
+    return wino_point(g->cz * g->cv / 32);
+}
+
 static void small_slab(const struct small *a, int shard, int slab, int thread, float *dw)
 {
     const struct wino *g = &a->j.g;
@@ -100,9 +107,9 @@ static void small_slab(const struct small *a, int shard, int slab, int thread, f
         wino_gradient(g, b, 0, b->rows, q->dy, a->j.per, z);
         for (int zp = 0; zp < g->cz / g->pz; zp++)
             for (int vp = 0; vp < g->cv / g->pv; vp++)
-                multiply(g, b, z, zp, v, vp, du + (long)zp * g->pz * g->cv + vp * g->pv, (long)g->cz * g->cv, g->cv, s > 0);
+                multiply(g, b, z, zp, v, vp, du + (long)zp * g->pz * g->cv + vp * g->pv, small_point(g), g->cv, s > 0);
     }
-    wino_weights_back(g, du, (long)g->cz * g->cv, g->cv, g->k, g->c, &(struct wino_taps){ dw, 9L * g->c, g->c, 0.0f, false });
+    wino_weights_back(g, du, small_point(g), g->cv, g->k, g->c, &(struct wino_taps){ dw, 9L * g->c, g->c, 0.0f, false });
 }
 
 static void small_run(void *arg, size_t index, int thread)
@@ -146,7 +153,7 @@ static void small_sizes(struct small *a, int threads)
     a->block_rows = wino_max_rows(g, a->block_strips);
     a->v_size = (size_t)g->points * (size_t)a->block_rows * (size_t)g->cv;
     a->z_size = (size_t)g->points * (size_t)a->block_rows * (size_t)g->cz;
-    a->du_size = (size_t)g->points * (size_t)g->cz * (size_t)g->cv;
+    a->du_size = (size_t)g->points * (size_t)small_point(g);
     a->stack_size = (size_t)slab_levels(a->group) * a->j.dw_size;
 }
 
@@ -180,7 +187,7 @@ struct large {
     struct wino_block *block; /* [round_slabs] */
     float *v, *z;             /* [round_slabs] */
     size_t v_size, z_size;
-    float *du;           /* per thread: [points][PIECE_K][PIECE_C] */
+    float *du;           /* per thread: [points][PIECE_K][PIECE_C], points PIECE_POINT apart */
     struct slabs *piece; /* [pieces], or NULL where a shard is one slab: it goes straight to dw */
     float *stack;
 };
@@ -208,9 +215,8 @@ static void piece_slab(const struct large *a, int slab, int zp, int vp, int rows
 {
     const struct wino *g = &a->j.g;
 
-    multiply(g, &a->block[slab], a->z + (size_t)slab * a->z_size, zp, a->v + (size_t)slab * a->v_size, vp, du, PIECE_K * PIECE_C, PIECE_C,
-             false);
-    wino_weights_back(g, du, PIECE_K * PIECE_C, PIECE_C, rows, cols, to);
+    multiply(g, &a->block[slab], a->z + (size_t)slab * a->z_size, zp, a->v + (size_t)slab * a->v_size, vp, du, PIECE_POINT, PIECE_C, false);
+    wino_weights_back(g, du, PIECE_POINT, PIECE_C, rows, cols, to);
 }
 
 static void piece_write(const struct large *a, const float *sum, int shard, int k, int c, int rows, int cols)
@@ -235,7 +241,7 @@ static void large_piece(void *arg, size_t index, int thread)
     const struct wino *g = &a->j.g;
     int zp = (int)index / a->pieces_c, vp = (int)index % a->pieces_c, k = zp * g->pz, c = vp * g->pv;
     int rows = g->k - k < g->pz ? g->k - k : g->pz, cols = g->c - c < g->pv ? g->c - c : g->pv;
-    float *du = a->du + (size_t)thread * (size_t)g->points * PIECE_K * PIECE_C;
+    float *du = a->du + (size_t)thread * (size_t)g->points * PIECE_POINT;
 
     for (int i = 0; i < a->round_n; i++) {
         int shard = (a->round_first + i) / a->j.slabs, slab = (a->round_first + i) % a->j.slabs;
@@ -265,7 +271,7 @@ static void large_layout(struct large *a, struct carve *c, size_t threads)
     tile = carve(c, slabs * (size_t)a->j.slab_rows * sizeof *tile);
     a->v = carve_floats(c, slabs * a->v_size);
     a->z = carve_floats(c, slabs * a->z_size);
-    a->du = carve_floats(c, threads * (size_t)a->j.g.points * PIECE_K * PIECE_C);
+    a->du = carve_floats(c, threads * (size_t)a->j.g.points * PIECE_POINT);
     if (a->j.slabs > 1) {
         a->piece = carve(c, pieces * sizeof *a->piece);
         a->stack = carve_floats(c, pieces * (size_t)a->levels * piece_size());

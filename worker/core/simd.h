@@ -110,6 +110,7 @@ SIMD_FN vec vload_half_n(const uint16_t *p, int n)
 SIMD_FN __m512i vhalf(vec v)
 {
     __m512i bits = _mm512_castps_si512(v), down = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF));
+    /* one more where the last bit that stays is odd; less minus one, as a register of ones is made of nothing */
     __m512i sum = _mm512_mask_sub_epi32(down, _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000)), down, _mm512_set1_epi32(-1));
 
     return _mm512_mask_srli_epi32(_mm512_set1_epi32(0x7FFF), _mm512_cmp_ps_mask(v, v, _CMP_ORD_Q), sum, 16);

@@ -365,7 +365,7 @@ static int at_once(const struct job *j, int threads)
 static void layout_tiles(struct job *j, struct carve *c, int threads)
 {
     j->at_once = at_once(j, threads);
-    j->buf_size = (size_t)j->at_once * (tiles_panels(&j->tiles) + (size_t)tiles_more(&j->tiles)) / 2;
+    j->buf_size = (size_t)j->at_once * (tiles_panels(&j->tiles) + tiles_more(&j->tiles)) / 2;
     j->shifts_size = (size_t)(j->at_once + 1) * (size_t)tiles_taps(&j->tiles);
     j->ld_out = j->g.k > TILE_COLS / 2 ? TILE_COLS : TILE_COLS / 2;
     j->out_size = (size_t)tiles_positions(&j->tiles) * (size_t)j->ld_out;

@@ -16,7 +16,7 @@ enum {
     SLAB_PIXELS_TILES = 8192, /* of blocks of 32 products: fewer sums go through memory, which takes longer than they do */
     UNITS = 4,                /* pieces of work a thread, at least, where the shape has them */
     ROWS = 512,               /* inputs that go by all outputs at once: those of a part stay in the L2 cache meanwhile */
-    OUTPUTS = 128,            /* that go by all inputs at once, for the same reason */
+    OUTPUTS = 128,            /* in bf16, of a piece of work, at least where there is enough for all threads */
     PACKED_DEPTH = 64,        /* of weights an output from which on its gradients are packed */
     /* packed inputs at once, in bytes: what stays in the cache where the sums do, too, and else so many that these are written once */
     SUMS_KEPT = 512 << 10,
@@ -141,7 +141,7 @@ static void part_pack(const struct job *j, int part, int k, int cols, int thread
     struct rows_part p = rows_part(&j->g, part);
     struct tiles_part tp = tiles_part(t, &p);
 
-    tp.pixels = tiles_pixels(t); /* of all parts alike, so that b_half is one number */
+    tp.pixels = tiles_pixels(t); /* of all parts alike: columns of a product are equally far apart in each */
     tiles_pack_pairs(t, &tp, j->q->x, j->lines + (size_t)thread * j->lines_size, x);
     tiles_pack_gradients(t, &tp, &j->q->dy[p.image / j->g.per], k, cols, dy);
 }
@@ -160,12 +160,13 @@ struct columns {
     int n;
 };
 
-static void columns_of(const struct tiles *t, const long *shift, int half, int parity, long b_half, struct columns *to)
+/* Of one half, taps that begin at an even position or, `odd`, the others: they are read of different rows of pairs. */
+static void columns_of(const struct tiles *t, const long *shift, int half, bool odd, long b_half, struct columns *to)
 {
     const int taps = tiles_taps(t), halves = tiles_halves(t);
 
     for (int tap = 0; tap < taps && half < halves; tap++) {
-        if ((shift[tap] >= shift[0] + b_half / 4) != parity)
+        if ((shift[tap] % (b_half * halves) >= b_half / 2) != odd)
             continue;
         to->b[to->n] = shift[tap] + half * b_half;
         to->c[to->n++] = (tap * halves + half) * 16L;

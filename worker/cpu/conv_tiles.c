@@ -32,10 +32,11 @@ static int reach(int taps, int stride)
     return taps > 0 ? (taps - 1) / stride : 0;
 }
 
-/* Positions that a row of inputs has room for where a position is a row of taps: `w` outputs, and what the last one's taps reach. */
+/* Positions that a row of inputs has room for where a position is a row of taps: `w` outputs, and whole blocks of the last one. So what is read of a row does not
+ * depend on what is packed below it. */
 static int line_pitch(const struct tiles *t, int w)
 {
-    return w - 1 + (t->run + t->g->stride - 1) / t->g->stride;
+    return w - 1 + (t->blocks * TILE_BLOCK + tiles_step(t) - 1) / tiles_step(t);
 }
 
 /* The fewest positions a row can have: of rows that are not cut the padding on their right is that on the left of the next one. */
@@ -105,6 +106,13 @@ size_t tiles_panels(const struct tiles *t)
     const struct tiles_part most = { .pixels = tiles_pixels(t) };
 
     return (size_t)tiles_numbers(t, &most);
+}
+
+size_t tiles_more(const struct tiles *t)
+{
+    const struct tiles_part most = { .pixels = tiles_pixels(t) + TILE_BLOCK };
+
+    return (size_t)tiles_numbers(t, &most) - tiles_panels(t);
 }
 
 int tiles_positions(const struct tiles *t)
@@ -332,7 +340,7 @@ struct pairing {
 
 SIMD_FN struct pairing pairing_of(uint16_t *even, uint16_t *odd)
 {
-    return (struct pairing){ odd - 2 * 16, even, vset1(0.0f) }; /* the first pair is of no position, and is overwritten */
+    return (struct pairing){ odd - 2 * 16, even, vset1(0.0f) }; /* the first pair is of no position: it is overwritten, or never read */
 }
 
 SIMD_FN void pair_next(struct pairing *p, vec next)

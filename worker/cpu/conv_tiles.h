@@ -3,7 +3,8 @@
  * Positions are the pixels of a part's rows of outputs, row after row, each with so many more at its end that the window of no output sees the next row. A
  * panel holds inputs by position, zeros outside of the image, one panel for each (row mod stride, column mod stride): so a tap is a shift of positions.
  * Where there are fewer than 32 channels, a position of a panel has the inputs of a whole row of taps, and a tap is a row of them; not for weight gradients of
- * whole sixteens of channels. Such a panel has its rows of inputs as they lie: what a position reads beyond its own inputs is its neighbours', times zeros.
+ * whole sixteens of channels. Such a panel has its rows of inputs as they lie: what a position reads beyond its own inputs is its neighbours', times zeros. So
+ * a number that is not finite makes the outputs left of those that it belongs to NaN, too.
  *
  * What decides about bits, besides kernels/bf16.h: sums go over rows of taps, taps, blocks of 32 numbers of a position, the last padded with zeros; of weight
  * gradients over the parts of a slab and blocks of 32 positions of a part. All of it is a function of the shape. */
@@ -36,24 +37,25 @@ static inline int tiles_taps(const struct tiles *t)
 {
     return t->taps_y * t->taps_x;
 }
-/* Pixels of a panel, at most. */
-long tiles_pixels(const struct tiles *t);
-/* Numbers of the panels of a part; of one, at most, and of a block of 32 positions more; positions that one may have, whole blocks. */
-long tiles_numbers(const struct tiles *t, const struct tiles_part *p);
-size_t tiles_panels(const struct tiles *t);
-static inline long tiles_more(const struct tiles *t)
-{
-    return (long)t->phases_y * t->phases_x * t->blocks * TILE_BLOCK * TILE_BLOCK;
-}
-int tiles_positions(const struct tiles *t);
-
-/* The part's inputs by position: [blocks][panel][pixels][32], or, a position being a row of taps, [panel][pixels][tiles_step()]. */
-void tiles_pack(const struct tiles *t, const struct tiles_part *p, const struct operand *x, uint16_t *panels);
-/* Numbers from a position to the next one, and from a block of its numbers to the next one. */
+/* Numbers from a position of a panel to the next one. */
 static inline int tiles_step(const struct tiles *t)
 {
     return t->run > 1 ? t->g->stride * t->g->c : TILE_BLOCK;
 }
+/* Pixels of a panel, at most. */
+long tiles_pixels(const struct tiles *t);
+/* Numbers of the panels of a part. */
+long tiles_numbers(const struct tiles *t, const struct tiles_part *p);
+/* The same of the largest one. */
+size_t tiles_panels(const struct tiles *t);
+/* What 32 pixels more take in all of its panels. */
+size_t tiles_more(const struct tiles *t);
+/* Positions that a part may have, whole blocks. */
+int tiles_positions(const struct tiles *t);
+
+/* The part's inputs by position: [blocks][panel][pixels][32], or, a position being a row of taps, [panel][pixels][tiles_step()]. */
+void tiles_pack(const struct tiles *t, const struct tiles_part *p, const struct operand *x, uint16_t *panels);
+/* Numbers from a block of a position's numbers to the next one. */
 long tiles_block(const struct tiles *t, const struct tiles_part *p);
 /* tap[i]: how far from the panels' beginning tap i of the part's first position stands. */
 void tiles_shifts(const struct tiles *t, const struct tiles_part *p, long *tap);

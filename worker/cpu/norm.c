@@ -448,7 +448,7 @@ SIMD_FN void apply_pooled(const struct apply_args *a, int v, size_t from, size_t
                 apply_windows(&q, &a->dx[v], &s, k, VW, half);
             else if (both)
                 apply_windows(&q, &a->dx[v], &s, k, n, half);
-            else
+            else /* few: not past the caches */
                 apply_span(&q, &a->dx[v], &s, k, n, s.lower, half);
         }
         p += both ? 2 * w : (size_t)(s.to - s.from);

@@ -110,5 +110,5 @@ bool amx_ready(char *ret_why, size_t size)
     return false;
 }
 
-const struct tile_unit tile_amx; /* never ready */
+const struct tile_unit tile_amx = { 0 }; /* never ready, so never called */
 #endif

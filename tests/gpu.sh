@@ -3,6 +3,7 @@
 #   device   does it open; every op against the CPU device; a whole model's gradients; which algorithms compute its convolutions
 #   jobs     jobs of 1 to 4 ranks, waves, a killed rank; steps repeated beside a busy queue; the first steps of BCCD beside the CPU
 #   deep     compute-sanitizer on the kernels, and all of BCCD to its scores
+# tests/gpu.sh --programs names the test programs that these run.
 # BUILD holds the programs, tests/ and libdetd-cuda.so, built here or unpacked (tests/gpu_pack.sh). Speed is tests/bench/bench_gpu.py's.
 #   GPU_PARTS      the same as naming parts (default: all)
 #   GPU_LOG        where each part leaves a folder with all output and the table that it prints, for tests/GPU.md (default: BUILD/gpu-log)
@@ -10,6 +11,17 @@
 #   DETD_DATA      the folder with bccd/ (default data where it has that, else ../shared/data); DETD_CUDA_PATH as for detd, where cuDNN and NCCL are not found
 set -u
 cd "$(dirname "$0")/.." || exit
+
+# The tests of what the CUDA device computes, the most telling first; SECONDS a program where 60 do not do.
+ops=(memory act stem conv_gpu dtypes hash norm norm_shards norm_running norm_uses norm_pooled pool resample resize smooth view roi roi_layer warp photo photo_loss
+    depth_layers reduce optimizer feed families yolo yolo_decode layers frozen shard_shapes rpn rcnn rcnn_layers rcnn_masks rcnn_found rcnn_detect rcnn_golden)
+plans=(lt_plan plan_names plan_cache cuda_plans)
+declare -A seconds=([conv_gpu]=150 [cuda_plans]=200)
+if [ "${1-}" = --programs ]; then
+    printf '%s\n' "${ops[@]/#/device/test_}" golden/test_yolov3 "${plans[@]/#/device/test_}" device/test_repeat
+    exit
+fi
+
 build=$(cd "$1" && pwd) || exit
 shift
 plugin=$build/libdetd-cuda.so
@@ -18,7 +30,7 @@ logs=${GPU_LOG:-$build/gpu-log}
 passed=0 failed=0 skipped=0 child=
 
 # Lines that are figures, and those that say what is wrong.
-figures='losses at most|times the same bits|last three|^link: '
+figures='losses at most|times the same bits|last three|^cuda, .* hashes, equal|^link: '
 wrong='^FAULT |^NO PLAN: |ERROR|Error|FAILED|assert|No space|^bench_|Segmentation|Sanitizer|=========.*(Invalid|hazard|ERROR SUMMARY)'
 
 row() { printf '| %s | %s | %s | %s |\n' "$@" >>"$table"; }
@@ -55,16 +67,13 @@ skip() {
     echo "skipped $1: $2"
     row "$1" skipped - "$2"
 }
-op() { run "$1" "$2" "$build/tests/$2"; } # op SECONDS PROGRAM
+op() { for t in "$@"; do run "${seconds[$t]:-60}" "device/test_$t" "$build/tests/device/test_$t"; done; } # op TEST...
 
 part_device() {
     [ ! -x "$build/tests/bench/bench_link" ] || run 60 "one rank on NCCL" "$build/tests/bench/bench_link" ranks=1 sizes=1
-    for t in memory act stem; do op 60 device/test_$t; done
-    op 150 device/test_conv_gpu
-    for t in norm norm_shards norm_running pool resample resize smooth view roi warp photo photo_loss depth_layers reduce optimizer yolo yolo_decode layers rpn rcnn rcnn_golden; do op 60 device/test_$t; done
-    op 90 golden/test_yolov3
-    for t in lt_plan plan_names plan_cache; do op 60 device/test_$t; done
-    op 200 device/test_cuda_plans
+    op "${ops[@]}"
+    run 90 golden/test_yolov3 "$build/tests/golden/test_yolov3"
+    op "${plans[@]}"
 }
 
 bccd() { # bccd SECONDS NAME HOW: how is gpu_bccd.py's
@@ -79,6 +88,7 @@ part_jobs() {
     run 300 "jobs on one GPU" python3 tests/e2e/cuda_train.py
     DETD_TEST_REPEATS=20 DETD_TEST_SIZE=416 DETD_TEST_WIDTH=1 DETD_TEST_NOISE=16777216 run 150 "20 repeats of yolov3-tiny 416" \
         "$build/tests/device/test_repeat"
+    run 300 "bits of 1, 3 and 8 ranks, every kind of model" env TEST_LONG=1 python3 tests/e2e/bits.py
     bccd 200 "60 steps of BCCD beside the CPU" 60
 }
 

@@ -9,8 +9,8 @@ max=64000000 # bytes, that an upload may have
 out=$build/detd-gpu
 glibc='^(linux-vdso|ld-linux.*|libc|libm|libdl|libpthread|librt)\.so'
 
-device=(memory act stem conv_gpu norm norm_shards norm_running pool resample resize smooth view roi warp photo photo_loss depth_layers reduce optimizer yolo yolo_decode layers rpn rcnn rcnn_golden repeat cuda_plan_text lt_plan plan_names plan_cache)
-programs=(detd detctl detd-job detd-worker libdetd-cuda.so "${device[@]/#/tests/device/test_}" tests/golden/test_yolov3)
+mapfile -t tests < <(tests/gpu.sh --programs)
+programs=(detd detctl detd-job detd-worker libdetd-cuda.so "${tests[@]/#/tests/}")
 for b in step layers link engines; do
     [ ! -x "$build/tests/bench/bench_$b" ] || programs+=("tests/bench/bench_$b")
 done

@@ -9,6 +9,15 @@ fail() { echo "gpu_self: $*" >&2; cat "$tmp/said" >&2; exit 1; }
 says() { grep -qE -- "$1" "$tmp/said" || fail "does not say: $1"; }
 program() { mkdir -p "$(dirname "$tmp/b/$1")" && cat >"$tmp/b/$1" && chmod +x "$tmp/b/$1"; }
 
+# Every program that it would run is there, and every test that computes on the device that DETD_TEST_CUDA names is among them.
+tests/gpu.sh --programs | sort >"$tmp/said"
+while read -r name; do [ -f "tests/$name.c" ] || fail "there is no tests/$name.c"; done <"$tmp/said"
+for deps in "${DETD_BUILD:-build}"/tests/*/test_*.d; do
+    name=${deps#"${DETD_BUILD:-build}"/tests/} name=${name%.d}
+    if grep -q 'tests/device/plugin\.h' "$deps" && grep -qE '^ \* .*uses: .*\bcuda\b' "tests/$name.c"; then says "^$name\$"; fi
+done
+says '^device/test_conv_gpu$' # the loop has seen some
+
 program libdetd-cuda.so </dev/null
 program tests/device/test_memory <<'T'
 #!/bin/sh

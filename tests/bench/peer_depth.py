@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""The peer of depth networks: FeatDepth and its baseline in PyTorch, on the CPU, written from specs featdepth sections 1 to 7 with PyTorch's own operations.
+"""The peer of depth networks: FeatDepth and its baseline in PyTorch, on the CPU (`step` also on a GPU), written from specs featdepth sections 1 to 7 with PyTorch's own
+operations.
 
-peer_depth.py step [--width 320 --height 192 --batch 4 --steps N --layout plain|channels_last --compile]
-    a record "peer" of the quickest training step of featdepth_r18, its extractor frozen, in fp32, and of the most memory that the process held
+peer_depth.py step [--width 320 --height 192 --batch 4 --steps N --layout plain|channels_last --compile --cuda [--tf32|--bf16]]
+    a record "peer" of the quickest training step of featdepth_r18, its extractor frozen, and of the median, in fp32, tf32 or bf16 autocast, and of the most memory
+    that the process (on a GPU: its tensors) held
 peer_depth.py warp [--width 320 --height 192 --batch 4 --steps N]
     records "warp": grid sampling, there and back, of a picture and of 64 channels at half the sides, which have a gradient, too: with places that come from
     depth and motion, and, sampling_ms, with given ones
@@ -17,6 +19,7 @@ import argparse
 import json
 import os
 import random
+import statistics
 import time
 
 import torch
@@ -144,7 +147,7 @@ def matrix(v, invert):
     c, s = torch.cos(theta)[..., None], torch.sin(theta)[..., None]
     zero = torch.zeros_like(k[:, 0])
     cross = torch.stack([zero, -k[:, 2], k[:, 1], k[:, 2], zero, -k[:, 0], -k[:, 1], k[:, 0], zero], 1).reshape(-1, 3, 3)
-    r = c * torch.eye(3) + (1 - c) * k[:, :, None] * k[:, None, :] + s * cross
+    r = c * torch.eye(3, device=v.device) + (1 - c) * k[:, :, None] * k[:, None, :] + s * cross
     if invert:
         r = r.transpose(1, 2)
         t = -(r @ t[..., None])[..., 0]
@@ -159,7 +162,7 @@ def inverse_depth(disp, limits):
 def places(w, h, disp, pose, cameras, limits):
     """Where in the source's picture each pixel falls."""
     depth = 1 / inverse_depth(disp[:, 0], limits)
-    y, x = torch.meshgrid(torch.arange(h).float(), torch.arange(w).float(), indexing="ij")
+    y, x = torch.meshgrid(torch.arange(h, device=depth.device).float(), torch.arange(w, device=depth.device).float(), indexing="ij")
     fx, fy, cx, cy = [cameras[:, i, None, None] for i in range(4)]
     r, t = pose
     p = torch.stack([(x - cx) / fx * depth, (y - cy) / fy * depth, depth], -1) @ r[:, None].transpose(2, 3) + t[:, None, None]
@@ -267,7 +270,9 @@ class Depth(nn.Module):
 
 # ---- how long a step takes ----
 
-def peak_mib():
+def peak_mib(cuda):
+    if cuda:
+        return torch.cuda.max_memory_allocated() / (1 << 20)
     with open("/proc/self/status", encoding="ascii") as f:
         return next(int(line.split()[1]) / 1024 for line in f if line.startswith("VmHWM:"))
 
@@ -281,26 +286,34 @@ def made_up_frames(a):
 def time_steps(a):
     net = Depth("features", a.channels).train()
     frames, cameras = made_up_frames(a)
+    if a.cuda:
+        net, frames, cameras = net.cuda(), [f.cuda() for f in frames], cameras.cuda()
+        torch.backends.cudnn.benchmark = True
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = a.tf32 or a.bf16
     if a.layout == "channels_last":
         net, frames = net.to(memory_format=torch.channels_last), [f.to(memory_format=torch.channels_last) for f in frames]
     run = torch.compile(net) if a.compile else net
     weights = [p for p in net.parameters() if p.requires_grad]
-    opt, best, began = torch.optim.Adam(weights, lr=1e-6, fused=True), 1e9, None
-    for i in range(a.steps + 2):
+    opt, times, began = torch.optim.Adam(weights, lr=1e-6, fused=True), [], None
+    warm = 5 if a.cuda else 2  # steps that are not timed: the first ones compile, or look for algorithms
+    for i in range(a.steps + warm):
         start = time.perf_counter()
-        loss = run(frames, frames, cameras, (-1, 1))[0]
+        with torch.autocast(frames[0].device.type, dtype=torch.bfloat16, enabled=a.bf16):
+            loss = run(frames, frames, cameras, (-1, 1))[0]
         opt.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(weights, 35)
         opt.step()
-        if i == 1:
+        if a.cuda:
+            torch.cuda.synchronize()
+        if i == warm - 1:
             began = time.perf_counter()
-        if i > 1:
-            best = min(best, time.perf_counter() - start)
+        if i >= warm:
+            times.append(time.perf_counter() - start)
             if time.perf_counter() - began > LIMIT_S:
                 break
-    print("peer model=featdepth_r18 layout=%s compiled=%d images_per_s=%.3f peak_mib=%.0f loss=%.4f" % (a.layout, a.compile, a.batch / best, peak_mib(), loss.item()),
-          flush=True)
+    print("peer model=featdepth_r18 layout=%s compiled=%d images_per_s=%.3f median_images_per_s=%.3f peak_mib=%.0f loss=%.4f" % (
+        a.layout, a.compile, a.batch / min(times), a.batch / statistics.median(times), peak_mib(a.cuda), loss.item()), flush=True)
 
 
 def time_warps(a):
@@ -440,7 +453,8 @@ def main():
         p.add_argument("--" + name, type=kind, default=default)
     p.add_argument("--layout", choices=("plain", "channels_last"), default="channels_last")
     p.add_argument("--kind", choices=("baseline", "joint"), default="baseline")
-    p.add_argument("--compile", action="store_true")
+    for flag in ("compile", "cuda", "tf32", "bf16"):
+        p.add_argument("--" + flag, action="store_true")
     p.add_argument("--sources", default="-1,1")
     for name in ("list", "init", "save"):
         p.add_argument("--" + name)

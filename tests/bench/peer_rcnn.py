@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The peer of Mask R-CNN and Faster R-CNN: torchvision's own model, trained on the CPU.
+"""The peer of Mask R-CNN and Faster R-CNN: torchvision's own model, trained on the CPU; `step` also on a GPU.
 
-peer_rcnn.py step  [--px 480 --batch 2 --classes 80 --steps N --layout plain|channels_last --bf16] ...
-    a record "peer" of the quickest training step, in fp32 or bf16 autocast, of the most memory that the process held, and of the last step's regions in the mask head
+peer_rcnn.py step  [--px 480 --batch 2 --classes 80 --steps N --layout plain|channels_last --bf16 --cuda [--tf32]] ...
+    a record "peer" of the quickest training step and of the median, in fp32, tf32 or bf16 autocast, of the most memory that the process (on a GPU: its tensors)
+    held, and of the last step's regions in the mask head
 peer_rcnn.py train TRAIN.json VAL.json IMAGES --seconds S ...        trains for S seconds and scores the validation set now and then: a record "ap" each
     --budget STEPS in place of S, on a busy machine: as many as an idle one makes in the time
 Both: --threads N, --backbone resnet18|34|50|101, --fpn CHANNELS, --head UNITS, --mask CHANNELS (torchvision's: 256 1024 256), --boxes: without masks,
@@ -13,6 +14,7 @@ Needs torch and torchvision; train needs pycocotools too."""
 import argparse
 import os
 import random
+import statistics
 import time
 
 import torch
@@ -47,7 +49,7 @@ def optimizer_of(model, lr):
 
 
 def step(model, opt, images, targets, bf16=False):
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+    with torch.autocast(images[0].device.type, dtype=torch.bfloat16, enabled=bf16):
         losses = model(images, targets)
     loss = sum(x.float() for x in losses.values())
     opt.zero_grad(set_to_none=True)
@@ -67,10 +69,14 @@ def shown(a):
         for k, (x1, y1, x2, y2, _) in enumerate(boxes):
             masks[k, y1:y2, x1:x2] = 1
         targets.append({"boxes": torch.tensor([b[:4] for b in boxes], dtype=torch.float32), "labels": torch.tensor([1 + b[4] for b in boxes]), "masks": masks})
+    if a.cuda:
+        images, targets = images.cuda(), [{key: value.cuda() for key, value in t.items()} for t in targets]
     return list(images), targets
 
 
-def peak_mib():
+def peak_mib(cuda):
+    if cuda:
+        return torch.cuda.max_memory_allocated() / (1 << 20)
     with open("/proc/self/status", encoding="ascii") as f:
         return next(int(line.split()[1]) / 1024 for line in f if line.startswith("VmHWM:"))
 
@@ -82,22 +88,29 @@ def time_steps(a):
         for name, scale in model.backbone.body.named_buffers():  # as bench_step: random weights under frozen statistics grow beyond what a trained network has
             if name.startswith("layer") and name.endswith("bn%d.weight" % (2 if a.backbone in ("resnet18", "resnet34") else 3)):
                 scale.fill_(0.2)
+    if a.cuda:
+        model = model.cuda()
+        torch.backends.cudnn.benchmark = True
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = a.tf32 or a.bf16
     if a.layout == "channels_last":
         model = model.to(memory_format=torch.channels_last)
     regions = [0]
     if not a.boxes:
         model.roi_heads.mask_head.register_forward_pre_hook(lambda _, args: regions.__setitem__(0, len(args[0])))
-    opt, best, began = optimizer_of(model, 1e-6), 1e9, time.perf_counter()
+    opt, times, began = optimizer_of(model, 1e-6), [], time.perf_counter()
     images, targets = shown(a)
-    for i in range(a.steps + 1):
+    warm = 5 if a.cuda else 1  # steps that are not timed: the first ones look for algorithms
+    for i in range(a.steps + warm):
         start = time.perf_counter()
-        step(model, opt, images, targets, a.bf16)
-        if i:
-            best = min(best, time.perf_counter() - start)
-        if i > 1 and time.perf_counter() - began > LIMIT_S:
+        step(model, opt, images, targets, a.bf16)  # its loss is read, so it has ended
+        if a.cuda:
+            torch.cuda.synchronize()
+        if i >= warm:
+            times.append(time.perf_counter() - start)
+        if len(times) > 1 and time.perf_counter() - began > LIMIT_S:
             break
-    print("peer model=%s layout=%s images_per_s=%.3f peak_mib=%.0f masks=%d" % ("faster_rcnn" if a.boxes else "mask_rcnn", a.layout, a.batch / best,
-                                                                                peak_mib(), regions[0]), flush=True)
+    print("peer model=%s layout=%s images_per_s=%.3f median_images_per_s=%.3f peak_mib=%.0f masks=%d" % (
+        "faster_rcnn" if a.boxes else "mask_rcnn", a.layout, a.batch / min(times), a.batch / statistics.median(times), peak_mib(a.cuda), regions[0]), flush=True)
 
 
 # ---- how well it learns ----
@@ -206,6 +219,8 @@ def main():
     p.add_argument("--boxes", action="store_true")
     p.add_argument("--bf16", action="store_true")
     p.add_argument("--frozen", action="store_true")
+    p.add_argument("--cuda", action="store_true")
+    p.add_argument("--tf32", action="store_true")
     a = p.parse_args()
     if len(a.files) != (3 if a.what == "train" else 0):
         p.error("train takes TRAIN.json VAL.json IMAGES, step no files")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/gpu_pack.sh BUILD [BCCD] - packs what was built here for a machine with a GPU, where nothing can be built: BUILD/detd-gpu.tar.gz. In it are the
+# tests/gpu_pack.sh BUILD [BCCD] - packs what was built here for a machine with a GPU, where nothing can be built: BUILD/detd-gpu.tar.xz. In it are the
 # programs, the tests that tests/gpu.sh runs and the benches that are built, all stripped; the scripts and their data; in lib/ the libraries that such a
 # machine may lack, for tests/gpu_libs.sh; and data/bccd, a copy of the folder BCCD. The machine needs glibc as new as here, bash and python3.
 set -eu
@@ -15,7 +15,7 @@ for b in step layers link engines; do
     [ ! -x "$build/tests/bench/bench_$b" ] || programs+=("tests/bench/bench_$b")
 done
 
-rm -rf "$out" "$out.tar.gz"
+rm -rf "$out" "$out.tar.xz"
 for p in "${programs[@]}"; do
     [ -f "$build/$p" ] || { echo "gpu_pack: there is no $build/$p (make all tests)" >&2; exit 1; }
     install -D -m 755 "$build/$p" "$out/build/$p"
@@ -31,8 +31,9 @@ done
 find tests -type f ! -name '*.pyc' ! -path 'tests/mutants/*' ! -path 'tests/emu/*' -print0 | xargs -0 cp --parents -t "$out"
 [ -z "$bccd" ] || { mkdir -p "$out/data" && cp -rL --no-preserve=mode "$bccd" "$out/data/bccd"; }
 
-tar -C "$build" --sort=name --owner=0 --group=0 --numeric-owner -c detd-gpu | gzip -9 >"$out.tar.gz"
-size=$(stat -c %s "$out.tar.gz")
+# Programs hold much of the same code, which a large window stores once.
+tar -C "$build" --sort=name --owner=0 --group=0 --numeric-owner -c detd-gpu | xz -9 >"$out.tar.xz"
+size=$(stat -c %s "$out.tar.xz")
 rm -r "$out"
-echo "$out.tar.gz: $((size / 1000)) kB, ${#programs[@]} programs${bccd:+, BCCD}"
+echo "$out.tar.xz: $((size / 1000)) kB, ${#programs[@]} programs${bccd:+, BCCD}"
 [ "$size" -lt "$max" ] || { echo "gpu_pack: that is over $((max / 1000)) kB" >&2; exit 1; }

@@ -31,8 +31,8 @@ done
 find tests -type f ! -name '*.pyc' ! -path 'tests/mutants/*' ! -path 'tests/emu/*' -print0 | xargs -0 cp --parents -t "$out"
 [ -z "$bccd" ] || { mkdir -p "$out/data" && cp -rL --no-preserve=mode "$bccd" "$out/data/bccd"; }
 
-# Programs hold much of the same code, which a large window stores once.
-tar -C "$build" --sort=name --owner=0 --group=0 --numeric-owner -c detd-gpu | xz -9 >"$out.tar.xz"
+# Programs hold much of the same code, which a large window stores once; more effort saves little.
+tar -C "$build" --sort=name --owner=0 --group=0 --numeric-owner -c detd-gpu | xz --lzma2=preset=1,dict=96MiB >"$out.tar.xz"
 size=$(stat -c %s "$out.tar.xz")
 rm -r "$out"
 echo "$out.tar.xz: $((size / 1000)) kB, ${#programs[@]} programs${bccd:+, BCCD}"

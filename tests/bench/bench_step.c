@@ -482,6 +482,10 @@ static void parse(struct options *o, int argc, char **argv)
     if (o->ntiers == 0)
         parse_tiers(o, "off");
     o->steps = o->steps < 1 ? 1 : o->steps > MAX_STEPS ? MAX_STEPS : o->steps;
+    if (o->size.w < 32 || o->size.h < 32 || o->size.w % 32 != 0 || o->size.h % 32 != 0) {
+        fprintf(stderr, "bench_step: size=%dx%d: both are multiples of 32\n", o->size.w, o->size.h);
+        exit(2);
+    }
 }
 
 static int compare(const void *a, const void *b)

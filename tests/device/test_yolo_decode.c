@@ -81,7 +81,7 @@ static void decode_vector(void **state)
 
 static void decode_order_and_cap(void **state)
 {
-    struct decode_case t = { .g = 7, .cap = MAX_FOUND, .conf = 0.3f };
+    struct decode_case t = { .net = { 224, 224 }, .g = 7, .cap = MAX_FOUND, .conf = 0.3f };
     struct decode_result *all = calloc(1, sizeof(*all)), *some = calloc(1, sizeof(*some));
     struct yolo_case y;
     float *z;
@@ -121,7 +121,7 @@ static void decode_order_and_cap(void **state)
 static void a_score_on_the_threshold(void **state)
 {
     float z[2][6] = { { 0 } };
-    struct decode_case t = { .head = one_slot().head, .logits = z[0], .g = 1, .cap = MAX_FOUND };
+    struct decode_case t = { .head = one_slot().head, .net = { 32, 32 }, .logits = z[0], .g = 1, .cap = MAX_FOUND };
     struct decode_result *r = calloc(1, sizeof *r);
 
     (void)state;
@@ -144,7 +144,7 @@ static void decode_cases(void **state)
 
     (void)state;
     for (int i = 0; i < 9; i++) {
-        struct decode_case t = { .g = 3 + 4 * (i % 3), .cap = i == 5 ? 0 : MAX_FOUND, .conf = i == 4 ? 0.999f : 0.4f };
+        struct decode_case t = { .net = { 416, 320 }, .g = 3 + 4 * (i % 3), .cap = i == 5 ? 0 : MAX_FOUND, .conf = i == 4 ? 0.999f : 0.4f };
         struct yolo_case y;
         float *z;
 

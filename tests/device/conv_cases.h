@@ -390,7 +390,7 @@ static const struct plain *plain_shard(struct data *d, int v)
 
 /* ---- comparisons ---- */
 /* Errors are judged against the rms of what should come out: Winograd's do not shrink with the single value. add: what beta = 1 added to.
- * dtype: how the result was stored; in bf16 half a unit in the last place is at most 2^-8 of a value, and what is added may have been rounded before. */
+ * dtype: how the result was stored; in bf16 half a unit in the last place is at most 2^-8 of a value, and there may be two roundings, one of what a bias is added to. */
 static const char *check(enum dtype dtype, const char *what, const char *from, const struct tensor *view, const double *want,
                          const float *add)
 {
@@ -404,7 +404,7 @@ static const char *check(enum dtype dtype, const char *what, const char *from, c
     for (size_t i = 0; i < pixels; i++)
         for (size_t k = 0; k < c; k++) {
             double added = add ? (double)add[i * stride + k] : 0, value = want[i * c + k] + added;
-            double e = fabs((double)got[i * stride + k] - value), rounding = unit * (fabs(value) + (add ? fabs(want[i * c + k]) : 0));
+            double e = fabs((double)got[i * stride + k] - value), rounding = unit * (fabs(value) + fabs(want[i * c + k]));
 
             errors += e * e;
             worst = e > worst || isnan(e) ? e : worst;

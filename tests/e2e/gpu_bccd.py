@@ -19,7 +19,7 @@ def losses(d, job):
 
 
 def beside_the_cpu(base, steps):
-    short = merged(base, {"train": {"steps": steps, "log_every": 20}, "val": {"every": 0}, "run": {"ranks": 1}})
+    short = merged(base, {"train": {"steps": steps, "burn_in": steps, "lr": 0.0005, "log_every": 20}, "val": {"every": 0}, "run": {"ranks": 1}})
     cpus = os.cpu_count() or 1
     with Node(slots=cpus) as d:
         cpu = submit(d, merged(short, {"run": {"device": "cpu", "threads": cpus}}), "cpu")

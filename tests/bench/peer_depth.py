@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The peer of depth networks: FeatDepth and its baseline in PyTorch, on the CPU (`step` also on a GPU), written from specs featdepth sections 1 to 7 with PyTorch's own
+"""The peer of depth networks: FeatDepth and its baseline in PyTorch, on the CPU (`step` and `train` also on a GPU), written from specs featdepth sections 1 to 7 with PyTorch's own
 operations.
 
 peer_depth.py step [--width 320 --height 192 --batch 4 --steps N --layout plain|channels_last --compile --cuda [--tf32|--bf16]]
@@ -9,7 +9,7 @@ peer_depth.py warp [--width 320 --height 192 --batch 4 --steps N]
     records "warp": grid sampling, there and back, of a picture and of 64 channels at half the sides, which have a gradient, too: with places that come from
     depth and motion, and, sampling_ms, with given ones
 peer_depth.py train FOLDER --kind baseline|joint [--width --height --budget STEPS --batch --lr --channels X --workers N]
-               [--sources=-1,1 --min-depth .1 --max-depth 100 --smoothness 1e-3 --list FILE --init FILE --save FILE]
+               [--sources=-1,1 --min-depth .1 --max-depth 100 --smoothness 1e-3 --list FILE --init FILE --save FILE] [--cuda]
     trains on FOLDER/train.txt, or on --list, and now and then a record "depth": loss on FOLDER/val.txt, and abs_rel and a1 where there is measured depth.
     --sources as data.sources, where a frame stands for a source that is not there (data.missing_neighbour repeat); --init the --save of another run
 All: --threads N, --seed of the weights. --channels multiplies the channels of hidden layers, as model.width.
@@ -397,17 +397,23 @@ def score(said, truth):
     return float((abs(said - truth) / truth).mean()), float((numpy.maximum(said / truth, truth / said) < 1.25).mean())
 
 
+def placed(a, seen, color, cameras):
+    """On the device that trains."""
+    return ([x.cuda() for x in seen], [x.cuda() for x in color], cameras.cuda()) if a.cuda else (seen, color, cameras)
+
+
 @torch.no_grad()
 def validate(net, data):
     net.eval()
     losses, scores = [], []
     for n in range(len(data)):
         seen, color, camera, _ = data[n]
-        loss, disp = net([x[None] for x in seen], [x[None] for x in color], camera[None], data.ids)
+        seen, color, camera = placed(data.a, [x[None] for x in seen], [x[None] for x in color], camera[None])
+        loss, disp = net(seen, color, camera, data.ids)
         losses.append(loss.item())
         truth = data.depth(n)
         if truth is not None:
-            scores.append(score(inverse_depth(disp[0, 0], net.limits).numpy(), truth))
+            scores.append(score(inverse_depth(disp[0, 0], net.limits).cpu().numpy(), truth))
     net.train()
     return [sum(x) / len(x) if x else float("nan") for x in (losses, [s[0] for s in scores], [s[1] for s in scores])]
 
@@ -418,15 +424,15 @@ def learn(a):
     net = Depth(a.kind, a.channels, (a.min_depth, a.max_depth), a.smoothness)
     if a.init:
         net.load_state_dict(torch.load(a.init))
-    net = net.train().to(memory_format=torch.channels_last)
+    net = (net.cuda() if a.cuda else net).train().to(memory_format=torch.channels_last)
     opt, steps, spent = torch.optim.Adam(net.parameters(), lr=a.lr, fused=True), 0, 0.0
+    loader = torch.utils.data.DataLoader(train, a.batch, shuffle=True, drop_last=True, num_workers=a.workers, persistent_workers=a.workers > 0)
     while steps < a.budget:
-        loader = torch.utils.data.DataLoader(train, a.batch, shuffle=True, drop_last=True, num_workers=a.workers)
         start = time.perf_counter()
         for seen, color, cameras, _ in loader:
             for group in opt.param_groups:  # a third to begin with, half after half, and again after three quarters
                 group["lr"] = a.lr * min(1, 1 / 3 + steps / a.budget * 20 * 2 / 3) * (0.5 if steps >= a.budget / 2 else 1) * (0.5 if steps >= a.budget * 3 / 4 else 1)
-            loss = net(seen, color, cameras, train.ids)[0]
+            loss = net(*placed(a, seen, color, cameras), train.ids)[0]
             opt.zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(net.parameters(), 35)

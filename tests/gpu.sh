@@ -100,17 +100,17 @@ sanitize() { # sanitize TOOL TEST...
     done
 }
 # Under memcheck a case of the convolutions takes seconds, so it is every seventh. For races there are only our own kernels to look at.
+own=(stem norm norm_shards norm_uses pool yolo yolo_decode act reduce resample resize optimizer view roi warp photo photo_loss smooth rpn rcnn rcnn_masks depth_layers)
 part_deep() {
     if command -v compute-sanitizer >/dev/null; then
         DETD_TEST_ONE_OF=7 sanitize memcheck conv_gpu
-        sanitize memcheck stem norm norm_shards pool yolo yolo_decode act
+        sanitize memcheck "${own[@]}"
     else
         skip "compute-sanitizer" "it is not on the PATH"
     fi
     bccd 300 "all of BCCD" whole
     if command -v compute-sanitizer >/dev/null; then
-        sanitize memcheck resample reduce optimizer
-        sanitize racecheck stem norm norm_shards pool yolo yolo_decode act reduce
+        sanitize racecheck "${own[@]}"
     fi
 }
 

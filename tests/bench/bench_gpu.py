@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Speed of the CUDA device on this machine's GPU, as ratios from one run: a training step of YOLOv3 against PyTorch's best setting, the deterministic tiers
-against `off`, the step beside what the GPU can do at most, and the sum of gradients between GPUs beside NCCL's own all-reduce. Medians on both sides.
+against `off`, steps of Mask R-CNN against torchvision's and of FeatDepth against PyTorch's, the step beside what the GPU can do at most, and the sum of gradients
+between GPUs beside NCCL's own all-reduce. Medians on both sides.
 
-    bench_gpu.py BUILD [--only ours,peer,layers,link] [--seconds N] [--sizes 416,608] [--batches 16,64] [--precisions bf16,tf32,fp32] [--steps 20]
-                 [--modes eager,graph,compile,compile-graph] [--dry]
+    bench_gpu.py BUILD [--only ours,peer,models,layers,link] [--seconds N] [--sizes 416,608] [--batches 16,64] [--precisions bf16,tf32,fp32] [--steps 20]
+                 [--modes eager,graph,compile,compile-graph] [--models mask_rcnn_r50_fpn,featdepth_r18] [--dry]
 
 Every case of either side is a process with a limit of its own, and its row is printed as soon as both have ended. --seconds is for all of it: what does not
 fit is named at the end. Whoever ends this program early (Ctrl-C, TERM) has the rows so far, that of the case under way with what is known of it.
 The peer needs a Python with PyTorch 2.4 or newer for CUDA: this interpreter, or the one that DETD_TORCH_PYTHON names. Without it the peer's columns are empty.
---modes are peer_gpu.py's. --dry: the smallest form of everything, with the plugin of the emulated GPU and PyTorch on the CPU; its numbers mean nothing."""
+--sizes, --batches and --modes are YOLOv3's, --modes peer_gpu.py's. --dry: the smallest form of everything, with the plugin of the emulated GPU and PyTorch on the CPU; its numbers mean nothing."""
 import argparse
 import os
 import selectors
@@ -22,10 +23,13 @@ import time
 from records import Malformed, record
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PARTS = ["ours", "peer", "layers", "link"]
+PARTS = ["ours", "peer", "models", "layers", "link"]
+MODELS = {"mask_rcnn_r50_fpn": ("size=1088x800", "batch=8", "shards=2", "freeze=1"), "featdepth_r18": ("size=640x192", "batch=12", "shards=4")}
+PEERS = {"mask_rcnn_r50_fpn": ("peer_rcnn.py", "step", "--frozen", "--px", "800", "--batch", "8", "--seed", "5"),
+         "featdepth_r18": ("peer_depth.py", "step", "--width", "640", "--height", "192", "--batch", "12")}
 TIERS = ["off", "rerun", "world"]
 TARGET, GOAL, RERUN_MAX = 1.2, 1.5, 1.03
-LIMIT_S = {"ours": 240, "peer": 420, "layers": 300, "link": 180}  # of one process
+LIMIT_S = {"ours": 240, "peer": 420, "models": 120, "layers": 300, "link": 180}  # of one process
 ROW = "%-5s %4s %5s %6s %10s %10s %7s %7s %7s   %s"
 LEAST_S = 5  # with less time left nothing is begun
 
@@ -106,7 +110,7 @@ class Bench:
             if "ours" in self.args.only and self.ours(case, TIERS, tiers) and not tiers:
                 for tier in TIERS:  # they take turns in one process; where memory does not do for all, each by itself
                     self.ours(case, [tier], tiers)
-            if self.python:
+            if self.python and "peer" in self.args.only:
                 self.peer(case, modes)
         finally:
             if tiers or modes:
@@ -131,11 +135,52 @@ class Bench:
                 for batch in self.args.batches.split(","):
                     self.case((precision, int(size), int(batch)))
 
+    # ---- a training step of the other networks ----
+
+    def one_record(self, name, kind, key, command):
+        """The number `key` of the record that a program prints, None where there is none."""
+        found = []
+
+        def take(line):
+            if line.startswith(kind + " "):
+                print("  " + line, flush=True)
+                try:
+                    found.append(record(line, kind).number(key))
+                except Malformed as e:
+                    print("  %s: %s" % (name, e), flush=True)
+
+        self.program("models", name, command, take)
+        return found[-1] if found else None
+
+    def model(self, model, precision):
+        small, name = self.args.dry, "%s %s" % (model, precision)
+        keys = ("size=96x96", "batch=1") if small else MODELS[model]
+        ours = self.one_record(name, "step", "images_per_s", [self.args.build + "/tests/bench/bench_step", "device=cuda", "model=" + model, "precision=" + precision,
+                                                              "steps=%d" % self.args.steps, *keys])
+        peers = {}
+        for layout in ("channels_last", "plain") if self.python else ():
+            command = [self.python, "-u", HERE + "/" + PEERS[model][0], *PEERS[model][1:], "--layout", layout, "--steps", str(self.args.steps)]
+            command += ["--width", "96", "--height", "96", "--batch", "1"] if small else ["--cuda"]
+            rate = self.one_record(name + ", peer", "peer", "median_images_per_s", command + ["--" + precision] * (precision != "fp32" and not small))
+            if rate:
+                peers[layout] = rate
+        best = max(peers, key=peers.get) if peers else "no peer"
+        cells = zip(("%.1f", "%.1f", "%.2f"), (ours, peers.get(best), ours / peers[best] if ours and peers else None))
+        print("%-20s %5s %10s %10s %7s   %s" % (model, precision, *(form % v if v else "-" for form, v in cells), best), flush=True)
+
+    def models(self):
+        print("%-20s %5s %10s %10s %7s   %s" % ("", "", "detd off", "peer", "ratio", "images/s; the peer's best layout"), flush=True)
+        for model in self.args.models.split(","):
+            for precision in self.args.precisions.split(","):
+                self.model(model, precision)
+
     # ---- everything ----
 
     def everything(self):
         if {"ours", "peer"} & set(self.args.only):
             self.steps()
+        if "models" in self.args.only:
+            self.models()
         if "layers" in self.args.only:
             for precision in self.args.precisions.split(","):
                 small = ["model=yolov3_tiny", "size=32", "batch=1", "repeats=3", "ceiling=64"] if self.args.dry else ["size=416", "batch=16"]
@@ -196,8 +241,11 @@ def main():
     p.add_argument("--precisions")
     p.add_argument("--steps", type=int)
     p.add_argument("--modes", default="eager,graph,compile,compile-graph")
+    p.add_argument("--models", default=",".join(MODELS))
     p.add_argument("--dry", action="store_true")
     a = p.parse_args()
+    if not set(a.models.split(",")) <= set(MODELS):
+        p.error("models are: " + ", ".join(MODELS))
     a.only = a.only.split(",")
     if not set(a.only) <= set(PARTS):
         p.error("parts are: " + ", ".join(PARTS))
@@ -207,7 +255,7 @@ def main():
         if getattr(a, key) is None:
             setattr(a, key, value)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    bench = Bench(a, find_python(a.dry) if "peer" in a.only else None)
+    bench = Bench(a, find_python(a.dry) if {"peer", "models"} & set(a.only) else None)
     try:
         bench.everything()
     except KeyboardInterrupt:

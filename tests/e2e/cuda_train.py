@@ -115,6 +115,18 @@ def toggled(d, base):
         assert done.returncode == 0 and "equal: steps %d .. 24" % (at + 1) in done.stdout, (at, start, done.returncode, done.stdout, done.stderr)
 
 
+def evaluated(d, job, annotations):
+    """The last checkpoint on the job's own validation set once more, on the GPU too: to the bit what its last validation found."""
+    done = subprocess.run([BUILD + "/detctl", "--socket", d.path, "eval", str(job), "--on", annotations, "--checkpoint", "last", "--json"],
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
+    (by, device), (step,) = d.sql("SELECT id, device FROM jobs ORDER BY id DESC LIMIT 1")[0], d.sql("SELECT max(step) FROM loss WHERE job=? AND split='val'", job)[0]
+    losses = [d.sql("SELECT term, num, den FROM loss WHERE job=? AND split='val' AND step=? ORDER BY term", j, step) for j in (job, by)]
+    scores = [d.sql("SELECT metric, value FROM eval WHERE job=? AND step=? ORDER BY metric", j, step) for j in (job, by)]
+    assert device == "cuda" and by != job and len(losses[0]) > 4 and len(scores[0]) > 4, (device, by, losses, scores)
+    assert losses[0] == losses[1] and scores[0] == scores[1], (losses, scores)
+
+
 def terms(d, job):
     """{(split, step): {term: value}}"""
     found = {}
@@ -179,6 +191,7 @@ def main():
                  ("2 waves", merged(cuda(deterministic="world"), {"train": {"waves": 2}}))]
         jobs = in_turn(d, base, "world", world)
         compare(d, "world", jobs)
+        evaluated(d, jobs[0][1], base["data"]["val"]["annotations"])
         compare(d, "world, SyncBN", in_turn(d, merged(base, {"model": {"sync_bn": True}}), "SyncBN", world[:2]))
         compare(d, "rerun", in_turn(d, base, "rerun", [("once", cuda(deterministic="rerun")), ("again", cuda(deterministic="rerun"))]))
         compare(d, "rerun, 3 ranks, 2 waves", in_turn(d, merged(base, {"train": {"waves": 2}}), "rerun 3", [

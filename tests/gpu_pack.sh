@@ -2,14 +2,15 @@
 # tests/gpu_pack.sh BUILD [BCCD] - packs what was built here for a machine with a GPU, where nothing can be built: BUILD/detd-gpu.tar.xz. In it are the
 # programs, the tests that tests/gpu.sh runs and the benches that are built, all stripped; the scripts and their data; in lib/ the libraries that such a
 # machine may lack, for tests/gpu_libs.sh; and data/bccd, a copy of the folder BCCD. The machine needs glibc as new as here, bash and python3.
-set -eu
+set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$(cd "$1" && pwd) bccd=${2:-}
 max=64000000 # bytes, that an upload may have
 out=$build/detd-gpu
 glibc='^(linux-vdso|ld-linux.*|libc|libm|libdl|libpthread|librt)\.so'
 
-mapfile -t tests < <(tests/gpu.sh --programs)
+list=$(tests/gpu.sh --programs)
+mapfile -t tests <<<"$list"
 programs=(detd detctl detd-job detd-worker libdetd-cuda.so "${tests[@]/#/tests/}")
 for b in step layers link engines; do
     [ ! -x "$build/tests/bench/bench_$b" ] || programs+=("tests/bench/bench_$b")

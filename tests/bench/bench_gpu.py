@@ -27,6 +27,10 @@ PARTS = ["ours", "peer", "models", "layers", "link"]
 MODELS = {"mask_rcnn_r50_fpn": ("size=1088x800", "batch=8", "shards=2", "freeze=1"), "featdepth_r18": ("size=640x192", "batch=12", "shards=4")}
 PEERS = {"mask_rcnn_r50_fpn": ("peer_rcnn.py", "step", "--frozen", "--px", "800", "--batch", "8", "--seed", "5"),
          "featdepth_r18": ("peer_depth.py", "step", "--width", "640", "--height", "192", "--batch", "12")}
+SMALL = {"mask_rcnn_r50_fpn": ("peer_rcnn.py", "step", "--px", "96", "--batch", "1", "--backbone", "resnet18"),
+         "featdepth_r18": ("peer_depth.py", "step", "--width", "96", "--height", "96", "--batch", "1")}
+WAYS = {"mask_rcnn_r50_fpn": ("--layout channels_last", "--layout channels_last --no-search", "--layout plain"),
+        "featdepth_r18": ("--layout channels_last", "--layout plain")}
 TIERS = ["off", "rerun", "world"]
 TARGET, GOAL, RERUN_MAX = 1.2, 1.5, 1.03
 LIMIT_S = {"ours": 240, "peer": 420, "models": 120, "layers": 300, "link": 180}  # of one process
@@ -127,8 +131,6 @@ class Bench:
                 case[2], ratio, TARGET, GOAL, "%.3f" % costs[0] if costs[0] else "?", RERUN_MAX))
 
     def steps(self):
-        if "peer" in self.args.only and not self.python:
-            print("no Python with PyTorch 2.4 or newer for CUDA: no peer (DETD_TORCH_PYTHON)")
         print(ROW % ("", "size", "batch", "shards", "detd off", "peer", "ratio", "rerun", "world", "images/s; the peer's best mode"), flush=True)
         for precision in self.args.precisions.split(","):
             for size in self.args.sizes.split(","):
@@ -158,18 +160,18 @@ class Bench:
         ours = self.one_record(name, "step", "images_per_s", [self.args.build + "/tests/bench/bench_step", "device=cuda", "model=" + model, "precision=" + precision,
                                                               "steps=%d" % self.args.steps, *keys])
         peers = {}
-        for layout in ("channels_last", "plain") if self.python else ():
-            command = [self.python, "-u", HERE + "/" + PEERS[model][0], *PEERS[model][1:], "--layout", layout, "--steps", str(self.args.steps)]
-            command += ["--width", "96", "--height", "96", "--batch", "1"] if small else ["--cuda"]
-            rate = self.one_record(name + ", peer", "peer", "median_images_per_s", command + ["--" + precision] * (precision != "fp32" and not small))
+        program, *words = (SMALL if small else PEERS)[model]
+        words += ["--steps", str(self.args.steps)] + ["--cuda"] * (not small) + ["--" + precision] * (precision != "fp32" and not small)
+        for way in WAYS[model] if self.python else ():
+            rate = self.one_record("%s, peer %s" % (name, way), "peer", "median_images_per_s", [self.python, "-u", HERE + "/" + program, *words, *way.split()])
             if rate:
-                peers[layout] = rate
+                peers[way] = rate
         best = max(peers, key=peers.get) if peers else "no peer"
         cells = zip(("%.1f", "%.1f", "%.2f"), (ours, peers.get(best), ours / peers[best] if ours and peers else None))
         print("%-20s %5s %10s %10s %7s   %s" % (model, precision, *(form % v if v else "-" for form, v in cells), best), flush=True)
 
     def models(self):
-        print("%-20s %5s %10s %10s %7s   %s" % ("", "", "detd off", "peer", "ratio", "images/s; the peer's best layout"), flush=True)
+        print("%-20s %5s %10s %10s %7s   %s" % ("", "", "detd off", "peer", "ratio", "images/s; the peer's best way"), flush=True)
         for model in self.args.models.split(","):
             for precision in self.args.precisions.split(","):
                 self.model(model, precision)
@@ -177,6 +179,8 @@ class Bench:
     # ---- everything ----
 
     def everything(self):
+        if {"peer", "models"} & set(self.args.only) and not self.python:
+            print("no Python with PyTorch 2.4 or newer for CUDA: no peer (DETD_TORCH_PYTHON)")
         if {"ours", "peer"} & set(self.args.only):
             self.steps()
         if "models" in self.args.only:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The peer of Mask R-CNN and Faster R-CNN: torchvision's own model, trained on the CPU; `step` also on a GPU.
 
-peer_rcnn.py step  [--px 480 --batch 2 --classes 80 --steps N --layout plain|channels_last --bf16 --cuda [--tf32]] ...
+peer_rcnn.py step  [--px 480 --batch 2 --classes 80 --steps N --layout plain|channels_last --bf16 --cuda [--tf32] [--no-search]] ...
     a record "peer" of the quickest training step and of the median, in fp32, tf32 or bf16 autocast, of the most memory that the process (on a GPU: its tensors)
-    held, and of the last step's regions in the mask head
+    held, and of the last step's regions in the mask head. --no-search: without cudnn.benchmark, which looks for algorithms for each new number of regions
 peer_rcnn.py train TRAIN.json VAL.json IMAGES --seconds S ...        trains for S seconds and scores the validation set now and then: a record "ap" each
     --budget STEPS in place of S, on a busy machine: as many as an idle one makes in the time
 Both: --threads N, --backbone resnet18|34|50|101, --fpn CHANNELS, --head UNITS, --mask CHANNELS (torchvision's: 256 1024 256), --boxes: without masks,
@@ -90,7 +90,7 @@ def time_steps(a):
                 scale.fill_(0.2)
     if a.cuda:
         model = model.cuda()
-        torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.benchmark = not a.no_search
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = a.tf32 or a.bf16
     if a.layout == "channels_last":
         model = model.to(memory_format=torch.channels_last)
@@ -221,6 +221,7 @@ def main():
     p.add_argument("--frozen", action="store_true")
     p.add_argument("--cuda", action="store_true")
     p.add_argument("--tf32", action="store_true")
+    p.add_argument("--no-search", action="store_true")
     a = p.parse_args()
     if len(a.files) != (3 if a.what == "train" else 0):
         p.error("train takes TRAIN.json VAL.json IMAGES, step no files")

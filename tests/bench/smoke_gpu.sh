@@ -19,9 +19,6 @@ says '^norm bwd dx +32x32 +32 +[0-9.]+ ms +[0-9]+ GB/s [0-9.]+$'
 says '^link: ranks 4, +1 MiB: tree +[0-9.]+ ms'
 ! grep -E 'exit|no end|no time' "$tmp/said" || fail "a part failed"
 
-bench --only models --models featdepth_r18
-says "^featdepth_r18 +bf16 +[0-9.]+ +[0-9.-]+ +[0-9.-]+ "
-
 python=
 for p in "${DETD_TORCH_PYTHON:-}" python3; do
     if [ -n "$p" ] && "$p" -c 'import torch; assert tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 4)' 2>/dev/null; then python=$p; break; fi
@@ -32,7 +29,11 @@ if [ -n "$python" ]; then
         says "^  peer precision=bf16 size=32 batch=2 mode=$mode images_per_s=[0-9.]+ ms=[0-9.]+\$"
     done
     says '^bf16 +32 +2 +1 +- +[0-9.]+ +- +- +- +(eager|graph|compile|compile-graph)$'
+    DETD_TORCH_PYTHON=$python bench --only models --models featdepth_r18
+    says '^featdepth_r18 +bf16 +[0-9.]+ +[0-9.]+ +[0-9.]+ +--layout (channels_last|plain)$'
 else
+    bench --only models --models featdepth_r18
+    says '^featdepth_r18 +bf16 +[0-9.]+ +- +- +no peer$'
     echo "skip: no Python with PyTorch 2.4 or newer: the peer did not run (DETD_TORCH_PYTHON)"
 fi
 

@@ -93,9 +93,34 @@ static void called(void **state)
     free(text);
 }
 
+/* Of what is not equal only a NaN of each kind counts as equal, and only beside a real GPU. */
+static void a_nan_of_each(void **state)
+{
+    static const struct {
+        uint32_t cpu[4], gpu[4];
+        size_t at, real_at;
+    } t[] = {
+        { { 1, 0xFFC00000, 3, 4 }, { 1, 0x7FFFFFFF, 3, 4 }, 4, 16 },          /* fp32 */
+        { { 0, 0xFFF80000, 3, 4 }, { 0xFFFFFFFF, 0x7FFFFFFF, 3, 4 }, 0, 16 }, /* fp64 */
+        { { 0, 0x7FF80000, 3, 4 }, { 0, 0xFFF80000, 3, 4 }, 6 + 1, 16 },      /* the same, of another sign */
+        { { 3, 0xFFFFFFFF, 3, 4 }, { 9, 0xFFFFFFFF, 3, 4 }, 0, 0 },           /* integers */
+        { { 3, 0xFFFFFFFF, 3, 4 }, { 3, 0xFFFFFFFE, 3, 4 }, 4, 4 },
+        { { 3, 0x7FC00000, 3, 4 }, { 3, 0x40000000, 3, 4 }, 6, 6 }, /* a number in the place of a NaN */
+        { { 3, 0x40000000, 3, 4 }, { 3, 0x7FFFFFFF, 3, 4 }, 4, 4 }, /* and the other way round */
+        { { 1, 0, 0x7FF80000, 4 }, { 1, 0, 0x7FF80000, 5 }, 12, 12 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(t); i++) {
+        assert_int_equal(difference(t[i].cpu, t[i].gpu, sizeof t[i].cpu, false), t[i].at);
+        assert_int_equal(difference(t[i].cpu, t[i].gpu, sizeof t[i].cpu, true), t[i].real_at);
+    }
+    assert_int_equal(difference("abcdefg", "abcdefh", 7, true), 6);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(tables), cmocka_unit_test(called) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(tables), cmocka_unit_test(called), cmocka_unit_test(a_nan_of_each) };
 
     return cmocka_run_group_tests_name("families", tests, open_devices, close_devices);
 }

@@ -117,14 +117,17 @@ def toggled(d, base):
 
 def evaluated(d, job, annotations):
     """The last checkpoint on the job's own validation set once more, on the GPU too: to the bit what its last validation found."""
+    ((before,),) = d.sql("SELECT max(id) FROM jobs")
     done = subprocess.run([BUILD + "/detctl", "--socket", d.path, "eval", str(job), "--on", annotations, "--checkpoint", "last", "--json"],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
     (by, device), (step,) = d.sql("SELECT id, device FROM jobs ORDER BY id DESC LIMIT 1")[0], d.sql("SELECT max(step) FROM loss WHERE job=? AND split='val'", job)[0]
     losses = [d.sql("SELECT term, num, den FROM loss WHERE job=? AND split='val' AND step=? ORDER BY term", j, step) for j in (job, by)]
     scores = [d.sql("SELECT metric, value FROM eval WHERE job=? AND step=? ORDER BY metric", j, step) for j in (job, by)]
-    assert device == "cuda" and by != job and len(losses[0]) > 4 and len(scores[0]) > 4, (device, by, losses, scores)
+    assert device == "cuda" and by > before and len(losses[0]) > 4 and len(scores[0]) > 4, (device, by, losses, scores)
     assert losses[0] == losses[1] and scores[0] == scores[1], (losses, scores)
+    said = {row["metric"]: row["value"] for row in json.loads(done.stdout)}
+    assert said == {**dict(scores[0]), **{"loss/" + term: num / den for term, num, den in losses[0]}}, (said, scores, losses)
 
 
 def terms(d, job):

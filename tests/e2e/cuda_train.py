@@ -144,7 +144,9 @@ def two_stages(d):
     draw_masks(d.root + "/masks")
     base = merged(mask_spec(d.root + "/masks"), {"train": {"lr": 0.001}})
     synced = merged(base, {"model": {"sync_bn": True}})
-    compare(d, "Mask R-CNN, SyncBN", in_turn(d, synced, "Mask R-CNN, SyncBN", [("%d ranks" % n, cuda(ranks=n, deterministic="world")) for n in (1, 2, 3)]))
+    jobs = in_turn(d, synced, "Mask R-CNN, SyncBN", [("%d ranks" % n, cuda(ranks=n, deterministic="world")) for n in (1, 2, 3)])
+    compare(d, "Mask R-CNN, SyncBN", jobs)
+    evaluated(d, jobs[0][1], base["data"]["val"]["annotations"])
     seen = {}
     for precision in ("fp32", "bf16"):
         ((_, job),) = in_turn(d, base, "Mask R-CNN", [(precision, cuda(precision=precision))])

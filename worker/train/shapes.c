@@ -33,7 +33,7 @@ enum { AHEAD = 8 }; /* steps whose canvases are looked up before they come, wher
 struct shapes {
     struct shapes_options opt;
     struct sampler *sampler;     /* of the training stream; NULL: every shard of a step has one canvas, or nobody asked yet */
-    struct draw *draw;           /* of a shard; with the sampler */
+    struct draw *draw;           /* of a shard, where its canvas follows from them */
     int64_t step;                /* that comes */
     enum tier tier;              /* of the device, at that step */
     int ntiers;                  /* changes of tier that were looked at */
@@ -174,16 +174,20 @@ static int tell_validation(struct shapes *k, int64_t step, struct err *err)
 
 /* ---- canvases that follow from pictures ---- */
 
-static int open_sampler(struct shapes *k, struct err *err)
+static int open_draw(struct shapes *k, struct err *err)
 {
     int images = k->opt.course->images > k->opt.val_batch ? k->opt.course->images : k->opt.val_batch;
 
-    if (k->sampler)
-        return 0;
-    k->draw = calloc((size_t)images, sizeof *k->draw);
     if (!k->draw)
-        return err_set(err, -ENOMEM, "out of memory");
-    return task_sampler(k->opt.train, k->opt.course->images, &k->sampler, err);
+        k->draw = calloc((size_t)images, sizeof *k->draw);
+    return k->draw ? 0 : err_set(err, -ENOMEM, "out of memory");
+}
+
+static int open_sampler(struct shapes *k, struct err *err)
+{
+    int rc = open_draw(k, err);
+
+    return rc < 0 || k->sampler ? rc : task_sampler(k->opt.train, k->opt.course->images, &k->sampler, err);
 }
 
 /* As the loader draws it. */
@@ -351,4 +355,25 @@ int shapes_ready(struct shapes *k, int64_t step, struct err *err)
         return rc;
     k->ntiers = k->opt.control->ntiers;
     return report_ready(k, &was, now_s() - began, err);
+}
+
+int shapes_ready_to_validate(struct shapes *k, int64_t step, struct err *err)
+{
+    struct plan_readiness was = k->ready;
+    double began = now_s();
+    int rc;
+
+    if (!k->opt.machine->dev->on->plan)
+        return 0;
+    k->step = step;
+    k->tier = control_tier_at(k->opt.control, step);
+    progress_phase(k->opt.machine->progress, PHASE_PLAN);
+    if (canvas_of(k->opt.val, 0).h > 0) {
+        rc = tell_validation(k, step, err);
+    } else {
+        rc = open_draw(k, err);
+        if (rc >= 0)
+            rc = tell_pictures_of_validation(k, step, err);
+    }
+    return rc < 0 ? rc : report_ready(k, &was, now_s() - began, err);
 }

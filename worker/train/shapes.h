@@ -16,7 +16,7 @@ struct shapes_options {
     struct model *model;
     const struct course *course;
     const struct control *control;
-    const struct task *train, *val; /* val NULL: no validation */
+    const struct task *train, *val; /* NULL: nothing trains; no validation */
     int val_batch;                  /* images of a validation shard */
     int64_t val_every;              /* steps */
 };
@@ -27,3 +27,6 @@ void shapes_free(struct shapes *s);
 /* Before `step`, with the device in its tier: the device is ready for all shapes that are known to come, so that no step has to wait for a plan; what follows
  * from pictures of later steps is made meanwhile. Rank 0 reports what was waited for. */
 int shapes_ready(struct shapes *s, int64_t step, struct err *err);
+/* Of a run that validates the state after `step` and trains nothing, with the device in its tier: likewise for that validation. Where canvases follow from
+ * pictures nothing is waited for. */
+int shapes_ready_to_validate(struct shapes *s, int64_t step, struct err *err);

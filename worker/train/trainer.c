@@ -33,6 +33,7 @@
 #include "worker/train/machine.h"
 #include "worker/train/rows.h"
 #include "worker/train/save.h"
+#include "worker/train/shapes.h"
 #include "worker/train/splits.h"
 #include "worker/train/step.h"
 #include "worker/train/validate.h"
@@ -275,6 +276,23 @@ static int open_checkpoint(struct trainer *t, struct err *err)
     return rc;
 }
 
+static int plan_validation(struct trainer *t, struct err *err)
+{
+    const struct shapes_options o = {
+        .machine = &t->machine,
+        .model = t->model,
+        .course = &t->course,
+        .control = &t->control,
+        .val = t->val.task,
+        .val_batch = (int)t->spec->val_batch,
+    };
+    struct shapes *s = shapes_new(&o);
+    int rc = s ? shapes_ready_to_validate(s, t->state.step, err) : err_set(err, ERR_DEVICE, "out of memory");
+
+    shapes_free(s);
+    return rc;
+}
+
 static int evaluate(struct trainer *t, const struct jobspec *spec, const struct trainer_options *opt, struct err *err)
 {
     struct device *dev;
@@ -301,6 +319,8 @@ static int evaluate(struct trainer *t, const struct jobspec *spec, const struct 
     rc = splits_sample(&t->machine, &t->course, t->model, &t->train, &t->val, err);
     if (rc >= 0)
         rc = splits_begin(&t->machine, &t->course, INT64_MAX, &t->train, &t->val, err); /* no step is left */
+    if (rc >= 0)
+        rc = plan_validation(t, err);
     return rc < 0 ? rc : validator_run(&t->validator, err);
 }
 

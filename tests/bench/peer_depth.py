@@ -9,9 +9,11 @@ peer_depth.py warp [--width 320 --height 192 --batch 4 --steps N]
     records "warp": grid sampling, there and back, of a picture and of 64 channels at half the sides, which have a gradient, too: with places that come from
     depth and motion, and, sampling_ms, with given ones
 peer_depth.py train FOLDER --kind baseline|joint [--width --height --budget STEPS --batch --lr --channels X --workers N]
-               [--sources=-1,1 --min-depth .1 --max-depth 100 --smoothness 1e-3 --list FILE --init FILE --save FILE] [--cuda]
+               [--sources=-1,1 --min-depth .1 --max-depth 100 --smoothness 1e-3 --list FILE --flip .5
+               --init FILE --init-pose FILE --save FILE --cuda]
     trains on FOLDER/train.txt, or on --list, and now and then a record "depth": loss on FOLDER/val.txt, and abs_rel and a1 where there is measured depth.
-    --sources as data.sources, where a frame stands for a source that is not there (data.missing_neighbour repeat); --init the --save of another run
+    --sources as data.sources, where a frame stands for a source that is not there (data.missing_neighbour repeat); --init the --save of another run,
+    --init-pose its network of motion alone
 All: --threads N, --seed of the weights. --channels multiplies the channels of hidden layers, as model.width.
 
 Needs torch and torchvision; train needs numpy and Pillow too."""
@@ -364,7 +366,7 @@ class Frames(torch.utils.data.Dataset):
         from PIL import Image
         from torchvision.transforms import ColorJitter
         from torchvision.transforms import functional as T
-        flip, jitter = self.train and random.random() < 0.5, self.train and random.random() < 0.5
+        flip, jitter = self.train and random.random() < self.a.flip, self.train and random.random() < 0.5
         order, *by = ColorJitter.get_params((0.8, 1.2), (0.8, 1.2), (0.8, 1.2), (-0.1, 0.1))
         does, seen, color = (T.adjust_brightness, T.adjust_contrast, T.adjust_saturation, T.adjust_hue), [], []
         for i in [0] + self.ids:
@@ -424,6 +426,8 @@ def learn(a):
     net = Depth(a.kind, a.channels, (a.min_depth, a.max_depth), a.smoothness)
     if a.init:
         net.load_state_dict(torch.load(a.init))
+    if a.init_pose:
+        net.motion.load_state_dict({key[7:]: value for key, value in torch.load(a.init_pose).items() if key.startswith("motion.")})
     net = (net.cuda() if a.cuda else net).train().to(memory_format=torch.channels_last)
     opt, steps, spent = torch.optim.Adam(net.parameters(), lr=a.lr, fused=True), 0, 0.0
     loader = torch.utils.data.DataLoader(train, a.batch, shuffle=True, drop_last=True, num_workers=a.workers, persistent_workers=a.workers > 0)
@@ -454,7 +458,7 @@ def main():
     p.add_argument("what", choices=("step", "warp", "train"))
     p.add_argument("folder", nargs="?")
     for name, kind, default in (("threads", int, 2), ("width", int, 320), ("height", int, 192), ("batch", int, 4), ("steps", int, 5), ("budget", int, 1000),
-                                ("lr", float, 1e-4), ("min-depth", float, LIMITS[0]), ("max-depth", float, LIMITS[1]), ("smoothness", float, 1e-3),
+                                ("lr", float, 1e-4), ("min-depth", float, LIMITS[0]), ("max-depth", float, LIMITS[1]), ("smoothness", float, 1e-3), ("flip", float, 0.5),
                                 ("channels", float, 1), ("workers", int, 0), ("seed", int, 1)):
         p.add_argument("--" + name, type=kind, default=default)
     p.add_argument("--layout", choices=("plain", "channels_last"), default="channels_last")
@@ -462,7 +466,7 @@ def main():
     for flag in ("compile", "cuda", "tf32", "bf16"):
         p.add_argument("--" + flag, action="store_true")
     p.add_argument("--sources", default="-1,1")
-    for name in ("list", "init", "save"):
+    for name in ("list", "init", "init-pose", "save"):
         p.add_argument("--" + name)
     a = p.parse_args()
     if (a.what == "train") != bool(a.folder):

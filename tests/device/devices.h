@@ -226,8 +226,8 @@ __attribute__((unused)) static void same_on_all(void (*run)(struct device *dev, 
         free_buffers();
         at = i > 0 ? difference(ret, other, bytes, devices.real) : bytes;
         if (at < bytes)
-            fail_msg("%s (device %d) differs from %s: word %zu of %zu is %08x, not %08x", devices.dev[i]->ops->name, i, devices.dev[0]->ops->name,
-                     at / 4, (bytes + 3) / 4, word_at(other, at, bytes), word_at(ret, at, bytes));
+            fail_msg("%s (device %d) differs from %s: word %zu of %zu is %08x, not %08x", devices.dev[i]->ops->name, i,
+                     devices.dev[0]->ops->name, at / 4, (bytes + 3) / 4, word_at(other, at, bytes), word_at(ret, at, bytes));
     }
     free(other);
 }

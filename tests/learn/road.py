@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""road.py FOLDER: README's depth job on the frames of depth_highway, for as many steps as show that it learns. Inside the polygon of road_plane.json depth is that
-of a row but for a scale: asked for is a rank correlation with 1 / (row - horizon), as tests/bench/depth_road.py has it, that eight bands of depth across the picture do not have (.92)."""
+"""road.py FOLDER: README's depth job on the frames of depth_highway, for as many steps as show that it learns: depth of the lane is in the order of a plane's
+(tests/bench/depth_road.py), more so than eight bands of depth across the picture would be (.92)."""
 import json
 import os
 import subprocess
 import sys
 
 from daemon import BUILD, Daemon
-from depth import grey16
+from depth_road import correlation
+from grey16 import grey16
 from ranks import submit
 
 FOLDER = os.path.abspath(sys.argv[1])
@@ -18,42 +19,6 @@ def spec():
     split = {name: {"format": "frames", "annotations": "%s/%s.txt" % (FOLDER, name), "images": FOLDER} for name in ("train", "val")}
     return {"name": "road", "model": {"preset": "featdepth_baseline_r18", "size": [128, 64], "smoothness": 0.003}, "data": split,
             "train": {"steps": STEPS, "batch": 4}, "val": {"every": STEPS}, "run": {"device": "cpu", "threads": 1, "ranks": 2}}
-
-
-def inside(polygon, y):
-    """Columns of a row whose middle is inside."""
-    cuts = []
-    for (x1, y1), (x2, y2) in zip(polygon, polygon[1:] + polygon[:1]):
-        if (y1 <= y) != (y2 <= y):
-            cuts.append(x1 + (y - y1) * (x2 - x1) / (y2 - y1))
-    cuts.sort()
-    return [x for left, right in zip(cuts[::2], cuts[1::2]) for x in range(int(left) + 1, int(right) + 1)]
-
-
-def ranks_of(values):
-    """From 0; of equal values all have their mean rank."""
-    order, found, first = sorted(range(len(values)), key=values.__getitem__), [0.0] * len(values), 0
-    while first < len(order):
-        end = first
-        while end < len(order) and values[order[end]] == values[order[first]]:
-            end += 1
-        for i in order[first:end]:
-            found[i] = (first + end - 1) / 2
-        first = end
-    return found
-
-
-def correlation(depth, plane):
-    polygon, horizon = plane["own_lane_polygon_xy"], plane["horizon_row"]
-    said, rows = [], []
-    for y in range(int(horizon) + 1, len(depth), 2):  # every other row and column do
-        for x in inside(polygon, y)[::2]:
-            said.append(depth[y][x])
-            rows.append(-y)
-    a, b = ranks_of(said), ranks_of(rows)
-    middle = (len(a) - 1) / 2
-    spread = sum((x - middle) ** 2 for x in a) * sum((x - middle) ** 2 for x in b)
-    return sum((x - middle) * (y - middle) for x, y in zip(a, b)) / spread ** 0.5 if spread else 0.0
 
 
 def main():

@@ -7,4 +7,4 @@ if [ ! -r "$DATA/road_plane.json" ]; then
     echo "skip: no $DATA"
     exit 0
 fi
-DETD_BUILD="$(cd "${DETD_BUILD:-build}" && pwd)" PYTHONPATH=tests/e2e exec python3 tests/learn/road.py "$DATA"
+DETD_BUILD="$(cd "${DETD_BUILD:-build}" && pwd)" PYTHONPATH=tests/e2e:tests/bench exec python3 tests/learn/road.py "$DATA"

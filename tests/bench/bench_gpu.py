@@ -9,7 +9,8 @@ between GPUs beside NCCL's own all-reduce. Medians on both sides.
 Every case of either side is a process with a limit of its own, and its row is printed as soon as both have ended. --seconds is for all of it: what does not
 fit is named at the end. Whoever ends this program early (Ctrl-C, TERM) has the rows so far, that of the case under way with what is known of it.
 The peer needs a Python with PyTorch 2.4 or newer for CUDA: this interpreter, or the one that DETD_TORCH_PYTHON names. Without it the peer's columns are empty.
---sizes, --batches and --modes are YOLOv3's, --modes peer_gpu.py's. --dry: the smallest form of everything, with the plugin of the emulated GPU and PyTorch on the CPU; its numbers mean nothing."""
+--sizes, --batches and --modes are YOLOv3's, --modes peer_gpu.py's. --dry: the smallest form of everything, with the plugin of the emulated GPU and PyTorch on
+the CPU; its numbers mean nothing."""
 import argparse
 import os
 import selectors
@@ -19,18 +20,30 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import NamedTuple
 
 from records import Malformed, record
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PARTS = ["ours", "peer", "models", "layers", "link"]
-MODELS = {"mask_rcnn_r50_fpn": ("size=1088x800", "batch=8", "shards=2", "freeze=1"), "featdepth_r18": ("size=640x192", "batch=12", "shards=4")}
-PEERS = {"mask_rcnn_r50_fpn": ("peer_rcnn.py", "step", "--frozen", "--px", "800", "--batch", "8", "--seed", "5"),
-         "featdepth_r18": ("peer_depth.py", "step", "--width", "640", "--height", "192", "--batch", "12")}
-SMALL = {"mask_rcnn_r50_fpn": ("peer_rcnn.py", "step", "--px", "96", "--batch", "1", "--backbone", "resnet18"),
-         "featdepth_r18": ("peer_depth.py", "step", "--width", "96", "--height", "96", "--batch", "1")}
-WAYS = {"mask_rcnn_r50_fpn": ("--layout channels_last", "--layout channels_last --no-search", "--layout plain"),
-        "featdepth_r18": ("--layout channels_last", "--layout plain")}
+
+
+class Network(NamedTuple):
+    ours: tuple   # keys of bench_step
+    peer: tuple   # a program beside this one, and its words
+    small: tuple  # the same for --dry
+    ways: tuple   # further words, of which the best count
+
+
+MODELS = {
+    "mask_rcnn_r50_fpn": Network(
+        ("size=1088x800", "batch=8", "shards=2", "freeze=1"), ("peer_rcnn.py", "step", "--frozen", "--px", "800", "--batch", "8", "--seed", "5"),
+        ("peer_rcnn.py", "step", "--px", "96", "--batch", "1", "--backbone", "resnet18"),
+        ("--layout channels_last", "--layout channels_last --no-search", "--layout plain")),
+    "featdepth_r18": Network(
+        ("size=640x192", "batch=12", "shards=4"), ("peer_depth.py", "step", "--width", "640", "--height", "192", "--batch", "12"),
+        ("peer_depth.py", "step", "--width", "96", "--height", "96", "--batch", "1"), ("--layout channels_last", "--layout plain")),
+}
 TIERS = ["off", "rerun", "world"]
 TARGET, GOAL, RERUN_MAX = 1.2, 1.5, 1.03
 LIMIT_S = {"ours": 240, "peer": 420, "models": 120, "layers": 300, "link": 180}  # of one process
@@ -155,14 +168,13 @@ class Bench:
         return found[-1] if found else None
 
     def model(self, model, precision):
-        small, name = self.args.dry, "%s %s" % (model, precision)
-        keys = ("size=96x96", "batch=1") if small else MODELS[model]
-        ours = self.one_record(name, "step", "images_per_s", [self.args.build + "/tests/bench/bench_step", "device=cuda", "model=" + model, "precision=" + precision,
-                                                              "steps=%d" % self.args.steps, *keys])
+        network, small, name = MODELS[model], self.args.dry, "%s %s" % (model, precision)
+        command = [self.args.build + "/tests/bench/bench_step", "device=cuda", "model=" + model, "precision=" + precision, "steps=%d" % self.args.steps]
+        ours = self.one_record(name, "step", "images_per_s", command + list(("size=96x96", "batch=1") if small else network.ours))
         peers = {}
-        program, *words = (SMALL if small else PEERS)[model]
+        program, *words = network.small if small else network.peer
         words += ["--steps", str(self.args.steps)] + ["--cuda"] * (not small) + ["--" + precision] * (precision != "fp32" and not small)
-        for way in WAYS[model] if self.python else ():
+        for way in network.ways if self.python else ():
             rate = self.one_record("%s, peer %s" % (name, way), "peer", "median_images_per_s", [self.python, "-u", HERE + "/" + program, *words, *way.split()])
             if rate:
                 peers[way] = rate

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The peer of depth networks: FeatDepth and its baseline in PyTorch, on the CPU (`step` and `train` also on a GPU), written from specs featdepth sections 1 to 7 with PyTorch's own
-operations.
+"""The peer of depth networks: FeatDepth and its baseline in PyTorch, on the CPU (`step` and `train` also on a GPU), written from specs featdepth sections 1 to 7
+with PyTorch's own operations.
 
 peer_depth.py step [--width 320 --height 192 --batch 4 --steps N --layout plain|channels_last --compile --cuda [--tf32|--bf16]]
     a record "peer" of the quickest training step of featdepth_r18, its extractor frozen, and of the median, in fp32, tf32 or bf16 autocast, and of the most memory

@@ -36,6 +36,7 @@ else
     says '^featdepth_r18 +bf16 +[0-9.]+ +- +- +no peer$'
     echo "skip: no Python with PyTorch 2.4 or newer: the peer did not run (DETD_TORCH_PYTHON)"
 fi
+! grep -E 'exit|no end|no time' "$tmp/said" || fail "a model failed"
 
 # A peer with one figure and no end.
 cat >"$tmp/python" <<'T'

@@ -14,12 +14,13 @@ static const struct device_ops ops = { .abi = DEVICE_ABI,
 
 #define ROW(family, name, params, args) .name = cuda_##family##_##name,
 #define TABLE(family, LIST)             static const struct family##_ops family##_table = { LIST(ROW) };
-FAMILIES(TABLE)
+FAMILIES_OF_ALL(TABLE)
+FAMILIES_OF_CUDA(TABLE)
 #undef TABLE
 #undef ROW
 
 #define FAMILY(family, LIST) .family = &family##_table,
-const struct families cuda_families = { FAMILIES(FAMILY) };
+const struct families cuda_families = { FAMILIES_OF_ALL(FAMILY) FAMILIES_OF_CUDA(FAMILY) };
 #undef FAMILY
 
 const struct device_ops *detd_backend(void)

@@ -88,7 +88,8 @@ CUDA_MACHINE(X)
 /* cuda_conv_fwd() ... */
 #define X(family, name, params, args) int cuda_##family##_##name params;
 #define ROWS(family, LIST)            LIST(X)
-FAMILIES(ROWS)
+FAMILIES_OF_ALL(ROWS)
+FAMILIES_OF_CUDA(ROWS)
 #undef ROWS
 #undef X
 extern const struct families cuda_families; /* backend.c */

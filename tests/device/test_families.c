@@ -12,7 +12,7 @@ struct row {
 
 #define ROW(family, name, params, args) { #family, #name },
 #define ROWS(family, LIST)              LIST(ROW)
-static const struct row of_all[] = { FAMILIES_OF_ALL(ROWS) }, of_some[] = { FAMILIES_OF_SOME(ROWS) };
+static const struct row of_all[] = { FAMILIES_OF_ALL(ROWS) }, of_some[] = { FAMILIES_OF_CUDA(ROWS) FAMILIES_OF_CPU(ROWS) };
 #undef ROWS
 #undef ROW
 #define COUNT(rows) (sizeof(rows) / sizeof *(rows))

@@ -1,6 +1,7 @@
 /* worker/cpu/conv.c - the convolution ops: runs of equal shards go to the path of their shape together; and the bias gradient. */
 #include "worker/cpu/conv.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -36,14 +37,14 @@ static int equal_shards(const struct conv_call *q, int v)
     int n = 1;
 
     while (v + n < q->nshards && (!q->x || same_shape(&q->x[v].x, &q->x[v + n].x)) && (!q->y || same_shape(&q->y[v], &q->y[v + n])) &&
-           (!q->dy || same_shape(&q->dy[v], &q->dy[v + n])))
+           (!q->dy || same_shape(&q->dy[v], &q->dy[v + n])) && (!q->norm || same_shape(&q->norm->x[v].x, &q->norm->x[v + n].x)))
         n++;
     return n;
 }
 
 static bool is_wino(const struct conv_call *q)
 {
-    return q->r == 3 && q->s == 3 && q->stride == 1 && (q->y ? q->y : q->dy)->dtype == DTYPE_F32;
+    return q->r == 3 && q->s == 3 && q->stride == 1 && (q->y ? q->y : conv_dy(q, 0))->dtype == DTYPE_F32;
 }
 
 typedef int path(const struct conv_call *q, struct err *err);
@@ -64,7 +65,7 @@ static int bwd_data(const struct conv_call *q, struct err *err)
 
 static int bwd_weights(const struct conv_call *q, struct err *err)
 {
-    const struct tensor *dy = q->dy;
+    const struct tensor *dy = conv_dy(q, 0);
 
     return is_wino(q) && wino_fits(dy->h, dy->w, q->x->x.c, dy->c) ? wino_conv_bwd_weights(q, err) : rows_conv_bwd_weights(q, err);
 }
@@ -101,10 +102,18 @@ static int run_in_use(const struct conv_call *q, path *run, struct err *err)
     return 0;
 }
 
+static struct norm_grad norm_of_shards(const struct norm_grad *all, int v)
+{
+    return (struct norm_grad){
+        all->da + v, all->x + v, all->mean + v, all->invstd + v, all->sums ? all->sums + v : NULL, all->stats ? all->stats + v : NULL
+    };
+}
+
 static int over_shards(const struct conv_call *all, path *run, struct err *err)
 {
     for (int v = 0, n; v < all->nshards; v += n) {
         struct conv_call q = *all;
+        struct norm_grad norm;
         int rc;
 
         n = equal_shards(all, v);
@@ -114,7 +123,11 @@ static int over_shards(const struct conv_call *all, path *run, struct err *err)
         q.dy = all->dy ? all->dy + v : NULL;
         q.dw = all->dw ? all->dw + v : NULL;
         q.stats = all->stats ? all->stats + v : NULL;
-        rc = (q.y ? q.y : q.dy)->rows ? run_in_use(&q, run, err) : run(&q, err);
+        if (all->norm) {
+            norm = norm_of_shards(all->norm, v);
+            q.norm = &norm;
+        }
+        rc = (q.y ? q.y : conv_dy(&q, 0))->rows ? run_in_use(&q, run, err) : run(&q, err);
         if (rc < 0)
             return rc;
     }
@@ -162,6 +175,19 @@ int cpu_conv_bwd_weights(struct device *dev, float *const *dw, float beta, const
     q.beta = beta;
     q.dw = dw;
     return over_shards(&q, bwd_weights, err);
+}
+
+int cpu_conv_norm_bwd_weights(struct device *dev, float *const *dw, float beta, const struct operand *x, const struct norm_grad *dy,
+                              const struct conv *cv, const struct param *w, int nshards, struct err *err)
+{
+    struct conv_call q = call(dev, cv, w, nshards);
+
+    assert(w->c < CONV_NORM_CHANNELS); /* too few for Winograd, which reads dy */
+    q.x = x;
+    q.norm = dy;
+    q.beta = beta;
+    q.dw = dw;
+    return over_shards(&q, rows_conv_bwd_weights, err);
 }
 
 bool conv_streams(const struct conv_call *q)

@@ -51,7 +51,8 @@ struct conv_call {
     const struct operand *x; /* forward and weight gradient: inputs */
     struct tensor *y;        /* what is written: outputs, or dx */
     const struct tensor *dy;
-    struct param *w; /* NULL for weight gradients, which need its size only */
+    const struct norm_grad *norm; /* of weight gradients, or NULL: stands for dy */
+    struct param *w;              /* NULL for weight gradients, which need its size only */
     int r, s, stride, pad;
     int nshards;
     float beta;
@@ -59,6 +60,12 @@ struct conv_call {
     double *const *stats;
     float *const *dw;
 };
+
+/* Output gradients of a shard; of norm only their shape. */
+static inline const struct tensor *conv_dy(const struct conv_call *q, int v)
+{
+    return q->norm ? &q->norm->x[v].x : &q->dy[v];
+}
 
 /* Are the results, which replace what was there, so large that they go past the caches (VSTREAMS), and do they lie in whole lines? */
 bool conv_streams(const struct conv_call *q);

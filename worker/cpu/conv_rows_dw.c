@@ -4,11 +4,13 @@
  * A slab is about a thousand outputs of one shard, in bf16 eight times as many, one chain of FMAs; slabs are summed in a pairwise tree. Work is shared out by groups of
  * slabs and, where weights are many and slabs few, by groups of outputs k. */
 #include <errno.h>
+#include <string.h>
 
 #include "worker/core/simd.h"
 #include "worker/cpu/conv.h"
 #include "worker/cpu/conv_rows.h"
 #include "worker/cpu/conv_tiles.h"
+#include "worker/cpu/norm_apply.h"
 #include "worker/cpu/tile.h"
 
 enum {
@@ -32,6 +34,7 @@ struct job {
     int group, groups;                  /* slabs of a group (a power of two), groups of a shard */
     int panels, group_panels, k_groups; /* panels of 32 outputs; of a group; groups */
     float *buf, *dy, *stack, *part;     /* part: [shards][k_groups][groups][depth][cols] */
+    float *means;                       /* with q->norm: see norm_apply.h */
     size_t buf_size, dy_size, stack_size, part_size;
     bool half; /* bf16: by tiles, and part: [shards][k_groups][groups][cols][taps][depth, whole tiles] */
     struct tiles tiles;
@@ -42,7 +45,8 @@ struct job {
     long *shifts;    /* per thread: [parts][taps], twice [parts], and twice [2 * taps] */
     int *counts;     /* per thread: [parts] blocks */
     uint16_t *lines; /* per thread: for tiles_pack_pairs() */
-    size_t shifts_size, lines_size;
+    uint16_t *grad;  /* per thread, with q->norm: output gradients of a part */
+    size_t shifts_size, lines_size, grad_size;
 };
 
 static int group_cols(const struct job *j)
@@ -65,14 +69,46 @@ static void pack_pixel(const float *from, int cols, float *to, long panel)
     }
 }
 
+/* Columns [k, k + cols) of a part. */
+static struct norm_piece piece_of(const struct job *j, const struct rows_part *p, int k, int cols)
+{
+    const struct rows *g = &j->g;
+
+    return (struct norm_piece){ .shard = p->image / g->per,
+                                .first = ((size_t)(p->image % g->per) * (size_t)g->oh + (size_t)p->y) * (size_t)g->ow + (size_t)p->x,
+                                .h = p->h,
+                                .w = p->w,
+                                .pitch = g->ow,
+                                .k = k,
+                                .cols = cols };
+}
+
+/* What a normalisation leaves of columns from k on, packed. */
+static struct gradients gradients_of_norm(const struct job *j, const struct rows_part *p, int k, int cols, float *pack)
+{
+    const long pixel = cols > 16 ? GEMM_NP : 16, panel = (long)p->h * p->w * pixel;
+
+    for (int v = 0; v < cols; v += GEMM_NP) {
+        const struct norm_piece piece = piece_of(j, p, k + v, cols - v < GEMM_NP ? cols - v : GEMM_NP);
+        float *to = pack + v / GEMM_NP * panel;
+
+        if (piece.cols % 16 != 0)
+            memset(to, 0, (size_t)panel * sizeof *to);
+        norm_apply_piece(j->q->norm, j->means, &piece, to, pixel);
+    }
+    return (struct gradients){ pack, panel, p->w * pixel, pixel };
+}
+
 /* Columns from k on: as they lie where they are read few times, or packed, with zeros after the last where they do not fill vectors: pixels that lie apart meet in
  * few sets of the L1 cache. */
 static struct gradients gradients(const struct job *j, const struct rows_part *p, int k, int cols, float *pack)
 {
-    const struct tensor *t = &j->q->dy[p->image / j->g.per];
+    const struct tensor *t = conv_dy(j->q, p->image / j->g.per);
     const float *from = (const float *)t->data + (((long)(p->image % j->g.per) * j->g.oh + p->y) * j->g.ow + p->x) * t->stride + k;
     struct gradients ret = { from, GEMM_NP, (long)j->g.ow * t->stride, t->stride };
 
+    if (j->q->norm)
+        return gradients_of_norm(j, p, k, cols, pack);
     if (cols % 16 == 0 && j->depth < PACKED_DEPTH)
         return ret;
     ret = (struct gradients){ pack, (long)p->h * p->w * GEMM_NP, (long)p->w * GEMM_NP, GEMM_NP };
@@ -135,15 +171,30 @@ static long gradients_size(const struct job *j, int cols)
     return (long)round_up(cols, TILE_COLS) * tiles_positions(&j->tiles);
 }
 
+/* Columns [k, k + cols) as they lie, or as a normalisation leaves them. */
+static struct tiles_gradients half_gradients(const struct job *j, const struct rows_part *p, int k, int cols, int thread)
+{
+    const struct norm_piece piece = piece_of(j, p, k, cols);
+    const struct tensor *t = conv_dy(j->q, piece.shard);
+    uint16_t *made = j->grad + (size_t)thread * j->grad_size;
+
+    if (!j->q->norm)
+        return (struct tiles_gradients){ (const uint16_t *)t->data + (long)piece.first * t->stride + k, t->stride,
+                                         (long)j->g.ow * t->stride };
+    norm_apply_piece(j->q->norm, j->means, &piece, made, cols);
+    return (struct tiles_gradients){ made, cols, (long)p->w * cols };
+}
+
 static void part_pack(const struct job *j, int part, int k, int cols, int thread, uint16_t *x, uint16_t *dy)
 {
     const struct tiles *t = &j->tiles;
     struct rows_part p = rows_part(&j->g, part);
     struct tiles_part tp = tiles_part(t, &p);
+    struct tiles_gradients grad = half_gradients(j, &p, k, cols, thread);
 
     tp.pixels = tiles_pixels(t); /* of all parts alike: columns of a product are equally far apart in each */
     tiles_pack_pairs(t, &tp, j->q->x, j->lines + (size_t)thread * j->lines_size, x);
-    tiles_pack_gradients(t, &tp, &j->q->dy[p.image / j->g.per], k, cols, dy);
+    tiles_pack_gradients(t, &tp, &grad, cols, dy);
 }
 
 /* All parts, where several groups of outputs read them. */
@@ -358,6 +409,7 @@ static void sizes_tiles(struct job *j)
     j->dy_size = (size_t)(most * gradients_size(j, group_cols(j))) / 2;
     j->shifts_size = (size_t)most * ((size_t)tiles_taps(t) + 2) + 4 * (size_t)tiles_taps(t);
     j->lines_size = tiles_pairs_lines(t);
+    j->grad_size = j->q->norm ? (size_t)(j->g.band_rows * rows_widest(&j->g)) * (size_t)(j->k_groups > 1 ? j->g.k : group_cols(j)) : 0;
     j->part_size = (size_t)group_cols(j) * (size_t)(tiles_taps(t) * tiles_halves(t) * 16);
     j->stack_size = (size_t)slab_levels(j->group) * j->part_size;
     j->in_place = j->slabs == 1 && j->q->beta == 0.0f && t->depth % 16 == 0;
@@ -371,6 +423,7 @@ static void layout_tiles(struct job *j, struct carve *c, int threads)
     j->shifts = carve(c, (size_t)threads * j->shifts_size * sizeof *j->shifts);
     j->counts = carve(c, (size_t)threads * (size_t)j->parts_at_once * sizeof *j->counts);
     j->lines = carve(c, (size_t)threads * j->lines_size * sizeof *j->lines);
+    j->grad = carve(c, (size_t)threads * j->grad_size * sizeof *j->grad);
     if (j->k_groups > 1) {
         j->x_all = carve(c, parts * (size_t)j->pairs_size * sizeof *j->x_all);
         j->dy_all = carve(c, parts * (size_t)gradients_size(j, j->g.k) * sizeof *j->dy_all);
@@ -384,6 +437,8 @@ static void layout(struct job *j, struct carve *c, int threads)
 {
     if (j->half)
         layout_tiles(j, c, threads);
+    if (j->q->norm)
+        j->means = carve_floats(c, norm_means_count(j->q->norm, j->q->nshards));
     j->buf = carve_floats(c, (size_t)threads * j->buf_size);
     j->dy = carve_floats(c, (size_t)threads * j->dy_size);
     j->stack = carve_floats(c, (size_t)threads * j->stack_size);
@@ -393,7 +448,7 @@ static void layout(struct job *j, struct carve *c, int threads)
 int rows_conv_bwd_weights(const struct conv_call *q, struct err *err)
 {
     struct threads *threads = cpu_threads(q->dev);
-    const struct tensor *x = &q->x[0].x, *dy = &q->dy[0];
+    const struct tensor *x = &q->x[0].x, *dy = conv_dy(q, 0);
     struct job j = { .q = q };
 
     j.g = rows_of(q, x, dy);
@@ -411,6 +466,8 @@ int rows_conv_bwd_weights(const struct conv_call *q, struct err *err)
         if (!c.base)
             return -ENOMEM;
     }
+    if (q->norm)
+        norm_means(q->norm, q->nshards, j.means);
     if (j.x_all)
         threads_each(threads, (size_t)rows_parts(&j.g) * (size_t)j.g.images, pack_run, &j);
     threads_each(threads, (size_t)(q->nshards * j.groups * j.k_groups), unit_run, &j);

@@ -455,29 +455,28 @@ SIMD_FN void turn(const uint16_t *const *at, const uint16_t *from, long step, in
     }
 }
 
-void tiles_pack_gradients(const struct tiles *t, const struct tiles_part *p, const struct tensor *dy, int k, int cols, uint16_t *to)
+void tiles_pack_gradients(const struct tiles *t, const struct tiles_part *p, const struct tiles_gradients *dy, int cols, uint16_t *to)
 {
-    const struct rows *g = t->g;
     const long ld = (long)tiles_positions(t) * TILE_COLS;
-    const uint16_t *row = (const uint16_t *)dy->data + (((long)(p->p.image % g->per) * g->oh + p->p.y) * g->ow + p->p.x) * dy->stride + k;
+    const uint16_t *row = dy->at;
     int y = 0, x = 0;
 
     for (int q = 0; q < tiles_blocks(p) * TILE_BLOCK; q += 2 * VW) {
         const bool whole = y < p->p.h && x + 2 * VW <= p->p.w;
-        const uint16_t *at[2 * VW], *from = row + (long)x * dy->stride;
+        const uint16_t *at[2 * VW], *from = row + x * dy->pixel;
         uint16_t *block = to + q / TILE_BLOCK * (TILE_COLS * TILE_BLOCK) + q % TILE_BLOCK;
 
         for (int i = 0; i < (whole ? 1 : 2 * VW); i++) {
-            at[i] = y < p->p.h && x < p->p.w ? row + (long)x * dy->stride : NULL;
+            at[i] = y < p->p.h && x < p->p.w ? row + x * dy->pixel : NULL;
             x += whole ? 2 * VW : 1;
             if (x == p->pitch) {
                 x = 0;
                 y++;
-                row += (long)g->ow * dy->stride;
+                row += dy->row;
             }
         }
         if (whole)
-            turn(NULL, from, dy->stride, cols, block, ld);
+            turn(NULL, from, dy->pixel, cols, block, ld);
         else
             turn(at, row, 0, cols, block, ld);
     }

@@ -83,9 +83,13 @@ static inline int tiles_halves(const struct tiles *t)
 /* As tiles_shifts(). */
 void tiles_pairs_shifts(const struct tiles *t, const struct tiles_part *p, long *tap);
 
-/* Output gradients of a part, columns [k, k + cols) as rows, of whole tiles: [columns / 32][tiles_positions() / 32][32][32 positions], zeros at what is no
- * output. */
-void tiles_pack_gradients(const struct tiles *t, const struct tiles_part *p, const struct tensor *dy, int k, int cols, uint16_t *to);
+/* Output gradients of a part: its first pixel's, numbers to the next pixel and to the one below. */
+struct tiles_gradients {
+    const uint16_t *at;
+    long pixel, row;
+};
+/* `cols` of them as rows, of whole tiles: [columns / 32][tiles_positions() / 32][32][32 positions], zeros at what is no output. */
+void tiles_pack_gradients(const struct tiles *t, const struct tiles_part *p, const struct tiles_gradients *dy, int cols, uint16_t *to);
 
 /* Floats of the packed weights of a convolution with `outputs` outputs. */
 size_t tiles_weights(const struct tiles *t, int outputs);

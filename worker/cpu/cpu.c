@@ -80,11 +80,12 @@ void *cpu_scratch(struct device *dev, size_t bytes, struct err *err)
 #define ROW(family, name, params, args) .name = cpu_##family##_##name,
 #define TABLE(family, LIST)             static const struct family##_ops family##_table = { LIST(ROW) };
 FAMILIES_OF_ALL(TABLE)
+FAMILIES_OF_CPU(TABLE)
 #undef TABLE
 #undef ROW
 
 #define FAMILY(family, LIST) .family = &family##_table,
-static const struct families cpu_families = { FAMILIES_OF_ALL(FAMILY) };
+static const struct families cpu_families = { FAMILIES_OF_ALL(FAMILY) FAMILIES_OF_CPU(FAMILY) };
 #undef FAMILY
 
 /* ---- opening ---- */

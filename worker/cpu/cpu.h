@@ -52,5 +52,6 @@ CPU_MACHINE(X)
 #define X(family, name, params, args) int cpu_##family##_##name params;
 #define ROWS(family, LIST)            LIST(X)
 FAMILIES_OF_ALL(ROWS)
+FAMILIES_OF_CPU(ROWS)
 #undef ROWS
 #undef X

@@ -31,11 +31,12 @@ int conv_bias_backward(struct tape *t, const struct param *bias, const struct te
     return rc < 0 ? rc : tape_grad_done(t, bias, err);
 }
 
-static int weights_backward(struct tape *t, const struct conv_ctx *c, struct value *x, const struct tensor *dy, struct err *err)
+int conv_weights_backward(struct tape *t, const struct conv *cv, struct param *w, struct value *x, const struct tensor *dy,
+                          const struct norm_grad *norm, struct err *err)
 {
     struct device *dev = tape_device(t);
     float beta;
-    float *const *dw = tape_grad_dest(t, c->w, &beta, err);
+    float *const *dw = tape_grad_dest(t, w, &beta, err);
     const struct operand *in;
     int rc;
 
@@ -44,8 +45,9 @@ static int weights_backward(struct tape *t, const struct conv_ctx *c, struct val
     in = tape_conv_operands(t, x);
     if (!in)
         return tape_status(t, err);
-    rc = dev->on->conv->bwd_weights(dev, dw, beta, in, dy, &c->cv, c->w, tape_shards(t), err);
-    return rc < 0 ? rc : tape_grad_done(t, c->w, err);
+    rc = dy ? dev->on->conv->bwd_weights(dev, dw, beta, in, dy, cv, w, tape_shards(t), err)
+            : dev->on->conv_norm->bwd_weights(dev, dw, beta, in, norm, cv, w, tape_shards(t), err);
+    return rc < 0 ? rc : tape_grad_done(t, w, err);
 }
 
 /* Weights first: their bucket can leave while the data gradient is computed. */
@@ -61,7 +63,7 @@ static int conv_backward(struct tape *t, struct node *n, struct err *err)
     if (c->bias && param_trainable(c->bias))
         rc = conv_bias_backward(t, c->bias, dy, err);
     if (rc >= 0 && param_trainable(c->w))
-        rc = weights_backward(t, c, x, dy, err);
+        rc = conv_weights_backward(t, &c->cv, c->w, x, dy, NULL, err);
     if (rc < 0 || !x->needs_grad)
         return rc;
     rc = tape_grad(t, x, &beta, err);

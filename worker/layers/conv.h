@@ -8,3 +8,6 @@ struct tensor conv_shape(const struct tensor *x, const struct conv *cv, const st
 struct value *conv_raw(struct tape *t, struct value *x, const struct conv *cv, struct param *w, struct param *bias, double *const *stats);
 /* In backward: the bias's gradient, from that of what it was added to. */
 int conv_bias_backward(struct tape *t, const struct param *bias, const struct tensor *dy, struct err *err);
+/* In backward: the weights' gradient, from that of the outputs or, dy NULL, from what a normalisation makes of it (conv_norm). */
+int conv_weights_backward(struct tape *t, const struct conv *cv, struct param *w, struct value *x, const struct tensor *dy,
+                          const struct norm_grad *norm, struct err *err);

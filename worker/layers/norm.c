@@ -7,6 +7,9 @@ struct norm_ctx {
     const struct norm *n;
     float **mean, **invstd; /* [nshards] -> [c]; all the same with running statistics */
     double **stats;         /* [nshards] -> [2c + 1]; with SyncBN all the same; NULL with running statistics */
+    struct conv cv;         /* the convolution before it, which read x */
+    struct param *w;
+    struct value *x;
 };
 
 /* ret[s] points at c numbers of `each` bytes in device memory, one array per shard. */
@@ -82,6 +85,12 @@ static int sums_backward(struct tape *t, const struct node *node, const struct o
     return rc;
 }
 
+/* The gradient of the raw output is for weights alone: it need not be there as a whole. The convolution then finds none, and has nothing left to do. */
+static bool is_read_once(struct tape *t, const struct norm_ctx *c, const struct value *raw)
+{
+    return tape_device(t)->on->conv_norm && !c->x->needs_grad && c->w->c < CONV_NORM_CHANNELS && !raw->grad_mem;
+}
+
 static int norm_backward(struct tape *t, struct node *node, struct err *err)
 {
     const struct norm_ctx *c = node->ctx;
@@ -102,6 +111,11 @@ static int norm_backward(struct tape *t, struct node *node, struct err *err)
             return rc;
         if (c->n->sync)
             rc = merged(t, MERGE_SUMS, sums, 2 * nch, err);
+    }
+    if (rc >= 0 && is_read_once(t, c, raw)) {
+        const struct norm_grad grad = { v->grad, x, mean, invstd, (const double *const *)sums, (const double *const *)c->stats };
+
+        return conv_weights_backward(t, &c->cv, c->w, c->x, NULL, &grad, err);
     }
     if (rc >= 0)
         rc = tape_grad_turn(t, v, &da, err);
@@ -149,7 +163,8 @@ static int prepare_running(struct tape *t, const struct norm *n, const struct no
                                           n->eps, (int)n->mean->count, tape_err(t));
 }
 
-static struct value *norm_act(struct tape *t, struct value *raw, const struct norm *n, double **stats, float slope)
+static struct value *norm_act(struct tape *t, struct value *raw, const struct norm *n, double **stats, float slope,
+                              const struct norm_ctx *conv)
 {
     int nshards = tape_shards(t), nch = raw->x[0].c, rc;
     size_t bytes = (size_t)nch * sizeof(float);
@@ -158,6 +173,7 @@ static struct value *norm_act(struct tape *t, struct value *raw, const struct no
     float **scale = (float **)shard_arrays(t, bytes, "normalisation"), **shift = (float **)shard_arrays(t, bytes, "normalisation");
     struct value *v;
 
+    *c = *conv;
     c->n = n;
     c->stats = stats;
     c->mean = (float **)shard_arrays(t, bytes, "normalisation");
@@ -205,5 +221,5 @@ struct value *layer_conv_norm(struct tape *t, struct value *x, const struct conv
     if (!running)
         stats = stats_dest(t, n);
     raw = conv_raw(t, x, cv, w, NULL, in_one(t, n) ? NULL : stats);
-    return raw ? norm_act(t, raw, n, stats, slope) : NULL;
+    return raw ? norm_act(t, raw, n, stats, slope, &(struct norm_ctx){ .cv = *cv, .w = w, .x = x }) : NULL;
 }

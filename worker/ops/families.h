@@ -46,11 +46,13 @@
     X(smooth, SMOOTH_OPS)     \
     X(warp, WARP_OPS)         \
     X(photo, PHOTO_OPS)
-/* Devices that choose algorithms, and read a convolution's output again for its statistics. */
-#define FAMILIES_OF_SOME(X) \
+/* CUDA's besides: it chooses algorithms, and reads a convolution's output again for its statistics. */
+#define FAMILIES_OF_CUDA(X) \
     X(plan, PLAN_OPS)       \
     X(norm_apart, NORM_OPS_APART)
-#define FAMILIES(X) FAMILIES_OF_ALL(X) FAMILIES_OF_SOME(X)
+/* The CPU's: it makes the gradients that a convolution alone reads where that reads them. */
+#define FAMILIES_OF_CPU(X) X(conv_norm, CONV_NORM_OPS)
+#define FAMILIES(X)        FAMILIES_OF_ALL(X) FAMILIES_OF_CUDA(X) FAMILIES_OF_CPU(X)
 
 #define FAMILY(family, LIST) const struct family##_ops *family;
 struct families {

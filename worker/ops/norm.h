@@ -2,6 +2,7 @@
  * Values are f32 or bf16, whatever the device's dtype. */
 #pragma once
 #include "worker/core/device.h"
+#include "worker/ops/conv.h"
 #include "worker/ops/family.h"
 #include "worker/ops/operand.h"
 
@@ -16,6 +17,16 @@ struct running_item {
 struct sums_dest {
     float *const *dst;
     float beta;
+};
+
+enum { CONV_NORM_CHANNELS = 16 };
+
+/* What bwd_apply would write: its arguments. */
+struct norm_grad {
+    const struct tensor *da;
+    const struct operand *x;
+    const float *const *mean, *const *invstd;
+    const double *const *sums, *const *stats;
 };
 
 /* clang-format off */
@@ -55,7 +66,14 @@ struct sums_dest {
     X(norm_apart, batch, (struct device *dev, double *const *stats, float *const *mean, float *const *invstd, float *const *scale,         \
               float *const *shift, const struct tensor *y, const float *gamma, const float *beta, float eps, int nshards,                  \
               struct err *err), (dev, stats, mean, invstd, scale, shift, y, gamma, beta, eps, nshards, err))
+/* For a device that makes dx where it reads it; NULL: bwd_apply writes it. */
+#define CONV_NORM_OPS(X)                                                                                                                   \
+    /* conv's bwd_weights, of fewer than CONV_NORM_CHANNELS inputs and with dx as output gradients: the same bits, without an array of     \
+     * them, which would be many times as large as what is read with it. No shard's rows depend on data. */                                \
+    X(conv_norm, bwd_weights, (struct device *dev, float *const *dw, float beta, const struct operand *x, const struct norm_grad *dy,      \
+              const struct conv *cv, const struct param *w, int nshards, struct err *err), (dev, dw, beta, x, dy, cv, w, nshards, err))
 /* clang-format on */
 
 OPS_FAMILY(norm, NORM_OPS)
 OPS_FAMILY(norm_apart, NORM_OPS_APART)
+OPS_FAMILY(conv_norm, CONV_NORM_OPS)

@@ -296,7 +296,8 @@ class Bench:
         speed, larger, conf = (self.folder / n for n in ("speed.json", "larger.json", "detd.conf"))
         speed.write_text(json.dumps({"name": "speed", "model": {"preset": "yolov3_tiny", "size": self.size, "width": 0.125 if self.smoke else 1},
                                      "data": data, "train": {"steps": 10 if self.smoke else 16, "batch": self.batch, "shards": 2, "lr": 1e-4,
-                                                             "log_every": 1}}))
+                                                             "log_every": 1},
+                                     "checkpoint": {"every": 0}}))  # of so few steps it would be every one
         # Four images a shard, as jobs have by default. What each rank does for itself is its start and the transforms of the weights.
         larger.write_text(json.dumps({"name": "cpu", "model": {"preset": "yolov3_tiny", "size": 64 if self.smoke else 160, "width": 0.5}, "data": data,
                                       "train": {"steps": 2 if self.smoke else 20, "batch": 32, "shards": 8, "lr": 1e-3}}))

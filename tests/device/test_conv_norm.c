@@ -80,7 +80,7 @@ static float *run(struct device *dev, const struct fold_case *t, struct layer *l
 {
     const struct conv cv = { t->stride, t->pad };
     const double *const *sums = t->frozen ? NULL : l->sums;
-    const struct norm_grad grad = { l->da, l->raw, l->mean, l->invstd, sums, l->stats };
+    const struct norm_grad grad = { l->da, l->raw, l->mean, l->invstd, sums, t->frozen ? NULL : l->stats };
     float *ret = malloc(SHARDS * w->count * sizeof *ret);
     struct err err;
 
@@ -127,7 +127,7 @@ static void as_if_it_had_been_written(void **state)
             check(devices.dev[d], &cases[i], DTYPE_F32);
             check(devices.dev[d], &cases[i], DTYPE_BF16);
         }
-    assert_true(took > 0 || !devices.dev[0]->pending);
+    assert_true(took > 0);
 }
 
 int main(void)

@@ -182,7 +182,9 @@ int cpu_conv_norm_bwd_weights(struct device *dev, float *const *dw, float beta, 
 {
     struct conv_call q = call(dev, cv, w, nshards);
 
-    assert(w->c < CONV_NORM_CHANNELS); /* too few for Winograd, which reads dy */
+    for (int v = 0; v < nshards; v++)
+        assert(!dy->x[v].x.rows);
+    assert(w->c < CONV_NORM_CHANNELS); /* see wino_fits(): Winograd reads dy as it lies */
     q.x = x;
     q.norm = dy;
     q.beta = beta;

@@ -92,7 +92,7 @@ static struct gradients gradients_of_norm(const struct job *j, const struct rows
         const struct norm_piece piece = piece_of(j, p, k + v, cols - v < GEMM_NP ? cols - v : GEMM_NP);
         float *to = pack + v / GEMM_NP * panel;
 
-        if (piece.cols % 16 != 0)
+        if (piece.cols % 16 != 0) /* whole vectors are read */
             memset(to, 0, (size_t)panel * sizeof *to);
         norm_apply_piece(j->q->norm, j->means, &piece, to, pixel);
     }
@@ -103,12 +103,10 @@ static struct gradients gradients_of_norm(const struct job *j, const struct rows
  * few sets of the L1 cache. */
 static struct gradients gradients(const struct job *j, const struct rows_part *p, int k, int cols, float *pack)
 {
-    const struct tensor *t = conv_dy(j->q, p->image / j->g.per);
+    const struct tensor *t = &j->q->dy[p->image / j->g.per];
     const float *from = (const float *)t->data + (((long)(p->image % j->g.per) * j->g.oh + p->y) * j->g.ow + p->x) * t->stride + k;
     struct gradients ret = { from, GEMM_NP, (long)j->g.ow * t->stride, t->stride };
 
-    if (j->q->norm)
-        return gradients_of_norm(j, p, k, cols, pack);
     if (cols % 16 == 0 && j->depth < PACKED_DEPTH)
         return ret;
     ret = (struct gradients){ pack, (long)p->h * p->w * GEMM_NP, (long)p->w * GEMM_NP, GEMM_NP };
@@ -150,7 +148,7 @@ static void part_add(const struct job *j, const struct rows_part *p, const struc
 static void part_run(const struct job *j, const struct rows_part *p, int k, int cols, int thread, float *acc, bool add)
 {
     float *buf = j->buf + (size_t)thread * j->buf_size, *pack = j->dy + (size_t)thread * j->dy_size;
-    struct gradients dy = gradients(j, p, k, cols, pack);
+    struct gradients dy = j->q->norm ? gradients_of_norm(j, p, k, cols, pack) : gradients(j, p, k, cols, pack);
     struct rows_input in = rows_input(&j->g, p, j->q->x, buf);
 
     part_add(j, p, &in, &dy, round_up(cols, 16), acc, add);
@@ -175,14 +173,16 @@ static long gradients_size(const struct job *j, int cols)
 static struct tiles_gradients half_gradients(const struct job *j, const struct rows_part *p, int k, int cols, int thread)
 {
     const struct norm_piece piece = piece_of(j, p, k, cols);
-    const struct tensor *t = conv_dy(j->q, piece.shard);
-    uint16_t *made = j->grad + (size_t)thread * j->grad_size;
+    const struct tensor *t;
+    uint16_t *made;
 
-    if (!j->q->norm)
-        return (struct tiles_gradients){ (const uint16_t *)t->data + (long)piece.first * t->stride + k, t->stride,
-                                         (long)j->g.ow * t->stride };
-    norm_apply_piece(j->q->norm, j->means, &piece, made, cols);
-    return (struct tiles_gradients){ made, cols, (long)p->w * cols };
+    if (j->q->norm) {
+        made = j->grad + (size_t)thread * j->grad_size;
+        norm_apply_piece(j->q->norm, j->means, &piece, made, cols);
+        return (struct tiles_gradients){ made, cols, (long)p->w * cols };
+    }
+    t = &j->q->dy[piece.shard];
+    return (struct tiles_gradients){ (const uint16_t *)t->data + (long)piece.first * t->stride + k, t->stride, (long)j->g.ow * t->stride };
 }
 
 static void part_pack(const struct job *j, int part, int k, int cols, int thread, uint16_t *x, uint16_t *dy)
@@ -409,7 +409,7 @@ static void sizes_tiles(struct job *j)
     j->dy_size = (size_t)(most * gradients_size(j, group_cols(j))) / 2;
     j->shifts_size = (size_t)most * ((size_t)tiles_taps(t) + 2) + 4 * (size_t)tiles_taps(t);
     j->lines_size = tiles_pairs_lines(t);
-    j->grad_size = j->q->norm ? (size_t)(j->g.band_rows * rows_widest(&j->g)) * (size_t)(j->k_groups > 1 ? j->g.k : group_cols(j)) : 0;
+    j->grad_size = j->q->norm ? (size_t)(j->g.band_rows * rows_widest(&j->g)) * (size_t)j->g.k : 0;
     j->part_size = (size_t)group_cols(j) * (size_t)(tiles_taps(t) * tiles_halves(t) * 16);
     j->stack_size = (size_t)slab_levels(j->group) * j->part_size;
     j->in_place = j->slabs == 1 && j->q->beta == 0.0f && t->depth % 16 == 0;

@@ -40,7 +40,7 @@ struct place {
 
 /* ---- gradients of all pixels ---- */
 
-/* Channels [k, k + cols) of pixels [from, to). */
+/* Channels [k0, k0 + cols) of pixels [from, to). */
 KERNEL_FN void apply_rows(const struct shard *s, size_t from, size_t to, int k0, int cols, const struct place *at, bool half)
 {
     const float *scale = s->x->act.scale + k0, *shift = s->x->act.shift + k0, *slope = s->x->act.slope + k0;
@@ -154,19 +154,13 @@ SIMD_FN void apply_pooled(const struct shard *s, const struct span4 *span, bool 
     }
 }
 
-/* The span is an upper row of whole windows, and the row below it is asked for, too. */
-static bool whole_windows(const struct span4 *span)
-{
-    return !span->lower && span->from % 2 == 0 && span->to % 2 == 0;
-}
-
 SIMD_FN void pooled_pixels(const struct shard *s, size_t from, size_t to, struct tensor *dx, bool stream, bool half)
 {
     const size_t w = (size_t)s->x->x.w;
 
     for (size_t p = from; p < to;) {
         const struct span4 span = span_of(s->x, s->da, p, to, half);
-        const bool both = whole_windows(&span) && span.from == 0 && p + 2 * w <= to;
+        const bool both = !span.lower && span.from == 0 && p + 2 * w <= to;
         const struct place at = { elem_row(dx, p, half), dx->stride, (ptrdiff_t)w * dx->stride, stream };
 
         apply_pooled(s, &span, both, 0, s->x->x.c, &at, half);
@@ -188,20 +182,35 @@ SIMD_FN void pooled_row(const struct shard *s, size_t from, size_t to, const str
     }
 }
 
+/* An upper row of a piece and the one below: whole windows, and columns of those that the piece cuts. */
+SIMD_FN void pooled_rows(const struct shard *s, size_t first, const struct norm_piece *p, void *at, ptrdiff_t step, bool half)
+{
+    const size_t w = (size_t)p->w, left = first % (size_t)s->x->x.w % 2, right = (left + w) % 2, end = first + w - right;
+    const ptrdiff_t below = p->w * step;
+
+    if (first + left < end) {
+        const struct span4 span = span_of(s->x, s->da, first + left, end, half);
+
+        apply_pooled(s, &span, true, p->k, p->cols, &(struct place){ elem_at(at, (ptrdiff_t)left * step, half), step, below, false }, half);
+    }
+    for (int y = 0; y < 2; y++, first += (size_t)p->pitch, at = elem_at(at, below, half)) {
+        pooled_row(s, first, first + left, p, at, step, half);
+        pooled_row(s, first + w - right, first + w, p, elem_at(at, (ptrdiff_t)(w - right) * step, half), step, half);
+    }
+}
+
+/* A piece that has several rows does not go beyond a row of the image. */
 SIMD_FN void pooled_piece(const struct shard *s, const struct norm_piece *p, void *to, ptrdiff_t step, bool half)
 {
-    const ptrdiff_t row = p->w * step;
-
     for (int y = 0; y < p->h;) {
-        const size_t first = p->first + (size_t)y * (size_t)p->pitch, end = first + (size_t)p->w;
-        const struct span4 span = span_of(s->x, s->da, first, end, half);
-        const struct place at = { elem_at(to, y * row, half), step, row, false };
-        const bool both = whole_windows(&span) && span.to - span.from == p->w && y + 1 < p->h;
+        const size_t first = p->first + (size_t)y * (size_t)p->pitch;
+        const bool both = first / (size_t)s->x->x.w % 2 == 0 && y + 1 < p->h;
+        void *at = elem_at(to, (ptrdiff_t)y * p->w * step, half);
 
         if (both)
-            apply_pooled(s, &span, true, p->k, p->cols, &at, half);
+            pooled_rows(s, first, p, at, step, half);
         else
-            pooled_row(s, first, end, p, at.at, step, half);
+            pooled_row(s, first, first + (size_t)p->w, p, at, step, half);
         y += both ? 2 : 1;
     }
 }

@@ -29,16 +29,13 @@ struct span4 {
     ptrdiff_t step, da_step; /* numbers of a pixel */
     int from, to;            /* columns */
     bool lower;              /* it is the window's second row */
-    size_t first;            /* pixel `from`, of all */
 };
 
 /* The part of pixels [p, end) that is in p's row. Rows of all images are counted on, as their number is even. */
 SIMD_FN struct span4 span_of(const struct operand *o, const struct tensor *da, size_t p, size_t end, bool half)
 {
     const size_t w = (size_t)o->x.w, row = p / w, from = p % w, left = w - from < end - p ? w - from : end - p;
-    struct span4 s = {
-        .step = o->x.stride, .da_step = da->stride, .from = (int)from, .to = (int)(from + left), .lower = row % 2 != 0, .first = p
-    };
+    struct span4 s = { .step = o->x.stride, .da_step = da->stride, .from = (int)from, .to = (int)(from + left), .lower = row % 2 != 0 };
 
     s.row[0] = elem_row(&o->x, row / 2 * 2 * w + from / 2 * 2, half);
     s.row[1] = elem_at(s.row[0], (ptrdiff_t)w * s.step, half);

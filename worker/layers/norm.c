@@ -86,9 +86,9 @@ static int sums_backward(struct tape *t, const struct node *node, const struct o
 }
 
 /* The gradient of the raw output is for weights alone: it need not be there as a whole. The convolution then finds none, and has nothing left to do. */
-static bool is_read_once(struct tape *t, const struct norm_ctx *c, const struct value *raw)
+static bool is_read_once(struct tape *t, const struct norm_ctx *c)
 {
-    return tape_device(t)->on->conv_norm && !c->x->needs_grad && c->w->c < CONV_NORM_CHANNELS && !raw->grad_mem;
+    return tape_device(t)->on->conv_norm && !c->x->needs_grad && c->w->c < CONV_NORM_CHANNELS;
 }
 
 static int norm_backward(struct tape *t, struct node *node, struct err *err)
@@ -112,7 +112,7 @@ static int norm_backward(struct tape *t, struct node *node, struct err *err)
         if (c->n->sync)
             rc = merged(t, MERGE_SUMS, sums, 2 * nch, err);
     }
-    if (rc >= 0 && is_read_once(t, c, raw)) {
+    if (rc >= 0 && is_read_once(t, c)) {
         const struct norm_grad grad = { v->grad, x, mean, invstd, (const double *const *)sums, (const double *const *)c->stats };
 
         return conv_weights_backward(t, &c->cv, c->w, c->x, NULL, &grad, err);

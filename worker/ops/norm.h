@@ -19,7 +19,7 @@ struct sums_dest {
     float beta;
 };
 
-enum { CONV_NORM_CHANNELS = 16 };
+enum { CONV_NORM_CHANNELS = 16 }; /* from as many on other ways of computing weight gradients are quicker, which read dx more than once */
 
 /* What bwd_apply would write: its arguments. */
 struct norm_grad {

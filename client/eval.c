@@ -130,7 +130,11 @@ static int show(struct context *ctx, int64_t id, const struct wish *w, long long
     else if (w->how == 'c')
         print_csv(id, rows);
     else if (json_array_size(rows) == 0)
-        fprintf(stderr, w->set ? "job %lld has no evaluation on '%s' yet\n" : "job %lld has no evaluation yet\n", (long long)id, w->set);
+        fprintf(stderr,
+                w->set ? "job %lld has no evaluation on '%s' yet\n"
+                       : "job %lld has no evaluation yet; a validation makes one where the set has boxes, masks, measured depth or poses "
+                         "to compare with\n",
+                (long long)id, w->set);
     else
         print_table(rows, w->metric != NULL);
     json_decref(rows);

@@ -37,7 +37,7 @@ enum { JOB_MAX_SOURCES = 3 };
     X(model_preset, "model.preset", ENUM, "null", "-", "", 0, 0, "", JOB_PRESET_WORDS, "network by name; this or model.cfg")              \
     X(model_cfg, "model.cfg", PATH, "null", "-", "yolo", 0, 4095, "", "", "darknet .cfg of the YOLOv3 family")                            \
     X(model_size, "model.size", SIZE, "null", "-", "!rcnn", 32, 2048, "px", "",                                                           \
-      "network input: the side of a square or [width, height], multiples of 32; default from the preset or cfg, [640, 192] of depth networks")                          \
+      "network input: the side of a square or [width, height], multiples of 32; default from the preset or cfg, [640, 192] of depth networks, which take 64 each way at least, and 96 with an autoencoder")                          \
     X(model_width, "model.width", REAL, "1.0", "-", "yolo rcnn depth", 1e-2, 8, "x", "", "scales the channels of all hidden layers of a preset") \
     X(model_init, "model.init", PATH, "null", "-", "", 0, 4095, "", "",                                                                   \
       "weights to start from: .safetensors, of yolo darknet .weights too; or job:12, with @best, @last or @STEP: that job's as it is now")\

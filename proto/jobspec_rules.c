@@ -132,7 +132,8 @@ static int whole_grains(const struct jobspec_size *size, const char *key, int64_
     return 0;
 }
 
-/* Of the family depth. Features of the last stage of an autoencoder need second differences: specs featdepth section 1.1. */
+/* Of the family depth. Features of the last stage, a 32nd of the picture, are mirrored at their edges, which takes two each way, and an autoencoder's need
+ * second differences, which take three: specs featdepth section 1.1. */
 static int finish_depth(struct jobspec *s, struct err *err)
 {
     enum job_depth kind = job_preset_depth(s->preset);
@@ -145,7 +146,7 @@ static int finish_depth(struct jobspec *s, struct err *err)
         s->model_size = (struct jobspec_size){ 640, 192 };
     if (s->model_pose_size.w < 0)
         s->model_pose_size = s->model_size;
-    rc = whole_grains(&s->model_size, "model.size", kind == JOB_DEPTH_AUTOENCODER || kind == JOB_DEPTH_JOINT ? 96 : 32, err);
+    rc = whole_grains(&s->model_size, "model.size", kind == JOB_DEPTH_AUTOENCODER || kind == JOB_DEPTH_JOINT ? 96 : 64, err);
     if (rc == 0)
         rc = whole_grains(&s->model_pose_size, "model.pose_size", 32, err);
     if (rc == 0 && pose != 18 && pose != 34 && pose != 50 && pose != 101)

@@ -164,6 +164,7 @@ static void depth_networks(void **state)
         "featdepth_joint "
         "and featdepth_baseline need none)");
     bad("model.preset=featdepth_joint_r18;model.size=[320,64]", "model.size", "model.size: must be at least 96 each way, is [320, 64]");
+    bad("model.preset=featdepth_baseline_r18;model.size=[64,32]", "model.size", "model.size: must be at least 64 each way, is [64, 32]");
     bad(DEPTH "model.pose_layers=20", "model.pose_layers", "model.pose_layers: must be 18, 34, 50 or 101, is 20");
     bad(DEPTH "model.min_depth=5;model.max_depth=5", "model.max_depth", "model.max_depth: must be above model.min_depth (5), is 5");
     bad(DEPTH "model.freeze_bn=true", "model.freeze_bn",

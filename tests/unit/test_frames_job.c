@@ -61,7 +61,8 @@ static void a_check_tells_of_frames(void **state)
         text, "train: 5 images, 0 bad records skipped\n"
               "train: 3 targets with 2 sources each, of 5 frames, 41 x 30; 1 left out that lack a neighbour; 0 with measured depth\n"
               "val: 4 images, 0 bad records skipped\n"
-              "val: 2 targets with 2 sources each, of 4 frames, 41 x 30; 1 with measured depth\n");
+              "val: 2 targets with 2 sources each, of 4 frames, 41 x 30; 1 with measured depth\n"
+              "val: 2 of its 4 frames are the same bytes as frames of train, which flatters its losses; the first is 'f/004.png'\n");
     assert_int_equal(datacheck_count(&models, s, &images, stderr, &t.err), 0);
     assert_int_equal(images, 3); /* an epoch is of the targets */
     jobspec_free(s);

@@ -169,16 +169,37 @@ int survey_split(const struct dataset *d, const char *split, bool upright, FILE 
     return rc < 0 ? rc : tell_doubles(d, split, out, err);
 }
 
+/* Neighbours of targets are frames, too. */
+static void tell_frames(const struct dataset *train, const struct dataset *val, const struct content *c, FILE *out)
+{
+    const struct content *of_train = NULL;
+    int found = 0, first = val->nimages;
+
+    for (int i = 0; i < train->nimages + val->nimages; i++) {
+        if (!c[i].val) {
+            of_train = &c[i];
+        } else if (of_train && memcmp(&c[i].hash, &of_train->hash, sizeof c->hash) == 0) {
+            first = c[i].image < first ? c[i].image : first;
+            found++;
+        }
+    }
+    if (found > 0)
+        fprintf(out, "val: %d of its %d frames are the same bytes as frames of train, which flatters its losses; the first is '%s'\n",
+                found, val->nimages, val->images[first].file);
+}
+
 int survey_common(const struct dataset *train, const struct dataset *val, FILE *out, struct err *err)
 {
-    struct content *c;
+    struct content *c = contents(train, val, err);
     int found = 0, n = train->nimages + val->nimages;
 
-    if (train->views || val->views)
-        return 0;
-    c = contents(train, val, err);
     if (!c)
         return err->code;
+    if (val->views) {
+        tell_frames(train, val, c, out);
+        free(c);
+        return 0;
+    }
     for (int i = 1, first = 0; i < n; i++) {
         const struct dataset_image *b = &val->images[c[i].val ? c[i].image : 0], *a = &train->images[c[first].val ? 0 : c[first].image];
 

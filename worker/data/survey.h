@@ -1,5 +1,5 @@
 /* worker/data/survey.h - what `check` says of a checked data set besides its counts: objects by size, pictures that are empty, that are the same bytes, or that
- * lie turned in their files. Of boxes alone: of frames nothing is said. */
+ * lie turned in their files. Of frames only what both sets have is said. */
 #pragma once
 #include <stdbool.h>
 #include <stdio.h>
@@ -11,5 +11,5 @@ enum { SURVEY_LINES = 10 }; /* so many of a kind are told one by one, the rest b
 
 /* Lines that begin with "SPLIT: ". upright: an orientation is applied. 0 or -ENOMEM. */
 int survey_split(const struct dataset *d, const char *split, bool upright, FILE *out, struct err *err);
-/* Pictures of `val` whose bytes are those of one in `train`. */
+/* Pictures, or frames, of `val` whose bytes are those of one in `train`. */
 int survey_common(const struct dataset *train, const struct dataset *val, FILE *out, struct err *err);

@@ -36,13 +36,13 @@ __attribute__((unused)) static float *numbers_of(enum dtype dtype, size_t n, uin
     return x;
 }
 
-/* put() of n numbers that dtype can hold, as the device holds them. */
-__attribute__((unused)) static void *put_numbers(struct device *dev, const float *host, size_t n, enum dtype dtype)
+/* put() of n numbers that dtype can hold, as dtype. */
+__attribute__((unused)) static void *put_as(struct device *dev, const float *host, size_t n, enum dtype dtype)
 {
     uint16_t *half;
     void *ret;
 
-    if (held_as(dev, dtype) == DTYPE_F32)
+    if (dtype == DTYPE_F32)
         return put(dev, host, n * sizeof(*host));
     half = malloc((n ? n : 1) * sizeof(*half));
     assert_non_null(half);
@@ -51,6 +51,12 @@ __attribute__((unused)) static void *put_numbers(struct device *dev, const float
     ret = put(dev, half, n * sizeof(*half));
     free(half);
     return ret;
+}
+
+/* The same, as the device holds them. */
+__attribute__((unused)) static void *put_numbers(struct device *dev, const float *host, size_t n, enum dtype dtype)
+{
+    return put_as(dev, host, n, held_as(dev, dtype));
 }
 
 /* get() of what put_numbers() made and an op wrote. */

@@ -31,13 +31,8 @@ struct layer {
 static void *filled(struct device *dev, enum dtype dtype, size_t count, uint64_t seed, float lo, float hi)
 {
     float *host = numbers_of(dtype, count, seed, lo, hi);
-    uint16_t *half = malloc(count * sizeof *half);
-    void *p;
+    void *p = put_as(dev, host, count, dtype);
 
-    for (size_t i = 0; i < count; i++)
-        half[i] = bf16_round(host[i]);
-    p = dtype == DTYPE_BF16 ? put(dev, half, count * sizeof *half) : put(dev, host, count * sizeof *host);
-    free(half);
     free(host);
     return p;
 }

@@ -30,16 +30,7 @@ static void *filled(struct device *dev, enum dtype dtype, size_t count, uint64_t
 
     for (size_t i = 0; i < count; i++)
         host[i] = floorf(2 * host[i]) / 2; /* maxima are often equal */
-    if (dtype == DTYPE_BF16) {
-        uint16_t *half = malloc(count * sizeof *half);
-
-        for (size_t i = 0; i < count; i++)
-            half[i] = bf16_round(host[i]);
-        p = put(dev, half, count * sizeof *half);
-        free(half);
-    } else {
-        p = put(dev, host, count * sizeof *host);
-    }
+    p = put_as(dev, host, count, dtype);
     free(host);
     return p;
 }

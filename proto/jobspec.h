@@ -241,9 +241,9 @@ enum { JOB_MAX_SOURCES = 3 };
     X(val_depth_factor, "val.depth_factor", REAL, "null", "-", "depth", 1e-300, 1e9, "m", "",                                             \
       "with val.depth_scale factor; default 36 of kitti with data.stereo, the 0.54 m between its cameras over 0.015")                     \
     X(checkpoint_every, "checkpoint.every", INT, "null", "-", "", 0, 100000000, "steps", "",                                              \
-      "0: only at the end; default: val.every, or steps/10 without validation")                                                           \
+      "0: only at the end; else besides after each validation that is the best so far; default: val.every, or steps/10 without validation")                                                           \
     X(checkpoint_keep, "checkpoint.keep", INT, "3", "-", "", 1, 1000, "", "",                                                             \
-      "newest checkpoints kept, besides the best; of those written by word or at a pause as many, which take no other's place")          \
+      "newest checkpoints kept, besides the best; of those written by word, at a pause or as the best so far as many, which take no other's place")          \
     X(checkpoint_best, "checkpoint.best", STR, "\"loss\"", "\"loss\"", "", 1, 63, "", "",                                               \
       "what the best validation is by, whose checkpoint is kept: loss, or a metric as detctl eval has it, as AP or AP50:cat")             \
     X(run_device, "run.device", ENUM, "\"auto\"", "*", "", 0, 0, "", "auto|cpu|cuda", "")                                                 \

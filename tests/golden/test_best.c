@@ -181,6 +181,23 @@ static void best_in_the_middle(void **state)
     json_decref(told);
 }
 
+/* Validated, and not due to be saved. */
+static void best_between_two(void **state)
+{
+    const char *assignments[sizeof up_and_down / sizeof *up_and_down + 1];
+    size_t n = sizeof up_and_down / sizeof *up_and_down - 1;
+    json_t *told;
+
+    (void)state;
+    memcpy(assignments, up_and_down, sizeof up_and_down);
+    assignments[n] = "checkpoint.every=3";
+    assignments[n + 1] = NULL;
+    told = attempt("between", assignments, 0);
+    check_told(told, 1, "bb--");
+    check_kept("between", BEST, STEPS);
+    json_decref(told);
+}
+
 static void check_killed(const char *job, int64_t kill_at, const char *steps)
 {
     json_t *before = attempt(job, up_and_down, kill_at), *after;
@@ -258,8 +275,10 @@ static void equals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(who_asks_does_not_end_it), cmocka_unit_test(best_in_the_middle),
-                                        cmocka_unit_test(killed_after_the_best), cmocka_unit_test(killed_later), cmocka_unit_test(equals) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_asks_does_not_end_it), cmocka_unit_test(best_in_the_middle), cmocka_unit_test(best_between_two),
+        cmocka_unit_test(killed_after_the_best),    cmocka_unit_test(killed_later),       cmocka_unit_test(equals)
+    };
 
     return cmocka_run_group_tests(tests, make_root, remove_root);
 }

@@ -390,6 +390,8 @@ static int after_step(struct trainer *t, const char **ret_outcome, struct err *e
         count_stale(t);
         ends = ends || is_stale(t);
     }
+    if (rc >= 0 && validate && s->checkpoint_every > 0 && t->state.best_step == t->state.step)
+        save = true; /* or the best would be one that nobody has */
     if (rc >= 0 && (save || ends))
         rc = keeper_save(&t->keeper, &t->state, word == WORD_PAUSE || ends, err);
     if (ends)

@@ -242,6 +242,8 @@ static void cameras_that_are_refused(void **state)
     } bad[] = {
         { "{\"fx\": 0, \"fy\": 3, \"cx\": 1, \"cy\": 1, \"width\": 41, \"height\": 30}", "fx is 0 pixels" },
         { "{\"fx\": 3, \"fy\": -3, \"cx\": 1, \"cy\": 1, \"width\": 41, \"height\": 30}", "fy is -3 pixels" },
+        { "{\"fx\": 0.8, \"fy\": 1.1, \"cx\": 0.5, \"cy\": 0.5, \"width\": 41, \"height\": 30}", "fx is 0.8 pixels of 41" },
+        { "{\"fx\": 3, \"fy\": 0.6, \"cx\": 1, \"cy\": 1, \"width\": 41, \"height\": 30}", "fy is 0.6 pixels of 30" },
         { "{\"fx\": 3, \"fy\": 3, \"cx\": 42, \"cy\": 1, \"width\": 41, \"height\": 30}", "principal point 42, 1 lies outside" },
         { "{\"fx\": 3, \"fy\": 3, \"cx\": 4, \"cy\": -1, \"width\": 41, \"height\": 30}", "principal point 4, -1 lies outside" },
         { "{\"fx\": NaN, \"fy\": 3, \"cx\": 1, \"cy\": 1, \"width\": 41, \"height\": 30}", "line 1, byte 8" },

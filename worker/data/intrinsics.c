@@ -12,6 +12,8 @@
 
 static const char *const numbers[4] = { "fx", "fy", "cx", "cy" };
 
+enum { WIDEST = 46 }; /* focal lengths that a side of a picture has at most: a field of view of 175 degrees */
+
 int intrinsics_check(const char *where, const double k[4], int w, int h, struct err *err)
 {
     for (int i = 0; i < 4; i++)
@@ -20,6 +22,14 @@ int intrinsics_check(const char *where, const double k[4], int w, int h, struct 
     for (int i = 0; i < 2; i++)
         if (!(k[i] >= 1e-3 && k[i] <= 1e9))
             return err_set(err, ERR_DATA, "%s: %s is %g pixels, no focal length", where, numbers[i], k[i]);
+    for (int i = 0; i < 2; i++) {
+        const int side = i ? h : w;
+
+        if (k[i] * WIDEST < side)
+            return err_set(err, ERR_DATA,
+                           "%s: %s is %g pixels of %d, too few for lines to stay straight; a fraction? then \"units\" is \"fraction\"",
+                           where, numbers[i], k[i], side);
+    }
     if (!(k[2] >= 0 && k[2] <= w && k[3] >= 0 && k[3] <= h))
         return err_set(err, ERR_DATA, "%s: the principal point %g, %g lies outside the picture of %d x %d", where, k[2], k[3], w, h);
     return 0;

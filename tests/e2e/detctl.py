@@ -295,6 +295,7 @@ def test_edges(node):
     expect(node.ctl("pause", "1"), 0)
     node.until("1", lambda j: j["state"] == "paused")
     assert node.ctl("checkpoint", "1").stdout == "job 1 is paused: a checkpoint is kept in mind till it runs again; `detctl resume 1` queues it\n"
+    expect(node.ctl("eval", "1"), 0, "job 1 has no evaluation yet; a validation makes one where the set has ")
     assert "is paused: an evaluation is kept in mind" in node.ctl("eval", "1", "--now").stdout
     for _ in range(2):
         expect(node.ctl("cancel", "1"), 0)

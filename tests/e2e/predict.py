@@ -550,7 +550,7 @@ def test_folders_that_are_no_way(place):
     place.expect(place.predict("out", folder, job="odd"), 1, b"'out/trajectory.txt' is there and would be lost")
     assert place.files("out") == ["trajectory.txt"]
     os.mkdir(place.path("empty"))
-    place.expect(place.predict("more", "empty", job="odd"), 1, b"empty/intrinsics.json")
+    place.expect(place.predict("more", "empty", job="odd"), 1, b"empty/intrinsics.json' is not there: no folder of frames; pictures are given by their names, or as 'empty/*.jpg'")
     shutil.copy(os.path.join(folder, "intrinsics.json"), place.path("empty/intrinsics.json"))
     os.mkdir(place.path("empty/frames"))
     place.expect(place.predict("more", "empty", job="odd"), 1, b"empty: no frame 'frames/%06d.png'")

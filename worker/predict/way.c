@@ -91,6 +91,9 @@ static int read_camera(struct way *w, struct err *err)
 
     snprintf(path, sizeof path, "%s/%s", w->folder, intrinsics_file);
     rc = whole_file_read(&f, path, INTRINSICS_MAX_BYTES, err);
+    if (rc == -ENOENT)
+        rc = err_set(err, ERR_INPUT, "'%s' is not there: no folder of frames; pictures are given by their names, or as '%s/*.jpg'", path,
+                     w->folder);
     if (rc >= 0)
         rc = intrinsics_parse(path, (const char *)f.bytes, f.size, &w->k, err);
     free(f.bytes);

@@ -23,7 +23,7 @@ import disk
 import prefixes
 from daemon import HERE, SANITIZED, SEED, Daemon, Refused
 
-STEPS, SAVED = 20, 4
+STEPS, SAVED, VALIDATED = 20, 4, 10  # the first validation is the best so far, so step VALIDATED is saved as well
 STATES = int(os.environ.get("STATES", "150" if os.environ.get("TEST_LONG") else "14"))
 PREFIXES = int(os.environ.get("PREFIXES", "0"))  # of each part, for who has little time; 0: all
 JOB = "jobs/1"
@@ -37,7 +37,7 @@ def spec(data, env):
         return {"annotations": "%s/%s.json" % (data, name), "images": data + "/images"}
 
     return {"model": {"preset": "yolov3_tiny", "size": 64, "width": 0.125}, "data": {"train": split("train"), "val": split("val")},
-            "train": {"steps": STEPS, "batch": 4, "shards": 2, "log_every": 1, "lr": 0.002}, "val": {"every": 10}, "checkpoint": {"every": SAVED, "keep": 2},
+            "train": {"steps": STEPS, "batch": 4, "shards": 2, "log_every": 1, "lr": 0.002}, "val": {"every": VALIDATED}, "checkpoint": {"every": SAVED, "keep": 2},
             "run": {"device": "cpu", "threads": 1, "env": env}}
 
 
@@ -189,7 +189,7 @@ def same_folder(log, moment, folder):
 def check_checkpoints(log, says):
     """Reports before the word to publish, the checkpoint before its name, the name before it is said, the old name's end before the old files'."""
     published = [(at, e, int(m[1])) for at, e in enumerate(log.events) for m in [re.search(r"/step-(\d+)$", e.to)] if e.what == "rename" and m]
-    assert [step for _, _, step in published] == sorted(set(range(SAVED, STEPS + 1, SAVED))), published
+    assert [step for _, _, step in published] == sorted({*range(SAVED, STEPS + 1, SAVED), VALIDATED}), published
     told = {msg["step"]: at for at, msg in says.of("detd-worker", type="checkpoint", phase="published")[::-1]}
     ready = {msg["step"]: at for at, msg in says.of("detd-worker", type="checkpoint", phase="ready")}
     words = {msg["step"]: at for at, msg in says.of("detd-job", type="publish")}

@@ -556,10 +556,51 @@ def test_folders_that_are_no_way(place):
     place.expect(place.predict("more", "empty", job="odd"), 1, b"empty: no frame 'frames/%06d.png'")
     train_on_frames(place.trained, "back", data=data_of("back", sources=[-1]))
     place.expect(place.predict("more", folder, job="back"), 1, b"data.sources has no frame behind its target")
-    place.write("broken", b"no picture")
-    os.rename(place.path("broken"), os.path.join(folder, "frames", "000004.png"))
-    place.expect(place.predict("some", folder, job="odd"), 1, b"000004.png")
-    assert "trajectory.txt" not in place.files("some") and "000002_depth.png" in place.files("some"), place.files("some")
+
+
+def test_frames_that_cannot_be_read_are_told_and_left_out(place):
+    """Whatever is wrong with them, as pictures given by their names are; the way is that of the frames before."""
+    folder = os.path.dirname(train_on_frames(place.trained, "torn"))
+    at = {k: os.path.join(folder, "frames", "%06d.png" % k) for k in range(7)}
+    with open(at[3], "rb") as f:
+        whole = f.read()
+    place.picture("small.png", 40)
+    with open(os.path.join(ROOT, "tests", "golden", "exif.json"), encoding="utf-8") as f:
+        jpeg = bytes.fromhex(json.load(f)["files"]["6"])
+    for out, content, why in (("empty", b"", b": file is empty"), ("text", b"no picture", b": neither a JPEG, PNG, WebP nor BMP file"),
+                              ("cut", whole[:200], b": damaged PNG: "), ("jpeg", jpeg[:-9], b": damaged or unsupported JPEG: "),
+                              ("size", place.read("small.png"), b" is 40 x 40 pixels, but intrinsics.json says 80 x 64"),
+                              ("folder", None, b": not a regular file")):
+        os.remove(at[3])
+        if content is None:  # what lies in it is none of the frames
+            os.mkdir(at[3])
+            shutil.copy(at[2], at[3] + "/a.png")
+            shutil.copy(at[2], at[3] + "/b.png")
+        else:
+            with open(at[3], "wb") as f:
+                f.write(content)
+        done = place.predict(out, folder, job="torn")
+        place.expect(done, 1, b"/000003.png" + why)
+        told = done.stdout.splitlines()
+        assert sum(why in line for line in told) == 1, done.stdout
+        assert told[-2].endswith(b"/000003.png cannot be read: the way ends before it") and told[-1].startswith(b"the way of 3 frames -> "), done.stdout
+        assert done.stderr == b"detd-worker: 1 of 7 frames could not be read\n", done.stderr
+        files = place.files(out)
+        assert [n[:6] for n in files if n.endswith("_depth.png")] == ["%06d" % k for k in (0, 1, 2, 4, 5, 6)], files
+        assert [n[:6] for n in files if n.endswith("_next.png")] == ["%06d" % k for k in (0, 1, 4, 5)], files
+        assert len(poses_of(place.read(out + "/trajectory_kitti.txt"))) == len(poses_of(place.read(out + "/trajectory.txt"))) == 3
+    shutil.rmtree(at[3])
+    with open(at[3], "wb") as f:
+        f.write(whole)
+    with open(at[0], "wb"):
+        pass
+    place.expect(place.predict("late", folder, job="torn"), 1, b"\nthe way of 6 frames from " + os.fsencode(at[1]) + b" on -> late/trajectory.txt, ")
+    assert len(poses_of(place.read("late/trajectory_kitti.txt"))) == 6
+    for path in at.values():
+        with open(path, "wb"):
+            pass
+    place.expect(place.predict("none", folder, job="torn"), 1, b"7 of 7 frames could not be read")
+    assert place.files("none") == [], place.files("none")
 
 
 def test_an_autoencoder_says_nothing_of_a_picture(place):

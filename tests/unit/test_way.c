@@ -143,6 +143,47 @@ static void the_way(void **state)
     tree_free(&t);
 }
 
+/* The way is that of the first frames that follow each other; who is lost is nobody's next one. */
+static void frames_that_are_lost(void **state)
+{
+    struct jobspec *spec = job("[-1, 1]", 1);
+    struct result_view views[2] = { { { 0 } }, { { 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, -1 } } };
+    struct result r = { .kind = RESULT_DEPTH, .nviews = 2, .views = views };
+    char tum[256], kitti[256], text[600];
+    const double *motion;
+    struct tree t;
+    struct way *w;
+    int first, width, height;
+
+    (void)state;
+    folder(&t);
+    w = opened(&t, spec);
+    way_size(w, &width, &height);
+    assert_true(width == FRAME_W && height == FRAME_H);
+    assert_true(way_length(w, &first) == 5 && first == 0);
+    way_lose(w, 4);
+    assert_true(way_length(w, &first) == 4 && first == 0);
+    assert_true(way_lost(w, 4) && !way_lost(w, 3));
+    assert_int_equal(way_set(w, 3)->views->view[0].source[1], 0);
+    assert_int_equal(way_add(w, 3, &r, &motion, &t.err), 0);
+    assert_null(motion);
+    way_lose(w, 0);
+    assert_true(way_length(w, &first) == 3 && first == 1);
+    for (int i = 1; i < 3; i++) {
+        views[1].pose[11] = -(float)i;
+        assert_int_equal(way_add(w, i, &r, &motion, &t.err), 0);
+    }
+    assert_int_equal(way_write(w, 1, tree_path(&t, "tum", tum), tree_path(&t, "kitti", kitti), &t.err), 0);
+    read_text(kitti, text, sizeof text);
+    assert_string_equal(text, "1 0 0 0 0 1 0 0 0 0 1 0\n1 0 0 0 0 1 0 0 0 0 1 1\n1 0 0 0 0 1 0 0 0 0 1 3\n");
+    for (int i = 1; i < 4; i++)
+        way_lose(w, i);
+    assert_int_equal(way_length(w, &first), 0);
+    way_close(w);
+    jobspec_free(spec);
+    tree_free(&t);
+}
+
 static void refuses(const struct tree *t, const struct jobspec *spec, int code, const char *why)
 {
     struct way *w;
@@ -178,10 +219,8 @@ static void folders_that_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames_in_their_order),
-        cmocka_unit_test(what_the_network_sees),
-        cmocka_unit_test(the_way),
-        cmocka_unit_test(folders_that_are_refused),
+        cmocka_unit_test(frames_in_their_order), cmocka_unit_test(what_the_network_sees),    cmocka_unit_test(the_way),
+        cmocka_unit_test(frames_that_are_lost),  cmocka_unit_test(folders_that_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

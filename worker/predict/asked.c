@@ -290,6 +290,37 @@ static int asked_new(const struct network *net, struct asked **ret, struct err *
     return 0;
 }
 
+/* Places without the folder that all have in common. Frees what f holds but for the pictures, which are *ret where rc is no error. */
+static int finish(struct finder *f, int rc, struct asked **ret, struct err *err)
+{
+    if (rc >= 0 && f->a->n == 0)
+        rc = err_set(err, ERR_INPUT, "no picture is given: the list is empty");
+    for (int i = 0; i < f->a->n && rc >= 0; i++) {
+        char *place = f->a->picture[i].place;
+        size_t n = strlen(f->common) + 1;
+
+        memmove(place, place + n, strlen(place) + 1 - n);
+    }
+    free(f->common);
+    if (rc < 0)
+        asked_free(f->a);
+    else
+        *ret = f->a;
+    return rc;
+}
+
+int asked_of_files(char *const *paths, int n, const struct network *net, struct asked **ret, struct err *err)
+{
+    struct finder f = { 0 };
+    int rc = asked_new(net, &f.a, err);
+
+    if (rc < 0)
+        return rc;
+    for (int i = 0; i < n && rc >= 0; i++)
+        rc = add_file(&f, paths[i], err);
+    return finish(&f, rc, ret, err);
+}
+
 int asked_by_name(char *const *args, int nargs, FILE *list, const char *out_dir, const struct network *net, struct asked **ret,
                   struct err *err)
 {
@@ -303,20 +334,7 @@ int asked_by_name(char *const *args, int nargs, FILE *list, const char *out_dir,
         f.out.st_nlink = 0;
     for (int i = 0; i < nargs && rc >= 0; i++)
         rc = add_argument(&f, args[i], err);
-    if (rc >= 0 && f.a->n == 0)
-        rc = err_set(err, ERR_INPUT, "no picture is given: the list is empty");
-    for (int i = 0; i < f.a->n && rc >= 0; i++) {
-        char *place = f.a->picture[i].place;
-        size_t n = strlen(f.common) + 1;
-
-        memmove(place, place + n, strlen(place) + 1 - n);
-    }
-    free(f.common);
-    if (rc < 0)
-        asked_free(f.a);
-    else
-        *ret = f.a;
-    return rc;
+    return finish(&f, rc, ret, err);
 }
 
 /* ---- a data set ---- */

@@ -32,6 +32,8 @@ enum { ASKED_MAX = 1 << 24 };
  * the order of their bytes. What is not there is kept: who reads it says so. ERR_INPUT: no picture is left, or a line of the list is no name. Caller frees. */
 int asked_by_name(char *const *args, int nargs, FILE *list, const char *out_dir, const struct network *net, struct asked **ret,
                   struct err *err);
+/* Each path is one picture, whatever is there, as stored: not upright. Caller frees. */
+int asked_of_files(char *const *paths, int n, const struct network *net, struct asked **ret, struct err *err);
 /* The pictures of a set, which needs no annotations; categories are those of its names. ERR_INPUT: it has none of the network's classes. What it lacks, and how many
  * of its records are bad, goes to out. */
 int asked_of_file(const struct check_options *set, const struct network *net, FILE *out, struct asked **ret, struct err *err);

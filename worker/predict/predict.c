@@ -99,6 +99,21 @@ static int ask_set(struct predictor *p, struct err *err)
     return asked_of_file(&opt.check, &p->net, p->out, &p->asked, err);
 }
 
+/* Picture i is frame i. */
+static int ask_way(struct predictor *p, struct err *err)
+{
+    int n, w, h, rc;
+    char *const *frames = way_frames(p->way, &n);
+
+    way_size(p->way, &w, &h);
+    rc = asked_of_files(frames, n, &p->net, &p->asked, err);
+    for (int i = 0; i < n && rc >= 0; i++) {
+        p->asked->picture[i].w = w;
+        p->asked->picture[i].h = h;
+    }
+    return rc;
+}
+
 static int ask(struct predictor *p, char *const *args, int nargs, struct err *err)
 {
     const struct predict_options *o = p->opt;
@@ -116,9 +131,7 @@ static int ask(struct predictor *p, char *const *args, int nargs, struct err *er
     if (nargs > 1)
         return err_set(err, ERR_INPUT, "'%.200s' is a folder of frames: give it alone", args[0]);
     rc = way_open(args[0], s, &p->way, err);
-    if (rc >= 0)
-        args = way_frames(p->way, &nargs);
-    return rc < 0 ? rc : asked_by_name(args, nargs, o->list, o->out_dir, &p->net, &p->asked, err);
+    return rc < 0 ? rc : ask_way(p, err);
 }
 
 static int predictor_open(struct predictor *p, char *const *args, int nargs, struct err *err)
@@ -296,28 +309,41 @@ static int write_depth(struct predictor *p, int index, const struct result *foun
     return rc;
 }
 
-/* The annotations' coordinates are those of another picture then. */
-static int check_size(const struct asked_picture *a, const struct image *img, struct err *err)
+/* The annotations' coordinates are those of another picture then, or the camera is that of another one. */
+static int check_size(const struct predictor *p, const struct asked_picture *a, const struct image *img, struct err *err)
 {
     if (a->w == 0 || (a->w == img->w && a->h == img->h))
         return 0;
-    return err_set(err, ERR_DATA, "%s is %d x %d pixels, but the annotations say %d x %d", a->path, img->w, img->h, a->w, a->h);
+    return err_set(err, ERR_DATA, "%s is %d x %d pixels, but %s %d x %d", a->path, img->w, img->h,
+                   p->way ? "intrinsics.json says" : "the annotations say", a->w, a->h);
 }
 
-/* *ret_bad: the picture itself is at fault. */
-static int predict_image(struct predictor *p, int index, bool *ret_bad, struct err *err)
+/* A picture that is itself at fault is told, and counted in *nbad; *ret_bad then, and 0. *ret is borrowed until the next call. */
+static int read_picture(struct predictor *p, int index, struct image *ret, bool *ret_bad, int *nbad, struct err *err)
 {
     const struct asked_picture *a = &p->asked->picture[index];
-    struct result found;
-    struct image img;
-    int rc = image_read(p->decoder, a->path, &img, err);
+    int rc = image_read(p->decoder, a->path, ret, err);
 
     if (rc >= 0 && p->asked->upright)
-        rc = image_upright(p->decoder, a->path, &img, err);
+        rc = image_upright(p->decoder, a->path, ret, err);
     if (rc >= 0)
-        rc = check_size(a, &img, err);
+        rc = check_size(p, a, ret, err);
     *ret_bad = rc < 0 && file_at_fault(rc);
-    if (rc < 0)
+    if (!*ret_bad)
+        return rc;
+    fprintf(p->out, "%s\n", err->msg);
+    ++*nbad;
+    return 0;
+}
+
+static int predict_image(struct predictor *p, int index, int *nbad, struct err *err)
+{
+    struct result found;
+    struct image img;
+    bool bad;
+    int rc = read_picture(p, index, &img, &bad, nbad, err);
+
+    if (rc < 0 || bad)
         return rc;
     rc = look(p, index, &img, &found, err);
     if (rc < 0)
@@ -328,64 +354,99 @@ static int predict_image(struct predictor *p, int index, bool *ret_bad, struct e
 /* ---- a folder of frames ---- */
 
 /* The next frame, as this one's camera would see it. */
-static int write_next(struct predictor *p, int i, const struct result *found, const double *motion, struct err *err)
+static int write_next(struct predictor *p, int i, const struct result *found, const double *motion, const struct image *next,
+                      struct err *err)
 {
     const struct depth_lens lens = way_lens(p->way, i);
     const struct asked_picture *frame = &p->asked->picture[i];
     const char *path;
-    struct image next;
-    int rc = image_read(p->decoder, frame[1].path, &next, err);
+    int rc = outputs_picture(p->outputs, frame->place, "_next", &path, err);
 
-    if (rc >= 0 && (next.w != found->depth.w || next.h != found->depth.h))
-        rc = err_set(err, ERR_DATA, "%s is %d x %d pixels, the frame before it %d x %d", frame[1].path, next.w, next.h, found->depth.w,
-                     found->depth.h);
     if (rc >= 0)
-        rc = outputs_picture(p->outputs, frame->place, "_next", &path, err);
-    if (rc >= 0)
-        rc = predict_write_view(found, &lens, motion, next.rgb, path, err);
+        rc = predict_write_view(found, &lens, motion, next->rgb, path, err);
     if (rc >= 0)
         fprintf(p->out, "%s: as %s shows it -> %s\n", frame->name, frame[1].name, path);
     return rc;
 }
 
-static int predict_frame(struct predictor *p, int i, struct err *err)
+/* next: the frame behind it, where there is one that is not lost. */
+static int predict_frame(struct predictor *p, int i, const struct image *next, struct err *err)
 {
+    const struct image size = { .w = p->asked->picture[i].w, .h = p->asked->picture[i].h };
     const double *motion = NULL;
     struct result found;
-    struct image img;
-    int rc = image_read(p->decoder, p->asked->picture[i].path, &img, err);
+    int rc = look(p, i, &size, &found, err);
 
-    if (rc >= 0)
-        rc = look(p, i, &img, &found, err);
     if (rc >= 0)
         rc = write_depth(p, i, &found, err);
     if (rc >= 0)
         rc = way_add(p->way, i, &found, &motion, err);
-    return rc >= 0 && motion ? write_next(p, i, &found, motion, err) : rc;
+    return rc >= 0 && motion ? write_next(p, i, &found, motion, next, err) : rc;
+}
+
+/* All frames that can be read; each is read before the one in front of it is looked at, as the network compares the two. */
+static int predict_frames(struct predictor *p, int *nbad, struct err *err)
+{
+    int n = p->asked->n, rc = 0;
+    struct image img;
+
+    for (int i = 0; i <= n && rc >= 0; i++) {
+        bool bad = false;
+
+        if (i < n)
+            rc = read_picture(p, i, &img, &bad, nbad, err);
+        if (bad)
+            way_lose(p->way, i);
+        if (rc >= 0 && i > 0 && !way_lost(p->way, i - 1))
+            rc = predict_frame(p, i - 1, &img, err);
+    }
+    return rc;
+}
+
+static void tell_way(struct predictor *p, int first, int n, const char *tum, const char *kitti)
+{
+    const struct asked_picture *frame = &p->asked->picture[first];
+    const char *from = first > 0 ? " from " : "", *name = first > 0 ? frame->name : "", *on = first > 0 ? " on" : "";
+
+    if (way_gap(p->way) >= 0)
+        fprintf(p->out, "frame %lld is not there: what comes after it is left out\n", way_gap(p->way));
+    if (first + n < p->asked->n)
+        fprintf(p->out, "%s cannot be read: the way ends before it\n", frame[n].name);
+    fprintf(p->out, "the way of %d frames%s%s%s -> %s, %s\n", n, from, name, on, tum, kitti);
 }
 
 /* A way has no gaps: a frame that cannot be read ends it. */
-static int predict_way(struct predictor *p, struct err *err)
+static int write_way(struct predictor *p, struct err *err)
 {
     double factor = isnan(p->net.spec->val_depth_factor) ? 1 : p->net.spec->val_depth_factor;
-    int n = p->asked->n;
-    const char *tum = NULL, *kitti = NULL;
-    int rc = outputs_results(p->outputs, OUTPUTS_TUM, &tum, err);
+    int first, n = way_length(p->way, &first), rc;
+    const char *tum, *kitti;
 
-    if (rc >= 0)
-        rc = outputs_results(p->outputs, OUTPUTS_KITTI, &kitti, err);
-    for (int i = 0; i < n && rc >= 0; i++)
-        rc = predict_frame(p, i, err);
-    if (rc >= 0)
-        rc = outputs_results(p->outputs, OUTPUTS_TUM, &tum, err);
+    if (n == 0)
+        return 0;
+    rc = outputs_results(p->outputs, OUTPUTS_TUM, &tum, err);
     if (rc >= 0)
         rc = outputs_results(p->outputs, OUTPUTS_KITTI, &kitti, err);
     if (rc >= 0)
         rc = way_write(p->way, factor, tum, kitti, err);
-    if (rc >= 0 && way_gap(p->way) >= 0)
-        fprintf(p->out, "frame %lld is not there: what comes after it is left out\n", way_gap(p->way));
     if (rc >= 0)
-        fprintf(p->out, "the way of %d frames -> %s, %s\n", n, tum, kitti);
+        tell_way(p, first, n, tum, kitti);
+    return rc;
+}
+
+static int predict_way(struct predictor *p, struct err *err)
+{
+    const char *path;
+    int nbad = 0, rc = outputs_results(p->outputs, OUTPUTS_TUM, &path, err);
+
+    if (rc >= 0)
+        rc = outputs_results(p->outputs, OUTPUTS_KITTI, &path, err);
+    if (rc >= 0)
+        rc = predict_frames(p, &nbad, err);
+    if (rc >= 0)
+        rc = write_way(p, err);
+    if (rc >= 0 && nbad > 0)
+        return err_set(err, ERR_DATA, "%d of %d frames could not be read", nbad, p->asked->n);
     return rc;
 }
 
@@ -431,16 +492,8 @@ static int predict_images(struct predictor *p, struct err *err)
 {
     int nbad = 0, rc = 0;
 
-    for (int i = 0; i < p->asked->n && rc >= 0; i++) {
-        bool bad;
-
-        rc = predict_image(p, i, &bad, err);
-        if (bad) {
-            fprintf(p->out, "%s\n", err->msg);
-            nbad++;
-            rc = 0;
-        }
-    }
+    for (int i = 0; i < p->asked->n && rc >= 0; i++)
+        rc = predict_image(p, i, &nbad, err);
     if (rc >= 0 && !p->net.deep)
         rc = write_results(p, err);
     if (rc >= 0 && nbad > 0)

@@ -21,6 +21,7 @@ static const char intrinsics_file[] = "intrinsics.json";
 struct frame {
     char *path; /* folder, a slash, and its file */
     double camera[4];
+    bool lost; /* it cannot be read */
 };
 
 struct way {
@@ -246,12 +247,50 @@ long long way_gap(const struct way *w)
     return w->gap;
 }
 
+void way_size(const struct way *w, int *ret_w, int *ret_h)
+{
+    *ret_w = w->k.w;
+    *ret_h = w->k.h;
+}
+
+/* ---- what of it can be read ---- */
+
+void way_lose(struct way *w, int i)
+{
+    w->frame[i].lost = true;
+}
+
+bool way_lost(const struct way *w, int i)
+{
+    return w->frame[i].lost;
+}
+
+/* Whether there is motion from frame i to the one behind it. */
+static bool goes_on(const struct way *w, int i)
+{
+    return i + 1 < w->n && !w->frame[i + 1].lost;
+}
+
+int way_length(const struct way *w, int *ret_first)
+{
+    int first = 0, last;
+
+    while (first < w->n && w->frame[first].lost)
+        first++;
+    *ret_first = first;
+    if (first == w->n)
+        return 0;
+    for (last = first; goes_on(w, last);)
+        last++;
+    return last + 1 - first;
+}
+
 /* ---- what the network sees, and says ---- */
 
 const struct dataset *way_set(struct way *w, int i)
 {
     size_t folder = strlen(w->folder) + 1;
-    int last = i + 1 == w->n;
+    bool last = !goes_on(w, i);
 
     for (int k = 0; k < 2; k++)
         w->one.image[k] = (struct dataset_image){ .id = k, .file = w->path[i + (k && !last)] + folder, .w = w->k.w, .h = w->k.h };
@@ -276,7 +315,7 @@ struct depth_lens way_lens(const struct way *w, int i)
 int way_add(struct way *w, int i, const struct result *r, const double **ret_motion, struct err *err)
 {
     *ret_motion = NULL;
-    if (i + 1 >= w->n)
+    if (!goes_on(w, i))
         return 0;
     if (r->nviews <= w->next)
         return err_set(err, ERR_STATE, "%s: the network says nothing of motion", w->path[i]);
@@ -288,15 +327,16 @@ int way_add(struct way *w, int i, const struct result *r, const double **ret_mot
 
 int way_write(const struct way *w, double factor, const char *tum, const char *kitti, struct err *err)
 {
-    double(*pose)[RESULT_POSE] = calloc((size_t)w->n, sizeof *pose);
+    int first, n = way_length(w, &first);
+    double(*pose)[RESULT_POSE] = calloc((size_t)n, sizeof *pose);
     int rc = pose ? 0 : no_memory(err);
 
     if (rc >= 0) {
-        trajectory_of((const double(*)[RESULT_POSE])w->motion, (size_t)w->n - 1, factor, pose);
-        rc = trajectory_write(tum, TRAJECTORY_TUM, (const double(*)[RESULT_POSE])pose, (size_t)w->n, err);
+        trajectory_of((const double(*)[RESULT_POSE])(w->motion + first), (size_t)n - 1, factor, pose);
+        rc = trajectory_write(tum, TRAJECTORY_TUM, (const double(*)[RESULT_POSE])pose, (size_t)n, err);
     }
     if (rc >= 0)
-        rc = trajectory_write(kitti, TRAJECTORY_KITTI, (const double(*)[RESULT_POSE])pose, (size_t)w->n, err);
+        rc = trajectory_write(kitti, TRAJECTORY_KITTI, (const double(*)[RESULT_POSE])pose, (size_t)n, err);
     free(pose);
     return rc;
 }

@@ -23,12 +23,21 @@ char *const *way_frames(const struct way *w, int *ret_n);
 /* The number of the frame that is missing behind the last one while there are later ones; -1: there are none. */
 long long way_gap(const struct way *w);
 
+/* The pixels of each frame, as intrinsics.json has them. */
+void way_size(const struct way *w, int *ret_w, int *ret_h);
+
+/* Frame i cannot be read: it is none's next one, and not part of the way. */
+void way_lose(struct way *w, int i);
+bool way_lost(const struct way *w, int i);
+/* Frames that way_write() writes: as many as follow each other from the first one that is not lost, *ret_first, on. 0: all are lost. */
+int way_length(const struct way *w, int *ret_first);
+
 /* Frame i as the only target of a data set, with the one behind it as its source; what else the network wants to see is the frame itself. Borrowed until the
  * next call. */
 const struct dataset *way_set(struct way *w, int i);
 /* Its camera. */
 struct depth_lens way_lens(const struct way *w, int i);
-/* What was found in frame i, in their order: keeps the motion to the next one, which is in *ret_motion until the way is closed. NULL: there is no next one. */
+/* What was found in frame i, in their order: keeps the motion to the next one, which is in *ret_motion until the way is closed. NULL: there is no next one, or it is lost. */
 int way_add(struct way *w, int i, const struct result *r, const double **ret_motion, struct err *err);
-/* All of it, positions times factor, as trajectory.h has it. Where it goes the caller has looked. */
+/* Of at least one frame, see way_length(): positions times factor, from the first of them on, as trajectory.h has it. Where it goes the caller has looked. */
 int way_write(const struct way *w, double factor, const char *tum, const char *kitti, struct err *err);

@@ -270,6 +270,15 @@ static void cameras_that_are_refused(void **state)
         { "{\"per_frame\": {\"2\": {\"fx\": 3, \"fy\": 3, \"cx\": 1, \"cy\": 9}}, \"width\": 41, \"height\": 30, \"frame_pattern\": "
           "\"f/%03d.png\"}",
           "no camera of frame 1" },
+        { "{\"fx\": 3, \"fy\": 3, \"cx\": 1, \"cy\": 1, \"width\": 41, \"height\": 30,\n\"fx\": 3}",
+          "intrinsics.json, line 2, byte 6: \"fx\" stands here a second time" },
+        { "{\"frame_pattern\": \"f/%03d.png\", \"fx\": 3, \"fy\": 3, \"cx\": 1, \"cy\": 1, \"width\": 41, \"height\": 30, "
+          "\"frame_pattern\": \"\"}",
+          "\"frame_pattern\" stands here a second time" },
+        { "{\"fx\": 3, \"fy\": 3, \"cx\": 1, \"cy\": 1, \"width\": 41, \"height\": 30, \"right\": {\"cx\": 3, \"cx\": 3}}",
+          "\"cx\" stands here a second time" },
+        { "{\"per_frame\": {}, \"fx\": 3, \"fy\": 3, \"cx\": 1, \"cy\": 1, \"width\": 41, \"height\": 30, \"per_frame\": {}}",
+          "\"per_frame\" stands here a second time" },
     };
     struct tree t;
 
@@ -285,7 +294,7 @@ static void cameras_that_are_refused(void **state)
     tree_free(&t);
 }
 
-/* Fractions of the sides, and a camera for each frame, found by its number. */
+/* Fractions of the sides, and a camera for each frame, found by its number. What nobody reads may be there twice. */
 static void cameras_in_other_forms(void **state)
 {
     struct tree t;
@@ -293,10 +302,9 @@ static void cameras_in_other_forms(void **state)
 
     (void)state;
     tree_single(&t, 5);
-    tree_text(
-        &t, "intrinsics.json",
-        "{\"units\": \"fraction\", \"fx\": 0.5, \"fy\": 2, \"cx\": 0.5, \"cy\": 0.25, \"width\": 41, \"height\": 30, \"frame_pattern\": "
-        "\"%03d.png\", \"per_frame\": {\"3\": {\"fx\": 1, \"fy\": 1, \"cx\": 1, \"cy\": 1}}}");
+    tree_text(&t, "intrinsics.json",
+              "{\"units\": \"fraction\", \"fx\": 0.5, \"fy\": 2, \"cx\": 0.5, \"cy\": 0.25, \"width\": 41, \"height\": 30, \"note\": 1, "
+              "\"note\": 2, \"frame_pattern\": \"%03d.png\", \"per_frame\": {\"3\": {\"fx\": 1, \"fy\": 1, \"cx\": 1, \"cy\": 1}}}");
     t.frames.frame_pattern = "f/%03d.png"; /* the job's word is above the file's */
     t.frames.nsources = 0;
     d = tree_read(&t, "1\n3\n");

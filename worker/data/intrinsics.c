@@ -10,7 +10,25 @@
 #include "worker/data/image.h"
 #include "worker/data/json_scan.h"
 
-static const char *const numbers[4] = { "fx", "fy", "cx", "cy" };
+/* All that are read; the first four are a camera's, in the order of its numbers. */
+static const char *const keys[] = {
+    "fx",
+    "fy",
+    "cx",
+    "cy",
+    "width",
+    "height",
+    "units",
+    "right",
+    "per_frame",
+    "baseline_m",
+    "nominal_baseline",
+    "frame_pattern",
+    "depth_pattern",
+    "depth_unit_m",
+    "depth_invalid",
+    "distortion",
+};
 
 enum { WIDEST = 46 }; /* focal lengths that a side of a picture has at most: a field of view of 175 degrees */
 
@@ -18,17 +36,17 @@ int intrinsics_check(const char *where, const double k[4], int w, int h, struct 
 {
     for (int i = 0; i < 4; i++)
         if (!isfinite(k[i]))
-            return err_set(err, ERR_DATA, "%s: %s is missing or no number", where, numbers[i]);
+            return err_set(err, ERR_DATA, "%s: %s is missing or no number", where, keys[i]);
     for (int i = 0; i < 2; i++)
         if (!(k[i] >= 1e-3 && k[i] <= 1e9))
-            return err_set(err, ERR_DATA, "%s: %s is %g pixels, no focal length", where, numbers[i], k[i]);
+            return err_set(err, ERR_DATA, "%s: %s is %g pixels, no focal length", where, keys[i], k[i]);
     for (int i = 0; i < 2; i++) {
         const int side = i ? h : w;
 
         if (k[i] * WIDEST < side)
             return err_set(err, ERR_DATA,
                            "%s: %s is %g pixels of %d, too few for lines to stay straight; a fraction? then \"units\" is \"fraction\"",
-                           where, numbers[i], k[i], side);
+                           where, keys[i], k[i], side);
     }
     if (!(k[2] >= 0 && k[2] <= w && k[3] >= 0 && k[3] <= h))
         return err_set(err, ERR_DATA, "%s: the principal point %g, %g lies outside the picture of %d x %d", where, k[2], k[3], w, h);
@@ -42,13 +60,26 @@ bool intrinsics_same(const double a[4], const double b[4], int w, int h)
     return fabs(a[0] / b[0] - 1) * w <= most && fabs(a[1] / b[1] - 1) * h <= most && fabs(a[2] - b[2]) <= most && fabs(a[3] - b[3]) <= most;
 }
 
+/* Of two values of one key either may be what is meant. *seen: bits of the keys that the object had so far. */
+static bool stands_twice(struct json_scan *s, unsigned *seen)
+{
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (scan_key_is(s, keys[i])) {
+            if (*seen & 1u << i)
+                return !scan_fail(s, "\"%s\" stands here a second time", keys[i]);
+            *seen |= 1u << i;
+            return false;
+        }
+    return false;
+}
+
 /* Members of a camera or none of them: true where the member was one. */
 static bool camera_member(struct json_scan *s, struct intrinsics_camera *c)
 {
     struct json_num n;
 
     for (int i = 0; i < 4; i++)
-        if (scan_key_is(s, numbers[i])) {
+        if (scan_key_is(s, keys[i])) {
             if (scan_number(s, &n)) {
                 c->k[i] = n.real;
                 c->there = true;
@@ -62,11 +93,13 @@ static const struct intrinsics_camera no_camera = { { NAN, NAN, NAN, NAN }, fals
 
 static void camera_object(struct json_scan *s, struct intrinsics_camera *c)
 {
+    unsigned seen = 0;
+
     *c = no_camera;
     c->there = true;
     scan_object(s);
     while (scan_member(s))
-        if (!camera_member(s, c))
+        if (!stands_twice(s, &seen) && !camera_member(s, c))
             scan_skip(s);
 }
 
@@ -169,7 +202,7 @@ static void member(struct json_scan *s, struct intrinsics *k, bool *fraction)
         units(s, fraction);
     else if (scan_key_is(s, "right"))
         camera_object(s, &k->right);
-    else if (scan_key_is(s, "per_frame") && !k->frame)
+    else if (scan_key_is(s, "per_frame"))
         frames_object(s, k);
     else if (scan_key_is(s, "baseline_m"))
         above_zero(s, &k->baseline_m);
@@ -234,6 +267,7 @@ static int finish(const char *name, struct intrinsics *k, bool fraction, struct 
 int intrinsics_parse(const char *name, const char *bytes, size_t len, struct intrinsics *ret, struct err *err)
 {
     struct intrinsics k = { .left = no_camera, .right = no_camera, .baseline_m = NAN, .nominal_baseline = NAN, .depth_unit_m = NAN };
+    unsigned seen = 0;
     bool fraction = false;
     struct json_scan s;
     int rc;
@@ -241,7 +275,8 @@ int intrinsics_parse(const char *name, const char *bytes, size_t len, struct int
     scan_open(&s, name, bytes, len);
     scan_object(&s);
     while (scan_member(&s))
-        member(&s, &k, &fraction);
+        if (!stands_twice(&s, &seen))
+            member(&s, &k, &fraction);
     scan_finish(&s);
     rc = scan_failed(&s) ? err_set(err, s.err.code, "%s", s.err.msg) : finish(name, &k, fraction, err);
     if (rc < 0)

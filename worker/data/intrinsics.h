@@ -27,7 +27,8 @@ struct intrinsics {
 };
 
 /* From memory; `name` is what messages call it. ERR_DATA or -ENOMEM: *ret holds nothing then; else intrinsics_clear(). Refused: no width or height, no
- * camera, fx or fy that is not above 0, a principal point outside the picture, distortion, units that are neither "pixels" nor "fraction" of width and height. */
+ * camera, fx or fy that is not above 0, a principal point outside the picture, distortion, units that are neither "pixels" nor "fraction" of width and height,
+ * one of these keys twice in one object. */
 int intrinsics_parse(const char *name, const char *bytes, size_t len, struct intrinsics *ret, struct err *err);
 void intrinsics_clear(struct intrinsics *k);
 /* Of a frame by its name without ending, or of all; NULL: none is told for it. */

@@ -155,7 +155,7 @@ enum { JOB_MAX_SOURCES = 3 };
     X(data_frame_pattern, "data.frame_pattern", STR, "null", "-", "depth", 1, 255, "", "",                                                \
       "file of a numbered frame, as frames/%06d.jpg; default as intrinsics.json says")                                                    \
     X(data_depth_pattern, "data.depth_pattern", STR, "null", "-", "depth", 1, 255, "", "",                                                \
-      "likewise of its depth, a PNG of 16 bits")                                                                                          \
+      "likewise of its depth, a PNG of 16 bits, which at least one target of data.val has")                                               \
     X(data_depth_unit_m, "data.depth_unit_m", REAL, "null", "-", "depth", 1e-300, 1e3, "m", "", "what 1 is there; default as intrinsics.json says") \
     X(data_workers, "data.workers", INT, "null", "-", "", 1, 256, "threads", "",                                                          \
       "decoding threads of a rank; default run.threads / 4, beside a GPU run.threads - 1 and at most 16")                                 \

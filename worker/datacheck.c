@@ -11,6 +11,7 @@
 #include "worker/data/census.h"
 #include "worker/data/check.h"
 #include "worker/data/dataset.h"
+#include "worker/data/depth_truth.h"
 #include "worker/data/pose_truth.h"
 #include "worker/data/problems.h"
 #include "worker/data/sample/task.h"
@@ -44,6 +45,15 @@ static int images_of(const struct model_registry *models, const struct jobspec *
     const struct model_family *family = model_family_find(models, spec->family->name);
 
     return family && family->task->count ? family->task->count(d, spec) : dataset_targets(d);
+}
+
+/* Measured depth that is not where it is said to be. */
+static void tell_depth(const char *split, const struct dataset *d, FILE *out)
+{
+    char text[DEPTH_TRUTH_TEXT];
+
+    if (depth_truth_nowhere(d, text))
+        fprintf(out, "%s: %s\n", split, text);
 }
 
 /* A file of poses that ends early leaves scores out of which nobody hears else. */
@@ -82,6 +92,7 @@ static int check_one(const struct model_registry *models, const struct jobspec *
                     (long long)d->offset[d->nimages], d->nclasses, (long long)(p->count - p->kept_records), also, (long long)d->clipped);
         kept = !val ? images_of(models, spec, d) : d->nimages;
         fprintf(out, "%s: %s\n", split, census_text(d, d->nimages - kept, census, sizeof census));
+        tell_depth(split, d, out);
         rc = tell_poses(split, d, out, err);
         if (rc >= 0)
             rc = survey_split(d, split, opt.check.upright, out, err);

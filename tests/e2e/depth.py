@@ -170,6 +170,24 @@ def bad_poses_are_refused_before_the_job_begins():
         assert ended["state"] == "failed" and why in ended["reason"] and ended["attempt"] == 1, ended
 
 
+def depth_that_no_pattern_finds_is_told():
+    """A warning where intrinsics.json has the pattern, of the check and of the job; an error where the job has."""
+    with Daemon(foreign=False, slots=1) as d:
+        spec = spec_of(d, train={"steps": 2})
+        assert "measured depth: " not in check(d, spec).stdout
+        done = check(d, spec_of(d, data={"depth_pattern": "depht/%06d.png"}))
+        assert done.returncode == 1, done.stdout
+        assert re.search(r"data\.depth_pattern: none of \d+ targets has measured depth: '\S+/video/depht/%06d\.png' is there for none of them", done.stdout), done.stdout
+        os.rename(d.root + "/video/depth", d.root + "/video/elsewhere")
+        done = check(d, spec)
+        told = re.search(r"^val: (none of \d+ targets has measured depth: '\S+/video/depth/%06d\.png' is there for none of them)$", done.stdout, re.M)
+        assert done.returncode == 0 and told and "train: none of" not in done.stdout, done.stdout
+        job = submit(d, spec, "nowhere")
+        assert finish(d, job)["state"] == "completed"
+        events = d.sql("SELECT level, text FROM events WHERE job=? AND text LIKE '%none of%'", job)
+        assert events == [("warning", "val: " + told.group(1))], (events, told)
+
+
 def poses_that_end_early_are_told():
     """Their targets are in no score of motion; the check says how many, and the job's events."""
     with Daemon(foreign=False, slots=1) as d:
@@ -200,5 +218,5 @@ def poses_that_change_meanwhile_cost_the_score_alone():
 
 
 if __name__ == "__main__":
-    run_scenarios([poses_that_end_early_are_told, depth_is_scored_as_the_job_says, the_way_of_a_folder_is_what_validation_scored, no_picture_is_no_reason_to_fail, a_picture_of_each_validation_while_it_is_new, poses_that_change_meanwhile_cost_the_score_alone, motion_is_scored_alike_by_any_number_of_ranks,
+    run_scenarios([depth_that_no_pattern_finds_is_told, poses_that_end_early_are_told, depth_is_scored_as_the_job_says, the_way_of_a_folder_is_what_validation_scored, no_picture_is_no_reason_to_fail, a_picture_of_each_validation_while_it_is_new, poses_that_change_meanwhile_cost_the_score_alone, motion_is_scored_alike_by_any_number_of_ranks,
                    bad_poses_are_refused_before_the_job_begins], lanes=2)

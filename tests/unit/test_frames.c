@@ -392,6 +392,44 @@ static void depth_is_metres(void **state)
 /* Half a turn to the left and two ahead. */
 #define TURNED "0 0 1 0 0 1 0 0 -1 0 0 2\n"
 
+/* A pattern that names no file is a warning, and an error where it is the job's own word. A list is enough that has one frame with depth. */
+static void patterns_that_match_nothing(void **state)
+{
+    char text[DEPTH_TRUTH_TEXT], want[600];
+    struct dataset *d;
+    struct tree t;
+
+    (void)state;
+    tree_single(&t, 6);
+    t.frames.nsources = 1;
+    d = tree_read(&t, "1\n2\n3\n");
+    assert_false(depth_truth_nowhere(d, text));
+    dataset_free(d);
+    d = tree_read(&t, "1\n3\n");
+    assert_true(depth_truth_nowhere(d, text));
+    snprintf(want, sizeof want, "none of 2 targets has measured depth: '%s/d/%%d.png' is there for none of them", t.dir);
+    assert_string_equal(text, want);
+    dataset_free(d);
+    t.frames.depth_pattern = "depths/%06d.png";
+    snprintf(want, sizeof want, "data.depth_pattern: none of 3 targets has measured depth: '%s/depths/%%06d.png' is there", t.dir);
+    tree_refuses(&t, "1\n2\n3\n", want);
+    t.frames.depth_pattern = "d/%d.png";
+    tree_refuses(&t, "1\n3\n", "data.depth_pattern: none of 2 targets");
+    tree_refuses(&t, "9\n", "frame f/009.png is not there"); /* no target at all says nothing of the pattern */
+    t.frames.truth = false;                                  /* nobody asks */
+    d = tree_read(&t, "1\n3\n");
+    assert_false(depth_truth_nowhere(d, text));
+    dataset_free(d);
+    t.frames.truth = true;
+    t.frames.depth_pattern = NULL;
+    tree_text(&t, "intrinsics.json",
+              "{\"fx\": 30, \"fy\": 31, \"cx\": 19, \"cy\": 14, \"width\": 41, \"height\": 30, \"frame_pattern\": \"f/%03d.png\"}");
+    d = tree_read(&t, "1\n3\n"); /* no pattern */
+    assert_false(depth_truth_nowhere(d, text));
+    dataset_free(d);
+    tree_free(&t);
+}
+
 static void check_motion(struct pose_truth *p, int image, const double want[POSES_NUMBERS], int want_next)
 {
     double is[POSES_NUMBERS];
@@ -694,6 +732,7 @@ int main(void)
         cmocka_unit_test(cameras_in_other_forms),
         cmocka_unit_test(one_camera_for_all_frames_of_a_sample),
         cmocka_unit_test(depth_is_metres),
+        cmocka_unit_test(patterns_that_match_nothing),
         cmocka_unit_test(motion_between_frames),
         cmocka_unit_test(poses_that_are_refused),
         cmocka_unit_test(bad_files),

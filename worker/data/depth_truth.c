@@ -26,6 +26,17 @@ bool depth_truth_any(const struct dataset *d)
     return d->views && views_measured(d->views) > 0;
 }
 
+bool depth_truth_nowhere(const struct dataset *d, char text[DEPTH_TRUTH_TEXT])
+{
+    const struct views *v = d->views;
+
+    if (!v || !v->depth_pattern[0] || v->n == 0 || views_measured(v) > 0)
+        return false;
+    snprintf(text, DEPTH_TRUTH_TEXT, "none of %d targets has measured depth: '%.200s/%.200s' is there for none of them", v->n, d->folder,
+             v->depth_pattern);
+    return true;
+}
+
 int depth_truth_open(const struct dataset *d, struct depth_truth **ret, struct err *err)
 {
     struct depth_truth *t = calloc(1, sizeof *t);

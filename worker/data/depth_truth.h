@@ -8,6 +8,8 @@ struct depth_truth;
 struct err;
 struct views_file;
 
+enum { DEPTH_TRUTH_TEXT = 480 };
+
 struct depth_map {
     int w, h;            /* of the frame's size */
     const float *metres; /* [h][w], 0: unknown. Borrowed until the next one is read. NULL: the frame has none */
@@ -15,6 +17,8 @@ struct depth_map {
 
 /* Whether any frame has one. Also of data sets without frames, which have none. */
 bool depth_truth_any(const struct dataset *d);
+/* Whether there is a pattern of files of measured depth, and none of the targets has its file: text says so then. Of a set that was just read alone. */
+bool depth_truth_nowhere(const struct dataset *d, char text[DEPTH_TRUTH_TEXT]);
 /* d outlives it. Caller closes. -ENOMEM. */
 int depth_truth_open(const struct dataset *d, struct depth_truth **ret, struct err *err);
 void depth_truth_close(struct depth_truth *t);

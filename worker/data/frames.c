@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "worker/data/depth_truth.h"
 #include "worker/data/intrinsics.h"
 #include "worker/data/poses.h"
 #include "worker/data/problems.h"
@@ -32,7 +33,7 @@ static void single_close(void *of)
 }
 
 /* Patterns, as the job has them or else the file. */
-static int single_patterns(struct single *s, struct err *err)
+static int single_patterns(struct single *s, struct views_maker *m, struct err *err)
 {
     const struct frames_options *o = s->opt;
 
@@ -48,6 +49,8 @@ static int single_patterns(struct single *s, struct err *err)
     if (s->depth && o->truth && isnan(isnan(o->depth_unit_m) ? s->k.depth_unit_m : o->depth_unit_m))
         return err_set(err, ERR_DATA, "%s/%s: neither \"depth_unit_m\" is there nor data.depth_unit_m in the job", o->folder,
                        intrinsics_file);
+    if (s->depth && o->truth)
+        views_make_pattern(m, s->depth);
     for (int k = 0; k < o->nsources; k++)
         if (o->source[k] == VIEWS_STEREO)
             return err_set(err, ERR_DATA, "data.stereo: %s holds one sequence of one camera; it needs sequences/ or KITTI's raw data",
@@ -65,7 +68,7 @@ static int single_open(const struct frames_options *opt, struct views_maker *m, 
     s->opt = opt;
     rc = frames_intrinsics(opt, m, intrinsics_file, &s->k, err);
     if (rc >= 0)
-        rc = single_patterns(s, err);
+        rc = single_patterns(s, m, err);
     if (rc >= 0)
         rc = frames_poses(opt, m, POSES_FILE, err);
     if (rc < 0)
@@ -210,6 +213,18 @@ static const struct frames_layout *layout_of(const struct frames_options *opt)
     return opt->kitti ? &frames_kitti : views_file_there(opt, "sequences") ? &frames_sequences : &frames_single;
 }
 
+/* What the job itself says of depth has to be of some use. */
+static int depth_as_told(const struct frames_options *opt, struct dataset **set, struct err *err)
+{
+    char text[DEPTH_TRUTH_TEXT];
+
+    if (!opt->depth_pattern || !depth_truth_nowhere(*set, text))
+        return 0;
+    dataset_free(*set);
+    *set = NULL;
+    return err_set(err, ERR_DATA, "data.depth_pattern: %s", text);
+}
+
 int frames_read(const struct frames_options *opt, struct problems *problems, struct dataset **ret, struct err *err)
 {
     const struct frames_layout *layout = layout_of(opt);
@@ -227,6 +242,8 @@ int frames_read(const struct frames_options *opt, struct problems *problems, str
         rc = read_lines(layout, of, &list, m, problems, err);
     if (rc >= 0)
         rc = views_make_finish(m, &list.file, layout->unit(of), ret, err);
+    if (rc >= 0)
+        rc = depth_as_told(opt, ret, err);
     if (of)
         layout->close(of);
     split_list_close(&list);

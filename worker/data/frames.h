@@ -26,7 +26,8 @@ struct frames_options {
     double depth_unit_m;                       /* likewise; NAN */
 };
 
-/* Lines that name no frame are put into *problems (caller zeroes it) and left out. Errors of the list as a file, of cameras and of patterns fail the call.
+/* Lines that name no frame are put into *problems (caller zeroes it) and left out. Errors of the list as a file, of cameras and of patterns fail the call,
+ * also where depth_pattern finds no target's file.
  * Caller frees with dataset_free(). ERR_DATA, -errno or -ENOMEM. */
 int frames_read(const struct frames_options *opt, struct problems *problems, struct dataset **ret, struct err *err);
 

@@ -11,6 +11,7 @@ enum {
     VIEWS_MAX_FILES = 1 << 28,
     VIEWS_MAX_LASERS = 1 << 20,
     VIEWS_MAX_SOURCES = 3,
+    VIEWS_PATTERN = 256,
     VIEWS_STEREO = 0 /* id of a source: the other camera's picture */
 };
 
@@ -44,7 +45,9 @@ struct views {
     int nfiles, nlasers;
     struct views_file *files;
     struct views_laser *lasers;
-    double depth_unit_m;       /* of depth pictures: metres of 1 */
+    double depth_unit_m; /* of depth pictures: metres of 1 */
+    /* How files of measured depth are named, below dataset.folder; "": no pattern says so, nobody asked, or the set was read from an index. */
+    char depth_pattern[VIEWS_PATTERN];
     int64_t dropped, repeated; /* targets that lack a neighbour: left out; taken, the target standing for it */
 };
 

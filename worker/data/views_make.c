@@ -97,6 +97,11 @@ int views_make_file(struct views_maker *m, const char *file, const struct whole_
     return 0;
 }
 
+void views_make_pattern(struct views_maker *m, const char *depth_pattern)
+{
+    snprintf(m->v->depth_pattern, sizeof m->v->depth_pattern, "%s", depth_pattern);
+}
+
 int views_make_laser(struct views_maker *m, const double p[12], struct err *err)
 {
     struct views *v = m->v;

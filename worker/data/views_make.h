@@ -22,6 +22,8 @@ struct views_maker *views_maker_new(const struct frames_options *opt, struct err
 void views_maker_free(struct views_maker *m);
 /* Another file that what was read depends on: its bytes. 0 or -ENOMEM. */
 int views_make_file(struct views_maker *m, const char *file, const struct whole_file *bytes, struct err *err);
+/* How files of measured depth are named: fewer than VIEWS_PATTERN bytes. */
+void views_make_pattern(struct views_maker *m, const char *depth_pattern);
 /* Its number. Caller keeps each once. -ENOMEM. */
 int views_make_laser(struct views_maker *m, const double p[12], struct err *err);
 /* The target of a line. Files are looked for; a target whose own is not there, or a line for a frame that an earlier one has, is put into *problems. 0 or -ENOMEM. */

@@ -13,6 +13,7 @@
 #include "worker/core/device.h"
 #include "worker/data/census.h"
 #include "worker/data/check.h"
+#include "worker/data/depth_truth.h"
 #include "worker/data/loader.h"
 #include "worker/data/pose_truth.h"
 #include "worker/data/problems.h"
@@ -76,6 +77,13 @@ static int report_census(const struct machine *m, const char *split, const struc
                         census_text(d, counted ? d->nimages - family->task->count(d, m->spec) : 0, text, sizeof text));
 }
 
+static int report_depth(const struct machine *m, const char *split, const struct dataset *d, struct err *err)
+{
+    char text[DEPTH_TRUTH_TEXT];
+
+    return depth_truth_nowhere(d, text) ? report_event(m->report, err, "warning", "data", "%s: %s", split, text) : 0;
+}
+
 /* Scores of poses are of the others alone. What is wrong with the files now costs the score, as validation says. */
 static int report_poses(const struct machine *m, const char *split, const struct dataset *d, struct err *err)
 {
@@ -107,6 +115,8 @@ static int check_once(const struct machine *m, const char *split, const struct c
             rc = report_split(m, split, d, problems, err);
         if (rc >= 0)
             rc = report_census(m, split, d, err);
+        if (rc >= 0)
+            rc = report_depth(m, split, d, err);
         if (rc >= 0)
             rc = report_poses(m, split, d, err);
         dataset_free(d);

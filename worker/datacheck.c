@@ -59,11 +59,11 @@ static void tell_depth(const char *split, const struct dataset *d, FILE *out)
 /* A file of poses that ends early leaves scores out of which nobody hears else. */
 static int tell_poses(const char *split, const struct dataset *d, FILE *out, struct err *err)
 {
-    int lacking, rc = pose_truth_lacking(d, &lacking, err);
+    char text[POSE_TRUTH_TEXT];
+    int lacking, rc = pose_truth_lacking(d, &lacking, text, err);
 
     if (rc >= 0 && lacking > 0)
-        fprintf(out, "%s: %d of %d targets have no pose of theirs and of the next frame in poses.txt\n", split, lacking,
-                dataset_targets(d));
+        fprintf(out, "%s: %s\n", split, text);
     return rc;
 }
 

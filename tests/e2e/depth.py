@@ -197,7 +197,7 @@ def poses_that_end_early_are_told():
         with open(path, "w", encoding="utf-8") as f:
             f.writelines(lines[:5])
         done = check(d, spec)
-        told = re.search(r"^val: (\d+ of \d+ targets have no pose of theirs and of the next frame in poses\.txt)$", done.stdout, re.M)
+        told = re.search(r"^val: (\d+ of \d+ targets have no pose of theirs and of the next frame in poses\.txt: '\S+/video/poses\.txt' has 5 poses)$", done.stdout, re.M)
         assert done.returncode == 0 and told, done.stdout
         job = submit(d, spec, "early")
         assert finish(d, job)["state"] == "completed"

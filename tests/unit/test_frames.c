@@ -445,6 +445,7 @@ static void check_motion(struct pose_truth *p, int image, const double want[POSE
 static void motion_between_frames(void **state)
 {
     const double ahead[] = { 1, 0, 0, -2, 0, 1, 0, 0, 0, 0, 1, 0 }, turned[] = { 0, 0, -1, 2, 0, 1, 0, 0, 1, 0, 0, 3 };
+    char text[POSE_TRUTH_TEXT], want[600];
     double ignored[POSES_NUMBERS];
     struct pose_truth *p;
     struct dataset *d;
@@ -457,7 +458,7 @@ static void motion_between_frames(void **state)
     t.frames.source[1] = -1;
     d = tree_read(&t, "3\n1\n2\n");
     assert_int_equal(pose_truth_view(d), -1);
-    assert_int_equal(pose_truth_lacking(d, &next, &t.err), 0);
+    assert_int_equal(pose_truth_lacking(d, &next, text, &t.err), 0);
     assert_int_equal(next, 0);
     dataset_free(d);
     tree_text(&t, "poses.txt", POSE(0) POSE(1) POSE(3) TURNED);
@@ -467,8 +468,11 @@ static void motion_between_frames(void **state)
     check_motion(p, 1, ahead, 2);
     check_motion(p, 2, turned, 0);
     assert_false(pose_truth_motion(p, 0, ignored, &next)); /* the file ends with frame 3 */
-    assert_int_equal(pose_truth_lacking(d, &next, &t.err), 0);
+    assert_int_equal(pose_truth_lacking(d, &next, text, &t.err), 0);
     assert_int_equal(next, 1);
+    snprintf(want, sizeof want, "1 of 3 targets have no pose of theirs and of the next frame in poses.txt: '%s/poses.txt' has 4 poses",
+             t.dir);
+    assert_string_equal(text, want);
     assert_false(pose_truth_motion(p, 3, ignored, &next)); /* no target */
     assert_false(pose_truth_motion(p, -1, ignored, &next));
     pose_truth_close(p);
@@ -495,6 +499,8 @@ static void poses_that_are_refused(void **state)
     tree_refuses(&t, "1\n", "/poses.txt:2: number 6 of 12 is missing or no finite number");
     t.opt.on_bad = BAD_SKIP; /* no frame is to blame */
     tree_refuses(&t, "1\n", "/poses.txt:2: number 6 of 12");
+    tree_text(&t, "poses.txt", "");
+    tree_refuses(&t, "1\n", "/poses.txt: 0 poses, the file is empty");
     t.frames.truth = false;
     d = tree_read(&t, NULL); /* who trains on it asks nobody where the camera was */
     dataset_free(d);

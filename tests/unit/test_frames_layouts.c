@@ -73,6 +73,7 @@ static void neighbours_stand_in_natural_order(void **state)
 /* Each sequence has its own, where it has some; they are the one camera's. */
 static void sequences_have_poses(void **state)
 {
+    char text[POSE_TRUTH_TEXT], want[600];
     double motion[POSES_NUMBERS];
     struct pose_truth *p;
     struct dataset *d;
@@ -92,6 +93,15 @@ static void sequences_have_poses(void **state)
     assert_true(motion[0] == 1 && motion[11] == -4);
     assert_string_equal(d->images[next].file, "sequences/a/frames/10.png");
     pose_truth_close(p);
+    assert_int_equal(pose_truth_lacking(d, &next, text, &t.err), 0);
+    assert_string_equal(text,
+                        "2 of 3 targets have no pose of theirs and of the next frame in poses.txt"); /* none has poses that end early */
+    dataset_free(d);
+    d = tree_read(&t, "b x10\na 10 l\n");
+    assert_int_equal(pose_truth_lacking(d, &next, text, &t.err), 0);
+    snprintf(want, sizeof want,
+             "2 of 2 targets have no pose of theirs and of the next frame in poses.txt: '%s/sequences/a/poses.txt' has 3 poses", t.dir);
+    assert_string_equal(text, want);
     dataset_free(d);
     tree_text(&t, "sequences/a/poses.txt", "1 0 0 0\n");
     tree_refuses(&t, NULL, "sequences/a/poses.txt:1: number 5 of 12");

@@ -171,6 +171,8 @@ int frames_poses(const struct frames_options *opt, struct views_maker *m, const 
     rc = whole_file_read(&f, path, POSES_MAX_BYTES, err);
     if (rc >= 0)
         rc = poses_parse(path, (const char *)f.bytes, f.size, &poses, err);
+    if (rc >= 0 && poses.n == 0)
+        rc = err_set(err, ERR_DATA, "%s: 0 poses, the file is empty", path);
     if (rc >= 0)
         rc = views_make_file(m, file, &f, err);
     poses_free(&poses);

@@ -11,6 +11,7 @@
 
 /* A file, and whose it is. */
 struct way {
+    const char *file;              /* the dataset's */
     char frames[DATASET_MAX_PATH]; /* what names of its frames begin with */
     struct poses poses;
 };
@@ -59,6 +60,7 @@ static int read_way(const struct dataset *d, const struct views_file *of, struct
 
     if (n < 0 || (size_t)n >= sizeof path)
         return err_set(err, ERR_DATA, "%.200s...: path too long", d->folder);
+    ret->file = of->file;
     /* of several sequences the folder of the one camera, of one whatever its pattern says */
     snprintf(ret->frames, sizeof ret->frames, folder ? "%.*sframes/" : "%.*s", folder, of->file);
     rc = whole_file_read(&f, path, POSES_MAX_BYTES, err);
@@ -112,12 +114,23 @@ static void motion_of(const double a[POSES_NUMBERS], const double b[POSES_NUMBER
         }
 }
 
+/* NULL: the image's sequence has no poses. */
+static const struct way *way_of(const struct pose_truth *t, int image)
+{
+    const char *file = t->d->images[image].file;
+
+    for (int i = 0; i < t->n; i++)
+        if (strncmp(file, t->way[i].frames, strlen(t->way[i].frames)) == 0)
+            return &t->way[i];
+    return NULL;
+}
+
 bool pose_truth_motion(void *of, int image, double ret[POSES_NUMBERS], int *ret_next)
 {
     const struct pose_truth *t = of;
     const struct views *v = t->d->views;
     const struct view *view;
-    const char *file;
+    const struct way *w;
     size_t number, next;
 
     if (t->view < 0 || image < 0 || image >= v->n)
@@ -127,24 +140,18 @@ bool pose_truth_motion(void *of, int image, double ret[POSES_NUMBERS], int *ret_
     next = number + (size_t)v->source[t->view];
     if (view->source[t->view] == image)
         return false;
-    file = t->d->images[image].file;
-    for (int i = 0; i < t->n; i++) {
-        const struct way *w = &t->way[i];
-
-        if (strncmp(file, w->frames, strlen(w->frames)) != 0)
-            continue;
-        if (next >= w->poses.n)
-            return false;
-        motion_of(w->poses.pose[number], w->poses.pose[next], ret);
-        *ret_next = view->source[t->view];
-        return true;
-    }
-    return false;
+    w = way_of(t, image);
+    if (!w || next >= w->poses.n)
+        return false;
+    motion_of(w->poses.pose[number], w->poses.pose[next], ret);
+    *ret_next = view->source[t->view];
+    return true;
 }
 
-int pose_truth_lacking(const struct dataset *d, int *ret_count, struct err *err)
+int pose_truth_lacking(const struct dataset *d, int *ret_count, char text[POSE_TRUTH_TEXT], struct err *err)
 {
-    int view = pose_truth_view(d), rc, n = 0, next;
+    int view = pose_truth_view(d), rc, n = 0, next, used;
+    const struct way *ends = NULL;
     double motion[POSES_NUMBERS];
     struct pose_truth *t;
 
@@ -154,8 +161,16 @@ int pose_truth_lacking(const struct dataset *d, int *ret_count, struct err *err)
     rc = pose_truth_open(d, &t, err);
     if (rc < 0)
         return rc;
-    for (int i = 0; i < d->views->n; i++)
-        n += d->views->view[i].source[view] != i && !pose_truth_motion(t, i, motion, &next);
+    for (int i = 0; i < d->views->n; i++) {
+        bool lacks = d->views->view[i].source[view] != i && !pose_truth_motion(t, i, motion, &next);
+
+        n += lacks;
+        ends = lacks && !ends ? way_of(t, i) : ends;
+    }
+    used = snprintf(text, POSE_TRUTH_TEXT, "%d of %d targets have no pose of theirs and of the next frame in " POSES_FILE, n, d->views->n);
+    if (ends)
+        snprintf(text + used, POSE_TRUTH_TEXT - (size_t)used, ": '%.160s/%.160s' has %zu pose%s", d->folder, ends->file, ends->poses.n,
+                 ends->poses.n == 1 ? "" : "s");
     pose_truth_close(t);
     *ret_count = n;
     return 0;

@@ -9,11 +9,13 @@ struct dataset;
 struct err;
 struct pose_truth;
 
+enum { POSE_TRUTH_TEXT = 480 };
+
 /* Which of the views' sources is the next frame, where the set has poses; -1: it has none, or no source comes after its target. */
 int pose_truth_view(const struct dataset *d);
 /* How many targets have a next frame and no true motion to it: their sequence has no poses, or the file ends before. 0 too where the set has none at all.
- * Errors as of pose_truth_open(). */
-int pose_truth_lacking(const struct dataset *d, int *ret_count, struct err *err);
+ * Else text says so, and of the first of these targets whose file ends before which that is. Errors as of pose_truth_open(). */
+int pose_truth_lacking(const struct dataset *d, int *ret_count, char text[POSE_TRUTH_TEXT], struct err *err);
 /* Reads the files; d outlives it. Caller closes. ERR_DATA or -errno name the file, and the line where one is at fault; ERR_DATA also where a file has changed
  * since it was checked. */
 int pose_truth_open(const struct dataset *d, struct pose_truth **ret, struct err *err);

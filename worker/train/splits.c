@@ -87,13 +87,13 @@ static int report_depth(const struct machine *m, const char *split, const struct
 /* Scores of poses are of the others alone. What is wrong with the files now costs the score, as validation says. */
 static int report_poses(const struct machine *m, const char *split, const struct dataset *d, struct err *err)
 {
+    char text[POSE_TRUTH_TEXT];
     struct err ignored;
     int lacking;
 
-    if (pose_truth_lacking(d, &lacking, &ignored) < 0 || lacking == 0)
+    if (pose_truth_lacking(d, &lacking, text, &ignored) < 0 || lacking == 0)
         return 0;
-    return report_event(m->report, err, "warning", "data", "%s: %d of %d targets have no pose of theirs and of the next frame in poses.txt",
-                        split, lacking, dataset_targets(d));
+    return report_event(m->report, err, "warning", "data", "%s: %s", split, text);
 }
 
 /* Rank 0 checks a split once in the life of the job and writes the index; everybody else, and every later attempt, reads that. */

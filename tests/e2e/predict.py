@@ -534,6 +534,9 @@ def test_a_folder_of_frames_is_a_way(place):
     assert size_of(place.read("out/000003_next.png")) == (80, 64)
     tum, kitti = poses_of(place.read("out/trajectory.txt")), poses_of(place.read("out/trajectory_kitti.txt"))
     assert [p[0] for p in tum] == list(range(7)) and [p[3::4] for p in kitti] == [p[1:4] for p in tum], (tum, kitti)
+    for p in kitti:  # evo, and who else takes them for the truth, want rotations
+        bent = [sum(p[4 * k + a] * p[4 * k + b] for k in range(3)) - (a == b) for a in range(3) for b in range(3)]
+        assert max(map(abs, bent)) < 1e-9, (p, bent)
     assert kitti[0] == [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0] and len({tuple(p) for p in kitti}) == 7
     train_on_frames(place.trained, "far", data=data_of("far", stride=2), val={"depth_factor": 36})
     place.expect(place.predict("far", os.path.join(place.trained, "far-frames"), job="far"), 0, b"the way of 4 frames")

@@ -250,17 +250,65 @@ static void files_of_ways(void **state)
     assert_int_equal(trajectory_write(path, TRAJECTORY_TUM, two, 2, &err), 0);
     read_text(path, text, sizeof text);
     assert_string_equal(text, "# poses by detd: time tx ty tz qx qy qz qw\n0 0 0 0 0 0 0 1\n"
-                              "1 0.5 -2 0.333333333 0 0 0.707106781 0.707106781\n");
+                              "1 0.5 -2 0.333333333333 0 0 0.707106781187 0.707106781187\n");
     assert_true(trajectory_is_own(path));
     assert_int_equal(trajectory_write(path, TRAJECTORY_KITTI, two, 2, &err), 0);
     read_text(path, text, sizeof text);
-    assert_string_equal(text, "1 0 0 0 0 1 0 0 0 0 1 0\n0 -1 0 0.5 1 0 0 -2 0 0 1 0.333333333\n");
+    assert_string_equal(text, "1 0 0 0 0 1 0 0 0 0 1 0\n0 -1 0 0.5 1 0 0 -2 0 0 1 0.333333333333\n");
     assert_true(trajectory_is_own(path));
     assert_int_equal(poses_read(path, &p, &err), 0);
     assert_true(p.n == 2 && p.pose[1][7] == -2);
     poses_free(&p);
     write_text(path, "1.0 0.0 0.0 0.0 0.0 1.0 0.0 0.0 0.0 0.0 1.0 0.0\n");
     assert_false(trajectory_is_own(path));
+    unlink(path);
+}
+
+static double crookedness(const double p[RESULT_POSE])
+{
+    double most = 0;
+
+    for (int a = 0; a < 3; a++)
+        for (int b = 0; b < 3; b++)
+            most = fmax(most, fabs(p[a] * p[b] + p[4 + a] * p[4 + b] + p[8 + a] * p[8 + b] - (a == b)));
+    return most;
+}
+
+/* Motions are of float, as a network has them; as many as a long drive has add up to no crookedness that a file shows. */
+static void long_ways_stay_straight(void **state)
+{
+    enum { MANY = 20000 };
+    double(*motion)[RESULT_POSE] = calloc(MANY, sizeof *motion), (*pose)[RESULT_POSE] = calloc(MANY + 1, sizeof *pose), most = 0;
+    char path[TEMP_MAX];
+    struct poses p;
+    struct err err;
+    int fd = mkstemp(temp_path(path, sizeof path, "detd-way-XXXXXX"));
+
+    (void)state;
+    assert_non_null(motion);
+    assert_non_null(pose);
+    close(fd);
+    for (int k = 0; k < MANY; k++) {
+        const float c = 0.96f, s = 0.2800005f, m[] = { c, -s, 0, 0.5f, s, c, 0, 0, 0, 0, 1, 0.25f };
+
+        for (int i = 0; i < 3; i++) /* about each axis in turn */
+            for (int j = 0; j < 4; j++)
+                motion[k][4 * ((i + k) % 3) + (j < 3 ? (j + k) % 3 : 3)] = (double)m[4 * i + j];
+        most = fmax(most, crookedness(motion[k]));
+    }
+    assert_true(most > 1e-7);
+    trajectory_of((const double(*)[RESULT_POSE])motion, MANY, 1, pose);
+    assert_int_equal(trajectory_write(path, TRAJECTORY_KITTI, (const double(*)[RESULT_POSE])pose, MANY + 1, &err), 0);
+    assert_int_equal(poses_read(path, &p, &err), 0);
+    assert_int_equal(p.n, MANY + 1);
+    most = 0;
+    for (size_t k = 0; k < p.n; k++)
+        most = fmax(most, crookedness(p.pose[k]));
+    if (most >= 1e-9)
+        fail_msg("%g", most);
+    poses_free(&p);
+    free(motion);
+    free(pose);
     unlink(path);
 }
 
@@ -355,6 +403,7 @@ int main(void)
         cmocka_unit_test(refused),
         cmocka_unit_test(ways_and_turns),
         cmocka_unit_test(files_of_ways),
+        cmocka_unit_test(long_ways_stay_straight),
         cmocka_unit_test(where_a_point_falls),
         cmocka_unit_test(a_view),
         cmocka_unit_test(files_of_poses),

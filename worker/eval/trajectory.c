@@ -11,17 +11,40 @@ enum { MAX_BYTES = 1 << 30 };
 
 static const char tum_head[] = "# poses by detd: time tx ty tz qx qy qz qw\n", kitti_head[] = "1 0 0 0 0 1 0 0 0 0 1 0\n";
 
+/* Networks say motions in float, whose rotations are off by its precision; chained they would be off by more and more, until other programs take the way for
+ * none. To the nearest rotation, by Newton's steps R (3 - R^T R) / 2, each of which squares what it is off by. Source: Higham 1986, Computing the polar
+ * decomposition, SIAM J. Sci. Stat. Comput. 7(4), in Schulz's form, which divides by nothing. */
+static void straighten(double p[RESULT_POSE])
+{
+    double square[9], rows[9];
+
+    for (int step = 0; step < 2; step++) {
+        for (int a = 0; a < 3; a++)
+            for (int b = 0; b < 3; b++)
+                square[3 * a + b] = p[a] * p[b] + p[4 + a] * p[4 + b] + p[8 + a] * p[8 + b];
+        for (int i = 0; i < 3; i++)
+            for (int j = 0; j < 3; j++)
+                rows[3 * i + j] =
+                    1.5 * p[4 * i + j] - 0.5 * (p[4 * i] * square[j] + p[4 * i + 1] * square[3 + j] + p[4 * i + 2] * square[6 + j]);
+        for (int i = 0; i < 3; i++)
+            memcpy(&p[4 * i], &rows[3 * i], 3 * sizeof *p);
+    }
+}
+
 void trajectory_of(const double (*motion)[RESULT_POSE], size_t n, double factor, double (*ret)[RESULT_POSE])
 {
-    double at[RESULT_POSE] = { 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0 }, back[RESULT_POSE];
+    double at[RESULT_POSE] = { 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0 }, one[RESULT_POSE];
 
     for (size_t k = 0; k <= n; k++) {
         memcpy(ret[k], at, sizeof at);
         for (int i = 0; i < 3; i++)
             ret[k][4 * i + 3] *= factor;
         if (k < n) {
-            pose_undone(motion[k], back);
-            pose_times(at, back, at);
+            memcpy(one, motion[k], sizeof one);
+            straighten(one);
+            pose_undone(one, one);
+            pose_times(at, one, at);
+            straighten(at);
         }
     }
 }
@@ -69,15 +92,15 @@ static void write_tum(struct file_out *f, size_t k, const double p[RESULT_POSE],
     trajectory_quaternion(p, q);
     file_out_printf(f, err, "%zu", k);
     for (int i = 0; i < 3; i++)
-        file_out_printf(f, err, " %.9g", plain(p[4 * i + 3]));
+        file_out_printf(f, err, " %.12g", plain(p[4 * i + 3]));
     for (int i = 0; i < 4; i++)
-        file_out_printf(f, err, i < 3 ? " %.9g" : " %.9g\n", plain(q[i]));
+        file_out_printf(f, err, i < 3 ? " %.12g" : " %.12g\n", plain(q[i]));
 }
 
 static void write_kitti(struct file_out *f, const double p[RESULT_POSE], struct err *err)
 {
     for (int i = 0; i < RESULT_POSE; i++)
-        file_out_printf(f, err, i + 1 < RESULT_POSE ? "%.9g " : "%.9g\n", plain(p[i]));
+        file_out_printf(f, err, i + 1 < RESULT_POSE ? "%.12g " : "%.12g\n", plain(p[i]));
 }
 
 int trajectory_write(const char *path, enum trajectory_form form, const double (*pose)[RESULT_POSE], size_t n, struct err *err)

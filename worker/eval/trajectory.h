@@ -10,11 +10,12 @@ struct err;
 
 enum trajectory_form { TRAJECTORY_TUM, TRAJECTORY_KITTI };
 
-/* From n motions, rows of [R | t] from a frame's camera to the next one's: ret [n + 1], the first the identity; positions times factor. */
+/* From n motions, rows of [R | t] from a frame's camera to the next one's: ret [n + 1], the first the identity; positions times factor. R is a rotation but for
+ * what float or so leaves of one, those of ret are as far as double goes. */
 void trajectory_of(const double (*motion)[RESULT_POSE], size_t n, double factor, double (*ret)[RESULT_POSE]);
 /* The rotation of a pose as x y z w, w not negative. */
 void trajectory_quaternion(const double pose[RESULT_POSE], double ret[4]);
-/* Atomically (worker/core/file.h). Numbers have nine digits. */
+/* Atomically (worker/core/file.h). Numbers have twelve digits, enough for a rotation to be one within 1e-11. */
 int trajectory_write(const char *path, enum trajectory_form form, const double (*pose)[RESULT_POSE], size_t n, struct err *err);
 /* Whether trajectory_write() wrote the file, as far as its first line tells. */
 bool trajectory_is_own(const char *path);

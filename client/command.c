@@ -23,9 +23,11 @@ int complain(const struct err *err)
 {
     if (err->code == -EINTR)
         return CODE_INTERRUPTED;
-    fputs("detctl: ", stderr);
-    print_clean(stderr, err->msg);
-    fputc('\n', stderr);
+    if (err->msg[0]) {
+        fputs("detctl: ", stderr);
+        print_clean(stderr, err->msg);
+        fputc('\n', stderr);
+    }
     return err->code == -ENOTCONN ? CODE_NO_DAEMON : CODE_REFUSED;
 }
 

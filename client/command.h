@@ -76,7 +76,7 @@ int command_sample(struct context *ctx, int argc, char **argv);        /* look.c
 int command_anchors(struct context *ctx, int argc, char **argv);       /* look.c */
 int command_completion(struct context *ctx, int argc, char **argv);    /* completion.c */
 
-/* Prints "detctl: message" on stderr and returns the exit code that belongs to err->code. */
+/* Prints "detctl: message" on stderr, nothing where the message is empty, and returns the exit code that belongs to err->code. */
 int complain(const struct err *err);
 /* Prints "detctl NAME: text; see detctl NAME --help" on stderr and returns CODE_USAGE. */
 int misuse(const struct context *ctx, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -11,7 +11,7 @@
 #include "proto/err.h"
 #include "proto/jobspec.h"
 
-static int count_images(const json_t *root, const char *file, int64_t *ret_images, struct err *err)
+static int count_images(const json_t *root, int64_t *ret_images, struct err *err)
 {
     char path[PATH_MAX];
     int rc = spec_file(root, path, err);
@@ -22,13 +22,13 @@ static int count_images(const json_t *root, const char *file, int64_t *ret_image
     unlink(path);
     if (rc == CODE_INTERRUPTED)
         return err_set(err, -EINTR, "interrupted");
-    return rc == CODE_DONE ? 0 : err_field(err, ERR_INPUT, "train.epochs", "%s: train.epochs: the images cannot be counted", file);
+    return rc == CODE_DONE ? 0 : err_set(err, ERR_INPUT, "%s", ""); /* detd-worker has said why */
 }
 
 int epochs_count(json_t *root, const struct jobspec *s, const char *file, struct err *err)
 {
     int64_t images, steps;
-    int rc = count_images(root, file, &images, err);
+    int rc = count_images(root, &images, err);
 
     if (rc < 0)
         return rc;

@@ -6,5 +6,5 @@ struct err;
 struct jobspec;
 
 /* Changes `root`, the object form of s, which has train.epochs, and says on stderr what became of it. file: the job file, for messages. -EINTR: the user
- * would not wait. */
+ * would not wait. ERR_INPUT without a message: why images cannot be counted was said on stderr. */
 int epochs_count(json_t *root, const struct jobspec *s, const char *file, struct err *err);

@@ -133,6 +133,13 @@ SIMD_FN vec vpair_half(vec a, vec b)
 {
     return _mm512_castsi512_ps(_mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(a), 16), _mm512_castps_si512(b)));
 }
+/* a's lanes and then b's, rounded: pairs of those that lie next to each other. */
+SIMD_FN vec vround_half(vec a, vec b)
+{
+    __m512i mixed = _mm512_packus_epi32(vhalf(a), vhalf(b)); /* by turns four of a and four of b */
+
+    return _mm512_castsi512_ps(_mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), mixed));
+}
 /* n of 2 * VW bf16, zeros after them. */
 SIMD_FN void vcopy_half_n(uint16_t *to, const uint16_t *from, int n)
 {
@@ -307,6 +314,12 @@ SIMD_FN vec vpair_half(vec a, vec b)
 {
     return _mm256_castsi256_ps(_mm256_or_si256(_mm256_srli_epi32(_mm256_castps_si256(a), 16), _mm256_castps_si256(b)));
 }
+SIMD_FN vec vround_half(vec a, vec b)
+{
+    __m256i mixed = _mm256_packus_epi32(vhalf(a), vhalf(b)); /* by turns four of a and four of b */
+
+    return _mm256_castsi256_ps(_mm256_permute4x64_epi64(mixed, 0xd8));
+}
 SIMD_FN void vcopy_half_n(uint16_t *to, const uint16_t *from, int n)
 {
     if (n == 2 * VW) {
@@ -461,6 +474,12 @@ SIMD_FN vec vpair_half(vec a, vec b)
 {
     SIMD_EACH(float_of(bits_of(a.f[i]) >> 16 | bits_of(b.f[i])));
 }
+SIMD_FN vec vround_half(vec a, vec b)
+{
+    const float all[2 * VW] = { a.f[0], a.f[1], a.f[2], a.f[3], b.f[0], b.f[1], b.f[2], b.f[3] };
+
+    SIMD_EACH(float_of(half_of(all[2 * i]) | half_of(all[2 * i + 1]) << 16));
+}
 SIMD_FN void vcopy_half_n(uint16_t *to, const uint16_t *from, int n)
 {
     for (int i = 0; i < 2 * VW; i++)
@@ -522,7 +541,7 @@ SIMD_FN void vstream_end(void)
 }
 #endif
 
-/* What vpair_half() made, as 2 * VW bf16. */
+/* What vpair_half() or vround_half() made, as 2 * VW bf16. */
 SIMD_FN void vstore_pairs(uint16_t *p, vec v)
 {
     memcpy(p, &v, sizeof v);

@@ -499,12 +499,10 @@ SIMD_FN void block_by_channel(const float *from, long output, int outputs, int c
             vec t[VW];
 
             for (int i = 0; i < VW; i++) {
-                uint16_t numbers[2 * VW];
                 const float *at = from + (j + i < outputs ? j + i : 0) * output + d;
+                const int n = j + i < outputs ? count : 0;
 
-                vstore_half(numbers, vload_n(at, j + i < outputs ? lanes_of(count, d, VW) : 0));
-                vstore_half(numbers + VW, vload_n(at + VW, j + i < outputs ? lanes_of(count, d + VW, VW) : 0));
-                memcpy(&t[i], numbers, sizeof t[i]);
+                t[i] = vround_half(vload_n(at, lanes_of(n, d, VW)), vload_n(at + VW, lanes_of(n, d + VW, VW)));
             }
             vtranspose(t);
             for (int i = 0; i < VW; i++)

@@ -170,9 +170,10 @@ E2E      ?= $(sort $(wildcard tests/e2e/*.sh)) tests/bench/smoke.sh tests/bench/
 # What looks at code instead of running it.
 SCANS    := $(filter-out tests/cuda_msan.sh,$(wildcard tests/cuda_*.sh)) tests/layers.sh tests/mutants.sh tests/planted.sh
 # Those that last longest, which start first; a name that is not here costs time, nothing else.
-SLOW     := $(addprefix tests/e2e/,ranks gpus launch cuda_train daemon_jobs super_job super_train detctl)
-SLOW     := $(addsuffix .sh,$(SLOW)) $(B)/tests/golden/test_yolov3 $(B)/tests/device/test_conv
-IN_ORDER  = $(filter $(SLOW),$(1)) $(filter-out $(SLOW),$(1))
+SLOW     := $(addprefix tests/,prove/short prove/planted e2e/bits e2e/cuda_train e2e/launch learn/road bench/smoke bench/smoke_gpu cuda_msan) \
+            $(addprefix tests/e2e/,daemon_jobs ranks daemon_crowd depth torchvision detctl_node detctl super_job super_train gpus)
+SLOW     := $(addsuffix .sh,$(SLOW)) $(B)/tests/sim/sim $(B)/tests/golden/test_yolov3 $(B)/tests/device/test_conv $(B)/tests/device/test_conv_bf16
+IN_ORDER  = $(foreach t,$(SLOW),$(filter $(t),$(1))) $(filter-out $(SLOW),$(1))
 # What is named though it does not run, with the reason: words for tests/run.sh. SAN=thread slows training too much for the end-to-end tests; they run
 # plain and with address,undefined.
 RUN_E2E   = $(if $(findstring thread,$(SAN)),,$(E2E))
@@ -188,7 +189,7 @@ check: deps
 LONG     := $(SIM) tests/cuda_msan.sh $(filter %/test_cuda_plans %/test_cuda_plans_rcnn %/test_cuda_plans_depth %/test_repeat $(B)/tests/fuzz/%,$(TESTS)) $(filter %/ranks.sh %/bits.sh %/order.sh %/month.sh,$(RUN_E2E)) $(if $(SAN),,tests/fuzz/short.sh tests/prove/short.sh tests/prove/planted.sh tests/learn/road.sh) $(if $(findstring thread,$(SAN)),,tests/torture/torture.sh)
 check-long: deps
 	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) check-parts
-	@TEST_LONG=1 DETD_FUZZ_ROUNDS=20000 DETD_TEST_REPEATS=20 RANKS_SEED=2 tests/run.sh $(B) $(LONG)
+	@TEST_LONG=1 DETD_FUZZ_ROUNDS=20000 DETD_TEST_REPEATS=20 RANKS_SEED=2 tests/run.sh $(B) $(call IN_ORDER,$(LONG))
 
 # Everything that can die does, at random, while jobs run; SEED= repeats what was drawn. Two daemons at once, about SECONDS and what it takes jobs to end.
 torture: deps

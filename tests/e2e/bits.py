@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The bits that training gives, from one commit to the next: YOLOv3 with momentum, decay, clipping, averaged weights and changing sizes, once with
-SyncBN and once in waves, Mask R-CNN and depth networks, on 1, 3 and 8 ranks (without TEST_LONG an emulated GPU has one), on every ISA of this CPU and on an
-emulated GPU; the jobs of three ranks are killed and resumed. In bf16, which is a GPU's own, CPUs alone agree. What they leave is in bits.json: a hash of every tensor of the last checkpoint and of the rows of every split and step."""
+SyncBN and once in waves, Mask R-CNN and depth networks, on 1, 3 and 8 ranks, on every ISA of this CPU and on an
+emulated GPU (without TEST_LONG on one rank, and no depth network: these take it minutes); the jobs of three ranks are killed and resumed. In bf16, which is a GPU's own, CPUs alone agree. What they leave is in bits.json: a hash of every tensor of the last checkpoint and of the rows of every split and step."""
 import hashlib
 import json
 import os
@@ -15,7 +15,7 @@ from ranks import base_spec, draw, draw_frames, draw_masks, finish, frames_spec,
 
 KNOWN = os.path.dirname(os.path.abspath(__file__)) + "/bits.json"
 RANKS = (1, 3, 8)
-OF_GPU = RANKS if os.environ.get("TEST_LONG") or sys.argv[1:2] == ["write"] else RANKS[:1]  # an emulated one takes minutes
+LONG = bool(os.environ.get("TEST_LONG")) or sys.argv[1:2] == ["write"] or REAL
 HALF = {"run": {"precision": "bf16"}}
 STEPS, SAVED, KILLED = 10, 3, 3  # steps, steps between checkpoints, ranks of the job that is killed
 
@@ -62,13 +62,14 @@ def bits(d, job):
     return found
 
 
-def machines(gpu):
+def machines(kind, spec):
     """(where, keys of run) of a number of ranks: each rank count meets another ISA. What a GPU is not beside is bf16, for which a CPU may have a unit that
     run.isa auto uses."""
+    gpu = spec["run"].get("precision") != "bf16"
     have = isas() if gpu else ["auto"] + isas()
     for i, ranks in enumerate(RANKS):
         yield "cpu", {"ranks": ranks, "isa": have[i % len(have)], "deterministic": ("rerun", "world", "off")[i]}
-    for ranks in OF_GPU if gpu else ():
+    for ranks in RANKS if gpu and LONG else RANKS[:1] if gpu and kind != "depth" else ():
         env = {"EMU_SEED": str(random.getrandbits(30))}
         yield "cuda", {"ranks": ranks, "device": "cuda", "ranks_per_gpu": ranks, "deterministic": "world", "env": env}
 
@@ -76,7 +77,7 @@ def machines(gpu):
 def train(d, base, kind):
     """{where: [(what, bits)]}: jobs of one place must be the same, and every loss must be there."""
     found, jobs = {}, []
-    for where, run in machines(base["run"].get("precision") != "bf16"):
+    for where, run in machines(kind, base):
         what = "%s, %s, %d ranks" % (where + (" " + run["isa"] if "isa" in run else ""), kind, run["ranks"])
         spec = merged(base, {"run": run})
         job = struck(d, spec, what, SAVED + 1, random.Random(1)) if run["ranks"] == KILLED else submit(d, spec, what)

@@ -183,18 +183,21 @@ static void check_render(const struct placement *p, int w, int h)
 {
     uint8_t *rgb = malloc((size_t)w * (size_t)h * 3);
     size_t n = (size_t)p->canvas.h * (size_t)p->canvas.w * 3;
-    float *out = malloc((n + 1) * sizeof *out), *any = malloc(n * sizeof *any),
+    float *out = malloc((n + 1) * sizeof *out), *other = malloc((n + 1) * sizeof *other),
           *scratch = malloc(render_scratch(w, p->canvas) * sizeof *scratch);
 
     for (int i = 0; i < w * h * 3; i++)
         rgb[i] = (uint8_t)((unsigned)i * 2654435761u >> 13);
-    out[n] = 42.0f;
+    out[n] = other[n] = 42.0f;
     render(p, rgb, w, h, out, scratch);
     assert_true(largest_difference(p, rgb, w, h, out) < 2e-5);
     assert_true(out[n] == 42.0f);
-    render_any(p, rgb, w, h, any, scratch);
-    assert_memory_equal(out, any, n * sizeof *out);
-    free(any);
+    for (int build = 0; build < render_builds(); build++) {
+        memset(other, 0, n * sizeof *other);
+        render_by(build, p, rgb, w, h, other, scratch);
+        assert_memory_equal(out, other, (n + 1) * sizeof *out);
+    }
+    free(other);
     free(rgb);
     free(out);
     free(scratch);

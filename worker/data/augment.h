@@ -36,8 +36,9 @@ struct placement place_random(const struct augment *a, uint64_t seed, int64_t ep
 size_t render_scratch(int w, struct canvas canvas);
 /* rgb [h][w][3] -> out [canvas.h][canvas.w][3], values 0 .. 1, bilinear with half-pixel centres. */
 void render(const struct placement *p, const uint8_t *rgb, int w, int h, float *out, float *scratch);
-/* The same by the build for any processor; tests hold the bits against those of render(). */
-void render_any(const struct placement *p, const uint8_t *rgb, int w, int h, float *out, float *scratch);
+/* Builds that this processor can run: 0 is for any, and render() takes the last. All give the same bits, to which tests hold them. */
+int render_builds(void);
+void render_by(int build, const struct placement *p, const uint8_t *rgb, int w, int h, float *out, float *scratch);
 
 /* Boxes (crowds left out) of a w x h picture -> normalised centre form, clipped to the input; those under .001 in width or height are dropped.
  * cls and out have room for n. Returns how many were kept. */

@@ -1,6 +1,6 @@
 /* Pictures to network inputs. One pass over the output: two source rows are blended into a row of floats, columns are picked and blended
- * from it, colour is changed, the row is written. The row is compiled twice, for AVX2 and for any processor; neither contracts
- * nor reassociates, so both give the same bits. The pragma: -O2 alone leaves these loops scalar (half the speed), and compilers keep
+ * from it, colour is changed, the row is written. The row is compiled for AVX-512, for AVX2 and for any processor; none contracts
+ * nor reassociates, so all give the same bits. The pragma: -O2 alone leaves these loops scalar (half the speed), and compilers keep
  * branches where both sides of a select could raise a floating-point flag, which nobody reads here. */
 #pragma GCC optimize("O3", "no-trapping-math")
 #include <string.h>
@@ -213,15 +213,39 @@ static void make_row_any(struct work *k, const struct placement *p, const struct
     make_row(k, p, r);
 }
 
+typedef void make_row_fn(struct work *k, const struct placement *p, const struct row *r);
+
 #ifdef __x86_64__
 __attribute__((target("avx2"))) static void make_row_avx2(struct work *k, const struct placement *p, const struct row *r)
 {
     make_row(k, p, r);
 }
-#define HAVE_AVX2 __builtin_cpu_supports("avx2")
+
+__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"))) static void make_row_avx512(struct work *k, const struct placement *p,
+                                                                                          const struct row *r)
+{
+    make_row(k, p, r);
+}
+
+static bool have_avx512(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+}
+
+static make_row_fn *const builds[] = { make_row_any, make_row_avx2, make_row_avx512 };
+
+int render_builds(void)
+{
+    return !__builtin_cpu_supports("avx2") ? 1 : have_avx512() ? 3 : 2;
+}
 #else
-#define make_row_avx2 make_row_any
-#define HAVE_AVX2     0
+static make_row_fn *const builds[] = { make_row_any };
+
+int render_builds(void)
+{
+    return 1;
+}
 #endif
 
 static int within(int v, int size)
@@ -229,8 +253,7 @@ static int within(int v, int size)
     return v < 0 ? 0 : v > size ? size : v;
 }
 
-static void render_with(void (*make)(struct work *, const struct placement *, const struct row *), const struct placement *p,
-                        const uint8_t *rgb, int w, int h, float *out, float *scratch)
+void render_by(int build, const struct placement *p, const uint8_t *rgb, int w, int h, float *out, float *scratch)
 {
     struct work k = lay_out(scratch, w, p->canvas);
     int y0 = within(p->y, p->canvas.h), y1 = within(p->y + p->h, p->canvas.h);
@@ -248,19 +271,11 @@ static void render_with(void (*make)(struct work *, const struct placement *, co
         r.below = rgb + (size_t)below * r.pitch;
         r.weight = f - (float)above;
         r.out = out + (size_t)(p->vflip ? p->canvas.h - 1 - y : y) * (size_t)p->canvas.w * 3;
-        make(&k, p, &r);
+        builds[build](&k, p, &r);
     }
-}
-
-void render_any(const struct placement *p, const uint8_t *rgb, int w, int h, float *out, float *scratch)
-{
-    render_with(make_row_any, p, rgb, w, h, out, scratch);
 }
 
 void render(const struct placement *p, const uint8_t *rgb, int w, int h, float *out, float *scratch)
 {
-    if (HAVE_AVX2)
-        render_with(make_row_avx2, p, rgb, w, h, out, scratch);
-    else
-        render_any(p, rgb, w, h, out, scratch);
+    render_by(render_builds() - 1, p, rgb, w, h, out, scratch);
 }

@@ -104,7 +104,8 @@ const struct command commands[] = {
       "  --watch     follow it as detctl watch does\n",
       "  detctl extend 3 --steps 20000 --watch\n", command_extend },
     { "clone", "ID [KEY=VALUE ...] [--wait | --watch]", "Queues a new job with the keys of a job, some of them changed, and prints its id",
-      "Relative paths are looked for where detctl runs. All keys stay as they were worked out for that job, but run.after.\n\n"
+      "Relative paths are looked for where detctl runs. All keys stay as they were worked out for that job, but run.after.\n"
+      "Where train.steps or train.epochs is given, val.every and checkpoint.every follow it if they were what they are by default.\n\n"
       "  --wait   wait without a word until the job ends\n"
       "  --watch  follow it as detctl watch does\n",
       "  detctl clone 3 train.lr=0.002 model.init=job:3@best\n", command_clone },

@@ -150,6 +150,32 @@ static void forget_followers(json_t *spec, const char *assignment)
     }
 }
 
+static bool given(char *const *assignments, int n, const char *key)
+{
+    size_t length = strlen(key);
+
+    for (int i = 0; i < n; i++)
+        if (strncmp(assignments[i], key, length) == 0 && assignments[i][length] == '=')
+            return true;
+    return false;
+}
+
+/* Intervals that nobody gave are worked out of other keys (finish_intervals()): those that are what comes of the old ones follow the new ones. */
+static void forget_intervals(json_t *spec, char *const *assignments, int n)
+{
+    json_t *val = json_object_get(spec, "val"), *checkpoint = json_object_get(spec, "checkpoint");
+    const long long steps = int_of(json_object_get(spec, "train"), "steps"), tenth = steps / 10 > 0 ? steps / 10 : 1;
+    const long long every = int_of(val, "every"), saved = int_of(checkpoint, "every");
+    const bool of_steps = given(assignments, n, "train.steps") || given(assignments, n, "train.epochs");
+
+    if ((of_steps || given(assignments, n, "val.every")) && saved == (every > 0 ? every : tenth))
+        json_object_del(checkpoint, "every");
+    if (of_steps && every == tenth && !given(assignments, n, "val.every")) {
+        json_object_del(val, "every");
+        fprintf(stderr, "val.every is %lld, a tenth of the steps, and follows them\n", every);
+    }
+}
+
 static int check_secrets(const json_t *job)
 {
     json_t *run = json_object_get(json_object_get(job, "spec"), "run"), *value;
@@ -182,6 +208,7 @@ int command_clone(struct context *ctx, int argc, char **argv)
     if ((rc = take_id(ctx, argv[optind], &id)) || (rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job)))
         return rc;
     json_object_del(json_object_get(json_object_get(job, "spec"), "run"), "after"); /* that was then */
+    forget_intervals(json_object_get(job, "spec"), argv + optind + 1, argc - optind - 1); /* which looks at the steps */
     for (int i = optind + 1; i < argc; i++)
         forget_followers(json_object_get(job, "spec"), argv[i]);
     rc = spec_change(ctx, json_object_get(job, "spec"), argv[optind], argv + optind + 1, argc - optind - 1, &spec);

@@ -211,6 +211,33 @@ def epochs_and_clone(d, data, whole):
         assert done.returncode == 1 and re.search(re.escape(said), done.stderr), (done, said)
 
 
+def intervals_of_a_clone(d, data):
+    """What nobody gave follows what it was worked out of; what somebody gave stays."""
+    def cloned(job, *words):
+        done = ctl(d, "clone", str(job), *words)
+        assert done.returncode == 0, done
+        spec = d.job(int(done.stdout))["spec"]
+        d.call("job.cancel", id=int(done.stdout))
+        return spec["val"]["every"], spec["checkpoint"]["every"], "val.every is" in done.stderr
+
+    d.call("daemon.drain", reason="test")
+    spec = spec_of(data, 40)
+    del spec["val"], spec["checkpoint"]
+    derived = submit(d, spec)
+    assert cloned(derived, "name=same") == (4, 4, False)
+    assert cloned(derived, "train.steps=80") == (8, 8, True)
+    assert cloned(derived, "train.epochs=20") == (6, 6, True)
+    assert cloned(derived, "val.every=5", "train.steps=80") == (5, 5, False)
+    assert cloned(derived, "val.every=5") == (5, 5, False)
+    assert cloned(derived, "checkpoint.every=20", "train.steps=80") == (8, 20, True)
+    told = submit(d, dict(spec, val={"every": 8}, checkpoint={"every": 20}))
+    assert cloned(told, "train.steps=80") == (8, 20, False)
+    assert cloned(told, "val.every=20") == (20, 20, False)
+    never = submit(d, dict(spec, val={"every": 0}))
+    assert cloned(never, "train.steps=80") == (0, 8, False)
+    d.call("daemon.undrain")
+
+
 def main():
     with Daemon(foreign=False) as d:
         data = d.root + "/shapes"
@@ -227,6 +254,7 @@ def main():
         killed_on_the_way(d, data, whole)
         refusals(d, data)
         epochs_and_clone(d, data, whole)
+        intervals_of_a_clone(d, data)
 
 
 main()

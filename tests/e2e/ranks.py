@@ -16,7 +16,7 @@ from daemon import BUILD, HERE, SANITIZED, Daemon
 
 SEED = int(os.environ.get("RANKS_SEED", "1"))
 SLOTS = 8
-PATIENCE_S = 900 if SANITIZED else 240
+PATIENCE_S = 1800 if SANITIZED else 900  # for what hangs
 LONG_STEPS = 60
 
 

@@ -218,7 +218,7 @@ const struct command commands[] = {
       "                    from 1, and of a set with a split for validation it is that one\n"
       "  --images DIR      where the pictures of SET lie (where its form is the job's: data.val.images, or data.train.images)\n"
       "  --format F        coco, voc, darknet or yolo: else coco of .json, yolo of .yaml, darknet of .data, and the job's own of others\n"
-      "  --split S         the same of the job's own split, train or val\n"
+      "  --split S         the same of the job's own split, train or val; of frames the targets\n"
       "  --conf SCORE      draw no boxes below this score (.25)\n"
       "  --results-conf S  write no results below this score: by default as --conf of pictures given by name, and val.conf of the\n"
       "                    job (.005; R-CNN .05) with --on and --split, as in validation: a higher one costs AP\n"

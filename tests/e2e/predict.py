@@ -606,6 +606,19 @@ def test_frames_that_cannot_be_read_are_told_and_left_out(place):
     assert place.files("none") == [], place.files("none")
 
 
+def test_the_targets_of_a_split_are_looked_at(place):
+    frames = train_on_frames(place.trained, "split")
+    targets = ["%06d" % k for k in range(1, 6)]
+    place.expect(place.predict("out", more=("--split", "train"), job="split"), 0, b"frames/000001.png: depth -> out/")
+    assert place.files("out/frames") == [n + end for n in targets for end in (".png", "_depth.png")], place.files("out/frames")
+    place.expect(place.predict("alone", os.path.join(frames, "000002.png"), job="split"), 0)
+    assert place.read("out/frames/000002_depth.png") == place.read("alone/000002_depth.png")
+    place.expect(place.predict("no", more=("--split", "val"), job="split"), 1, b"the job has no data.val")
+    place.expect(place.predict("no", more=("--split", "train", "--no-pictures"), job="split"), 1, b"of a depth network there are pictures alone")
+    shutil.copy(place.path(place.picture("other.png", 40)), frames + "/000003.png")
+    place.expect(place.predict("torn", more=("--split", "train"), job="split"), 1, b"/000003.png: has changed since the data set was checked")
+
+
 def test_an_autoencoder_says_nothing_of_a_picture(place):
     train_on_frames(place.trained, "auto", model={"preset": "featdepth_autoencoder_r18"})
     place.expect(place.predict("out", place.picture("a.png"), job="auto"), 1, b"featdepth_autoencoder_r18 finds nothing in pictures")

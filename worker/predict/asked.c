@@ -15,6 +15,7 @@
 #include "worker/data/coco.h"
 #include "worker/data/labels.h"
 #include "worker/data/problems.h"
+#include "worker/data/views.h"
 #include "worker/predict/network.h"
 
 enum { LINE_BYTES = PATH_MAX + 1, FOLDERS_DEEP = 100 };
@@ -339,15 +340,17 @@ int asked_by_name(char *const *args, int nargs, FILE *list, const char *out_dir,
 
 /* ---- a data set ---- */
 
+/* Of a set of frames the targets. */
 static int take_images(struct asked *a, const struct dataset *d, struct err *err)
 {
     char path[DATASET_MAX_PATH + DATASET_MAX_PATH], below[DATASET_MAX_PATH + 1], *place;
+    int n = d->views ? d->views->n : d->nimages;
 
     a->of_set = true;
-    a->picture = calloc((size_t)d->nimages + 1, sizeof *a->picture);
+    a->picture = calloc((size_t)n + 1, sizeof *a->picture);
     if (!a->picture)
         return no_memory(err);
-    for (int i = 0; i < d->nimages; i++) {
+    for (int i = 0; i < n; i++) {
         const struct dataset_image *im = &d->images[i];
 
         snprintf(path, sizeof path, "%s/%s", d->folder, im->file);

@@ -37,6 +37,6 @@ int asked_of_files(char *const *paths, int n, const struct network *net, struct 
 /* The pictures of a set, which needs no annotations; categories are those of its names. ERR_INPUT: it has none of the network's classes. What it lacks, and how many
  * of its records are bad, goes to out. */
 int asked_of_file(const struct check_options *set, const struct network *net, FILE *out, struct asked **ret, struct err *err);
-/* Those of a checked data set with the network's classes. */
+/* Those of a checked data set with the network's classes; of frames the targets. */
 int asked_of_set(const struct dataset *set, const struct network *net, struct asked **ret, struct err *err);
 void asked_free(struct asked *a);

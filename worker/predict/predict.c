@@ -120,8 +120,9 @@ static int ask(struct predictor *p, char *const *args, int nargs, struct err *er
     const struct jobspec *s = p->net.spec;
     int rc;
 
-    if (p->net.deep && (o->on || o->split || o->no_pictures))
-        return err_set(err, ERR_INPUT, "of a depth network there are pictures alone: it takes pictures, or a folder of frames");
+    if (p->net.deep && (o->on || o->no_pictures))
+        return err_set(err, ERR_INPUT,
+                       "of a depth network there are pictures alone: it takes pictures, a folder of frames, or the job's --split");
     if (o->on)
         return ask_set(p, err);
     if (o->split)
@@ -315,7 +316,7 @@ static int check_size(const struct predictor *p, const struct asked_picture *a, 
     if (a->w == 0 || (a->w == img->w && a->h == img->h))
         return 0;
     return err_set(err, ERR_DATA, "%s is %d x %d pixels, but %s %d x %d", a->path, img->w, img->h,
-                   p->way ? "intrinsics.json says" : "the annotations say", a->w, a->h);
+                   p->net.deep ? "intrinsics.json says" : "the annotations say", a->w, a->h);
 }
 
 /* A picture that is itself at fault is told, and counted in *nbad; *ret_bad then, and 0. *ret is borrowed until the next call. */

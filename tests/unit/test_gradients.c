@@ -15,6 +15,7 @@
 #include "worker/models/model.h"
 #include "worker/core/shards.h"
 #include "worker/gradients/layout.h"
+#include "worker/ops/families.h"
 
 const struct device_ops *cpu_backend_generic(void);
 
@@ -25,8 +26,8 @@ static const size_t counts[NPARAMS] = { 1, 16, 5000, 16, 1024, 70000, 1025, 3, 9
 struct config {
     int nshards, nwaves;
     size_t first_bytes, bucket_bytes;
-    bool delays, one_dest; /* one_dest: in every other step the device gives one sum for all shards of a rank */
-    int poison;            /* step in which shard 1 has an infinite gradient, -1: none */
+    bool delays, hashes, one_dest; /* one_dest: in every other step the device gives one sum for all shards of a rank */
+    int poison;                    /* step in which shard 1 has an infinite gradient, -1: none */
 };
 
 static struct param params[NPARAMS];
@@ -113,6 +114,23 @@ static double expected_norm(const struct gradients *r)
     return tree_sum(blocks, 1, n);
 }
 
+/* Those of the blocks that this rank adds up, against the hashes of the whole sum. */
+static void check_hashes(struct device *dev, const struct gradients *r, bool asked)
+{
+    struct hash128 all[128];
+    struct err err;
+
+    for (int p = 0; p < NPARAMS && asked; p++) {
+        const struct hash_piece mine = gradients_hashes(r, plist[p], 0);
+        const struct hash_item whole = { gradients_sum(r, plist[p]), counts[p], all };
+
+        if (!whole.data)
+            continue;
+        NEED_OK(dev->on->reduce->hash_blocks(dev, &whole, 1, &err));
+        NEED(memcmp(mine.blocks, all + mine.first, (size_t)mine.nblocks * sizeof *all) == 0);
+    }
+}
+
 static void check_step(const struct gradients *r, const struct config *cfg, int ranks, int step)
 {
     struct square_sums s = gradients_squares(r);
@@ -191,9 +209,12 @@ static struct setup set_up(struct comm *c, const struct config *cfg)
     const struct device_ops *ops = cpu_backend_generic();
     const struct device_options one = { .threads = 1 };
     struct setup s = { 0 };
-    struct gradients_options opt = {
-        .comm = c, .nshards = cfg->nshards, .nwaves = cfg->nwaves, .first_bytes = cfg->first_bytes, .bucket_bytes = cfg->bucket_bytes
-    };
+    struct gradients_options opt = { .comm = c,
+                                     .nshards = cfg->nshards,
+                                     .nwaves = cfg->nwaves,
+                                     .first_bytes = cfg->first_bytes,
+                                     .bucket_bytes = cfg->bucket_bytes,
+                                     .hashes = cfg->hashes };
     struct err err;
 
     NEED_OK(ops->open(0, &one, &s.dev, &err));
@@ -223,6 +244,7 @@ static void reduce_ranks(struct comm *c, void *arg)
         s.dev->one_dest = merged_in(cfg, step);
         NEED_OK(run_step(s.gradients, cfg, mine, step, &seed, &err));
         check_step(s.gradients, cfg, comm_ranks(c), step);
+        check_hashes(s.dev, s.gradients, cfg->hashes);
     }
     tear_down(&s);
 }
@@ -234,7 +256,7 @@ static void test_ranks_and_waves(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++)
         for (int waves = 1; waves <= 3; waves++) {
-            struct config cfg = { .nshards = 8, .nwaves = waves, .first_bytes = 4096, .bucket_bytes = 65536, .poison = -1 };
+            struct config cfg = { .nshards = 8, .nwaves = waves, .first_bytes = 4096, .bucket_bytes = 65536, .hashes = true, .poison = -1 };
 
             assert_int_equal(run_ranks(ranks[i], TIMEOUT, reduce_ranks, &cfg), 0);
         }
@@ -257,7 +279,9 @@ static void test_buckets(void **state)
     (void)state;
     for (size_t i = 0; i < 3; i++)
         for (int ranks = 1; ranks <= 3; ranks += 2) {
-            struct config cfg = { .nshards = 4, .nwaves = 2, .first_bytes = bytes[i][0], .bucket_bytes = bytes[i][1], .poison = 1 };
+            struct config cfg = {
+                .nshards = 4, .nwaves = 2, .first_bytes = bytes[i][0], .bucket_bytes = bytes[i][1], .hashes = true, .poison = 1
+            };
 
             assert_int_equal(run_ranks(ranks, TIMEOUT, reduce_ranks, &cfg), 0);
         }

@@ -16,6 +16,8 @@
 #include "worker/gradients/layout.h"
 #include "worker/ops/families.h"
 
+enum { PIECE_BLOCKS = 32 }; /* at once on a CPU: their sums and what they are of stay in the L2 cache */
+
 /* What each rank sends: its canonical segments, or one sum of all its shards. */
 struct outline {
     int *planes;             /* [ranks]: planes each rank sends */
@@ -55,22 +57,21 @@ struct allreduce {
 static int all_to_all(struct allreduce *r, const struct layout_bucket *b, struct err *err)
 {
     struct comm_planes x = { r->planes, r->layout->blocks * LAYOUT_BLOCK * sizeof(float), r->sent->planes, r->cut };
-    int rc;
 
     for (int j = 0; j <= r->nranks; j++)
         r->cut[j] = layout_chunk(b, j, r->nranks) * LAYOUT_BLOCK * sizeof(float);
-    rc = comm_alltoall(r->comm, COMM_GRAD, &x, r->view, err);
-    for (int i = 0; rc == 0 && i < r->sent->nchunk; i++)
-        r->sent->chunk[i].data = r->view[i];
-    return rc;
+    return comm_alltoall(r->comm, COMM_GRAD, &x, r->view, err);
 }
 
-/* This rank's chunk, over all ranks' segments, into its place in the gathered buffer. One rank's segment lies there already. */
-static int add_chunk(struct allreduce *r, float *dst, size_t count, struct err *err)
+/* This rank's chunk, over all ranks' segments, into its place in the gathered buffer: `count` numbers from `from` of it on. One rank's segment lies there
+ * already. */
+static int add_chunk(struct allreduce *r, float *dst, size_t from, size_t count, struct err *err)
 {
-    if (count == 0 || (r->sent->nchunk == 1 && r->sent->chunk[0].data == dst))
+    if (r->sent->nchunk == 1 && r->view[0] == dst)
         return 0;
-    return r->side->on->reduce->tree_add(r->side, dst, r->sent->chunk, r->sent->nchunk, count, err);
+    for (int i = 0; i < r->sent->nchunk; i++)
+        r->sent->chunk[i].data = (const float *)r->view[i] + from;
+    return r->side->on->reduce->tree_add(r->side, dst + from, r->sent->chunk, r->sent->nchunk, count, err);
 }
 
 /* Of this rank's blocks, of which the squares stand at `at`. */
@@ -79,19 +80,32 @@ static struct hash128 *hashes_at(const struct allreduce *r, size_t at)
     return r->hashes ? r->hashes + (at - r->square_cut[r->rank] / sizeof(double)) : NULL;
 }
 
+/* The sum of `blocks` blocks at dst, and what is said of them. A CPU does it piece by piece, so that what it has added is still in its cache. */
+static int sum_chunk(struct allreduce *r, float *dst, size_t blocks, size_t squares_at, struct err *err)
+{
+    const size_t most = r->side->host_memory ? PIECE_BLOCKS : blocks;
+    int rc = 0;
+
+    for (size_t at = 0, n; at < blocks && rc == 0; at += n) {
+        n = blocks - at < most ? blocks - at : most;
+        rc = add_chunk(r, dst, at * LAYOUT_BLOCK, n * LAYOUT_BLOCK, err);
+        if (rc == 0)
+            rc = r->side->on->reduce->sum_squares(r->side, r->squares + squares_at + at, hashes_at(r, squares_at + at),
+                                                  dst + at * LAYOUT_BLOCK, n * LAYOUT_BLOCK, err);
+    }
+    return rc;
+}
+
 static int sum_bucket(struct allreduce *r, int bucket, size_t *squares_at, struct err *err)
 {
     const struct layout_bucket *b = &r->layout->bucket[bucket];
-    size_t lo = layout_chunk(b, r->rank, r->nranks), hi = layout_chunk(b, r->rank + 1, r->nranks), count = (hi - lo) * LAYOUT_BLOCK;
-    float *dst = r->sum + lo * LAYOUT_BLOCK;
+    size_t lo = layout_chunk(b, r->rank, r->nranks), hi = layout_chunk(b, r->rank + 1, r->nranks);
     int rc = r->side->ops->wait(r->side, r->mark[bucket], err);
 
     if (rc == 0)
         rc = all_to_all(r, b, err);
     if (rc == 0)
-        rc = add_chunk(r, dst, count, err);
-    if (rc == 0 && count)
-        rc = r->side->on->reduce->sum_squares(r->side, r->squares + *squares_at, hashes_at(r, *squares_at), dst, count, err);
+        rc = sum_chunk(r, r->sum + lo * LAYOUT_BLOCK, hi - lo, *squares_at, err);
     *squares_at += hi - lo;
     if (rc == 0)
         rc = comm_allgather(r->comm, COMM_GRAD, r->sum, r->cut, err);

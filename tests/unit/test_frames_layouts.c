@@ -191,9 +191,6 @@ static void lines_of_sequences(void **state)
 
     (void)state;
     two_sequences(&t);
-    t.frames.depth_pattern = "depth/%d.png";
-    tree_refuses(&t, "a 9\n", "data.depth_pattern: it is for one sequence with intrinsics.json, and ");
-    t.frames.depth_pattern = NULL;
     tree_text(&t, "sequences/a/intrinsics.json",
               "{\"fx\": 30, \"fy\": 31, \"cx\": 19, \"cy\": 14, \"width\": 41, \"height\": 30, \"per_frame\": {\"10\": {\"fx\": 33, "
               "\"fy\": 31, \"cx\": 19, \"cy\": 14}}}");
@@ -357,10 +354,6 @@ static void kitti_that_is_refused(void **state)
     char path[256];
 
     (void)state;
-    t.frames.frame_pattern = "%d.png";
-    tree_refuses(&t, DRIVE " 1 l\n", "data.frame_pattern: it is for one sequence with intrinsics.json, and ");
-    tree_refuses(&t, DRIVE " 1 l\n", "holds KITTI's raw data");
-    t.frames.frame_pattern = NULL;
     tree_refuses(&t, "drive 1 l\n", "line 1: 'drive': a line begins with date/drive");
     tree_refuses(&t, "2011_09_26/../x 1 l\n", "a line begins with date/drive");
     tree_refuses(&t, DRIVE " one l\n", "no number of a frame");

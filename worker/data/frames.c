@@ -215,17 +215,6 @@ static const struct frames_layout *layout_of(const struct frames_options *opt)
     return opt->kitti ? &frames_kitti : views_file_there(opt, "sequences") ? &frames_sequences : &frames_single;
 }
 
-/* Where files have names of their own, a pattern of the job's would be of no use. */
-static int patterns_apply(const struct frames_options *opt, const struct frames_layout *layout, struct err *err)
-{
-    const char *key = opt->frame_pattern ? "data.frame_pattern" : opt->depth_pattern ? "data.depth_pattern" : NULL;
-
-    if (!key || layout == &frames_single)
-        return 0;
-    return err_set(err, ERR_DATA, "%s: it is for one sequence with intrinsics.json, and %s holds %s, whose files have names of their own",
-                   key, opt->folder, opt->kitti ? "KITTI's raw data" : "sequences/");
-}
-
 /* What the job itself says of depth has to be of some use. */
 static int depth_as_told(const struct frames_options *opt, struct dataset **set, struct err *err)
 {
@@ -249,8 +238,6 @@ int frames_read(const struct frames_options *opt, struct problems *problems, str
     if (!m)
         return err->code;
     rc = split_list_open(&list, opt->list, opt->split ? opt->split : "train", err);
-    if (rc >= 0)
-        rc = patterns_apply(opt, layout, err);
     if (rc >= 0)
         rc = layout->open(opt, m, &of, err);
     if (rc >= 0)

@@ -105,7 +105,8 @@ const struct command commands[] = {
       "  detctl extend 3 --steps 20000 --watch\n", command_extend },
     { "clone", "ID [KEY=VALUE ...] [--wait | --watch]", "Queues a new job with the keys of a job, some of them changed, and prints its id",
       "Relative paths are looked for where detctl runs. All keys stay as they were worked out for that job, but run.after.\n"
-      "Where train.steps or train.epochs is given, val.every and checkpoint.every follow it if they were what they are by default.\n\n"
+      "Where train.steps or train.epochs is given, val.every follows if it was a tenth of the steps, as by default; checkpoint.every\n"
+      "follows val.every if it was the same.\n\n"
       "  --wait   wait without a word until the job ends\n"
       "  --watch  follow it as detctl watch does\n",
       "  detctl clone 3 train.lr=0.002 model.init=job:3@best\n", command_clone },
@@ -211,7 +212,8 @@ const struct command commands[] = {
       "Of a network that says depth there are NAME.png, depth in colours, near is bright, and NAME_depth.png, a grey\n"
       "PNG of 16 bits: depth is its numbers over Depth-scale, a text in the file, in metres or in the network's own\n"
       "unit, as the text Depth-unit says. It also takes a FOLDER of frames with intrinsics.json: then there are NAME_next.png, the\n"
-      "next frame as this one's camera would see it, and the camera's way, trajectory.txt as TUM has it and trajectory_kitti.txt.\n\n"
+      "next frame as this one's camera would see it, and the camera's way, trajectory.txt as TUM has it and trajectory_kitti.txt:\n"
+      "that of the first frames in a row that can be read and have the size that intrinsics.json says.\n\n"
       "  -o, --out DIR     where to (made if it is not there)\n"
       "  --on SET          the pictures of a data set; of a COCO file with its image_id and, by the categories' names, its\n"
       "                    category_id, so that COCO's tools read results.json; it needs no annotations. Of other forms both count\n"

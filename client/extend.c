@@ -160,20 +160,36 @@ static bool given(char *const *assignments, int n, const char *key)
     return false;
 }
 
-/* Intervals that nobody gave are worked out of other keys (finish_intervals()): those that are what comes of the old ones follow the new ones. */
-static void forget_intervals(json_t *spec, char *const *assignments, int n)
+/* Intervals that are worked out anew. */
+struct followed {
+    bool val, checkpoint;
+};
+
+/* Those that nobody gave are worked out of other keys (finish_intervals()): what is what comes of the old ones follows the new ones. */
+static struct followed forget_intervals(json_t *spec, char *const *assignments, int n)
 {
     json_t *val = json_object_get(spec, "val"), *checkpoint = json_object_get(spec, "checkpoint");
     const long long steps = int_of(json_object_get(spec, "train"), "steps"), tenth = steps / 10 > 0 ? steps / 10 : 1;
     const long long every = int_of(val, "every"), saved = int_of(checkpoint, "every");
-    const bool of_steps = given(assignments, n, "train.steps") || given(assignments, n, "train.epochs");
+    const bool of_steps = given(assignments, n, "train.steps") || given(assignments, n, "train.epochs"),
+               of_val = given(assignments, n, "val.every");
+    struct followed f = { .val = of_steps && every == tenth && !of_val };
 
-    if ((of_steps || given(assignments, n, "val.every")) && saved == (every > 0 ? every : tenth))
-        json_object_del(checkpoint, "every");
-    if (of_steps && every == tenth && !given(assignments, n, "val.every")) {
+    if (f.val || of_val || (of_steps && every <= 0))
+        f.checkpoint = saved == (every > 0 ? every : tenth) && !given(assignments, n, "checkpoint.every");
+    if (f.val)
         json_object_del(val, "every");
-        fprintf(stderr, "val.every is %lld, a tenth of the steps, and follows them\n", every);
-    }
+    if (f.checkpoint)
+        json_object_del(checkpoint, "every");
+    return f;
+}
+
+static void tell_followed(struct followed f)
+{
+    if (f.val)
+        fprintf(stderr, "val.every was a tenth of the steps, and follows them\n");
+    if (f.checkpoint)
+        fprintf(stderr, "checkpoint.every was what it is by default, and stays that\n");
 }
 
 static int check_secrets(const json_t *job)
@@ -194,6 +210,7 @@ int command_clone(struct context *ctx, int argc, char **argv)
     static const struct option options[] = { { "wait", no_argument, NULL, 'w' }, { "watch", no_argument, NULL, 'W' }, { 0 } };
     bool wait = false, watch = false;
     json_t *job, *spec = NULL;
+    struct followed followed;
     int64_t id = 0;
     int rc, o;
 
@@ -207,13 +224,16 @@ int command_clone(struct context *ctx, int argc, char **argv)
         return misuse(ctx, "no job id given");
     if ((rc = take_id(ctx, argv[optind], &id)) || (rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job)))
         return rc;
-    json_object_del(json_object_get(json_object_get(job, "spec"), "run"), "after"); /* that was then */
-    forget_intervals(json_object_get(job, "spec"), argv + optind + 1, argc - optind - 1); /* which looks at the steps */
+    json_object_del(json_object_get(json_object_get(job, "spec"), "run"), "after");                  /* that was then */
+    followed = forget_intervals(json_object_get(job, "spec"), argv + optind + 1, argc - optind - 1); /* which looks at the steps */
     for (int i = optind + 1; i < argc; i++)
         forget_followers(json_object_get(job, "spec"), argv[i]);
     rc = spec_change(ctx, json_object_get(job, "spec"), argv[optind], argv + optind + 1, argc - optind - 1, &spec);
     if (rc == 0 && (rc = check_secrets(job)))
         json_decref(spec);
     json_decref(job);
-    return rc || (rc = submit_spec(ctx, spec, &id)) ? rc : submitted(ctx, id, wait, watch);
+    if (rc || (rc = submit_spec(ctx, spec, &id)))
+        return rc;
+    tell_followed(followed);
+    return submitted(ctx, id, wait, watch);
 }

@@ -218,23 +218,25 @@ def intervals_of_a_clone(d, data):
         assert done.returncode == 0, done
         spec = d.job(int(done.stdout))["spec"]
         d.call("job.cancel", id=int(done.stdout))
-        return spec["val"]["every"], spec["checkpoint"]["every"], "val.every is" in done.stderr
+        return spec["val"]["every"], spec["checkpoint"]["every"], "val.every was" in done.stderr, "checkpoint.every was" in done.stderr
 
     d.call("daemon.drain", reason="test")
     spec = spec_of(data, 40)
     del spec["val"], spec["checkpoint"]
     derived = submit(d, spec)
-    assert cloned(derived, "name=same") == (4, 4, False)
-    assert cloned(derived, "train.steps=80") == (8, 8, True)
-    assert cloned(derived, "train.epochs=20") == (6, 6, True)
-    assert cloned(derived, "val.every=5", "train.steps=80") == (5, 5, False)
-    assert cloned(derived, "val.every=5") == (5, 5, False)
-    assert cloned(derived, "checkpoint.every=20", "train.steps=80") == (8, 20, True)
+    assert cloned(derived, "name=same") == (4, 4, False, False)
+    assert cloned(derived, "train.steps=80") == (8, 8, True, True)
+    assert cloned(derived, "train.epochs=20") == (6, 6, True, True)
+    assert cloned(derived, "val.every=5", "train.steps=80") == (5, 5, False, True)
+    assert cloned(derived, "val.every=5") == (5, 5, False, True)
+    assert cloned(derived, "checkpoint.every=20", "train.steps=80") == (8, 20, True, False)
     told = submit(d, dict(spec, val={"every": 8}, checkpoint={"every": 20}))
-    assert cloned(told, "train.steps=80") == (8, 20, False)
-    assert cloned(told, "val.every=20") == (20, 20, False)
+    assert cloned(told, "train.steps=80") == (8, 20, False, False)
+    assert cloned(told, "val.every=20") == (20, 20, False, False)
     never = submit(d, dict(spec, val={"every": 0}))
-    assert cloned(never, "train.steps=80") == (0, 8, False)
+    assert cloned(never, "train.steps=80") == (0, 8, False, True)
+    done = ctl(d, "clone", str(derived), "train.steps=x")
+    assert done.returncode == 1 and "val.every was" not in done.stderr, done
     d.call("daemon.undrain")
 
 

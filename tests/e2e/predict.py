@@ -567,6 +567,10 @@ def test_frames_that_cannot_be_read_are_told_and_left_out(place):
     at = {k: os.path.join(folder, "frames", "%06d.png" % k) for k in range(7)}
     with open(at[3], "rb") as f:
         whole = f.read()
+    for out in "empty", "none":  # whatever lies there of an earlier run is gone where this one says nothing
+        place.expect(place.predict(out, folder, job="torn"), 0)
+        assert len(place.files(out)) == 22, place.files(out)
+    place.write("none/000000_next-2.png", b"not of predict")
     place.picture("small.png", 40)
     with open(os.path.join(ROOT, "tests", "golden", "exif.json"), encoding="utf-8") as f:
         jpeg = bytes.fromhex(json.load(f)["files"]["6"])
@@ -599,11 +603,19 @@ def test_frames_that_cannot_be_read_are_told_and_left_out(place):
         pass
     place.expect(place.predict("late", folder, job="torn"), 1, b"\nthe way of 6 frames from " + os.fsencode(at[1]) + b" on -> late/trajectory.txt, ")
     assert len(poses_of(place.read("late/trajectory_kitti.txt"))) == 6
+    assert [row[0] for row in poses_of(place.read("late/trajectory.txt"))] == [1, 2, 3, 4, 5, 6]
     for path in at.values():
         with open(path, "wb"):
             pass
     place.expect(place.predict("none", folder, job="torn"), 1, b"7 of 7 frames could not be read")
-    assert place.files("none") == [], place.files("none")
+    assert place.files("none") == ["000000_next-2.png"], place.files("none")
+    with open(at[2], "wb") as f:
+        f.write(whole)
+    os.remove(at[5])
+    place.expect(place.predict("one", folder, job="torn"), 1, b"\nthe way of 1 frame from " + os.fsencode(at[2]) + b" on -> ")
+    os.remove(at[2])
+    place.expect(place.predict("one", folder, job="torn"), 1, b"\nframe 2 is not there: what comes after it is left out\n")
+    assert place.files("one") == ["000002.png", "000002_depth.png"], place.files("one")
 
 
 def test_the_targets_of_a_split_are_looked_at(place):

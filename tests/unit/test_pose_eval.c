@@ -247,12 +247,12 @@ static void files_of_ways(void **state)
     (void)state;
     close(fd);
     assert_false(trajectory_is_own(path));
-    assert_int_equal(trajectory_write(path, TRAJECTORY_TUM, two, 2, &err), 0);
+    assert_int_equal(trajectory_write(path, TRAJECTORY_TUM, two, 0, 2, &err), 0);
     read_text(path, text, sizeof text);
     assert_string_equal(text, "# poses by detd: time tx ty tz qx qy qz qw\n0 0 0 0 0 0 0 1\n"
                               "1 0.5 -2 0.333333333333 0 0 0.707106781187 0.707106781187\n");
     assert_true(trajectory_is_own(path));
-    assert_int_equal(trajectory_write(path, TRAJECTORY_KITTI, two, 2, &err), 0);
+    assert_int_equal(trajectory_write(path, TRAJECTORY_KITTI, two, 0, 2, &err), 0);
     read_text(path, text, sizeof text);
     assert_string_equal(text, "1 0 0 0 0 1 0 0 0 0 1 0\n0 -1 0 0.5 1 0 0 -2 0 0 1 0.333333333333\n");
     assert_true(trajectory_is_own(path));
@@ -298,7 +298,7 @@ static void long_ways_stay_straight(void **state)
     }
     assert_true(most > 1e-7);
     trajectory_of((const double(*)[RESULT_POSE])motion, MANY, 1, pose);
-    assert_int_equal(trajectory_write(path, TRAJECTORY_KITTI, (const double(*)[RESULT_POSE])pose, MANY + 1, &err), 0);
+    assert_int_equal(trajectory_write(path, TRAJECTORY_KITTI, (const double(*)[RESULT_POSE])pose, 0, MANY + 1, &err), 0);
     assert_int_equal(poses_read(path, &p, &err), 0);
     assert_int_equal(p.n, MANY + 1);
     most = 0;

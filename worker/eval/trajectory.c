@@ -103,7 +103,8 @@ static void write_kitti(struct file_out *f, const double p[RESULT_POSE], struct 
         file_out_printf(f, err, i + 1 < RESULT_POSE ? "%.12g " : "%.12g\n", plain(p[i]));
 }
 
-int trajectory_write(const char *path, enum trajectory_form form, const double (*pose)[RESULT_POSE], size_t n, struct err *err)
+int trajectory_write(const char *path, enum trajectory_form form, const double (*pose)[RESULT_POSE], size_t first, size_t n,
+                     struct err *err)
 {
     struct file_out *f;
     int rc = file_out_open_new(path, &f, err);
@@ -114,7 +115,7 @@ int trajectory_write(const char *path, enum trajectory_form form, const double (
         file_out_printf(f, err, "%s", tum_head);
     for (size_t k = 0; k < n; k++)
         if (form == TRAJECTORY_TUM)
-            write_tum(f, k, pose[k], err);
+            write_tum(f, first + k, pose[k], err);
         else
             write_kitti(f, pose[k], err);
     return file_out_commit(f, err);

@@ -1,5 +1,5 @@
 /* worker/eval/trajectory.h - the way of a camera as text files that other programs read: TUM's (time, position, quaternion x y z w) and KITTI's (three rows of
- * the matrix that takes points of the camera to the first one's), a frame a line. Times are the frames' numbers from 0. */
+ * the matrix that takes points of the camera to the first one's), a frame a line. Times are the frames' numbers. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,7 +15,8 @@ enum trajectory_form { TRAJECTORY_TUM, TRAJECTORY_KITTI };
 void trajectory_of(const double (*motion)[RESULT_POSE], size_t n, double factor, double (*ret)[RESULT_POSE]);
 /* The rotation of a pose as x y z w, w not negative. */
 void trajectory_quaternion(const double pose[RESULT_POSE], double ret[4]);
-/* Atomically (worker/core/file.h). Numbers have twelve digits, enough for a rotation to be one within 1e-11. */
-int trajectory_write(const char *path, enum trajectory_form form, const double (*pose)[RESULT_POSE], size_t n, struct err *err);
+/* The poses of frames first, first + 1 and so on. Atomically (worker/core/file.h). Numbers have twelve digits, enough for a rotation to be one within 1e-11. */
+int trajectory_write(const char *path, enum trajectory_form form, const double (*pose)[RESULT_POSE], size_t first, size_t n,
+                     struct err *err);
 /* Whether trajectory_write() wrote the file, as far as its first line tells. */
 bool trajectory_is_own(const char *path);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "proto/err.h"
 #include "worker/data/image.h"
@@ -195,22 +196,42 @@ static int make_folders(struct outputs *o, const char *place, struct err *err)
     return rc;
 }
 
-int outputs_picture(struct outputs *o, const char *place, const char *suffix, const char **ret_path, struct err *err)
+/* To o->picture. number: 1 is that of the first name. */
+static void name_picture(struct outputs *o, const char *place, const char *suffix, int number)
 {
     const char *slash = strrchr(place, '/'), *base = slash ? slash + 1 : place;
-    int stem = stem_length(base), folder = (int)(base - place), rc = make_folders(o, place, err);
+    int stem = stem_length(base), folder = (int)(base - place);
+    char counted[16] = "";
+
+    if (number > 1)
+        snprintf(counted, sizeof counted, "-%d", number);
+    snprintf(o->picture, sizeof o->picture, "%s/%.*s%.*s%s%s.png", o->dir, folder, place, stem, base, suffix, counted);
+}
+
+int outputs_picture(struct outputs *o, const char *place, const char *suffix, const char **ret_path, struct err *err)
+{
+    int rc = make_folders(o, place, err);
 
     if (rc < 0)
         return rc;
-    snprintf(o->picture, sizeof o->picture, "%s/%.*s%.*s%s.png", o->dir, folder, place, stem, base, suffix);
+    name_picture(o, place, suffix, 1);
     for (int i = 2; (rc = is_free(o, err)) == 0; i++) {
         if (i == INT_MAX)
             return err_set(err, ERR_STATE, "no name is free for '%s' in '%s'", place, o->dir);
-        snprintf(o->picture, sizeof o->picture, "%s/%.*s%.*s%s-%d.png", o->dir, folder, place, stem, base, suffix, i);
+        name_picture(o, place, suffix, i);
     }
     if (rc > 0)
         rc = give_away(o, err);
     if (rc >= 0)
         *ret_path = o->picture;
     return rc;
+}
+
+void outputs_forget(struct outputs *o, const char *place, const char *suffix)
+{
+    struct err ignored;
+
+    name_picture(o, place, suffix, 1);
+    if (is_free(o, &ignored) == 1)
+        unlink(o->picture);
 }

@@ -17,3 +17,5 @@ int outputs_results(const struct outputs *o, enum outputs_file file, const char 
 /* DIR/FOLDER/STEMsuffix.png for the place FOLDER/STEM.ext (asked.h), whose folders are made; -2.png and so on where that is a file that may not be replaced, or was given away before. Borrowed
  * until the next call. */
 int outputs_picture(struct outputs *o, const char *place, const char *suffix, const char **ret_path, struct err *err);
+/* Removes what an earlier predict wrote there under the first of these names, unless it was given away since. */
+void outputs_forget(struct outputs *o, const char *place, const char *suffix);

@@ -319,6 +319,18 @@ static int check_size(const struct predictor *p, const struct asked_picture *a, 
                    p->net.deep ? "intrinsics.json says" : "the annotations say", a->w, a->h);
 }
 
+/* What an earlier predict wrote of a picture that cannot be read now would look as if it were of today. */
+static void forget(struct predictor *p, int index)
+{
+    const char *place = p->asked->picture[index].place;
+
+    outputs_forget(p->outputs, place, "");
+    if (p->net.deep)
+        outputs_forget(p->outputs, place, "_depth");
+    if (p->way)
+        outputs_forget(p->outputs, place, "_next");
+}
+
 /* A picture that is itself at fault is told, and counted in *nbad; *ret_bad then, and 0. *ret is borrowed until the next call. */
 static int read_picture(struct predictor *p, int index, struct image *ret, bool *ret_bad, int *nbad, struct err *err)
 {
@@ -334,6 +346,8 @@ static int read_picture(struct predictor *p, int index, struct image *ret, bool 
         return rc;
     fprintf(p->out, "%s\n", err->msg);
     ++*nbad;
+    if (!p->opt->no_pictures)
+        forget(p, index);
     return 0;
 }
 
@@ -382,7 +396,10 @@ static int predict_frame(struct predictor *p, int i, const struct image *next, s
         rc = write_depth(p, i, &found, err);
     if (rc >= 0)
         rc = way_add(p->way, i, &found, &motion, err);
-    return rc >= 0 && motion ? write_next(p, i, &found, motion, next, err) : rc;
+    if (rc >= 0 && motion)
+        return write_next(p, i, &found, motion, next, err);
+    outputs_forget(p->outputs, p->asked->picture[i].place, "_next");
+    return rc;
 }
 
 /* All frames that can be read; each is read before the one in front of it is looked at, as the network compares the two. */
@@ -409,25 +426,28 @@ static void tell_way(struct predictor *p, int first, int n, const char *tum, con
     const struct asked_picture *frame = &p->asked->picture[first];
     const char *from = first > 0 ? " from " : "", *name = first > 0 ? frame->name : "", *on = first > 0 ? " on" : "";
 
-    if (way_gap(p->way) >= 0)
-        fprintf(p->out, "frame %lld is not there: what comes after it is left out\n", way_gap(p->way));
     if (first + n < p->asked->n)
         fprintf(p->out, "%s cannot be read: the way ends before it\n", frame[n].name);
-    fprintf(p->out, "the way of %d frames%s%s%s -> %s, %s\n", n, from, name, on, tum, kitti);
+    fprintf(p->out, "the way of %d frame%s%s%s%s -> %s, %s\n", n, n == 1 ? "" : "s", from, name, on, tum, kitti);
 }
 
-/* A way has no gaps: a frame that cannot be read ends it. */
+/* A way has no gaps: a frame that cannot be read ends it. Where there is none, that of an earlier predict does not stay either. */
 static int write_way(struct predictor *p, struct err *err)
 {
     double factor = isnan(p->net.spec->val_depth_factor) ? 1 : p->net.spec->val_depth_factor;
     int first, n = way_length(p->way, &first), rc;
     const char *tum, *kitti;
 
-    if (n == 0)
-        return 0;
+    if (way_gap(p->way) >= 0)
+        fprintf(p->out, "frame %lld is not there: what comes after it is left out\n", way_gap(p->way));
     rc = outputs_results(p->outputs, OUTPUTS_TUM, &tum, err);
     if (rc >= 0)
         rc = outputs_results(p->outputs, OUTPUTS_KITTI, &kitti, err);
+    if (rc >= 0 && n == 0) {
+        unlink(tum);
+        unlink(kitti);
+        return 0;
+    }
     if (rc >= 0)
         rc = way_write(p->way, factor, tum, kitti, err);
     if (rc >= 0)

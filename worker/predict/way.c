@@ -333,10 +333,10 @@ int way_write(const struct way *w, double factor, const char *tum, const char *k
 
     if (rc >= 0) {
         trajectory_of((const double(*)[RESULT_POSE])(w->motion + first), (size_t)n - 1, factor, pose);
-        rc = trajectory_write(tum, TRAJECTORY_TUM, (const double(*)[RESULT_POSE])pose, (size_t)n, err);
+        rc = trajectory_write(tum, TRAJECTORY_TUM, (const double(*)[RESULT_POSE])pose, (size_t)first, (size_t)n, err);
     }
     if (rc >= 0)
-        rc = trajectory_write(kitti, TRAJECTORY_KITTI, (const double(*)[RESULT_POSE])pose, (size_t)n, err);
+        rc = trajectory_write(kitti, TRAJECTORY_KITTI, (const double(*)[RESULT_POSE])pose, (size_t)first, (size_t)n, err);
     free(pose);
     return rc;
 }

@@ -131,25 +131,6 @@ int command_extend(struct context *ctx, int argc, char **argv)
 
 /* ---- clone ---- */
 
-/* What was worked out of a key that is given anew is worked out anew. */
-static const struct {
-    const char *section, *key; /* given */
-    const char *follows[4];    /* sections and keys of what follows, in pairs */
-} followers[] = { { "train", "epochs", { "train", "steps" } },
-                  { "model", "preset", { "model", "cfg" } },
-                  { "model", "cfg", { "model", "preset" } } };
-
-static void forget_followers(json_t *spec, const char *assignment)
-{
-    for (size_t i = 0; i < sizeof followers / sizeof *followers; i++) {
-        char name[80];
-
-        snprintf(name, sizeof name, "%s.%s=", followers[i].section, followers[i].key);
-        if (strncmp(assignment, name, strlen(name)) == 0)
-            json_object_del(json_object_get(spec, followers[i].follows[0]), followers[i].follows[1]);
-    }
-}
-
 static bool given(char *const *assignments, int n, const char *key)
 {
     size_t length = strlen(key);
@@ -160,16 +141,28 @@ static bool given(char *const *assignments, int n, const char *key)
     return false;
 }
 
+/* What was worked out of a key that is given anew is worked out anew. */
+static const struct {
+    const char *given, *section, *key; /* the last two: what follows */
+} followers[] = { { "train.epochs", "train", "steps" }, { "model.preset", "model", "cfg" }, { "model.cfg", "model", "preset" } };
+
+static void forget_followers(json_t *spec, char *const *assignments, int n)
+{
+    for (size_t i = 0; i < sizeof followers / sizeof *followers; i++)
+        if (given(assignments, n, followers[i].given))
+            json_object_del(json_object_get(spec, followers[i].section), followers[i].key);
+}
+
 /* Intervals that are worked out anew. */
 struct followed {
     bool val, checkpoint;
 };
 
-/* Those that nobody gave are worked out of other keys (finish_intervals()): what is what comes of the old ones follows the new ones. */
+/* Those that nobody gave are worked out of other keys: what is as by default for the old ones is so for the new ones. */
 static struct followed forget_intervals(json_t *spec, char *const *assignments, int n)
 {
     json_t *val = json_object_get(spec, "val"), *checkpoint = json_object_get(spec, "checkpoint");
-    const long long steps = int_of(json_object_get(spec, "train"), "steps"), tenth = steps / 10 > 0 ? steps / 10 : 1;
+    const long long tenth = jobspec_default_every(int_of(json_object_get(spec, "train"), "steps"));
     const long long every = int_of(val, "every"), saved = int_of(checkpoint, "every");
     const bool of_steps = given(assignments, n, "train.steps") || given(assignments, n, "train.epochs"),
                of_val = given(assignments, n, "val.every");
@@ -209,10 +202,11 @@ int command_clone(struct context *ctx, int argc, char **argv)
 {
     static const struct option options[] = { { "wait", no_argument, NULL, 'w' }, { "watch", no_argument, NULL, 'W' }, { 0 } };
     bool wait = false, watch = false;
-    json_t *job, *spec = NULL;
+    json_t *job, *was, *spec = NULL;
     struct followed followed;
+    char **assignments;
     int64_t id = 0;
-    int rc, o;
+    int rc, o, n;
 
     while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
         if (o == '?')
@@ -222,13 +216,15 @@ int command_clone(struct context *ctx, int argc, char **argv)
     }
     if (optind >= argc)
         return misuse(ctx, "no job id given");
+    assignments = argv + optind + 1;
+    n = argc - optind - 1;
     if ((rc = take_id(ctx, argv[optind], &id)) || (rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job)))
         return rc;
-    json_object_del(json_object_get(json_object_get(job, "spec"), "run"), "after");                  /* that was then */
-    followed = forget_intervals(json_object_get(job, "spec"), argv + optind + 1, argc - optind - 1); /* which looks at the steps */
-    for (int i = optind + 1; i < argc; i++)
-        forget_followers(json_object_get(job, "spec"), argv[i]);
-    rc = spec_change(ctx, json_object_get(job, "spec"), argv[optind], argv + optind + 1, argc - optind - 1, &spec);
+    was = json_object_get(job, "spec");
+    json_object_del(json_object_get(was, "run"), "after"); /* that was then */
+    followed = forget_intervals(was, assignments, n);      /* looks at the steps, which are forgotten next */
+    forget_followers(was, assignments, n);
+    rc = spec_change(ctx, was, argv[optind], assignments, n, &spec);
     if (rc == 0 && (rc = check_secrets(job)))
         json_decref(spec);
     json_decref(job);

@@ -370,6 +370,8 @@ void jobspec_forget_inits(struct jobspec *s);
 int jobspec_check_best(const struct jobspec *s, struct err *err);
 /* Derived, pure: shards for a batch by the default rule, of at least shard_images images each. */
 int jobspec_default_shards(int64_t batch, int shard_images);
+/* Steps between validations where val.every does not say, and between checkpoints where neither does: a tenth of all. */
+int64_t jobspec_default_every(int64_t steps);
 /* The preset of a job that need not be complete, or NULL: none of job_presets. */
 const struct job_preset *jobspec_preset(const json_t *root);
 /* From the table: schema/job.schema.json, the `--help-keys` text (of a preset's keys, with its defaults; NULL: of all), and the key list of

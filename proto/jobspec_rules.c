@@ -515,10 +515,15 @@ static int finish_depth_scores(struct jobspec *s, struct err *err)
     return 0;
 }
 
+int64_t jobspec_default_every(int64_t steps)
+{
+    return steps / 10 > 0 ? steps / 10 : 1;
+}
+
 /* A rule of steps. */
 static int finish_intervals(struct jobspec *s, struct err *err)
 {
-    int64_t tenth = s->train_steps / 10 > 0 ? s->train_steps / 10 : 1;
+    const int64_t tenth = jobspec_default_every(s->train_steps);
 
     if (s->val_every < 0)
         s->val_every = tenth;

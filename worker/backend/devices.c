@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "proto/cpu.h"
 #include "proto/err.h"
 #include "worker/core/device.h"
 #include "worker/backend/plugin.h"
@@ -10,18 +11,6 @@
 const struct device_ops *cpu_backend_avx512(void);
 const struct device_ops *cpu_backend_avx2(void);
 const struct device_ops *cpu_backend_generic(void);
-
-static bool has_avx2(void)
-{
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
-           __builtin_cpu_supports("bmi2");
-}
-
-static bool has_avx512(void)
-{
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
 
 static bool has_any(void)
 {
@@ -34,8 +23,8 @@ static const struct {
     bool (*runs)(void);
     const struct device_ops *(*backend)(void);
 } builds[] = {
-    { "avx512", has_avx512, cpu_backend_avx512 },
-    { "avx2", has_avx2, cpu_backend_avx2 },
+    { "avx512", cpu_has_avx512, cpu_backend_avx512 },
+    { "avx2", cpu_has_avx2, cpu_backend_avx2 },
     { "generic", has_any, cpu_backend_generic },
 };
 

@@ -5,6 +5,7 @@
 #pragma GCC optimize("O3", "no-trapping-math")
 #include <string.h>
 
+#include "proto/cpu.h"
 #include "worker/data/augment.h"
 
 #define INNER static inline __attribute__((always_inline))
@@ -227,17 +228,11 @@ __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"))) static void make_r
     make_row(k, p, r);
 }
 
-static bool have_avx512(void)
-{
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vl");
-}
-
 static make_row_fn *const builds[] = { make_row_any, make_row_avx2, make_row_avx512 };
 
 int render_builds(void)
 {
-    return !__builtin_cpu_supports("avx2") ? 1 : have_avx512() ? 3 : 2;
+    return cpu_has_avx512() ? 3 : cpu_has_avx2() ? 2 : 1;
 }
 #else
 static make_row_fn *const builds[] = { make_row_any };

@@ -117,7 +117,7 @@ static double expected_norm(const struct gradients *r)
 /* Those of the blocks that this rank adds up, against the hashes of the whole sum. */
 static void check_hashes(struct device *dev, const struct gradients *r, bool asked)
 {
-    struct hash128 all[128];
+    struct hash128 all[128] = { { { 0, 0 } } };
     struct err err;
 
     for (int p = 0; p < NPARAMS && asked; p++) {

@@ -1,5 +1,6 @@
 #include "worker/predict/way.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -327,10 +328,12 @@ int way_add(struct way *w, int i, const struct result *r, const double **ret_mot
 
 int way_write(const struct way *w, double factor, const char *tum, const char *kitti, struct err *err)
 {
-    int first, n = way_length(w, &first);
-    double(*pose)[RESULT_POSE] = calloc((size_t)n, sizeof *pose);
-    int rc = pose ? 0 : no_memory(err);
+    int first, n = way_length(w, &first), rc;
+    double(*pose)[RESULT_POSE];
 
+    assert(n > 0);
+    pose = calloc((size_t)n, sizeof *pose);
+    rc = pose ? 0 : no_memory(err);
     if (rc >= 0) {
         trajectory_of((const double(*)[RESULT_POSE])(w->motion + first), (size_t)n - 1, factor, pose);
         rc = trajectory_write(tum, TRAJECTORY_TUM, (const double(*)[RESULT_POSE])pose, (size_t)first, (size_t)n, err);

@@ -434,6 +434,32 @@ static void the_index_keeps_all(void **state)
 }
 
 /* Each byte of the index turned, its hash made to fit: refused, or a data set whose numbers are in their bounds. */
+/* Nobody has read them, so nobody may hold them against what lies there later. */
+static void targets_that_are_left_out_take_their_depth_along(void **state)
+{
+    struct tree t;
+    struct dataset *d, *back = NULL;
+    char path[256];
+
+    (void)state;
+    tree_single(&t, 8);
+    tree_text(&t, "f/004.png", "");
+    t.opt.on_bad = BAD_SKIP;
+    d = tree_read(&t, "1\n2\n3\n4\n5\n6\n");
+    assert_int_equal(d->views->n, 3);      /* 3 and 5 have it as a neighbour */
+    assert_int_equal(d->views->nfiles, 3); /* intrinsics and two depths */
+    assert_int_equal(d->views->view[0].depth, -1);
+    assert_string_equal(d->views->files[d->views->view[1].depth].file, "d/2.png");
+    assert_string_equal(d->views->files[d->views->view[2].depth].file, "d/6.png");
+    index_path(&t, path);
+    assert_int_equal(index_write(path, d, &t.err), 0);
+    if (index_load(path, &t.opt, &back, &t.err) != 0)
+        fail_msg("%s", t.err.msg);
+    dataset_free(back);
+    dataset_free(d);
+    tree_free(&t);
+}
+
 static void a_twisted_index_is_bounded(void **state)
 {
     struct tree t;
@@ -582,6 +608,7 @@ int main(void)
         cmocka_unit_test(one_camera_for_all_frames_of_a_sample),
         cmocka_unit_test(bad_files),
         cmocka_unit_test(the_index_keeps_all),
+        cmocka_unit_test(targets_that_are_left_out_take_their_depth_along),
         cmocka_unit_test(a_twisted_index_is_bounded),
         cmocka_unit_test(the_stream_is_the_same_for_all),
         cmocka_unit_test(real_sequences),

@@ -198,12 +198,12 @@ static int drop_frames(struct dataset *d, char **flaw, struct err *err)
     int32_t *place = malloc(((size_t)d->nimages + 1) * sizeof *place);
     int left;
 
-    if (!image || !place) {
+    left = image && place ? views_drop(d->views, d->nimages, flaw, place) : -ENOMEM;
+    if (left < 0) {
         free(image);
         free(place);
         return err_set(err, -ENOMEM, "%s: no memory", d->source);
     }
-    left = views_drop(d->views, d->nimages, flaw, place);
     for (int i = 0; i < d->nimages; i++) {
         if (place[i] < 0)
             free(d->images[i].file);

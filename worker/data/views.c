@@ -1,5 +1,6 @@
 #include "worker/data/views.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 void views_free(struct views *v)
@@ -32,18 +33,48 @@ static bool whole(const struct views *v, int target, char *const *flaw)
     return good;
 }
 
+/* Files of measured depth of targets that are left out go with them: nobody may have read them. place: the new one of each file, or -1. */
+static void drop_depth(struct views *v, const int32_t *place)
+{
+    int left = 0;
+
+    for (int i = 0; i < v->nfiles; i++)
+        if (place[i] < 0)
+            free(v->files[i].file);
+        else
+            v->files[left++] = v->files[i];
+    v->nfiles = left;
+    for (int i = 0; i < v->n; i++)
+        if (v->view[i].depth >= 0)
+            v->view[i].depth = place[v->view[i].depth];
+}
+
 int views_drop(struct views *v, int nimages, char *const *flaw, int32_t *ret_place)
 {
-    int targets = 0, left;
+    int32_t *file = malloc(((size_t)v->nfiles + 1) * sizeof *file);
+    int targets = 0, files = 0, left;
 
+    if (!file)
+        return -ENOMEM;
     for (int i = 0; i < nimages; i++)
         ret_place[i] = -1;
+    for (int i = 0; i < v->nfiles; i++)
+        file[i] = 0;
+    for (int i = 0; i < v->n; i++)
+        if (v->view[i].depth >= 0)
+            file[v->view[i].depth] = -1;
     for (int i = 0; i < v->n; i++)
         if (whole(v, i, flaw)) {
             ret_place[i] = targets;
+            if (v->view[i].depth >= 0)
+                file[v->view[i].depth] = 0;
             v->view[targets++] = v->view[i];
         }
     v->n = left = targets;
+    for (int i = 0; i < v->nfiles; i++)
+        file[i] = file[i] < 0 ? -1 : files++;
+    drop_depth(v, file);
+    free(file);
     /* a frame that is no target any more may still be a neighbour: -2 until all of them are known, so that they keep their order */
     for (int i = 0; i < targets; i++)
         for (int k = 0; k < v->nsources; k++) {

@@ -56,5 +56,5 @@ void views_free(struct views *v);
 /* Targets with measured depth. */
 int views_measured(const struct views *v);
 /* Leaves out targets that a flawed image (flaw[i] not NULL) is part of, and images that are part of none then. ret_place: [images], the new place of each or
- * -1. Returns how many are left. */
+ * -1. Files of measured depth that no target is left of leave too. Returns how many images are left, or -ENOMEM: nothing has changed then. */
 int views_drop(struct views *v, int nimages, char *const *flaw, int32_t *ret_place);

@@ -153,9 +153,10 @@ static void forget_followers(json_t *spec, char *const *assignments, int n)
             json_object_del(json_object_get(spec, followers[i].section), followers[i].key);
 }
 
-/* Intervals that are worked out anew. */
+/* Intervals that are worked out anew: what they were; 0: they stay. */
 struct followed {
-    bool val, checkpoint;
+    long long val, checkpoint;
+    bool of_val; /* the latter follows the former, else the steps */
 };
 
 /* Those that nobody gave are worked out of other keys: what is as by default for the old ones is so for the new ones. */
@@ -165,11 +166,12 @@ static struct followed forget_intervals(json_t *spec, char *const *assignments, 
     const long long tenth = jobspec_default_every(int_of(json_object_get(spec, "train"), "steps"));
     const long long every = int_of(val, "every"), saved = int_of(checkpoint, "every");
     const bool of_steps = given(assignments, n, "train.steps") || given(assignments, n, "train.epochs"),
-               of_val = given(assignments, n, "val.every");
-    struct followed f = { .val = of_steps && every == tenth && !of_val };
+               told = given(assignments, n, "val.every");
+    struct followed f = { .val = of_steps && every == tenth && !told ? every : 0 };
 
-    if (f.val || of_val || (of_steps && every <= 0))
-        f.checkpoint = saved == (every > 0 ? every : tenth) && !given(assignments, n, "checkpoint.every");
+    f.of_val = f.val || told;
+    if ((f.of_val || (of_steps && every <= 0)) && saved == (every > 0 ? every : tenth) && !given(assignments, n, "checkpoint.every"))
+        f.checkpoint = saved;
     if (f.val)
         json_object_del(val, "every");
     if (f.checkpoint)
@@ -180,9 +182,10 @@ static struct followed forget_intervals(json_t *spec, char *const *assignments, 
 static void tell_followed(struct followed f)
 {
     if (f.val)
-        fprintf(stderr, "val.every was a tenth of the steps, and follows them\n");
+        fprintf(stderr, "val.every, which was %lld, is a tenth of the steps again\n", f.val);
     if (f.checkpoint)
-        fprintf(stderr, "checkpoint.every was what it is by default, and stays that\n");
+        fprintf(stderr, "checkpoint.every, which was %lld, is %s again\n", f.checkpoint,
+                f.of_val ? "what val.every is" : "a tenth of the steps");
 }
 
 static int check_secrets(const json_t *job)

@@ -218,7 +218,7 @@ def intervals_of_a_clone(d, data):
         assert done.returncode == 0, done
         spec = d.job(int(done.stdout))["spec"]
         d.call("job.cancel", id=int(done.stdout))
-        return spec["val"]["every"], spec["checkpoint"]["every"], "val.every was" in done.stderr, "checkpoint.every was" in done.stderr
+        return spec["val"]["every"], spec["checkpoint"]["every"], "val.every, which was 4, is a tenth of the steps again" in done.stderr, "checkpoint.every, which was 4, is " in done.stderr
 
     d.call("daemon.drain", reason="test")
     spec = spec_of(data, 40)
@@ -236,7 +236,7 @@ def intervals_of_a_clone(d, data):
     never = submit(d, dict(spec, val={"every": 0}))
     assert cloned(never, "train.steps=80") == (0, 8, False, True)
     done = ctl(d, "clone", str(derived), "train.steps=x")
-    assert done.returncode == 1 and "val.every was" not in done.stderr, done
+    assert done.returncode == 1 and "which was" not in done.stderr, done
     d.call("daemon.undrain")
 
 

@@ -552,6 +552,10 @@ def test_folders_that_are_no_way(place):
     place.write("out/trajectory.txt", b"where I was on Friday\n")
     place.expect(place.predict("out", folder, job="odd"), 1, b"'out/trajectory.txt' is there and would be lost")
     assert place.files("out") == ["trajectory.txt"]
+    os.mkdir(place.path("kitti"))
+    place.write("kitti/trajectory_kitti.txt", b"1 0 0 0 0 1 0 0 0 0 1 0\n1 0 0 0 0 1 0 0 0 0 1 1\n")
+    place.expect(place.predict("kitti", folder, job="odd"), 1, b"'kitti/trajectory_kitti.txt' is there and would be lost")
+    assert place.files("kitti") == ["trajectory_kitti.txt"]
     os.mkdir(place.path("empty"))
     place.expect(place.predict("more", "empty", job="odd"), 1, b"empty/intrinsics.json' is not there: no folder of frames; pictures are given by their names, or as 'empty/*.jpg'")
     shutil.copy(os.path.join(folder, "intrinsics.json"), place.path("empty/intrinsics.json"))
@@ -567,10 +571,12 @@ def test_frames_that_cannot_be_read_are_told_and_left_out(place):
     at = {k: os.path.join(folder, "frames", "%06d.png" % k) for k in range(7)}
     with open(at[3], "rb") as f:
         whole = f.read()
-    for out in "empty", "none":  # whatever lies there of an earlier run is gone where this one says nothing
+    for out in "empty", "none", "single":  # whatever lies there of an earlier run is gone where this one says nothing
         place.expect(place.predict(out, folder, job="torn"), 0)
         assert len(place.files(out)) == 22, place.files(out)
     place.write("none/000000_next-2.png", b"not of predict")
+    place.expect(place.predict("single", at[1], job="torn"), 0)
+    assert "000000_next.png" in place.files("single") and "000001_next.png" not in place.files("single"), place.files("single")
     place.picture("small.png", 40)
     with open(os.path.join(ROOT, "tests", "golden", "exif.json"), encoding="utf-8") as f:
         jpeg = bytes.fromhex(json.load(f)["files"]["6"])

@@ -247,19 +247,21 @@ static void files_of_ways(void **state)
     (void)state;
     close(fd);
     assert_false(trajectory_is_own(path));
-    assert_int_equal(trajectory_write(path, TRAJECTORY_TUM, two, 0, 2, &err), 0);
+    assert_int_equal(trajectory_write(path, TRAJECTORY_TUM, two, (struct trajectory_frames){ 7, 2, 2 }, &err), 0);
     read_text(path, text, sizeof text);
-    assert_string_equal(text, "# poses by detd: time tx ty tz qx qy qz qw\n0 0 0 0 0 0 0 1\n"
-                              "1 0.5 -2 0.333333333333 0 0 0.707106781187 0.707106781187\n");
+    assert_string_equal(text, "# poses by detd: time tx ty tz qx qy qz qw\n7 0 0 0 0 0 0 1\n"
+                              "9 0.5 -2 0.333333333333 0 0 0.707106781187 0.707106781187\n");
     assert_true(trajectory_is_own(path));
-    assert_int_equal(trajectory_write(path, TRAJECTORY_KITTI, two, 0, 2, &err), 0);
+    assert_int_equal(trajectory_write(path, TRAJECTORY_KITTI, two, (struct trajectory_frames){ 7, 2, 2 }, &err), 0);
     read_text(path, text, sizeof text);
-    assert_string_equal(text, "1 0 0 0 0 1 0 0 0 0 1 0\n0 -1 0 0.5 1 0 0 -2 0 0 1 0.333333333333\n");
+    assert_string_equal(text, "+1 +0 +0 +0 +0 +1 +0 +0 +0 +0 +1 +0\n0 -1 0 0.5 1 0 0 -2 0 0 1 0.333333333333\n");
     assert_true(trajectory_is_own(path));
     assert_int_equal(poses_read(path, &p, &err), 0);
     assert_true(p.n == 2 && p.pose[1][7] == -2);
     poses_free(&p);
     write_text(path, "1.0 0.0 0.0 0.0 0.0 1.0 0.0 0.0 0.0 0.0 1.0 0.0\n");
+    assert_false(trajectory_is_own(path));
+    write_text(path, "1 0 0 0 0 1 0 0 0 0 1 0\n1 0 0 0 0 1 0 0 0 0 1 1\n"); /* as many programs begin */
     assert_false(trajectory_is_own(path));
     unlink(path);
 }
@@ -298,7 +300,9 @@ static void long_ways_stay_straight(void **state)
     }
     assert_true(most > 1e-7);
     trajectory_of((const double(*)[RESULT_POSE])motion, MANY, 1, pose);
-    assert_int_equal(trajectory_write(path, TRAJECTORY_KITTI, (const double(*)[RESULT_POSE])pose, 0, MANY + 1, &err), 0);
+    assert_int_equal(
+        trajectory_write(path, TRAJECTORY_KITTI, (const double(*)[RESULT_POSE])pose, (struct trajectory_frames){ 0, 1, MANY + 1 }, &err),
+        0);
     assert_int_equal(poses_read(path, &p, &err), 0);
     assert_int_equal(p.n, MANY + 1);
     most = 0;

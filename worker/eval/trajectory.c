@@ -9,7 +9,7 @@
 
 enum { MAX_BYTES = 1 << 30 };
 
-static const char tum_head[] = "# poses by detd: time tx ty tz qx qy qz qw\n", kitti_head[] = "1 0 0 0 0 1 0 0 0 0 1 0\n";
+static const char tum_head[] = "# poses by detd: time tx ty tz qx qy qz qw\n", kitti_head[] = "+1 +0 +0 +0 +0 +1 +0 +0 +0 +0 +1 +0\n";
 
 /* Networks say motions in float, whose rotations are off by its precision; chained they would be off by more and more, until other programs take the way for
  * none. To the nearest rotation, by Newton's steps R (3 - R^T R) / 2, each of which squares what it is off by. Source: Higham 1986, Computing the polar
@@ -85,12 +85,12 @@ static double plain(double x)
     return x == 0 ? 0 : x;
 }
 
-static void write_tum(struct file_out *f, size_t k, const double p[RESULT_POSE], struct err *err)
+static void write_tum(struct file_out *f, long long number, const double p[RESULT_POSE], struct err *err)
 {
     double q[4];
 
     trajectory_quaternion(p, q);
-    file_out_printf(f, err, "%zu", k);
+    file_out_printf(f, err, "%lld", number);
     for (int i = 0; i < 3; i++)
         file_out_printf(f, err, " %.12g", plain(p[4 * i + 3]));
     for (int i = 0; i < 4; i++)
@@ -103,7 +103,7 @@ static void write_kitti(struct file_out *f, const double p[RESULT_POSE], struct 
         file_out_printf(f, err, i + 1 < RESULT_POSE ? "%.12g " : "%.12g\n", plain(p[i]));
 }
 
-int trajectory_write(const char *path, enum trajectory_form form, const double (*pose)[RESULT_POSE], size_t first, size_t n,
+int trajectory_write(const char *path, enum trajectory_form form, const double (*pose)[RESULT_POSE], struct trajectory_frames frames,
                      struct err *err)
 {
     struct file_out *f;
@@ -111,12 +111,11 @@ int trajectory_write(const char *path, enum trajectory_form form, const double (
 
     if (rc < 0)
         return rc;
-    if (form == TRAJECTORY_TUM)
-        file_out_printf(f, err, "%s", tum_head);
-    for (size_t k = 0; k < n; k++)
+    file_out_printf(f, err, "%s", form == TRAJECTORY_TUM ? tum_head : kitti_head);
+    for (size_t k = 0; k < frames.n; k++)
         if (form == TRAJECTORY_TUM)
-            write_tum(f, first + k, pose[k], err);
-        else
+            write_tum(f, frames.first + (long long)k * frames.step, pose[k], err);
+        else if (k > 0)
             write_kitti(f, pose[k], err);
     return file_out_commit(f, err);
 }

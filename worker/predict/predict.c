@@ -325,10 +325,10 @@ static void forget(struct predictor *p, int index)
     const char *place = p->asked->picture[index].place;
 
     outputs_forget(p->outputs, place, "");
-    if (p->net.deep)
+    if (p->net.deep) {
         outputs_forget(p->outputs, place, "_depth");
-    if (p->way)
         outputs_forget(p->outputs, place, "_next");
+    }
 }
 
 /* A picture that is itself at fault is told, and counted in *nbad; *ret_bad then, and 0. *ret is borrowed until the next call. */
@@ -363,7 +363,10 @@ static int predict_image(struct predictor *p, int index, int *nbad, struct err *
     rc = look(p, index, &img, &found, err);
     if (rc < 0)
         return rc;
-    return p->net.deep ? write_depth(p, index, &found, err) : write_found(p, index, &img, &found, err);
+    if (!p->net.deep)
+        return write_found(p, index, &img, &found, err);
+    outputs_forget(p->outputs, p->asked->picture[index].place, "_next"); /* of a run that knew one */
+    return write_depth(p, index, &found, err);
 }
 
 /* ---- a folder of frames ---- */

@@ -328,7 +328,8 @@ int way_add(struct way *w, int i, const struct result *r, const double **ret_mot
 
 int way_write(const struct way *w, double factor, const char *tum, const char *kitti, struct err *err)
 {
-    int first, n = way_length(w, &first), rc;
+    int first, n = way_length(w, &first), step = w->source[w->next], rc;
+    const struct trajectory_frames frames = { w->number[0] + (long long)first * step, step, (size_t)n };
     double(*pose)[RESULT_POSE];
 
     assert(n > 0);
@@ -336,10 +337,10 @@ int way_write(const struct way *w, double factor, const char *tum, const char *k
     rc = pose ? 0 : no_memory(err);
     if (rc >= 0) {
         trajectory_of((const double(*)[RESULT_POSE])(w->motion + first), (size_t)n - 1, factor, pose);
-        rc = trajectory_write(tum, TRAJECTORY_TUM, (const double(*)[RESULT_POSE])pose, (size_t)first, (size_t)n, err);
+        rc = trajectory_write(tum, TRAJECTORY_TUM, (const double(*)[RESULT_POSE])pose, frames, err);
     }
     if (rc >= 0)
-        rc = trajectory_write(kitti, TRAJECTORY_KITTI, (const double(*)[RESULT_POSE])pose, (size_t)first, (size_t)n, err);
+        rc = trajectory_write(kitti, TRAJECTORY_KITTI, (const double(*)[RESULT_POSE])pose, frames, err);
     free(pose);
     return rc;
 }

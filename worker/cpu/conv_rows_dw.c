@@ -232,6 +232,25 @@ static bool same_shifts(const long *shift, int taps, int n)
     return true;
 }
 
+/* Complete sums go past the caches: they are written in whole lines, each in another page than the one before where an output has many weights. To read those
+ * lines first, only to replace them, would take longer than the products. */
+static void run_past_caches(const struct tile_unit *unit, const struct tile_product *mm)
+{
+    enum { LD = TILE_COLUMNS * 16 };
+    static const long column[TILE_COLUMNS] = { 0, 16, 32, 48, 64, 80 };
+    _Alignas(64) float sums[TILE_COLS * LD];
+    struct tile_product own = *mm;
+
+    own.c = sums;
+    own.c_row = LD;
+    own.c_column = column;
+    unit->run(&own);
+    for (int i = 0; i < mm->rows; i++)
+        for (int n = 0; n < mm->columns; n++)
+            for (int v = 0; v < 16; v += VW)
+                vstream(mm->c + i * mm->c_row + mm->c_column[n] + v, vload(sums + i * LD + column[n] + v));
+}
+
 /* Parts whose numbers are packed at once: their sums stay in registers. Rows of output gradients, columns of inputs, sums over positions. */
 static void parts_run_tiles(const struct job *j, int first, int n, int k, int cols, int thread, float *acc, bool add)
 {
@@ -244,6 +263,7 @@ static void parts_run_tiles(const struct job *j, int first, int n, int k, int co
     long *shifts = j->shifts + (size_t)thread * j->shifts_size, *a_tap = shifts + n * taps, *b_tap = a_tap + n, b_half = 0;
     struct columns all = { b_tap + n, b_tap + n + 2 * taps, 0 };
     int *counts = j->counts + thread * j->parts_at_once, at_once;
+    bool past_caches;
     struct tile_product mm = { .b = x, .a_row = TILE_BLOCK, .a_block = TILE_COLS * TILE_BLOCK, .b_block = TILE_HALF };
 
     for (int i = 0; i < n; i++) {
@@ -261,6 +281,7 @@ static void parts_run_tiles(const struct job *j, int first, int n, int k, int co
     }
     mm.c_row = taps * halves * 16;
     at_once = same_shifts(shifts, taps, n) ? n : 1; /* parts of which rows have another width have taps elsewhere */
+    past_caches = VSTREAMS && j->in_place && n == j->shard_parts && at_once == n && (uintptr_t)acc % 64 == 0;
     unit->begin();
     for (int h = 0; h < halves; h += 2)
         for (int i = 0; i < n; i += at_once) {
@@ -280,10 +301,15 @@ static void parts_run_tiles(const struct job *j, int first, int n, int k, int co
                     mm.c = acc + k0 * mm.c_row;
                     mm.b_column = all.b + column;
                     mm.c_column = all.c + column;
-                    unit->run(&mm);
+                    if (past_caches)
+                        run_past_caches(unit, &mm);
+                    else
+                        unit->run(&mm);
                 }
         }
     unit->end();
+    if (past_caches)
+        vstream_end();
 }
 
 static void slab_run_tiles(const struct job *j, int shard, int first, int n, int k, int cols, int thread, float *acc)

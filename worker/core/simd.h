@@ -546,6 +546,14 @@ SIMD_FN void vstore_pairs(uint16_t *p, vec v)
 {
     memcpy(p, &v, sizeof v);
 }
+/* As vstream(). */
+SIMD_FN void vstream_pairs(uint16_t *p, vec v)
+{
+    if (VSTREAMS)
+        vstream((float *)(void *)p, v);
+    else
+        vstore_pairs(p, v);
+}
 
 /* Lanes that are left of `count` from lane `at` on, at most VW: the n of vload_n() and vstore_n(). */
 SIMD_FN int vlanes(int count, int at)

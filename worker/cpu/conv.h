@@ -21,6 +21,8 @@ struct form_key {
 /* Memory of `count` floats for the form, kept with the parameter; *ret_stale: the caller has to fill it, for this version. NULL: out of
  * memory, *err says so. */
 float *cpu_form(struct param *p, const struct form_key *key, size_t count, bool *ret_stale, struct err *err);
+/* The same of a form that somebody has asked for before and that is of another version: the caller has to fill it. Else NULL. */
+float *cpu_form_due(struct param *p, const struct form_key *key, size_t count);
 
 /* ---- conv_slabs.c: partial sums in a pairwise tree ---- */
 /* A stack of partial arrays of n floats: slab_next() is where the next partial result is to be written, slab_push() takes it in and adds

@@ -5,6 +5,7 @@
 
 #include "worker/core/simd.h"
 #include "worker/cpu/conv.h"
+#include "worker/cpu/conv_forms.h"
 #include "worker/cpu/conv_rows.h"
 #include "worker/cpu/conv_tiles.h"
 #include "worker/cpu/elem.h"
@@ -387,94 +388,6 @@ static void layout(struct job *j, struct carve *c, int threads)
     j->out = carve_floats(c, (size_t)threads * j->out_size);
 }
 
-/* ---- packed weights ---- */
-struct pack {
-    const struct param *w;
-    float *dst;
-    int stride, pad;
-    int taps_y, taps_x, r0, s0; /* back: tap (t, u) of this phase is w's (r0 - t * stride, s0 - u * stride) */
-};
-
-static void pack_fwd(void *arg, size_t panel, int thread)
-{
-    const struct pack *a = arg;
-    int first = (int)panel * GEMM_NP, depth = a->w->r * a->w->s * a->w->c, outs = a->w->k - first;
-    float *dst = a->dst + panel * (size_t)depth * GEMM_NP;
-
-    (void)thread;
-    for (int d = 0; d < depth; d += VW)
-        for (int k = 0; k < GEMM_NP; k += VW) {
-            vec t[VW];
-
-            for (int i = 0; i < VW; i++)
-                t[i] = k + i < outs ? vload_n(a->w->data + (long)(first + k + i) * depth + d, vlanes(depth, d)) : vset1(0.0f);
-            vtranspose(t);
-            for (int i = 0; i < vlanes(depth, d); i++)
-                vstore(dst + (long)(d + i) * GEMM_NP + k, t[i]);
-        }
-}
-
-static void pack_back(void *arg, size_t panel, int thread)
-{
-    const struct pack *a = arg;
-    const struct param *w = a->w;
-    int first = (int)panel * GEMM_NP;
-    float *dst = a->dst + panel * (size_t)(a->taps_y * a->taps_x) * (size_t)w->k * GEMM_NP;
-
-    (void)thread;
-    for (int t = 0; t < a->taps_y; t++)
-        for (int u = 0; u < a->taps_x; u++)
-            for (int k = 0; k < w->k; k++, dst += GEMM_NP) {
-                const float *from = w->data + (((long)k * w->r + a->r0 - t * a->stride) * w->s + a->s0 - u * a->stride) * w->c + first;
-
-                for (int v = 0; v < GEMM_NP; v += VW)
-                    vstore(dst + v, first + v < w->c ? vload_n(from + v, vlanes(w->c, first + v)) : vset1(0.0f));
-            }
-}
-
-/* The same numbers for tiles. */
-struct pack_tiles {
-    struct tiles t;
-    struct tiles_numbers numbers;
-    int outputs;
-    uint16_t *all;
-};
-
-static void pack_tiles_unit(void *arg, size_t unit, int thread)
-{
-    const struct pack_tiles *a = arg;
-
-    (void)thread;
-    tiles_pack_weights(&a->t, (int)unit, a->outputs, &a->numbers, a->all);
-}
-
-static void pack_tiles(const struct conv_call *q, struct tiles t, struct tiles_numbers numbers, int outputs, float *dst)
-{
-    struct pack_tiles a = { t, numbers, outputs, (uint16_t *)(void *)dst };
-
-    threads_each(cpu_threads(q->dev), (size_t)tiles_weight_units(&t, outputs, &numbers), pack_tiles_unit, &a);
-}
-
-static struct tiles_numbers fwd_numbers(const struct param *w)
-{
-    const long row = (long)w->s * w->c;
-
-    return (struct tiles_numbers){ w->data, row, w->c, 1, row * w->r };
-}
-
-static struct tiles_numbers back_numbers(const struct pack *p)
-{
-    const struct param *w = p->w;
-    const long row = (long)w->s * w->c;
-
-    return (struct tiles_numbers){ w->data + p->r0 * row + (long)p->s0 * w->c, -p->stride * row, -(long)p->stride * w->c, row * w->r, 1 };
-}
-
-static size_t panel_count(int outputs)
-{
-    return (size_t)(outputs + GEMM_NP - 1) / GEMM_NP;
-}
-
 /* ---- forward ---- */
 struct merge_args {
     const struct job *j;
@@ -540,60 +453,15 @@ int rows_conv_fwd(const struct conv_call *q, struct err *err)
 {
     const struct tensor *x = &q->x[0].x, *y = &q->y[0];
     struct job j = { .x = q->x, .y = q->y, .bias = q->bias, .stream = conv_streams(q), .half = y->dtype == DTYPE_BF16 };
-    struct form_key key = { j.half ? FORM_TILES_FWD : FORM_ROWS_FWD, 0, 0 };
-    struct pack pack = { .w = q->w };
-    size_t floats = panel_count(y->c) * GEMM_NP * (size_t)(q->w->r * q->w->s * q->w->c);
-    bool stale;
 
     j.g = rows_of(q, x, y);
     rows_cut(&j.g, j.half);
     j.tiles = tiles_of(&j.g);
-    pack.dst = cpu_form(q->w, &key, j.half ? tiles_weights(&j.tiles, y->c) : floats, &stale, err);
-    if (!pack.dst)
-        return -ENOMEM;
-    if (stale && j.half)
-        pack_tiles(q, j.tiles, fwd_numbers(q->w), y->c, pack.dst);
-    else if (stale)
-        threads_each(cpu_threads(q->dev), panel_count(y->c), pack_fwd, &pack);
-    j.panels = pack.dst;
-    return fwd_run(q, &j, err);
+    j.panels = form_fwd(q, j.half ? &j.tiles : NULL, err);
+    return j.panels ? fwd_run(q, &j, err) : -ENOMEM;
 }
 
 /* ---- backward-data ---- */
-struct phase_axis {
-    int taps, last; /* of the kernel: last, last - stride, ... are this phase's taps, in the order of growing outputs */
-    int off, count; /* output of the first tap for the first input of the phase; inputs of the phase */
-};
-
-static struct phase_axis phase_axis(int phase, int size, int pad, int stride, int length)
-{
-    struct phase_axis a = { .count = (length - phase + stride - 1) / stride };
-    int top = phase + pad, r = size - 1 - ((size - 1 - top) % stride + stride) % stride; /* the largest tap with (top - r) % stride == 0 */
-
-    if (r < 0)
-        return a;
-    a.last = r;
-    a.taps = r / stride + 1;
-    a.off = (top - r) / stride;
-    return a;
-}
-
-/* The taps of a phase, of which a convolution with stride 1 is made. */
-static struct rows phase_taps(const struct conv_call *q, const struct phase_axis *y, const struct phase_axis *x)
-{
-    return (struct rows){ .taps_y = x->taps ? y->taps : 0, .taps_x = y->taps ? x->taps : 0, .stride = 1, .c = q->w->k, .k = q->w->c };
-}
-
-/* Floats of its packed weights. */
-static size_t phase_floats(const struct conv_call *q, const struct rows *g)
-{
-    struct tiles t = tiles_of(g);
-
-    if (q->y->dtype == DTYPE_BF16)
-        return tiles_weights(&t, g->k);
-    return panel_count(g->k) * GEMM_NP * (size_t)(g->taps_y * g->taps_x) * (size_t)g->c;
-}
-
 static int phase_run(const struct conv_call *q, const struct operand *dy, struct tensor *dx, int n, const struct phase_axis *y,
                      const struct phase_axis *x, int py, int px, const float *panels, struct err *err)
 {
@@ -628,29 +496,15 @@ static int phase_run(const struct conv_call *q, const struct operand *dy, struct
     return 0;
 }
 
-/* A phase's number is py * stride + px. */
-static void phase_axes(const struct conv_call *q, int phase, struct phase_axis *ret_y, struct phase_axis *ret_x)
-{
-    *ret_y = phase_axis(phase / q->stride, q->w->r, q->pad, q->stride, q->y->h);
-    *ret_x = phase_axis(phase % q->stride, q->w->s, q->pad, q->stride, q->y->w);
-}
-
-static int back_shards(const struct conv_call *q, const struct operand *dy, struct tensor *dx, int n, float *panels, bool stale,
-                       struct err *err)
+static int back_shards(const struct conv_call *q, const struct operand *dy, struct tensor *dx, int n, const float *panels, struct err *err)
 {
     for (int phase = 0; phase < q->stride * q->stride; phase++) {
         struct phase_axis y, x;
-        struct pack pack;
         struct rows taps;
         int rc;
 
         phase_axes(q, phase, &y, &x);
         taps = phase_taps(q, &y, &x);
-        pack = (struct pack){ q->w, panels, q->stride, q->pad, y.taps, x.taps, y.last, x.last };
-        if (stale && y.taps && x.taps && dx->dtype == DTYPE_BF16)
-            pack_tiles(q, tiles_of(&taps), back_numbers(&pack), dx->c, panels);
-        else if (stale && y.taps && x.taps)
-            threads_each(cpu_threads(q->dev), panel_count(dx->c), pack_back, &pack);
         if (y.count > 0 && x.count > 0) {
             rc = phase_run(q, dy, dx, n, &y, &x, phase / q->stride, phase % q->stride, panels, err);
             if (rc < 0)
@@ -664,29 +518,17 @@ static int back_shards(const struct conv_call *q, const struct operand *dy, stru
 int rows_conv_bwd_data(const struct conv_call *q, struct err *err)
 {
     enum { AT_A_TIME = 64 };
-    struct form_key key = { q->y->dtype == DTYPE_BF16 ? FORM_TILES_BACK : FORM_ROWS_BACK, q->stride, q->pad };
-    size_t floats = 0;
-    float *panels;
-    bool stale;
+    const float *panels = form_back(q, err);
 
-    for (int phase = 0; phase < q->stride * q->stride; phase++) {
-        struct phase_axis y, x;
-        struct rows taps;
-
-        phase_axes(q, phase, &y, &x);
-        taps = phase_taps(q, &y, &x);
-        floats += phase_floats(q, &taps);
-    }
-    panels = cpu_form(q->w, &key, floats, &stale, err);
     if (!panels)
         return -ENOMEM;
-    for (int v = 0; v < q->nshards; v += AT_A_TIME, stale = false) {
+    for (int v = 0; v < q->nshards; v += AT_A_TIME) {
         int n = q->nshards - v < AT_A_TIME ? q->nshards - v : AT_A_TIME, rc;
         struct operand dy[AT_A_TIME];
 
         for (int i = 0; i < n; i++)
             dy[i] = (struct operand){ .x = q->dy[v + i] };
-        rc = back_shards(q, dy, q->y + v, n, panels, stale, err);
+        rc = back_shards(q, dy, q->y + v, n, panels, err);
         if (rc < 0)
             return rc;
     }

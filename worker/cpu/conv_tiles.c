@@ -511,7 +511,8 @@ SIMD_FN void block_by_channel(const float *from, long output, int outputs, int c
 }
 
 /* One whose outputs do. Number d of the block is of channel (first + d) % c. */
-SIMD_FN void block_by_output(const struct tiles *t, const struct tiles_numbers *w, const float *from, int first, int outputs, uint16_t *to)
+SIMD_FN void block_by_output(const struct tiles *t, const struct tiles_numbers *w, const float *from, int first, int outputs, uint16_t *to,
+                             bool stream)
 {
     const float *row[TILE_BLOCK];
 
@@ -523,7 +524,10 @@ SIMD_FN void block_by_output(const struct tiles *t, const struct tiles_numbers *
             vec even = vload_n(row[d] ? row[d] + j : from, row[d] ? n : 0),
                 odd = vload_n(row[d + 1] ? row[d + 1] + j : from, row[d + 1] ? n : 0);
 
-            vstore_pairs(to + tile_place(d, j), vpair_half(vkept_half(even), vkept_half(odd)));
+            if (stream)
+                vstream_pairs(to + tile_place(d, j), vpair_half(vkept_half(even), vkept_half(odd)));
+            else
+                vstore_pairs(to + tile_place(d, j), vpair_half(vkept_half(even), vkept_half(odd)));
         }
 }
 
@@ -532,7 +536,7 @@ int tiles_weight_units(const struct tiles *t, int outputs, const struct tiles_nu
     return w->channel == 1 ? (outputs + TILE_COLS - 1) / TILE_COLS : t->blocks;
 }
 
-void tiles_pack_weights(const struct tiles *t, int unit, int outputs, const struct tiles_numbers *w, uint16_t *all)
+void tiles_pack_weights(const struct tiles *t, int unit, int outputs, const struct tiles_numbers *w, uint16_t *all, bool stream)
 {
     const bool by_channel = w->channel == 1;
     const int first = by_channel ? unit * TILE_COLS : 0, end = by_channel ? least(first + TILE_COLS, outputs) : outputs;
@@ -547,6 +551,6 @@ void tiles_pack_weights(const struct tiles *t, int unit, int outputs, const stru
                 if (by_channel)
                     block_by_channel(from + n * TILE_BLOCK, w->output, end - k, least(t->depth - n * TILE_BLOCK, TILE_BLOCK), to);
                 else
-                    block_by_output(t, w, from, n * TILE_BLOCK, least(end - k, TILE_COLS), to);
+                    block_by_output(t, w, from, n * TILE_BLOCK, least(end - k, TILE_COLS), to, stream);
             }
 }

@@ -101,5 +101,5 @@ struct tiles_numbers {
 };
 /* How they are shared out: by panels of 32 outputs or by blocks of a tap, whichever is read as it lies. */
 int tiles_weight_units(const struct tiles *t, int outputs, const struct tiles_numbers *w);
-/* One of these, to its places among all: [outputs / 32][taps][blocks]. */
-void tiles_pack_weights(const struct tiles *t, int unit, int outputs, const struct tiles_numbers *w, uint16_t *all);
+/* One of these, to its places among all: [outputs / 32][taps][blocks]; or past the caches, and the caller ends that. */
+void tiles_pack_weights(const struct tiles *t, int unit, int outputs, const struct tiles_numbers *w, uint16_t *all, bool stream);

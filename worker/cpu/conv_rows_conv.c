@@ -208,6 +208,44 @@ SIMD_FN void finish_row(const struct ending *e, void *to, long step, float *from
         }
 }
 
+/* A vector of a pixel, the i-th of four. */
+SIMD_FN void finish_sum(struct sums *s, int i, vec y, bool stream, uint16_t *to)
+{
+    vec d = vsub(vkept_half(y), s->shift);
+
+    if (stream)
+        vstream_half(to, y);
+    else
+        vstore_half(to, y);
+    s->sum[i] = vadd(s->sum[i], d);
+    s->square[i] = vfma(d, d, s->square[i]);
+}
+
+/* finish_row() in bf16, with nothing added, and sums_add() at once; `vecs` and `stream` are constants where this is expanded. */
+SIMD_FN void finish_row_sums(struct sums *s, int vecs, bool stream, uint16_t *to, long step, const float *from, int ld, int pixels)
+{
+    struct sums own[GEMM_NP / VW];
+    int x = 0;
+
+    for (int v = 0; v < vecs; v++)
+        own[v] = s[v];
+    for (; x + 4 <= pixels; x += 4)
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++, to += step, from += ld)
+#pragma GCC unroll 8
+            for (int v = 0; v < vecs; v++)
+                finish_sum(&own[v], i, vload(from + v * VW), stream, to + v * VW);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++, to += step, from += ld)
+        for (int v = 0; v < (x + i < pixels ? vecs : 0); v++)
+            finish_sum(&own[v], i, vload(from + v * VW), stream, to + v * VW);
+    for (int v = 0; v < vecs; v++) {
+        s[v] = own[v];
+        sums_turn(&s[v], pixels);
+        s[v].pixels += pixels;
+    }
+}
+
 /* Outputs [k, k + 32) of a part, rows of which are `pitch` pixels apart, go where they belong. */
 SIMD_FN void finish(const struct job *j, const struct rows_part *p, int part, int k, float *out, int pitch, bool half)
 {
@@ -216,16 +254,24 @@ SIMD_FN void finish(const struct job *j, const struct rows_part *p, int part, in
     const int cols = g->k - k < j->ld_out ? g->k - k : j->ld_out;
     struct ending e = { (cols + VW - 1) / VW,     (cols - 1) % VW + 1, j->bias != NULL, j->beta != 0.0f, j->stream, half, j->beta,
                         .biases = { vset1(0.0f) } };
-    const bool usual = !e.bias && !e.add && e.lanes == VW;
+    const bool usual = !e.bias && !e.add && e.lanes == VW, at_once = usual && half && j->moments && (cols == GEMM_NP || cols == 16);
     struct sums sums[GEMM_NP / VW];
 
     for (int v = 0; v < e.vecs && e.bias; v++)
         e.biases[v] = vload_n(j->bias + k + v * VW, vlanes(g->k, k + v * VW));
+    for (int v = 0; v < e.vecs && at_once; v++)
+        sums[v] = sums_of(vkept_half(vload(out + v * VW)));
     for (int i = 0; i < p->h; i++) {
         void *to = elem_at(place(j, p, i), k, half);
         float *from = out + (long)i * pitch * j->ld_out;
 
-        if (usual && cols == GEMM_NP && e.stream)
+        if (at_once && cols == GEMM_NP && e.stream)
+            finish_row_sums(sums, GEMM_NP / VW, true, to, step, from, j->ld_out, p->w);
+        else if (at_once && cols == GEMM_NP)
+            finish_row_sums(sums, GEMM_NP / VW, false, to, step, from, j->ld_out, p->w);
+        else if (at_once)
+            finish_row_sums(sums, 16 / VW, e.stream, to, step, from, j->ld_out, p->w);
+        else if (usual && cols == GEMM_NP && e.stream)
             finish_row(&(const struct ending){ GEMM_NP / VW, VW, .stream = true, .half = half }, to, step, from, j->ld_out, p->w);
         else if (usual && cols == 16 && e.stream)
             finish_row(&(const struct ending){ 16 / VW, VW, .stream = true, .half = half }, to, step, from, j->ld_out, p->w);
@@ -233,7 +279,7 @@ SIMD_FN void finish(const struct job *j, const struct rows_part *p, int part, in
             finish_row(&(const struct ending){ GEMM_NP / VW, VW, .half = half }, to, step, from, j->ld_out, p->w);
         else
             finish_row(&e, to, step, from, j->ld_out, p->w);
-        for (int v = 0; v < e.vecs && j->moments; v++) {
+        for (int v = 0; v < e.vecs && j->moments && !at_once; v++) {
             if (i == 0)
                 sums[v] = sums_of(vload(from + v * VW));
             sums_add(&sums[v], from + v * VW, j->ld_out, p->w);

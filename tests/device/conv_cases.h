@@ -7,7 +7,7 @@
 
 enum { MAX_SHARDS = 4 };
 
-enum { PENDING = 1, SLICE = 2 };
+enum { PENDING = 1, SLICE = 2, UNBIASED = 4 };
 
 struct conv_case {
     int flags;
@@ -152,7 +152,7 @@ struct data {
     size_t w_count, out_bytes;
     struct shard_data s[MAX_SHARDS];
     struct plain plain[MAX_SHARDS]; /* made when it is first asked for */
-    bool one_by_one;
+    bool one_by_one;                /* shards, with weights that have been others before */
 };
 
 static size_t floats_of(const struct tensor *t)
@@ -181,7 +181,7 @@ static void make(const struct conv_case *t, enum dtype dtype, struct data *d)
 {
     *d = (struct data){ .t = t, .dtype = dtype, .dw_dtype = DTYPE_F32, .w_count = (size_t)(t->k * t->c * t->size * t->size) };
     d->w = numbers_of(dtype, d->w_count, 1, -1.0f, 1.0f);
-    d->bias = numbers_of(dtype, (size_t)t->k, 2, -1.0f, 1.0f);
+    d->bias = t->flags & UNBIASED ? calloc((size_t)t->k, sizeof *d->bias) : numbers_of(dtype, (size_t)t->k, 2, -1.0f, 1.0f);
     for (int v = 0; v < t->nshards; v++) {
         struct shard_data *s = &d->s[v];
         uint64_t seed = 10 * (uint64_t)(v + 1);
@@ -295,6 +295,20 @@ static char *fetch_numbers(struct device *dev, char *to, const struct tensor *t,
     return to + floats_of(t) * sizeof(float);
 }
 
+/* Both directions with other weights, so that what is kept of these is of an older version. */
+static void run_older(struct device *dev, const struct data *d, struct on_device *o, struct param *w, const float *bias)
+{
+    struct conv cv = { .stride = d->t->stride, .pad = d->t->pad };
+    float *older = calloc(d->w_count, sizeof *older);
+
+    DONE(dev->ops->upload(dev, w->data, older, d->w_count * sizeof *older, &err));
+    DONE(dev->on->conv->fwd(dev, o->y, o->x, &cv, w, bias, o->stats, 1, &err));
+    DONE(dev->on->conv->bwd_data(dev, o->dx[0], 0.0f, o->dy, &cv, w, 1, &err));
+    DONE(dev->ops->upload(dev, w->data, d->w, d->w_count * sizeof *d->w, &err));
+    w->version++;
+    free(older);
+}
+
 static void run(struct device *dev, const void *arg, void *ret)
 {
     const struct data *d = arg;
@@ -303,11 +317,13 @@ static void run(struct device *dev, const void *arg, void *ret)
         .kind = PARAM_CONV, .k = d->t->k, .r = d->t->size, .s = d->t->size, .c = d->t->c, .count = d->w_count, .version = 1
     };
     struct on_device o;
-    float *bias = put(dev, d->bias, (size_t)d->t->k * sizeof(float));
+    float *bias = d->t->flags & UNBIASED ? NULL : put(dev, d->bias, (size_t)d->t->k * sizeof(float));
     char *to = ret;
 
     w.data = put(dev, d->w, d->w_count * sizeof(float));
     upload(dev, d, &o);
+    if (d->one_by_one)
+        run_older(dev, d, &o, &w, bias);
     for (int v = 0; v < d->t->nshards; v += step)
         run_shards(dev, d, &o, &w, bias, v, step);
     dev->ops->param_release(dev, &w);

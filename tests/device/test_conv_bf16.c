@@ -90,6 +90,8 @@ static float gradient_of(const struct data *d, const struct shard_data *s, int i
     return c.sum;
 }
 
+enum { ONE_PART = 10 }; /* outputs that surely are */
+
 /* How much of a tensor is looked at: every n-th pixel. */
 static int step_of(size_t pixels)
 {
@@ -129,6 +131,31 @@ static void check_gradients(const struct data *d, const struct shard_data *s, co
         }
 }
 
+/* Of outputs that are one part: pixel i is in the i-th sum of four in turns, over all rows. */
+static void check_statistics(const struct tensor *y, const float *got, const double *stats)
+{
+    const int n = (int)tensor_pixels(y);
+
+    for (int k = 0; k < y->c; k++) {
+        float sum[4] = { 0 }, square[4] = { 0 };
+        double mean, m2;
+
+        for (int i = 0; i < n; i++) {
+            float d = got[(size_t)i * (size_t)y->stride + (size_t)k] - got[k];
+
+            sum[i % 4] += d;
+            square[i % 4] = fmaf(d, d, square[i % 4]);
+        }
+        mean = (double)((sum[0] + sum[1]) + (sum[2] + sum[3]));
+        m2 = (double)((square[0] + square[1]) + (square[2] + square[3])) - mean * mean / n;
+        mean = (double)got[k] + mean / n;
+        if (stats[1 + k] != mean || stats[1 + y->c + k] != m2) {
+            fault("statistics of channel %d are %a and %a, not %a and %a", k, stats[1 + k], stats[1 + y->c + k], mean, m2);
+            return;
+        }
+    }
+}
+
 static void check_bits(const struct data *d, const char *got)
 {
     for (int v = 0; v < d->t->nshards; v++) {
@@ -139,6 +166,8 @@ static void check_bits(const struct data *d, const char *got)
         check_gradients(d, s, dx, NULL);
         check_gradients(d, s, dx + floats_of(&s->x), s->dx0);
         got += result_bytes(d, v);
+        if (tensor_pixels(&s->y) <= ONE_PART)
+            check_statistics(&s->y, y, (const double *)(const void *)got - (1 + 2 * d->t->k));
     }
 }
 
@@ -152,6 +181,12 @@ static const struct conv_case more[] = {
     { 0, 3, 16, 3, 1, 1, ONE(1, 30, 140) },
     { PENDING, 40, 16, 3, 1, 1, ONE(1, 6, 140) },
     { 0, 16, 16, 7, 1, 3, ONE(1, 9, 8) },
+    { 0, 32, 24, 3, 1, 1, ONE(1, 2, 5) },
+    { UNBIASED, 32, 32, 3, 1, 1, ONE(1, 2, 5) },
+    { UNBIASED, 32, 64, 3, 1, 1, TWO(1, 13, 13) },
+    { UNBIASED, 3, 16, 3, 1, 1, ONE(1, 30, 139) },
+    { UNBIASED | SLICE, 32, 24, 3, 1, 1, ONE(1, 13, 13) },
+    { 0, 20, 72, 3, 2, 1, ONE(1, 9, 9) },
 };
 
 static void check_one(const struct conv_case *t)

@@ -141,7 +141,7 @@ static struct tiles_numbers back_numbers(const struct param *w, int stride, int 
     return (struct tiles_numbers){ w->data + r0 * row + (long)s0 * w->c, -stride * row, -(long)stride * w->c, row * w->r, 1 };
 }
 
-/* What is to be packed of a phase; ->t.g is to point to ->taps where that stays. */
+/* What is to be packed of a phase; ret.t.g is for the caller to set, to the taps where they stay. */
 static struct pack_tiles phase_tiles(const struct conv_call *q, int phase, float *dst)
 {
     struct phase_axis y, x;
@@ -154,8 +154,9 @@ static struct pack_tiles phase_tiles(const struct conv_call *q, int phase, float
     return a;
 }
 
-/* Forward and, of `phases`, backward, which has a block for each 32 outputs. */
-enum { PHASES = 4 };
+enum { PHASES = 4 }; /* of stride 2: with more, backward-data packs by itself */
+
+/* Forward and, of `phases`, backward, which has a block for each panel of 32 outputs. */
 struct both {
     struct pack_tiles fwd, back[PHASES];
     int phases;
@@ -178,15 +179,16 @@ static struct form_key back_key(const struct conv_call *q)
     return (struct form_key){ q->y->dtype == DTYPE_BF16 ? FORM_TILES_BACK : FORM_ROWS_BACK, q->stride, q->pad };
 }
 
-/* Weights are read from memory once for both directions: that of backward-data, where somebody has asked for it before, goes past the caches, as it is read after
- * all others. */
+/* Weights are read from memory once for both directions. The form of backward-data, where somebody has asked for it before, goes past the
+ * caches: it is read after all other layers' forward passes. */
 static void pack_both(const struct conv_call *q, const struct tiles *t, float *dst)
 {
     struct both a = { .fwd = { .t = *t, .numbers = fwd_numbers(q->w), .outputs = q->w->k, .all = (uint16_t *)(void *)dst } };
     const struct form_key key = back_key(q);
-    const bool by_output = q->w->k >= TILE_BLOCK && q->w->r * q->w->s * q->w->c > 1; /* back's blocks are of 32 outputs */
-    float *back = by_output && q->stride * q->stride <= PHASES ? cpu_form_due(q->w, &key, back_floats(q)) : NULL;
+    float *back = NULL;
 
+    if (q->w->k >= TILE_BLOCK && q->stride * q->stride <= PHASES) /* back's blocks are of 32 outputs */
+        back = cpu_form_due(q->w, &key, back_floats(q));
     for (; back && a.phases < q->stride * q->stride; a.phases++) {
         struct pack_tiles *to = &a.back[a.phases];
 

@@ -1,5 +1,5 @@
-/* worker/cpu/conv_forms.h - weights packed for conv_rows_conv.c. Backward-data is one convolution of the output gradients for each phase (y mod stride, x mod stride)
- * of the inputs: here stands which of the kernel's taps it has, and their weights. */
+/* worker/cpu/conv_forms.h - weights packed for conv_rows_conv.c. Backward-data is one convolution of the output gradients for each phase
+ * (y mod stride, x mod stride) of the inputs: here stands which of the kernel's taps it has, and their weights. */
 #pragma once
 #include "worker/cpu/conv.h"
 #include "worker/cpu/conv_rows.h"
@@ -18,7 +18,7 @@ struct rows phase_taps(const struct conv_call *q, const struct phase_axis *y, co
 /* Floats of its packed weights. */
 size_t phase_floats(const struct conv_call *q, const struct rows *taps);
 
-/* The weights of all outputs, kept with the parameter, whose weights are read once a version: [k / 32][taps_y][taps_x * c][32] or, in bf16, as tiles_pack_weights()
- * has them, of t. Back: of all phases, one after the other. NULL: out of memory, *err says so. */
+/* The weights of all outputs, kept with the parameter and packed once a version: [k / 32][taps_y][taps_x * c][32] or, in bf16, as
+ * tiles_pack_weights() has them, of t. Back: of all phases, one after the other. NULL: out of memory, *err says so. */
 const float *form_fwd(const struct conv_call *q, const struct tiles *t, struct err *err);
 const float *form_back(const struct conv_call *q, struct err *err);

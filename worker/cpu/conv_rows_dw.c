@@ -232,8 +232,8 @@ static bool same_shifts(const long *shift, int taps, int n)
     return true;
 }
 
-/* Complete sums go past the caches: they are written in whole lines, each in another page than the one before where an output has many weights. To read those
- * lines first, only to replace them, would take longer than the products. */
+/* Complete sums go past the caches: they are written in whole lines, each in another page than the one before where an output has many
+ * weights. To read those lines first, only to replace them, would take longer than the products. */
 static void run_past_caches(const struct tile_unit *unit, const struct tile_product *mm)
 {
     enum { LD = TILE_COLUMNS * 16 };

@@ -107,7 +107,7 @@ static void pack_back(void *arg, size_t panel, int thread)
 /* ---- in bf16 ---- */
 
 struct pack_tiles {
-    struct rows taps; /* of a phase */
+    struct rows taps; /* of a phase; t points here */
     struct tiles t;
     struct tiles_numbers numbers;
     int outputs;
@@ -141,17 +141,15 @@ static struct tiles_numbers back_numbers(const struct param *w, int stride, int 
     return (struct tiles_numbers){ w->data + r0 * row + (long)s0 * w->c, -stride * row, -(long)stride * w->c, row * w->r, 1 };
 }
 
-/* What is to be packed of a phase; ret.t.g is for the caller to set, to the taps where they stay. */
-static struct pack_tiles phase_tiles(const struct conv_call *q, int phase, float *dst)
+/* What is to be packed of a phase, filled in where it stays. */
+static void phase_tiles(const struct conv_call *q, int phase, float *dst, struct pack_tiles *ret)
 {
     struct phase_axis y, x;
-    struct pack_tiles a;
 
     phase_axes(q, phase, &y, &x);
-    a = (struct pack_tiles){ .taps = phase_taps(q, &y, &x), .outputs = q->w->c, .all = (uint16_t *)(void *)dst };
-    a.numbers = back_numbers(q->w, q->stride, y.last, x.last);
-    a.t = tiles_of(&a.taps);
-    return a;
+    *ret = (struct pack_tiles){ .taps = phase_taps(q, &y, &x), .outputs = q->w->c, .all = (uint16_t *)(void *)dst };
+    ret->numbers = back_numbers(q->w, q->stride, y.last, x.last);
+    ret->t = tiles_of(&ret->taps);
 }
 
 enum { PHASES = 4 }; /* of stride 2: with more, backward-data packs by itself */
@@ -190,11 +188,8 @@ static void pack_both(const struct conv_call *q, const struct tiles *t, float *d
     if (q->w->k >= TILE_BLOCK && q->stride * q->stride <= PHASES) /* back's blocks are of 32 outputs */
         back = cpu_form_due(q->w, &key, back_floats(q));
     for (; back && a.phases < q->stride * q->stride; a.phases++) {
-        struct pack_tiles *to = &a.back[a.phases];
-
-        *to = phase_tiles(q, a.phases, back);
-        to->t.g = &to->taps;
-        back += phase_floats(q, &to->taps);
+        phase_tiles(q, a.phases, back, &a.back[a.phases]);
+        back += phase_floats(q, &a.back[a.phases].taps);
     }
     threads_each(cpu_threads(q->dev), panel_count(q->w->k), both_unit, &a);
 }
@@ -236,9 +231,9 @@ const float *form_back(const struct conv_call *q, struct err *err)
     float *all = cpu_form(q->w, &key, back_floats(q), &stale, err), *dst = all;
 
     for (int phase = 0; all && stale && phase < q->stride * q->stride; phase++) {
-        struct pack_tiles a = phase_tiles(q, phase, dst);
+        struct pack_tiles a;
 
-        a.t.g = &a.taps;
+        phase_tiles(q, phase, dst, &a);
         if (a.taps.taps_y > 0 && key.kind == FORM_TILES_BACK)
             pack_tiles(q, &a);
         else if (a.taps.taps_y > 0)

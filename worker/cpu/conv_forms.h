@@ -11,7 +11,7 @@ struct phase_axis {
     int off, count; /* output of the first tap for the first input of the phase; inputs of the phase */
 };
 
-/* Of a backward-data call; a phase's number is py * stride + px. */
+/* Of a backward-data call, or of a forward one, which has the same taps but no inputs to count; a phase's number is py * stride + px. */
 void phase_axes(const struct conv_call *q, int phase, struct phase_axis *ret_y, struct phase_axis *ret_x);
 /* The taps of a phase, of which a convolution with stride 1 is made. */
 struct rows phase_taps(const struct conv_call *q, const struct phase_axis *y, const struct phase_axis *x);

@@ -246,6 +246,30 @@ SIMD_FN void finish_row_sums(struct sums *s, int vecs, bool stream, uint16_t *to
     }
 }
 
+/* Vectors of a pixel in the usual cases: no bias, nothing added, 32 outputs or 16. */
+enum { VECS = GEMM_NP / VW, VECS_HALF = 16 / VW };
+
+/* finish_row() and finish_row_sums() of these, each a loop of its own. */
+SIMD_FN void finish_usual(int vecs, bool stream, bool half, void *to, long step, float *from, int ld, int pixels)
+{
+    if (vecs == VECS && stream)
+        finish_row(&(const struct ending){ VECS, VW, .stream = true, .half = half }, to, step, from, ld, pixels);
+    else if (vecs == VECS)
+        finish_row(&(const struct ending){ VECS, VW, .half = half }, to, step, from, ld, pixels);
+    else
+        finish_row(&(const struct ending){ VECS_HALF, VW, .stream = stream, .half = half }, to, step, from, ld, pixels);
+}
+
+SIMD_FN void finish_usual_sums(struct sums *s, int vecs, bool stream, uint16_t *to, long step, const float *from, int ld, int pixels)
+{
+    if (vecs == VECS && stream)
+        finish_row_sums(s, VECS, true, to, step, from, ld, pixels);
+    else if (vecs == VECS)
+        finish_row_sums(s, VECS, false, to, step, from, ld, pixels);
+    else
+        finish_row_sums(s, VECS_HALF, stream, to, step, from, ld, pixels);
+}
+
 /* Outputs [k, k + 32) of a part, rows of which are `pitch` pixels apart, go where they belong. */
 SIMD_FN void finish(const struct job *j, const struct rows_part *p, int part, int k, float *out, int pitch, bool half)
 {
@@ -254,8 +278,8 @@ SIMD_FN void finish(const struct job *j, const struct rows_part *p, int part, in
     const int cols = g->k - k < j->ld_out ? g->k - k : j->ld_out;
     struct ending e = { (cols + VW - 1) / VW,     (cols - 1) % VW + 1, j->bias != NULL, j->beta != 0.0f, j->stream, half, j->beta,
                         .biases = { vset1(0.0f) } };
-    const bool usual = !e.bias && !e.add && e.lanes == VW, at_once = usual && half && j->moments && (cols == GEMM_NP || cols == 16);
-    struct sums sums[GEMM_NP / VW];
+    const bool usual = !e.bias && !e.add && (cols == GEMM_NP || cols == 16), at_once = usual && half && j->moments;
+    struct sums sums[VECS];
 
     for (int v = 0; v < e.vecs && e.bias; v++)
         e.biases[v] = vload_n(j->bias + k + v * VW, vlanes(g->k, k + v * VW));
@@ -265,18 +289,10 @@ SIMD_FN void finish(const struct job *j, const struct rows_part *p, int part, in
         void *to = elem_at(place(j, p, i), k, half);
         float *from = out + (long)i * pitch * j->ld_out;
 
-        if (at_once && cols == GEMM_NP && e.stream)
-            finish_row_sums(sums, GEMM_NP / VW, true, to, step, from, j->ld_out, p->w);
-        else if (at_once && cols == GEMM_NP)
-            finish_row_sums(sums, GEMM_NP / VW, false, to, step, from, j->ld_out, p->w);
-        else if (at_once)
-            finish_row_sums(sums, 16 / VW, e.stream, to, step, from, j->ld_out, p->w);
-        else if (usual && cols == GEMM_NP && e.stream)
-            finish_row(&(const struct ending){ GEMM_NP / VW, VW, .stream = true, .half = half }, to, step, from, j->ld_out, p->w);
-        else if (usual && cols == 16 && e.stream)
-            finish_row(&(const struct ending){ 16 / VW, VW, .stream = true, .half = half }, to, step, from, j->ld_out, p->w);
-        else if (usual && cols == GEMM_NP)
-            finish_row(&(const struct ending){ GEMM_NP / VW, VW, .half = half }, to, step, from, j->ld_out, p->w);
+        if (at_once)
+            finish_usual_sums(sums, e.vecs, e.stream, to, step, from, j->ld_out, p->w);
+        else if (usual)
+            finish_usual(e.vecs, e.stream, half, to, step, from, j->ld_out, p->w);
         else
             finish_row(&e, to, step, from, j->ld_out, p->w);
         for (int v = 0; v < e.vecs && j->moments && !at_once; v++) {

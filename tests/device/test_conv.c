@@ -132,6 +132,12 @@ static void where_it_lies(void **state)
         }
 }
 
+static void large_with_statistics(void **state)
+{
+    (void)state;
+    check_large_results(devices.dev[0]);
+}
+
 static void versions(void **state)
 {
     (void)state;
@@ -165,7 +171,7 @@ static int open_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(definition), cmocka_unit_test(large_results), cmocka_unit_test(where_it_lies),
+        cmocka_unit_test(definition), cmocka_unit_test(large_results), cmocka_unit_test(large_with_statistics), cmocka_unit_test(where_it_lies),
         cmocka_unit_test(versions),   cmocka_unit_test(far_from_zero),
     };
 

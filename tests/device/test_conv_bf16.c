@@ -271,6 +271,12 @@ static void far_ends(void **state)
     no_faults();
 }
 
+static void large_results(void **state)
+{
+    (void)state;
+    check_large_results(devices.dev[0]);
+}
+
 static void versions(void **state)
 {
     (void)state;
@@ -290,7 +296,8 @@ static int open_all(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(definition), cmocka_unit_test(far_ends), cmocka_unit_test(versions) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(definition), cmocka_unit_test(far_ends), cmocka_unit_test(large_results),
+                                       cmocka_unit_test(versions) };
 
     return cmocka_run_group_tests(tests, open_all, close_devices);
 }

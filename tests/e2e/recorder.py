@@ -68,7 +68,7 @@ def agree(d, base):
             assert (a[4] == b[4]) == ("waves" not in what), "%s: step %d: the chain starts from the keys of the job" % (what, b[0])
         assert not events(d, job, "determinism") and not events(d, job, "evidence"), what
     attempts = [r[1] for r in records(d, jobs[-1][1])]
-    assert attempts[0] == 1 and attempts[-1] == 2, attempts
+    assert attempts[0] == 1 and attempts[-1] >= 2, attempts  # one more where it made room for the job that needs all slots
     print("%d jobs: %d steps of equal evidence" % (len(jobs), STEPS))
     return jobs[0][1]
 

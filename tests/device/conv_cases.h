@@ -533,6 +533,55 @@ __attribute__((unused)) static void check_versions(struct device *dev)
     no_faults();
 }
 
+/* Outputs, then input gradients, of the first shard. */
+static void use(struct device *dev, const struct data *d, struct param *w, float *ret)
+{
+    struct conv cv = { .stride = d->t->stride, .pad = d->t->pad };
+    struct on_device o;
+
+    upload(dev, d, &o);
+    DONE(dev->on->conv->fwd(dev, o.y, o.x, &cv, w, NULL, NULL, 1, &err));
+    DONE(dev->on->conv->bwd_data(dev, o.dx[0], 0.0f, o.dy, &cv, w, 1, &err));
+    get_numbers(dev, ret, o.y[0].data, floats_of(&d->s[0].y), d->dtype);
+    get_numbers(dev, ret + floats_of(&d->s[0].y), o.dx[0][0].data, floats_of(&d->s[0].x), d->dtype);
+}
+
+/* Convolutions of other strides and pads share a parameter: what is kept of it for one is not taken for another, nor of older weights. */
+__attribute__((unused)) static void check_many_uses(struct device *dev)
+{
+    static const struct conv_case kinds[] = {
+        { 0, 32, 32, 3, 2, 1, ONE(1, 8, 8) }, { 0, 32, 32, 3, 2, 0, ONE(1, 8, 8) }, { 0, 32, 32, 3, 1, 1, ONE(1, 8, 8) },
+        { 0, 32, 32, 3, 1, 0, ONE(1, 8, 8) }, { 0, 32, 32, 3, 3, 1, ONE(1, 8, 8) },
+    };
+    struct param shared = { .k = 32, .r = 3, .s = 3, .c = 32, .version = 1 };
+
+    for (int round = 0; round < 2; round++)
+        for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+            struct param own = { .k = 32, .r = 3, .s = 3, .c = 32, .version = 1 };
+            float *got[2];
+            struct data d;
+
+            looking_at(dev, "many uses", &kinds[i]);
+            make(&kinds[i], dev->dtype, &d);
+            for (size_t e = 0; e < d.w_count && round == 0; e++)
+                d.w[e] = -d.w[e];
+            shared.count = own.count = d.w_count;
+            shared.data = own.data = put(dev, d.w, d.w_count * sizeof(float)); /* what is kept outlives it */
+            for (int way = 0; way < 2; way++) {
+                got[way] = malloc((floats_of(&d.s[0].y) + floats_of(&d.s[0].x)) * sizeof(float));
+                use(dev, &d, way == 0 ? &shared : &own, got[way]);
+            }
+            assert_memory_equal(got[0], got[1], (floats_of(&d.s[0].y) + floats_of(&d.s[0].x)) * sizeof(float));
+            dev->ops->param_release(dev, &own);
+            free_buffers();
+            free(got[0]), free(got[1]);
+            drop(&d);
+            shared.version += round == 0 && i + 1 == sizeof kinds / sizeof *kinds;
+        }
+    dev->ops->param_release(dev, &shared);
+    no_faults();
+}
+
 /* Values far from zero with little spread: sums of squares would lose the variance. */
 __attribute__((unused)) static void check_far_from_zero(struct device *dev)
 {
@@ -571,10 +620,14 @@ __attribute__((unused)) static void check_far_from_zero(struct device *dev)
     no_faults();
 }
 
-/* Results of all shards, but not of one, are so large that they go past the caches where the ISA can: the same values as by plain stores. */
+/* Results of all shards, but not of one, are so large that they go past the caches where the ISA can, in fp32 or in bf16: the same values as by plain stores. */
 __attribute__((unused)) static void check_large_results(struct device *dev)
 {
-    static const struct conv_case kinds[] = { { UNBIASED, 16, 32, 1, 1, 0, FOUR(1, 256, 257) }, { UNBIASED, 32, 16, 1, 1, 0, FOUR(1, 256, 257) } };
+    static const struct conv_case kinds[] = {
+        { UNBIASED, 16, 32, 1, 1, 0, FOUR(1, 128, 257) }, { UNBIASED, 32, 16, 1, 1, 0, FOUR(1, 128, 257) },
+        { UNBIASED, 32, 16, 1, 1, 0, FOUR(1, 256, 257) }, { 0, 16, 32, 1, 1, 0, FOUR(1, 128, 257) },
+        { SLICE, 16, 32, 1, 1, 0, FOUR(1, 128, 257) },
+    };
 
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         struct data d;

@@ -144,6 +144,12 @@ static void versions(void **state)
     check_versions(devices.dev[0]);
 }
 
+static void many_uses(void **state)
+{
+    (void)state;
+    check_many_uses(devices.dev[0]);
+}
+
 static void far_from_zero(void **state)
 {
     (void)state;
@@ -171,8 +177,9 @@ static int open_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(definition), cmocka_unit_test(large_results), cmocka_unit_test(large_with_statistics), cmocka_unit_test(where_it_lies),
-        cmocka_unit_test(versions),   cmocka_unit_test(far_from_zero),
+        cmocka_unit_test(definition),    cmocka_unit_test(large_results), cmocka_unit_test(large_with_statistics),
+        cmocka_unit_test(where_it_lies), cmocka_unit_test(versions),      cmocka_unit_test(many_uses),
+        cmocka_unit_test(far_from_zero),
     };
 
     return cmocka_run_group_tests(tests, open_all, close_devices);

@@ -187,6 +187,11 @@ static const struct conv_case more[] = {
     { UNBIASED, 3, 16, 3, 1, 1, ONE(1, 30, 139) },
     { UNBIASED | SLICE, 32, 24, 3, 1, 1, ONE(1, 13, 13) },
     { 0, 20, 72, 3, 2, 1, ONE(1, 9, 9) },
+    { UNBIASED, 16, 48, 3, 1, 1, ONE(1, 3, 3) },
+    { UNBIASED, 32, 32, 3, 1, 1, ONE(1, 5, 2) },
+    /* more phases than are packed at once */
+    { 0, 16, 32, 3, 3, 1, ONE(1, 11, 14) },
+    { PENDING, 16, 40, 2, 4, 0, ONE(1, 11, 14) },
 };
 
 static void check_one(const struct conv_case *t)
@@ -283,6 +288,12 @@ static void versions(void **state)
     check_versions(devices.dev[0]);
 }
 
+static void many_uses(void **state)
+{
+    (void)state;
+    check_many_uses(devices.dev[0]);
+}
+
 static int open_all(void **state)
 {
     static const struct device_ops *(*const backend[])(void) = { cpu_backend_avx512, cpu_backend_avx2, cpu_backend_generic };
@@ -297,7 +308,7 @@ static int open_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(definition), cmocka_unit_test(far_ends), cmocka_unit_test(large_results),
-                                       cmocka_unit_test(versions) };
+                                        cmocka_unit_test(versions), cmocka_unit_test(many_uses) };
 
     return cmocka_run_group_tests(tests, open_all, close_devices);
 }

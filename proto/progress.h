@@ -39,7 +39,8 @@ enum progress_phase { PROGRESS_PHASES(X) PHASE_COUNT };
 enum progress_channel { PROGRESS_CHANNELS(X) CHANNEL_COUNT };
 #undef X
 
-/* All members are written with relaxed stores by the rank alone; `changes` is bumped last (release) at every change of step, phase or collective.
+/* All members are written with relaxed stores by the rank alone; `changes` is bumped last (release) at every change of step, phase or collective,
+ * and with every layer: a rank that computes, however slowly, gets on.
  *
  * detd-job and the trainer may be of two versions: an upgrade can come between their files when a job starts, and a trainer may be anybody's.
  * So a new version only appends, and what it appended is read of pages of that version on. Version 1 had one collective for both channels in

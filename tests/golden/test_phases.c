@@ -114,9 +114,12 @@ static void reaches(const struct rank *r, enum progress_phase phase, uint64_t st
     assert_int_equal(atomic_load(&r->page->step), step);
 }
 
+enum { MOVES = 120 }; /* of a step, at least: who watches for ranks that hang sees each layer, there and back */
+
 static void from_hello_to_the_end(void **state)
 {
     struct rank r;
+    uint64_t moves = 0;
 
     (void)state;
     start(&r);
@@ -125,6 +128,7 @@ static void from_hello_to_the_end(void **state)
     say(&r, "{\"type\":\"go\",\"attempt\":1,\"nccl_id\":\"\",\"store_id\":\"\",\"tiers\":[]}\n");
     json_decref(expect(&r, "start", "data event"));
     for (int step = 1; step <= STEPS; step++) {
+        const uint64_t before = moves;
         char publish[64];
         json_t *msg = expect(&r, "checkpoint", "identity loss event");
 
@@ -132,6 +136,8 @@ static void from_hello_to_the_end(void **state)
         assert_int_equal(int_of(msg, "step"), step);
         json_decref(msg);
         reaches(&r, PHASE_CHECKPOINT, (uint64_t)step);
+        moves = atomic_load(&r.page->changes);
+        assert_true(moves - before >= MOVES);
         assert_int_equal(atomic_load(&r.page->images), step * BATCH);
         assert_int_equal(atomic_load(&r.page->images_total), step * BATCH);
         snprintf(publish, sizeof publish, "{\"type\":\"publish\",\"step\":%d}\n", step);

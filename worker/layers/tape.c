@@ -44,6 +44,8 @@ struct tape {
     struct storage *turned; /* tape_grad_turn(): goes back when the record is done */
     int rc;
     struct err err;
+    void (*done)(void *arg); /* tape_tell(), or NULL */
+    void *done_arg;
 };
 
 struct tape *tape_new(struct device *dev, struct arena *arena, int nparams)
@@ -79,6 +81,18 @@ void tape_free(struct tape *t)
     free(t->written);
     free(t->norm_uses);
     free(t);
+}
+
+void tape_tell(struct tape *t, void (*done)(void *arg), void *arg)
+{
+    t->done = done;
+    t->done_arg = arg;
+}
+
+static void tell(const struct tape *t)
+{
+    if (t->done)
+        t->done(t->done_arg);
 }
 
 void tape_begin(struct tape *t, enum tape_mode mode, int nshards, const struct tape_hooks *hooks)
@@ -428,6 +442,7 @@ void tape_record(struct tape *t, int (*backward)(struct tape *, struct node *, s
 {
     struct node *n;
 
+    tell(t);
     if (!out->needs_grad)
         return;
     n = node_new(t);
@@ -611,6 +626,7 @@ int tape_backward(struct tape *t, struct param *const *params, int nparams, stru
         for (int k = 0; k < n->nreads; k++)
             unref(t, &n->reads[k]);
         storage_drop(t, n->out);
+        tell(t);
     }
     for (int i = nparams - 1; i >= 0 && t->rc >= 0; i--) {
         const struct param *p = params[i];

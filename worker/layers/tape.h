@@ -76,6 +76,8 @@ enum tape_reads {
 /* Caller frees; the arena and the device stay the caller's. params: all of the model, in order of param.index. */
 struct tape *tape_new(struct device *dev, struct arena *arena, int nparams);
 void tape_free(struct tape *t);
+/* From now on done(arg) is called whenever a layer has been computed (or queued), or gone back: so a wave that takes long is seen to get on. */
+void tape_tell(struct tape *t, void (*done)(void *arg), void *arg);
 /* Starts a wave (or an evaluation batch) of nshards local shards. Everything of the wave before is given back. hooks may be NULL in
  * TAPE_EVAL. */
 void tape_begin(struct tape *t, enum tape_mode mode, int nshards, const struct tape_hooks *hooks);

@@ -133,3 +133,8 @@ void progress_done(struct progress *p, uint64_t done, uint64_t todo)
     atomic_store_explicit(&p->todo_in_phase, todo, memory_order_relaxed);
     atomic_store_explicit(&p->done_in_phase, done, memory_order_relaxed);
 }
+
+void progress_layer(struct progress *p)
+{
+    changed(p);
+}

@@ -19,3 +19,5 @@ void progress_step(struct progress *p, uint64_t step);
 void progress_collective(struct progress *p, enum progress_channel channel, uint64_t fingerprint);
 void progress_images(struct progress *p, uint64_t images_of_rank, uint64_t images_of_job);
 void progress_done(struct progress *p, uint64_t done, uint64_t todo);
+/* A layer more is computed, or gone back. */
+void progress_layer(struct progress *p);

@@ -78,6 +78,11 @@ static int open_machine(struct trainer *t, struct err *err)
     return rc;
 }
 
+static void layer_done(void *progress)
+{
+    progress_layer(progress);
+}
+
 /* For the classes of d. */
 static int open_model(struct trainer *t, const struct dataset *d, struct err *err)
 {
@@ -97,7 +102,10 @@ static int open_model(struct trainer *t, const struct dataset *d, struct err *er
     if (t->arena && t->machine.stress)
         arena_stress(t->arena, t->machine.stress);
     t->tape = t->arena ? tape_new(dev, t->arena, t->model->nparams) : NULL;
-    return t->tape ? 0 : err_set(err, ERR_DEVICE, "out of memory");
+    if (!t->tape)
+        return err_set(err, ERR_DEVICE, "out of memory");
+    tape_tell(t->tape, layer_done, t->machine.progress);
+    return 0;
 }
 
 static int open_optimizer(struct trainer *t, struct err *err)

@@ -22,11 +22,11 @@ JOB = {"name": "tiny", "model": {"preset": "yolov3_tiny", "size": 64, "width": 0
 WORKER = ""
 
 
-def train(folder, name="job", **model):
+def train(folder, name="job", run=None, **model):
     subprocess.run([sys.executable, os.path.join(ROOT, "tests", "demo", "make_shapes.py"), os.path.join(folder, "shapes"),
                     "--train", "4", "--val", "2", "--size", "64"], check=True, stdout=subprocess.DEVNULL)
     with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as f:
-        json.dump({**JOB, "model": {**JOB["model"], **model}}, f)
+        json.dump({**JOB, "model": {**JOB["model"], **model}, "run": run or JOB["run"]}, f)
     subprocess.run([WORKER, "--dir", os.path.join(folder, name), os.path.join(folder, name + ".json")], check=True, stdout=subprocess.DEVNULL)
 
 
@@ -320,6 +320,24 @@ def test_best_last_and_step(place):
     best = b"the lowest validation loss, "
     for asked, step, why in ((), 1, best), (("--checkpoint", "best"), 1, best), (("--checkpoint", "last"), 6, b"the newest\n"), (("--checkpoint", "4"), 4, b"as asked for\n"):
         place.expect(place.predict("out", "p.png", more=asked), 0, b"checkpoint of step %d: %s" % (step, why))
+
+
+def test_numbers_are_of_the_jobs_precision(place):
+    """As in its validations. What it has learnt is the same in both folders."""
+    train(place.trained, "half", run={"device": "cpu", "precision": "bf16"})
+    shutil.copytree(os.path.join(place.trained, "half"), os.path.join(place.trained, "whole"))
+    with open(os.path.join(place.trained, "whole", "spec.json"), "r+", encoding="utf-8") as f:
+        spec = json.load(f)
+        assert spec["run"]["precision"] == "bf16", spec
+        spec["run"]["precision"] = "fp32"
+        f.seek(0)
+        f.truncate()
+        json.dump(spec, f)
+    place.picture("p.png")
+    for job in "half", "whole":
+        place.expect(place.predict(job + "-out", "p.png", job=job), 0)
+    half, whole = ([r["score"] for r in place.records(job + "-out")] for job in ("half", "whole"))
+    assert half != whole and abs(max(half) - max(whole)) < 0.05, (half[:3], whole[:3])
 
 
 def decode(png):

@@ -66,6 +66,8 @@ int network_open(struct network *n, const struct model_registry *models, const c
     }
     if (rc >= 0)
         rc = device_backend("cpu", "auto", &ops, err); /* GPUs are granted to jobs, and this is none */
+    if (rc >= 0 && strcmp(n->spec->run_precision, "bf16") == 0) /* as its validations; a GPU's tf32 is nearest to fp32 */
+        dev.precision = PRECISION_BF16;
     if (rc >= 0)
         rc = ops->open(0, &dev, &n->dev, err);
     if (rc >= 0)

@@ -118,7 +118,7 @@ int command_extend(struct context *ctx, int argc, char **argv)
     if ((rc = take_more(ctx, argc, argv, &more)))
         return rc;
     if (argc - optind != 1)
-        return misuse(ctx, "one job id is needed");
+        return misuse(ctx, "one job id is needed; keys stay as they are (clone changes them)");
     if ((rc = take_id(ctx, argv[optind], &id)) || (rc = check_data(ctx, id)) ||
         (more.epochs > 0 && (rc = count_epochs(ctx, id, more.epochs, &more.steps))) ||
         (rc = call(ctx, "job.extend", json_pack("{s:I, s:I}", "id", (json_int_t)id, "steps", (json_int_t)more.steps), &result)))

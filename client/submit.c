@@ -62,7 +62,7 @@ int take_waiting(struct context *ctx, int argc, char **argv, bool *ret_wait, boo
         *ret_watch |= o == 'W';
     }
     if (argc - optind != 1)
-        return misuse(ctx, "one job id is needed");
+        return misuse(ctx, "one job id is needed; keys stay as they are (clone changes them)");
     return take_id(ctx, argv[optind], ret_id);
 }
 

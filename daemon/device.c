@@ -57,15 +57,17 @@ static int choose_device(struct jobspec *spec, int need, const struct device_nod
 static int choose_precision(struct jobspec *spec, const struct device_node *n, char note[DEVICE_TEXT], struct err *err)
 {
     bool cuda = strcmp(spec->run_device, "cuda") == 0;
+    bool unit = n->bf16_unit && strcmp(spec->run_isa, "auto") == 0; /* a build that is named does not use it */
     size_t used = strlen(note);
 
     if (strcmp(spec->run_precision, "auto") != 0)
         return 0;
     snprintf(note + used, DEVICE_TEXT - used, "%srun.precision auto: %s", used > 0 ? "; " : "",
              cuda           ? "bf16 on GPUs"
-             : n->bf16_unit ? "bf16, for which the CPU has a unit (AMX)"
+             : unit         ? "bf16, for which the CPU has a unit (AMX)"
+             : n->bf16_unit ? "fp32, as the build that run.isa names does not use the CPU's unit for bf16 (AMX)"
                             : "fp32, as the CPU has no unit for bf16 (AMX)");
-    return choose(&spec->run_precision, cuda || n->bf16_unit ? "bf16" : "fp32", err);
+    return choose(&spec->run_precision, cuda || unit ? "bf16" : "fp32", err);
 }
 
 static int resolve_device(struct jobspec *spec, const struct device_node *n, char note[DEVICE_TEXT], struct err *err)

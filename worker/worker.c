@@ -302,6 +302,7 @@ static int run_trainer(const struct jobspec *spec, struct trainer_options opt)
 /* As detd does for jobs that it stores. */
 static int choose_precision(struct jobspec *spec, struct err *err)
 {
+    const bool unit = cpu_has_bf16_unit() && strcmp(spec->run_isa, "auto") == 0;
     const struct device_ops *backend;
     char *word;
     int rc;
@@ -311,7 +312,7 @@ static int choose_precision(struct jobspec *spec, struct err *err)
     rc = device_backend(spec->run_device, spec->run_isa, &backend, err);
     if (rc < 0)
         return rc;
-    word = strdup(strncmp(backend->name, "cuda", 4) == 0 || cpu_has_bf16_unit() ? "bf16" : "fp32");
+    word = strdup(strncmp(backend->name, "cuda", 4) == 0 || unit ? "bf16" : "fp32");
     if (!word)
         return err_set(err, -ENOMEM, "out of memory");
     free(spec->run_precision);

@@ -19,12 +19,13 @@ try {
     struct err err;
 };
 
-static struct try resolve(const char *device, int ranks, int ranks_per_gpu, const char *precision, struct device_node node)
+static struct try resolve_isa(const char *isa, const char *device, int ranks, int ranks_per_gpu, const char *precision,
+                              struct device_node node)
 {
-    json_t *root = json_pack("{s:s, s:{s:s}, s:{s:{s:s, s:s}, s:{s:s, s:s}}, s:{s:i, s:i, s:i}, s:{s:s, s:i, s:i, s:s}}", "name", "a",
+    json_t *root = json_pack("{s:s, s:{s:s}, s:{s:{s:s, s:s}, s:{s:s, s:s}}, s:{s:i, s:i, s:i}, s:{s:s, s:i, s:i, s:s, s:s}}", "name", "a",
                              "model", "preset", "yolov3_tiny", "data", "train", "annotations", "/t.json", "images", "/t", "val",
                              "annotations", "/v.json", "images", "/v", "train", "steps", 4, "batch", 64, "shards", 64, "run", "device",
-                             device, "ranks", ranks, "ranks_per_gpu", ranks_per_gpu, "precision", precision);
+                             device, "ranks", ranks, "ranks_per_gpu", ranks_per_gpu, "precision", precision, "isa", isa);
     struct jobspec *spec = NULL;
     struct try t = { 0 };
 
@@ -37,6 +38,11 @@ static struct try resolve(const char *device, int ranks, int ranks_per_gpu, cons
     jobspec_free(spec);
     json_decref(root);
     return t;
+}
+
+static struct try resolve(const char *device, int ranks, int ranks_per_gpu, const char *precision, struct device_node node)
+{
+    return resolve_isa("auto", device, ranks, ranks_per_gpu, precision, node);
 }
 
 static struct device_node node_of(int devices, int quarantined, int free)
@@ -113,6 +119,8 @@ static void auto_takes_bf16_where_it_is_quick(void **state)
                     "run.device auto: runs on GPUs: needs 1, this node has 1; run.precision auto: bf16 on GPUs");
     node.bf16_unit = true;
     assert_computes(resolve("cpu", 1, 1, "auto", node), "bf16", "run.precision auto: bf16, for which the CPU has a unit (AMX)");
+    assert_computes(resolve_isa("avx512", "cpu", 1, 1, "auto", node), "fp32",
+                    "run.precision auto: fp32, as the build that run.isa names does not use the CPU's unit for bf16 (AMX)");
     assert_computes(resolve("cpu", 1, 1, "fp32", node), "fp32", "");
 }
 

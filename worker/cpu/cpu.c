@@ -103,11 +103,12 @@ static void choose_tiles(struct cpu_device *d, const char *isa)
     d->tiles = &tile_plain;
     if (d->dev.dtype != DTYPE_BF16)
         return;
-    if (isa && strcmp(isa, "auto") != 0)
-        snprintf(why, sizeof why, "run.isa asks for %.20s", isa);
-    else if (amx_ready(why, sizeof why)) {
-        d->tiles = &tile_amx;
-        return;
+    if (amx_ready(why, sizeof why)) {
+        if (!isa || strcmp(isa, "auto") == 0) {
+            d->tiles = &tile_amx;
+            return;
+        }
+        snprintf(why, sizeof why, "run.isa asks for %.20s, which does not use its unit for bf16 (AMX)", isa);
     }
     snprintf(d->note, sizeof d->note, "run.precision bf16: slower than fp32 on this CPU, as %s; the bits are the same everywhere", why);
     d->dev.note = d->note;

@@ -192,6 +192,12 @@ void *tape_host(struct tape *t, size_t bytes)
     return memset(p, 0, need);
 }
 
+/* Never 0 of what could not be had. */
+static size_t mib(size_t bytes)
+{
+    return (bytes + (1 << 20) - 1) >> 20;
+}
+
 /* shape: of all local shards, or NULL. */
 static void *device_mem(struct tape *t, size_t bytes, const char *what, const struct tensor *shape)
 {
@@ -206,7 +212,7 @@ static void *device_mem(struct tape *t, size_t bytes, const char *what, const st
               err_set(&t->err, ERR_DEVICE,
                       "out of memory: %s%s needs %zu MiB, %zu MiB are in use; fewer images a shard, more train.waves or a smaller "
                       "model.size would fit",
-                      what, dims, bytes >> 20, arena_held(t->arena) >> 20),
+                      what, dims, mib(bytes), arena_held(t->arena) >> 20),
               &t->err);
     return NULL;
 }
@@ -494,7 +500,7 @@ float *const *tape_grad_dest(struct tape *t, const struct param *p, float *ret_b
     for (int s = 0; s < t->nshards; s++) {
         dest[s] = t->hooks->grad_dest(t->hooks->arg, p, s, &before);
         if (!dest[s]) {
-            err_set(err, ERR_DEVICE, "out of memory: gradient of %s, %zu MiB", p->name, p->count * sizeof(float) >> 20);
+            err_set(err, ERR_DEVICE, "out of memory: gradient of %s, %zu MiB", p->name, mib(p->count * sizeof(float)));
             return NULL;
         }
     }
@@ -517,8 +523,7 @@ static int grad_new(struct tape *t, struct value *v, struct err *err)
     void *mem = arena_alloc(t->arena, bytes);
 
     if (!mem)
-        return err_set(err, ERR_DEVICE, "out of memory: a gradient of %zu MiB, %zu MiB are in use", bytes >> 20,
-                       arena_held(t->arena) >> 20);
+        return err_set(err, ERR_DEVICE, "out of memory: a gradient of %zu MiB, %zu MiB are in use", mib(bytes), arena_held(t->arena) >> 20);
     lay_out(t, v->grad, v->x, mem);
     v->grad_mem = storage_new(t, mem);
     return 0;

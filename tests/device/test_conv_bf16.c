@@ -188,6 +188,8 @@ static const struct conv_case more[] = {
     { UNBIASED | SLICE, 32, 24, 3, 1, 1, ONE(1, 13, 13) },
     { 0, 20, 72, 3, 2, 1, ONE(1, 9, 9) },
     { UNBIASED, 16, 48, 3, 1, 1, ONE(1, 3, 3) },
+    { UNBIASED | SLICE, 32, 32, 1, 1, 0, ONE(1, 2, 5) },
+    { UNBIASED | SLICE, 32, 16, 1, 1, 0, ONE(1, 2, 5) },
     { UNBIASED, 32, 32, 3, 1, 1, ONE(1, 5, 2) },
     /* more phases than are packed at once */
     { 0, 16, 32, 3, 3, 1, ONE(1, 11, 14) },

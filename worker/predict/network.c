@@ -61,13 +61,13 @@ int network_open(struct network *n, const struct model_registry *models, const c
     if (rc >= 0)
         rc = read_spec(n, models, job_dir, err);
     if (rc >= 0) {
+        /* as its validations; tf32, which the CPU has not, is nearest to fp32 */
+        dev.precision = strcmp(n->spec->run_precision, "bf16") == 0 ? PRECISION_BF16 : PRECISION_FP32;
         n->masked = model_masks(models, n->spec);
         n->deep = strcmp(n->spec->family->name, "depth") == 0;
     }
     if (rc >= 0)
         rc = device_backend("cpu", "auto", &ops, err); /* GPUs are granted to jobs, and this is none */
-    if (rc >= 0 && strcmp(n->spec->run_precision, "bf16") == 0) /* as its validations; a GPU's tf32 is nearest to fp32 */
-        dev.precision = PRECISION_BF16;
     if (rc >= 0)
         rc = ops->open(0, &dev, &n->dev, err);
     if (rc >= 0)

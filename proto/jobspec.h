@@ -252,7 +252,8 @@ enum { JOB_MAX_SOURCES = 3 };
       "ranks that share one GPU; more than 1 uses the shared-memory transport")                                                           \
     X(run_threads, "run.threads", INT, "null", "*", "", 1, 1024, "threads", "",                                                           \
       "CPU compute threads of a rank; default max(1, slots/ranks)")                                                                       \
-    X(run_isa, "run.isa", ENUM, "\"auto\"", "*", "", 0, 0, "", "auto|avx512|avx2|generic", "CPU build; all give the same bits")           \
+    X(run_isa, "run.isa", ENUM, "\"auto\"", "*", "", 0, 0, "", "auto|avx512|avx2|generic",                                                   \
+      "CPU build; all give the same bits. A build that is named does not use AMX; generic, for comparisons, is tens of times slower")     \
     X(run_deterministic, "run.deterministic", ENUM, "null", "*", "", 0, 0, "", "off|rerun|world", "tier; default: the node's")            \
     X(run_precision, "run.precision", ENUM, "\"fp32\"", "*", "", 0, 0, "", "auto|fp32|tf32|bf16",                                         \
       "of activations and products; sums, weights and their gradients are fp32. tf32 needs a GPU; on CPUs bf16 halves the memory of "     \

@@ -29,11 +29,15 @@ static void options(const struct model_registry *models, const struct jobspec *s
     split_options(models, spec, val, train, cpus > 0 ? (int)cpus : 1, ret);
 }
 
-/* Lists the problems kept; a failure because of them needs no more than their number then. */
+/* Lists the problems and notes kept; a failure because of them needs no more than their number then. */
 static int tell_problems(const struct problems *p, const char *split, const char *annotations, int rc, FILE *out, struct err *err)
 {
     for (int i = 0; i < p->kept; i++)
         fprintf(out, "%s: %s\n", split, p->text[i]);
+    for (int i = 0; i < p->notes_kept; i++)
+        fprintf(out, "%s: note: %s\n", split, p->note[i]);
+    if (p->notes > p->notes_kept)
+        fprintf(out, "%s: note: ... and %lld more notes\n", split, (long long)(p->notes - p->notes_kept));
     if (rc < 0 && p->kept > 0)
         return err_set(err, rc, "%s: %lld problem%s", annotations, (long long)p->count, p->count == 1 ? "" : "s");
     return rc;

@@ -32,6 +32,18 @@ void problems_add_kept(struct problems *p, const char *fmt, ...)
     va_end(ap);
 }
 
+void problems_note(struct problems *p, const char *fmt, ...)
+{
+    va_list ap;
+
+    p->notes++;
+    if (p->notes_kept == NOTES_KEPT)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(p->note[p->notes_kept++], PROBLEM_TEXT, fmt, ap);
+    va_end(ap);
+}
+
 int problems_err(const struct problems *p, const char *source, struct err *err)
 {
     char text[sizeof err->msg];

@@ -407,6 +407,8 @@ int asked_of_file(const struct check_options *set, const struct network *net, FI
         rc = take_categories(a, d, &net->classes, out, err);
     if (rc >= 0 && problems->count > 0)
         fprintf(out, "%s: %lld bad records, the first: %s\n", set->annotations, (long long)problems->count, problems->text[0]);
+    for (int i = 0; rc >= 0 && i < problems->notes_kept; i++)
+        fprintf(out, "%s\n", problems->note[i]);
     free(problems);
     dataset_free(d);
     if (rc < 0)

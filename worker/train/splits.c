@@ -66,6 +66,17 @@ static int report_split(const struct machine *m, const char *split, const struct
                        err);
 }
 
+static int report_notes(const struct machine *m, const char *split, const struct problems *p, struct err *err)
+{
+    int rc = 0;
+
+    for (int i = 0; i < p->notes_kept && rc >= 0; i++)
+        rc = report_event(m->report, err, "warning", "data", "%s: %s", split, p->note[i]);
+    if (p->notes > p->notes_kept && rc >= 0)
+        rc = report_event(m->report, err, "warning", "data", "%s: ... and %lld more notes", split, (long long)(p->notes - p->notes_kept));
+    return rc;
+}
+
 /* What is trained on of it, and what classes it has. */
 static int report_census(const struct machine *m, const char *split, const struct dataset *d, struct err *err)
 {
@@ -113,6 +124,8 @@ static int check_once(const struct machine *m, const char *split, const struct c
         rc = index_write(index, d, err);
         if (rc >= 0)
             rc = report_split(m, split, d, problems, err);
+        if (rc >= 0)
+            rc = report_notes(m, split, problems, err);
         if (rc >= 0)
             rc = report_census(m, split, d, err);
         if (rc >= 0)

@@ -82,6 +82,29 @@ def depth_is_scored_as_the_job_says():
             assert all(abs(found[k] - x) < 1e-6 * x for k, x in zip(("abs_rel", "rmse"), want)), (crop, found, want)
 
 
+def a_frame_without_neighbours_has_scores_and_no_loss():
+    """Frames 0 and 49 are the first and the last of the folder. Validation counts them; its losses are those of the frames between."""
+    with Daemon(foreign=False, slots=2) as d:
+        spec = spec_of(d, train={"steps": 2}, val={"batch": 1})
+        lists = {"between": "41\n45\n", "whole": "41\n45\n0\n49\n", "ends": "0\n49\n"}
+        jobs = {}
+        for name, text in lists.items():
+            with open("%s/video/%s.txt" % (d.root, name), "w", encoding="utf-8") as f:
+                f.write(text)
+            split = {"val": {"annotations": "%s/video/%s.txt" % (d.root, name)}, "missing_neighbour": "repeat"}
+            jobs[name] = submit(d, merged(spec, {"data": split}), name)
+        for job in jobs.values():
+            assert finish(d, job)["state"] == "completed"
+        seen = {name: dict(d.sql("SELECT metric, value FROM eval WHERE job=? AND step=2", job)) for name, job in jobs.items()}
+        assert [seen[name]["depth_images"] for name in lists] == [2, 4, 2], seen
+        assert abs(seen["whole"]["abs_rel"] - (seen["between"]["abs_rel"] + seen["ends"]["abs_rel"]) / 2) < 1e-9, seen
+        losses = {name: d.sql("SELECT value FROM loss WHERE job=? AND split='val' AND step=2 ORDER BY term", job) for name, job in jobs.items()}
+        assert len(losses["between"]) > 1 and all(abs(a - b) <= 1e-12 * abs(a) for (a,), (b,) in zip(losses["between"], losses["whole"])), losses
+        assert not any(value for (value,) in losses["ends"]), losses
+        told = d.sql("SELECT text FROM events WHERE job=? AND text LIKE 'val: % targets %'", jobs["whole"])
+        assert "; 2 lack a neighbour: scored, but without losses; " in told[0][0], told
+
+
 def pictures_of(d, job):
     return d.state + "/jobs/%d/pictures" % job
 
@@ -218,5 +241,5 @@ def poses_that_change_meanwhile_cost_the_score_alone():
 
 
 if __name__ == "__main__":
-    run_scenarios([depth_that_no_pattern_finds_is_told, poses_that_end_early_are_told, depth_is_scored_as_the_job_says, the_way_of_a_folder_is_what_validation_scored, no_picture_is_no_reason_to_fail, a_picture_of_each_validation_while_it_is_new, poses_that_change_meanwhile_cost_the_score_alone, motion_is_scored_alike_by_any_number_of_ranks,
+    run_scenarios([a_frame_without_neighbours_has_scores_and_no_loss, depth_that_no_pattern_finds_is_told, poses_that_end_early_are_told, depth_is_scored_as_the_job_says, the_way_of_a_folder_is_what_validation_scored, no_picture_is_no_reason_to_fail, a_picture_of_each_validation_while_it_is_new, poses_that_change_meanwhile_cost_the_score_alone, motion_is_scored_alike_by_any_number_of_ranks,
                    bad_poses_are_refused_before_the_job_begins], lanes=2)

@@ -190,7 +190,7 @@ static void missing_neighbours(void **state)
     assert_int_equal(d->views->n, 1);
     assert_int_equal(d->views->dropped, 4);
     dataset_free(d);
-    t.frames.repeat = true;
+    t.frames.missing = FRAMES_REPEAT;
     d = tree_read(&t, NULL);
     assert_int_equal(d->views->n, 5);
     assert_int_equal(d->views->repeated, 4);
@@ -198,11 +198,50 @@ static void missing_neighbours(void **state)
     assert_int_equal(d->views->view[0].source[0], 0);
     assert_int_equal(d->views->view[0].source[1], 2);
     dataset_free(d);
-    t.frames.repeat = false;
+    t.frames.missing = FRAMES_DROP;
     tree_refuses(&t, "0\n4\n", "none has all its neighbours");
     t.frames.nsources = 0; /* an autoencoder */
     d = tree_read(&t, NULL);
     assert_int_equal(d->nimages, 2);
+    dataset_free(d);
+    tree_free(&t);
+}
+
+/* A split that is scored: depth needs the frame alone. A source is missing that is not there, is another camera's, or cannot be read. */
+static void scored_targets_stay_alone(void **state)
+{
+    char text[CENSUS_TEXT];
+    struct tree t;
+    struct dataset *d;
+
+    (void)state;
+    tree_single(&t, 6);
+    t.frames.missing = FRAMES_ALONE;
+    d = tree_read(&t, "0\n1\n2\n3\n4\n5\n");
+    assert_int_equal(d->views->n, 6);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(views_alone(d->views, i), i == 0 || i == 5);
+    assert_int_equal(d->views->view[0].source[1], 1);
+    assert_int_equal(views_measured(d->views), 3);
+    assert_string_equal(census_text(d, 0, text, sizeof text), "6 targets with 2 sources each, of 6 frames, 41 x 30; 2 lack a neighbour: "
+                                                              "scored, but without losses; 3 with measured depth");
+    dataset_free(d);
+    tree_frame(&t, "f/003.png", 3, FRAME_W, FRAME_H + 1);
+    tree_refuses(&t, NULL, "f/003.png is 41 x 31 pixels");
+    t.opt.on_bad = BAD_SKIP;
+    d = tree_read(&t, NULL);
+    assert_int_equal(d->views->n, 5);
+    assert_string_equal(d->images[3].file, "f/004.png");
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(views_alone(d->views, i), i != 1); /* 2 and 4 have the flawed one beside them */
+    dataset_free(d);
+    tree_frame(&t, "f/003.png", 3, FRAME_W, FRAME_H);
+    t.opt.on_bad = BAD_ERROR;
+    tree_text(&t, "intrinsics.json",
+              "{\"fx\": 30, \"fy\": 31, \"cx\": 19, \"cy\": 14, \"width\": 41, \"height\": 30, \"frame_pattern\": \"f/%03d.png\", "
+              "\"per_frame\": {\"3\": {\"fx\": 33, \"fy\": 31, \"cx\": 19, \"cy\": 14}}}");
+    d = tree_read(&t, "1\n2\n");
+    assert_true(!views_alone(d->views, 0) && views_alone(d->views, 1));
     dataset_free(d);
     tree_free(&t);
 }
@@ -398,7 +437,7 @@ static void the_index_keeps_all(void **state)
 
     (void)state;
     tree_single(&t, 5);
-    t.frames.repeat = true;
+    t.frames.missing = FRAMES_REPEAT;
     d = tree_read(&t, "2\n4\n1\n");
     index_path(&t, path);
     assert_int_equal(index_write(path, d, &t.err), 0);
@@ -602,6 +641,7 @@ int main(void)
         cmocka_unit_test(a_picture_alone_is_a_sample),
         cmocka_unit_test(targets_come_first),
         cmocka_unit_test(missing_neighbours),
+        cmocka_unit_test(scored_targets_stay_alone),
         cmocka_unit_test(lists_that_are_refused),
         cmocka_unit_test(cameras_that_are_refused),
         cmocka_unit_test(cameras_in_other_forms),

@@ -125,12 +125,16 @@ static void sources_of_jobs(void **state)
     assert_int_equal(source[1], 3);
     assert_int_equal(source[2], FRAMES_STEREO);
     assert_true(frames_split(s, true, &o));
-    assert_true(o.truth);
+    assert_true(o.truth && o.missing == FRAMES_ALONE);
     assert_string_equal(o.split, "val");
     assert_string_equal(o.list, s->data_val_annotations);
     assert_int_equal(o.nsources, 3);
     assert_true(frames_split(s, false, &o));
-    assert_false(o.truth || o.kitti || o.repeat);
+    assert_false(o.truth || o.kitti || o.missing != FRAMES_DROP);
+    jobspec_free(s);
+    s = job_of(&t, "featdepth_joint_r18", ", \"missing_neighbour\": \"repeat\"");
+    assert_true(frames_split(s, false, &o) && o.missing == FRAMES_REPEAT);
+    assert_true(frames_split(s, true, &o) && o.missing == FRAMES_ALONE);
     jobspec_free(s);
     s = job_of(&t, "featdepth_autoencoder_r18", "");
     assert_int_equal(frames_sources(s, source), 0);

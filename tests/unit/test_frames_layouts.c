@@ -139,8 +139,12 @@ static void the_other_camera(void **state)
     dataset_free(d);
     assert_int_equal(unlink(tree_path(&t, "sequences/a/frames_right/9.png", path)), 0);
     tree_refuses(&t, "a 9 l\n", "line 1: frame sequences/a/frames/9.png has no picture of the other camera");
-    t.frames.repeat = true; /* a target cannot stand for it */
+    t.frames.missing = FRAMES_REPEAT; /* a target cannot stand for it */
     tree_refuses(&t, NULL, "has no picture of the other camera");
+    t.frames.missing = FRAMES_ALONE;
+    d = tree_read(&t, "a 9 l\na 10 l\n");
+    assert_true(views_alone(d->views, 0) && !views_alone(d->views, 1));
+    dataset_free(d);
     tree_text(&t, "sequences/a/intrinsics.json", "{\"fx\": 30, \"fy\": 31, \"cx\": 19, \"cy\": 14, \"width\": 41, \"height\": 30}");
     tree_refuses(&t, "a 10 l\n", "data.stereo needs \"nominal_baseline\"");
     tree_free(&t);
@@ -303,6 +307,35 @@ static void kitti_sides_and_neighbours(void **state)
     tree_free(&t);
 }
 
+/* A test list of Eigen's form: all its frames are scored, whether their drive has the neighbours or the other camera or not. */
+static void all_frames_of_a_test_list_are_scored(void **state)
+{
+    static const char list[] = DRIVE " 0000000000 l\n" DRIVE " 0000000002 l\n" DRIVE " 0000000003 l\n";
+    struct tree t;
+    json_t *golden = kitti_tree(&t);
+    struct dataset *d;
+    char path[256];
+
+    (void)state;
+    assert_int_equal(unlink(tree_path(&t, DRIVE "/image_03/data/0000000002.png", path)), 0);
+    for (int stereo = 0; stereo < 2; stereo++) {
+        t.frames.nsources = stereo ? 3 : 2;
+        t.frames.source[2] = VIEWS_STEREO;
+        t.frames.missing = FRAMES_ALONE;
+        d = tree_read(&t, list);
+        assert_int_equal(d->views->n, 3);
+        assert_int_equal(d->views->dropped, 0);
+        assert_true(views_alone(d->views, 0) && views_alone(d->views, 1) == stereo && views_alone(d->views, 2));
+        assert_int_equal(views_measured(d->views), 1);
+        dataset_free(d);
+        t.frames.missing = FRAMES_DROP;
+        if (stereo)
+            tree_refuses(&t, NULL, "line 2: frame " DRIVE "/image_02/data/0000000002.png has no picture of the other camera");
+    }
+    json_decref(golden);
+    tree_free(&t);
+}
+
 /* A map of the index of pixels and their metres, everything else unknown. */
 static void same_depth(const struct depth_map *map, const json_t *points)
 {
@@ -383,6 +416,7 @@ int main(void)
         cmocka_unit_test(lines_of_sequences),
         cmocka_unit_test(lists_of_several_splits),
         cmocka_unit_test(kitti_sides_and_neighbours),
+        cmocka_unit_test(all_frames_of_a_test_list_are_scored),
         cmocka_unit_test(points_become_depth),
         cmocka_unit_test(kitti_that_is_refused),
     };

@@ -33,7 +33,7 @@ char *census_name(const char *name, char buf[CENSUS_NAME])
 static char *frames_text(const struct dataset *d, char *buf, size_t size)
 {
     const struct views *v = d->views;
-    int w = d->images[0].w, h = d->images[0].h, other = 0, used;
+    int w = d->images[0].w, h = d->images[0].h, other = 0, alone = 0, used;
 
     for (int i = 0; i < d->nimages; i++)
         other += d->images[i].w != w || d->images[i].h != h;
@@ -46,6 +46,10 @@ static char *frames_text(const struct dataset *d, char *buf, size_t size)
     if (v->repeated)
         used +=
             snprintf(buf + used, size - (size_t)used, "; %lld lack a neighbour, for which they stand themselves", (long long)v->repeated);
+    for (int i = 0; i < v->n && v->keeps_alone; i++)
+        alone += views_alone(v, i);
+    if (alone)
+        used += snprintf(buf + used, size - (size_t)used, "; %d lack a neighbour: scored, but without losses", alone);
     snprintf(buf + used, size - (size_t)used, "; %d with measured depth", views_measured(v));
     return buf;
 }

@@ -78,7 +78,8 @@ static int single_open(const struct frames_options *opt, struct views_maker *m, 
     return rc;
 }
 
-/* The files of the sources of frame `number`, which camera c took. 1: another camera took one of them, err says which. */
+/* The files of the sources of frame `number`, which camera c took. 1: another camera took one of them, err says which; or that one is missing, where targets
+ * stay alone. */
 static int single_sources(const struct single *s, const struct split_line *line, int64_t number, const struct intrinsics_camera *c,
                           struct frame_spot *spot, struct err *err)
 {
@@ -93,7 +94,11 @@ static int single_sources(const struct single *s, const struct split_line *line,
         }
         snprintf(name, sizeof name, "%lld", (long long)source);
         other = intrinsics_of(&s->k, name);
-        if (other && !intrinsics_same(other->k, c->k, s->k.w, s->k.h) && views_file_there(s->opt, spot->source[k])) {
+        if (!other || intrinsics_same(other->k, c->k, s->k.w, s->k.h))
+            continue;
+        if (s->opt->missing == FRAMES_ALONE) {
+            spot->source[k][0] = '\0';
+        } else if (views_file_there(s->opt, spot->source[k])) {
             err_set(err, ERR_DATA, "%s, line %lld: by %s frame %s is another camera's than frame %lld; they are compared as one camera's",
                     s->opt->list, (long long)line->number, intrinsics_file, name, (long long)number);
             return 1;

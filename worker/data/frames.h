@@ -14,13 +14,20 @@ struct err;
 struct problems;
 struct views_maker;
 
+/* A target of which a source is not there, or is of another camera. */
+enum frames_missing {
+    FRAMES_DROP,   /* is left out */
+    FRAMES_REPEAT, /* stands for the frame itself; the other camera's picture has to be there */
+    FRAMES_ALONE,  /* stays as a frame alone (views.h): of splits that are scored */
+};
+
 struct frames_options {
     const char *list, *folder;
     const char *split; /* of a list with several (split_list.h): "train" or "val"; NULL: train */
     bool kitti;
     int nsources;
-    int source[VIEWS_MAX_SOURCES];             /* ids, as struct views has them */
-    bool repeat;                               /* a target stands for a neighbour that is not there; else it is left out */
+    int source[VIEWS_MAX_SOURCES]; /* ids, as struct views has them */
+    enum frames_missing missing;
     bool truth;                                /* measured depth is wanted */
     const char *frame_pattern, *depth_pattern; /* instead of what intrinsics.json says; NULL: as that says */
     double depth_unit_m;                       /* likewise; NAN */

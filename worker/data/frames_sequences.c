@@ -256,7 +256,7 @@ static const struct intrinsics_camera *camera_of(const struct sequence *q, int p
     return right && q->k.right.there ? &q->k.right : intrinsics_of(&q->k, q->frame[place].name);
 }
 
-/* The sources of a frame. 1: another camera took one of them, err says which. */
+/* The sources of a frame. 1: another camera took one of them, err says which; or that one is missing, where targets stay alone. */
 static int put_sources(const struct sequences *s, const struct sequence *q, const struct split_line *line, int place, bool right,
                        struct frame_spot *spot, struct err *err)
 {
@@ -269,7 +269,11 @@ static int put_sources(const struct sequences *s, const struct sequence *q, cons
             continue;
         put_frame(s, q, at, side, spot->source[k]);
         c = camera_of(q, at, side);
-        if (c && !intrinsics_same(c->k, spot->camera, q->k.w, q->k.h))
+        if (!c || intrinsics_same(c->k, spot->camera, q->k.w, q->k.h))
+            continue;
+        if (s->opt->missing == FRAMES_ALONE)
+            spot->source[k][0] = '\0';
+        else
             return bad_line(s, line,
                             stereo ? "intrinsics.json has another camera on the right; with data.stereo both have to be one, rectified"
                                    : "intrinsics.json has another camera of a frame that it is compared with",

@@ -24,12 +24,26 @@ int views_measured(const struct views *v)
     return n;
 }
 
-static bool whole(const struct views *v, int target, char *const *flaw)
+bool views_alone(const struct views *v, int target)
+{
+    for (int k = 0; k < v->nsources; k++)
+        if (v->view[target].source[k] == target)
+            return true;
+    return false;
+}
+
+/* Whether a target stays. A flawed source is missing where v keeps targets alone. */
+static bool whole(struct views *v, int target, char *const *flaw)
 {
     bool good = !flaw[target];
 
-    for (int k = 0; k < v->nsources; k++)
-        good = good && !flaw[v->view[target].source[k]];
+    for (int k = 0; k < v->nsources; k++) {
+        int32_t *source = &v->view[target].source[k];
+
+        if (flaw[*source] && v->keeps_alone)
+            *source = target;
+        good = good && !flaw[*source];
+    }
     return good;
 }
 

@@ -20,7 +20,7 @@ struct view {
     int64_t number;                    /* of the frame in its sequence: as lists count them, or its place among the sequence's names */
     double camera[4];                  /* fx, fy, cx, cy in pixels of the frame as it is stored */
     double stereo;                     /* where the other camera stands, along x: side * b of specs featdepth section 2.5; 0 without */
-    int32_t source[VIEWS_MAX_SOURCES]; /* images; the target itself stands for one that is not there */
+    int32_t source[VIEWS_MAX_SOURCES]; /* images; the target itself stands for a source that is missing */
     int32_t depth;                     /* of views.files; -1: it is not measured, or nobody asked */
     int32_t laser;                     /* of views.lasers: the depth file holds points; -1: it is a picture */
 };
@@ -49,12 +49,16 @@ struct views {
     /* How files of measured depth are named, below dataset.folder; "": no pattern says so, nobody asked, or the set was read from an index. */
     char depth_pattern[VIEWS_PATTERN];
     int64_t dropped, repeated; /* targets that lack a neighbour: left out; taken, the target standing for it */
+    bool
+        keeps_alone; /* a target stays whatever its sources are, as depth is scored of a frame alone; false where the set was read from an index */
 };
 
 /* NULL is nothing. */
 void views_free(struct views *v);
 /* Targets with measured depth. */
 int views_measured(const struct views *v);
-/* Leaves out targets that a flawed image (flaw[i] not NULL) is part of, and images that are part of none then. ret_place: [images], the new place of each or
+/* Whether a target lacks a source and stands for it itself. In validation it has no losses then. */
+bool views_alone(const struct views *v, int target);
+/* Leaves out targets that a flawed image (flaw[i] not NULL) is part of, or whose own image is flawed where v keeps targets alone, and images that are part of none then. ret_place: [images], the new place of each or
  * -1. Files of measured depth that no target is left of leave too. Returns how many images are left, or -ENOMEM: nothing has changed then. */
 int views_drop(struct views *v, int nimages, char *const *flaw, int32_t *ret_place);

@@ -44,6 +44,7 @@ struct views_maker *views_maker_new(const struct frames_options *opt, struct err
     }
     m->opt = opt;
     m->v->nsources = opt->nsources;
+    m->v->keeps_alone = opt->missing == FRAMES_ALONE;
     memcpy(m->v->source, opt->source, sizeof opt->source);
     return m;
 }
@@ -246,13 +247,13 @@ int views_make_target(struct views_maker *m, const struct split_line *line, cons
     missing = find_sources(m, spot, target, &view, err);
     if (missing < 0)
         return missing;
-    if (missing && stereo_missing(m, &view, target)) {
+    if (missing && m->opt->missing != FRAMES_ALONE && stereo_missing(m, &view, target)) {
         problems_add(problems, "%s, line %lld: frame %s has no picture of the other camera", list, (long long)line->number, spot->file);
         return 0;
     }
-    m->v->repeated += missing > 0 && m->opt->repeat;
-    m->v->dropped += missing > 0 && !m->opt->repeat;
-    if (missing && !m->opt->repeat)
+    m->v->repeated += missing > 0 && m->opt->missing == FRAMES_REPEAT;
+    m->v->dropped += missing > 0 && m->opt->missing == FRAMES_DROP;
+    if (missing && m->opt->missing == FRAMES_DROP)
         return 0;
     if (find_depth(m, spot, &view, err) < 0)
         return err->code;

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "proto/err.h"
 #include "worker/core/tree.h"
@@ -86,31 +87,47 @@ int pass_run(struct pass *p, const struct batch *b, struct err *err)
 }
 
 /* A mean over images: each image's quotient, 0 where it has nothing to divide by. */
-static void mean_term(const struct pass *p, int term, double *ret)
+static void mean_term(const struct pass *p, int term, int images, double *ret)
 {
     size_t stride = 2 * (size_t)p->opt.model->nterms;
 
-    for (int i = 0; i < p->images; i++) {
+    for (int i = 0; i < images; i++) {
         double *r = p->each + (size_t)i * stride + 2 * term;
 
         r[0] = r[1] != 0 || !isfinite(r[0]) ? r[0] / r[1] : 0; /* what is not finite stays so */
     }
-    ret[0] = tree_sum(p->each + 2 * term, stride, p->images);
-    ret[1] = p->images;
+    ret[0] = tree_sum(p->each + 2 * term, stride, images);
+    ret[1] = images;
 }
 
-void pass_losses(const struct pass *p, double *ret)
+/* Rows of the images that count come first; their number. */
+static int rows_that_count(struct pass *p, const bool *left_out)
+{
+    size_t terms = p->opt.model->raw_terms;
+    int n = 0;
+
+    for (int i = 0; i < p->images; i++)
+        if (!left_out || !left_out[i])
+            memmove(p->host + (size_t)n++ * terms, p->host + (size_t)i * terms, terms * sizeof *p->host);
+    return n;
+}
+
+void pass_losses(struct pass *p, const bool *left_out, double *ret)
 {
     const struct model *m = p->opt.model;
+    int images = rows_that_count(p, left_out);
 
+    memset(ret, 0, 2 * (size_t)m->nterms * sizeof *ret);
+    if (images == 0)
+        return;
     for (size_t k = 0; k < m->raw_terms; k++)
-        p->sum[k] = tree_sum(p->host + k, m->raw_terms, p->images);
-    m->ops->sum_terms(m, p->sum, p->images, ret);
-    for (int i = 0; i < p->images; i++)
+        p->sum[k] = tree_sum(p->host + k, m->raw_terms, images);
+    m->ops->sum_terms(m, p->sum, images, ret);
+    for (int i = 0; i < images; i++)
         m->ops->sum_terms(m, p->host + (size_t)i * m->raw_terms, 1, p->each + (size_t)i * 2 * (size_t)m->nterms);
     for (int k = 0; k < m->nterms; k++)
         if (m->terms[k].aggregate == TERM_MEAN)
-            mean_term(p, k, ret + 2 * k);
+            mean_term(p, k, images, ret + 2 * k);
 }
 
 int pass_result(struct pass *p, int i, int32_t index, int w, int h, double least, struct result *ret, struct err *err)

@@ -24,7 +24,7 @@ void pass_close(struct pass *p);
 /* One shard of pictures, in evaluation mode. What was there before is gone. */
 int pass_run(struct pass *p, const struct batch *b, struct err *err);
 /* Where losses are wanted: [2 * model->nterms], numerator and denominator of each term over the images of the batch: of a TERM_MEAN term the sum of the images'
- * quotients, over their number. */
-void pass_losses(const struct pass *p, double *ret);
+ * quotients, over their number. left_out: [images], true of those whose losses do not count; NULL: all count. Once after each pass_run(). */
+void pass_losses(struct pass *p, const bool *left_out, double *ret);
 /* Where results are: of image i of the batch, a letterboxed picture of w x h pixels that *ret shall call `index`; `least` as in model.h. */
 int pass_result(struct pass *p, int i, int32_t index, int w, int h, double least, struct result *ret, struct err *err);

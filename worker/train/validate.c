@@ -52,6 +52,7 @@ struct validation {
     struct answers answers;
     struct evaluators *evaluators;
     struct pass *pass;
+    bool *alone; /* [images of a shard]: those that lack a frame to be compared with, and so have no losses */
 };
 
 /* Truths stand in the order of the data set's boxes. */
@@ -174,6 +175,9 @@ static int validation_open(struct validation *v, struct validator *t, struct err
         rc = evaluators_open(t->model->family->evaluators, &v->answers.eval, &v->evaluators, err);
     if (rc >= 0)
         rc = pass_open(&pass, &v->pass, err);
+    v->alone = calloc((size_t)pass.images, sizeof *v->alone);
+    if (rc >= 0 && !v->alone)
+        rc = err_set(err, ERR_DEVICE, "out of memory: losses");
     if (rc < 0 || t->losses)
         return rc;
     losses.nrecords = v->nshards;
@@ -186,6 +190,7 @@ static void validation_close(struct validation *v)
     evaluators_close(v->evaluators);
     answers_close(&v->answers);
     pass_close(v->pass);
+    free(v->alone);
 }
 
 /* Of the first image, which rank 0 has. It is no part of the job's results: where it cannot be written, an event says so, once. */
@@ -233,7 +238,9 @@ static int one_shard(struct validation *v, const struct batch *b, struct err *er
     rc = pass_run(v->pass, b, err);
     if (rc < 0)
         return rc;
-    pass_losses(v->pass, record);
+    for (int i = 0; i < shard->n; i++)
+        v->alone[i] = t->val->set->views && views_alone(t->val->set->views, shard->index[i]);
+    pass_losses(v->pass, v->alone, record);
     term = window_nonfinite(record, t->model->nterms);
     if (term >= 0)
         return err_set(err, ERR_NONFINITE, "validation after step %lld: loss term '%s' is not finite on %d images from '%s' on",

@@ -240,7 +240,9 @@ bool frames_split(const struct jobspec *spec, bool val, struct frames_options *r
                                     .folder = val ? spec->data_val_images : spec->data_train_images,
                                     .split = val ? "val" : "train",
                                     .kitti = strcmp(format, "kitti") == 0,
-                                    .repeat = strcmp(spec->data_missing_neighbour, "repeat") == 0,
+                                    .missing = val                                                   ? FRAMES_ALONE
+                                               : strcmp(spec->data_missing_neighbour, "repeat") == 0 ? FRAMES_REPEAT
+                                                                                                     : FRAMES_DROP,
                                     .truth = val,
                                     .frame_pattern = spec->data_frame_pattern,
                                     .depth_pattern = spec->data_depth_pattern,

@@ -174,7 +174,7 @@ const struct command commands[] = {
       "Writes a job's weights for other programs, or copies jobs with all their rows into a new SQLite database",
       "  -f, --format F    weights: darknet's, with FILE's .cfg beside them, which OpenCV reads too (yolo); safetensors: in the names\n"
       "                    of the reference implementation; of R-CNN also torchvision or detectron2, which model.flavor chooses else\n"
-      "  -o, --out FILE    where to\n"
+      "  -o, --out FILE    the file to write; an earlier export there is replaced, any other file is refused\n"
       "  --checkpoint C    a step, best (by validation loss, as without it) or last\n\n"
       "With --sqlite: anybody may who may look at them. Tables and views are called as in detd.db: jobs, loss, loss_latest, loss_wide, eval, events,\n"
       "attempts, checkpoints, tiers, usage. Without ids: your own jobs. One that is no more is named, and the others are copied: exit code 1.\n"

@@ -11,6 +11,7 @@
 #include "proto/jobspec.h"
 #include "worker/backend/devices.h"
 #include "worker/core/device.h"
+#include "worker/core/file.h"
 #include "worker/data/batch.h"
 #include "worker/data/dataset.h"
 #include "worker/data/image.h"
@@ -221,11 +222,10 @@ static int write_one(struct samples *d, const struct batch *b, const struct shar
     int n = 0, rc = 0;
 
     snprintf(path, sizeof path, "%.4000s/sample-%03d.png", d->folder, d->done + 1);
-    if (access(path, F_OK) == 0 && !image_is_own_png(path))
-        return err_set(err, ERR_INPUT, "'%s' is there, and is no picture of detd's: another folder?", path);
-    if (frames)
+    rc = file_may_replace(path, image_is_own_png, err); /* before the work */
+    if (rc >= 0 && frames)
         rc = join_frames(b, s, image, &p, err);
-    else if (!(p.rgb = pixels(b, s, "image", image)))
+    else if (rc >= 0 && !(p.rgb = pixels(b, s, "image", image)))
         rc = err_set(err, ERR_DEVICE, "out of memory");
     if (rc >= 0 && !frames)
         rc = draw_objects(d, b, s, image, &p, &n, err);

@@ -2,6 +2,8 @@
 """A small network is trained, and its weights leave for other programs. usage: export.py [opencv]"""
 import json
 import os
+import shutil
+import stat
 import struct
 import subprocess
 import sys
@@ -63,6 +65,11 @@ def as_darknet_has_them(arrays):
     return numbers
 
 
+def said_of(cfg):
+    """A .cfg but for its last line, which has the hash of the .weights."""
+    return cfg[:cfg.rindex(b"# weights ")]
+
+
 def plain(place):
     job = place.train(3)
     weights, said = place.export(job, "weights", "tiny.weights")
@@ -75,7 +82,7 @@ def plain(place):
     again = place.train(1, preset=None, size=None, width=None, cfg=cfg, init=os.path.join(place.d.root, "tiny.weights"))
     assert "loaded layers 0-22 of 24 from" in place.d.call("job.get", id=again)["init"], place.d.call("job.get", id=again)
     place.export(again, "weights", "again.weights")
-    assert place.read("again.cfg") == place.read("tiny.cfg")
+    assert said_of(place.read("again.cfg")) == said_of(place.read("tiny.cfg"))
     first, _ = place.export(job, "weights", "first.weights", "--checkpoint", "last")
     assert first == weights
     refused(place, job)
@@ -93,6 +100,38 @@ def refused(place, job):
     done = place.detctl("export", str(job), "-f", "weights", "-o", "mine.weights")
     assert done.returncode == 1 and "'mine.cfg' is there" in done.stderr and place.read("mine.cfg") == b"[net]\n# by hand\n", done
     place.export(job, "weights", "tiny.weights")  # what detd wrote is replaced
+    nothing_of_the_users_is_lost(place, job)
+
+
+def nothing_of_the_users_is_lost(place, job):
+    """Whatever bears the name: a file of the user's, a link to one, a device, a pipe, a folder; a pair of which one half is his."""
+    at = lambda name: os.path.join(place.d.root, name)
+    mine = b"mine\n"
+    for name in ("own.st", "own.weights", "real", "tiny2.weights"):
+        with open(at(name), "wb") as f:
+            f.write(mine)
+    os.symlink("real", at("link"))
+    os.mkfifo(at("fifo"))
+    shutil.copy(at("tiny.cfg"), at("tiny2.cfg"))
+    checkpoint = os.path.join(place.d.call("job.get", id=job)["dir"], "checkpoints/step-3/model.safetensors")
+    before = place.read(checkpoint), place.read("tiny.safetensors"), sorted(os.listdir(place.d.root))
+    for form, names in (("safetensors", ("own.st", "link", "fifo", "/dev/null", ".", checkpoint)), ("weights", ("own.weights", "tiny2.weights"))):
+        for name in names:
+            done = place.detctl("export", str(job), "-f", form, "-o", name)
+            assert done.returncode == 1 and ("detd did not write it" in done.stderr or "not a regular file" in done.stderr), (name, done)
+    for taken in ("own.st", "link", "fifo", "/dev/null"):
+        done = place.detctl("export", str(job), "--sqlite", taken)
+        assert done.returncode == 1 and "File exists" in done.stderr, done
+        done = place.detctl("evidence", "export", str(job), taken)
+        assert done.returncode == 1 and not os.path.isdir(at(taken)), done
+    assert before == (place.read(checkpoint), place.read("tiny.safetensors"), sorted(os.listdir(place.d.root)))
+    assert [place.read(name) for name in ("own.st", "own.weights", "real", "tiny2.weights")] == [mine] * 4
+    assert os.path.islink(at("link")) and stat.S_ISFIFO(os.stat(at("fifo")).st_mode) and stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    # A link to what detd wrote leads there, and so does one to a file that is not there yet.
+    for target in ("tiny.safetensors", "new.safetensors"):
+        os.unlink(at("link"))
+        os.symlink(target, at("link"))
+        assert place.export(job, "safetensors", "link")[0] == before[1] and os.path.islink(at("link")) and place.read(target) == before[1]
 
 
 def opencv(place):

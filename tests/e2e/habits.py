@@ -108,7 +108,7 @@ def sample(p):
     p.good("detctl", "sample", "tiny", "data.augment.scale=0.5", "train.epochs=1", "train.steps=null", "-o", "zoomed", "-n", "1")
     assert p.read("zoomed/sample-001.png") != first
     shutil.copy(p.path("shapes/images/train-0001.png"), p.path("seen/sample-001.png"))
-    p.refused("is no picture of detd's", "detctl", "sample", "tiny", "-o", "seen", "-n", "1")
+    p.refused("is there, and detd did not write it", "detctl", "sample", "tiny", "-o", "seen", "-n", "1")
     assert p.read("seen/sample-001.png") == p.read("shapes/images/train-0001.png")
     p.refused("-o DIR is needed", "detctl", "sample", "tiny", code=2)
 

@@ -153,10 +153,11 @@ def main():
             assert len(said) == 1 and names in said[0] and "not in the file" not in said[0], said
             again = [m for m in messages if m["type"] == "eval"][-1]["metrics"]
             assert again["AP"] >= 0.8, (names, again)
-            assert notes(path) == {"model.flavor": "d2", "model.backbone": "msra"}, notes(path)
+            traits = {"model.flavor": "d2", "model.backbone": "msra"}
+            assert notes(path) == dict(traits, written_by="detd export"), notes(path)
         finer_masks(root, data, picture)
         (saved,) = glob.glob(root + "/whole/checkpoints/*500/model.safetensors")
-        assert notes(saved).items() >= notes(path).items(), notes(saved)
+        assert notes(saved).items() >= traits.items(), notes(saved)
         changed(root + "/torchvision.safetensors", root + "/theirs.safetensors", "__metadata__", lambda notes, _: notes.clear())
         code, messages, err = train(root + "/theirs", data, 1, init=root + "/theirs.safetensors")
         assert code == 1 and "model.init" in err and "a detector of torchvision, which fits model.flavor=tv" in err, err

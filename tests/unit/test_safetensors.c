@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -96,6 +97,87 @@ static void bytes_do_not_depend_on_the_order_given(void **state)
     assert_memory_equal(a.data, b.data, a.size);
     file_map_close(&a);
     file_map_close(&b);
+}
+
+/* ---- exports, to names that a user gives ---- */
+
+static void put(const char *name, const char *text)
+{
+    FILE *f = fopen(path_in_dir(name), "w");
+
+    assert_non_null(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static int export_to(const char *name, struct err *err)
+{
+    return safetensors_export(path_in_dir(name), arrays, 5, meta, 2, err);
+}
+
+static void exports_replace_exports_alone(void **state)
+{
+    struct safetensors *f;
+    struct stat st;
+    struct err err = { 0 };
+
+    (void)state;
+    put("a", "");
+    assert_int_equal(chmod(path_in_dir("a"), 0600), 0);
+    assert_int_equal(export_to("a", &err), 0); /* an empty file: nothing is lost */
+    assert_int_equal(export_to("a", &err), 0);
+    assert_int_equal(stat(path_in_dir("a"), &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(safetensors_open(path_in_dir("a"), &f, &err), 0);
+    assert_int_equal(safetensors_count(f), 5);
+    assert_string_equal(safetensors_meta(f, "z"), "last \"quoted\"");
+    safetensors_close(f);
+    assert_int_equal(chmod(path_in_dir("a"), 0444), 0);
+    assert_int_equal(export_to("a", &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "write-protected"));
+    unlink(path_in_dir("a"));
+    assert_int_equal(safetensors_write(path_in_dir("a"), arrays, 5, meta, 2, &err), 0); /* a checkpoint's */
+    assert_int_equal(export_to("a", &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "/a' is there, and detd did not write it"));
+    put("a", "mine");
+    assert_int_equal(export_to("a", &err), ERR_INPUT);
+    assert_int_equal(stat(path_in_dir("a"), &st), 0);
+    assert_int_equal(st.st_size, 4);
+}
+
+static void exports_follow_links(void **state)
+{
+    struct stat st;
+    struct err err = { 0 };
+
+    (void)state;
+    unlink(path_in_dir("a"));
+    assert_int_equal(symlink("c", path_in_dir("b")), 0);
+    assert_int_equal(symlink("a", path_in_dir("c")), 0);
+    assert_int_equal(export_to("b", &err), 0); /* to a file that is not there yet */
+    assert_int_equal(export_to("b", &err), 0);
+    assert_true(lstat(path_in_dir("b"), &st) == 0 && S_ISLNK(st.st_mode));
+    assert_true(lstat(path_in_dir("a"), &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 100);
+    put("a", "mine");
+    assert_int_equal(export_to("b", &err), ERR_INPUT);
+    unlink(path_in_dir("a"));
+    assert_int_equal(symlink("b", path_in_dir("a")), 0);
+    assert_true(export_to("b", &err) < 0); /* a ring */
+    for (const char *name = "abc"; *name; name++)
+        unlink(path_in_dir((char[2]){ *name, '\0' }));
+}
+
+static void exports_refuse_what_is_no_file(void **state)
+{
+    struct err err = { 0 };
+
+    (void)state;
+    assert_int_equal(mkfifo(path_in_dir("a"), 0600), 0);
+    assert_int_equal(export_to("a", &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "is not a regular file"));
+    unlink(path_in_dir("a"));
+    assert_int_equal(safetensors_export("/dev/null", arrays, 5, meta, 2, &err), ERR_INPUT);
+    assert_int_equal(safetensors_export(dir, arrays, 5, meta, 2, &err), ERR_INPUT);
 }
 
 static void bad_names_are_not_written(void **state)
@@ -233,6 +315,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_is_written_comes_back, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(bytes_do_not_depend_on_the_order_given, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(exports_replace_exports_alone, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(exports_follow_links, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(exports_refuse_what_is_no_file, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(bad_names_are_not_written, make_dir, remove_dir),
         cmocka_unit_test(refuses_what_does_not_fit),
         cmocka_unit_test(refuses_short_files_and_huge_headers),

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,8 +15,9 @@
 
 #include "proto/err.h"
 #include "proto/folder.h"
+#include "proto/sha256.h"
 
-enum { MAX_TMPS = 100 }; /* left by writers that were killed */
+enum { MAX_TMPS = 100 /* left by writers that were killed */, MAX_LINKS = 40 /* as Linux */ };
 
 /* mmap() refuses length 0; an empty file points here. */
 static const unsigned char empty[1];
@@ -65,12 +67,15 @@ struct file_out {
     int rc;         /* of the first failure */
     struct err err; /* what it said */
     char *path, *tmp;
+    char *name;          /* as the user gave it, perhaps a link to path; NULL: a file in a folder of detd */
+    file_is_own *is_own; /* for name */
 };
 
 static void file_out_free(struct file_out *o)
 {
     if (o->stream)
         fclose(o->stream);
+    free(o->name);
     free(o->path);
     free(o->tmp);
     free(o);
@@ -113,18 +118,85 @@ static int open_free_tmp(struct file_out *o, struct err *err)
     return rc;
 }
 
-static int open_out(const char *path, bool fresh, struct file_out **ret_out, struct err *err)
+/* ---- names that users give ---- */
+
+int file_may_replace(const char *path, file_is_own *is_own, struct err *err)
+{
+    struct stat st;
+
+    if (stat(path, &st) < 0)
+        return errno == ENOENT ? 0 : err_sys(err, "look for '%.200s'", path);
+    if (!S_ISREG(st.st_mode))
+        return err_set(err, ERR_INPUT, "'%.140s' is not a regular file but a folder, device or pipe: give another name", path);
+    if (!(st.st_mode & 0222))
+        return err_set(err, ERR_INPUT, "'%.140s' is there and write-protected: give another name", path);
+    if (st.st_size > 0 && !is_own(path))
+        return err_set(err, ERR_INPUT, "'%.140s' is there, and detd did not write it: give another name, or remove it", path);
+    return 0;
+}
+
+/* The file that a link leads to, also where no file is there yet. The caller frees. NULL: err tells why. */
+static char *follow(const char *path, struct err *err)
+{
+    char to[PATH_MAX], *at = strdup(path), *next;
+
+    for (int i = 0; at && i < MAX_LINKS; i++) {
+        ssize_t n = readlink(at, to, sizeof to - 1);
+        const char *slash = strrchr(at, '/');
+
+        if (n < 0)
+            return at;
+        to[n] = '\0';
+        if (asprintf(&next, "%.*s%s", to[0] != '/' && slash ? (int)(slash + 1 - at) : 0, at, to) < 0)
+            next = NULL;
+        free(at);
+        at = next;
+    }
+    if (at)
+        err_set(err, -ELOOP, "'%s' leads through more than %d links", path, MAX_LINKS);
+    else
+        err_set(err, -ENOMEM, "create '%s': out of memory", path);
+    free(at);
+    return NULL;
+}
+
+static void keep_mode(const struct file_out *o)
+{
+    struct stat st;
+
+    if (stat(o->path, &st) == 0)
+        fchmod(fileno(o->stream), st.st_mode & 0777);
+}
+
+static int open_named(struct file_out *o, struct err *err)
+{
+    int rc;
+
+    o->name = strdup(o->path);
+    if (!o->name)
+        return err_set(err, -ENOMEM, "create '%s': out of memory", o->path);
+    free(o->path);
+    o->path = follow(o->name, err);
+    rc = o->path ? open_free_tmp(o, err) : err->code;
+    if (rc == 0)
+        keep_mode(o);
+    return rc;
+}
+
+/* is_own NULL: a file of detd's own. */
+static int open_out(const char *path, file_is_own *is_own, struct file_out **ret_out, struct err *err)
 {
     struct file_out *o = calloc(1, sizeof *o);
     int rc;
 
     if (!o)
         return err_set(err, -ENOMEM, "create '%s': out of memory", path);
+    o->is_own = is_own;
     o->path = strdup(path);
     if (!o->path)
         rc = err_set(err, -ENOMEM, "create '%s': out of memory", path);
     else
-        rc = fresh ? open_free_tmp(o, err) : open_tmp(o, "", O_TRUNC, err);
+        rc = is_own ? open_named(o, err) : open_tmp(o, "", O_TRUNC, err);
     if (rc < 0)
         file_out_free(o);
     else
@@ -134,12 +206,14 @@ static int open_out(const char *path, bool fresh, struct file_out **ret_out, str
 
 int file_out_open(const char *path, struct file_out **ret_out, struct err *err)
 {
-    return open_out(path, false, ret_out, err);
+    return open_out(path, NULL, ret_out, err);
 }
 
-int file_out_open_new(const char *path, struct file_out **ret_out, struct err *err)
+int file_out_open_named(const char *path, file_is_own *is_own, struct file_out **ret_out, struct err *err)
 {
-    return open_out(path, true, ret_out, err);
+    int rc = file_may_replace(path, is_own, err);
+
+    return rc < 0 ? rc : open_out(path, is_own, ret_out, err);
 }
 
 static int keep_failure(struct file_out *o, struct err *err)
@@ -169,13 +243,30 @@ int file_out_printf(struct file_out *o, struct err *err, const char *fmt, ...)
     return n < 0 ? keep_failure(o, err) : 0;
 }
 
+int file_out_hash(struct file_out *o, unsigned char ret[SHA256_BYTES], struct err *err)
+{
+    struct file_map m;
+    int rc;
+
+    if (o->rc < 0 || fflush(o->stream) != 0)
+        return keep_failure(o, err);
+    rc = file_map_open(o->tmp, SIZE_MAX, &m, err);
+    if (rc < 0)
+        return rc;
+    sha256(m.data, m.size, ret);
+    file_map_close(&m);
+    return 0;
+}
+
 int file_out_commit(struct file_out *o, struct err *err)
 {
     int rc = o->rc;
 
     if (rc < 0 || fflush(o->stream) != 0 || fsync(fileno(o->stream)) < 0)
         rc = keep_failure(o, err);
-    else if (rename(o->tmp, o->path) < 0)
+    else if (o->name)
+        rc = file_may_replace(o->name, o->is_own, err); /* much time may have passed since it was opened */
+    if (rc == 0 && rename(o->tmp, o->path) < 0)
         rc = err_sys(err, "rename '%s' to '%s'", o->tmp, o->path);
     if (rc < 0)
         unlink(o->tmp);

@@ -62,3 +62,6 @@ int safetensors_f32(const struct st_array *a, float *dst, struct err *err);
  * UTF-8 of at most SAFETENSORS_MAX_NAME bytes and not be "__metadata__". */
 int safetensors_write(const char *path, const struct st_array *arrays, size_t narrays, const struct st_meta *meta, size_t nmeta,
                       struct err *err);
+/* The same to a file that a user has named (file_out_open_named()), with one more metadata key, by which detd knows its own exports. */
+int safetensors_export(const char *path, const struct st_array *arrays, size_t narrays, const struct st_meta *meta, size_t nmeta,
+                       struct err *err);

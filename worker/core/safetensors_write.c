@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,10 +94,29 @@ static int header_text(const json_t *header, char **ret_text, uint64_t *ret_len,
     return 0;
 }
 
-static int write_file(const char *path, const char *text, uint64_t len, const struct st_array *const *order, size_t n, struct err *err)
+static const struct st_meta own = { "written_by", "detd export" };
+
+static bool is_own(const char *path)
+{
+    struct safetensors *f;
+    struct err ignored;
+    const char *by;
+    bool is;
+
+    if (safetensors_open(path, &f, &ignored) < 0)
+        return false;
+    by = safetensors_meta(f, own.key);
+    is = by && strcmp(by, own.value) == 0;
+    safetensors_close(f);
+    return is;
+}
+
+/* exported: to a file that a user has named. */
+static int write_file(const char *path, bool exported, const char *text, uint64_t len, const struct st_array *const *order, size_t n,
+                      struct err *err)
 {
     struct file_out *o;
-    int rc = file_out_open(path, &o, err);
+    int rc = exported ? file_out_open_named(path, is_own, &o, err) : file_out_open(path, &o, err);
 
     if (rc < 0)
         return rc;
@@ -111,8 +131,8 @@ static int write_file(const char *path, const char *text, uint64_t len, const st
     return rc;
 }
 
-static int write_sorted(const char *path, const struct st_array *const *arrays, size_t narrays, const struct st_meta *const *meta,
-                        size_t nmeta, struct err *err)
+static int write_sorted(const char *path, bool exported, const struct st_array *const *arrays, size_t narrays,
+                        const struct st_meta *const *meta, size_t nmeta, struct err *err)
 {
     json_t *header = json_object();
     char *text = NULL;
@@ -126,24 +146,47 @@ static int write_sorted(const char *path, const struct st_array *const *arrays, 
     if (rc < 0)
         err_prefix(err, "write '%s'", path);
     else
-        rc = write_file(path, text, len, arrays, narrays, err);
+        rc = write_file(path, exported, text, len, arrays, narrays, err);
     free(text);
     json_decref(header);
     return rc;
 }
 
-int safetensors_write(const char *path, const struct st_array *arrays, size_t narrays, const struct st_meta *meta, size_t nmeta,
-                      struct err *err)
+static int write_any(const char *path, bool exported, const struct st_array *arrays, size_t narrays, const struct st_meta *meta,
+                     size_t nmeta, struct err *err)
 {
     const void **by_layout = sorted(arrays, narrays, sizeof *arrays, compare_layout),
                **by_key = sorted(meta, nmeta, sizeof *meta, compare_keys);
     int rc;
 
     if (by_layout && by_key)
-        rc = write_sorted(path, (const struct st_array *const *)by_layout, narrays, (const struct st_meta *const *)by_key, nmeta, err);
+        rc = write_sorted(path, exported, (const struct st_array *const *)by_layout, narrays, (const struct st_meta *const *)by_key, nmeta,
+                          err);
     else
         rc = err_set(err, -ENOMEM, "write '%s': out of memory", path);
     free(by_layout);
     free(by_key);
+    return rc;
+}
+
+int safetensors_write(const char *path, const struct st_array *arrays, size_t narrays, const struct st_meta *meta, size_t nmeta,
+                      struct err *err)
+{
+    return write_any(path, false, arrays, narrays, meta, nmeta, err);
+}
+
+int safetensors_export(const char *path, const struct st_array *arrays, size_t narrays, const struct st_meta *meta, size_t nmeta,
+                       struct err *err)
+{
+    struct st_meta *more = malloc((nmeta + 1) * sizeof *more);
+    int rc;
+
+    if (!more)
+        return err_set(err, -ENOMEM, "write '%s': out of memory", path);
+    if (nmeta > 0)
+        memcpy(more, meta, nmeta * sizeof *more);
+    more[nmeta] = own;
+    rc = write_any(path, true, arrays, narrays, more, nmeta + 1, err);
+    free(more);
     return rc;
 }

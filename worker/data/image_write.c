@@ -20,7 +20,7 @@ enum { OWN_AT = 8 + 25 };
 static int publish(const char *path, const uint8_t *bytes, size_t size, struct err *err)
 {
     struct file_out *out;
-    int rc = file_out_open_new(path, &out, err);
+    int rc = file_out_open_named(path, image_is_own_png, &out, err);
 
     if (rc < 0)
         return rc;

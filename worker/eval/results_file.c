@@ -91,7 +91,7 @@ static int write_all(const char *path, const struct detection *dets, const struc
         rc = check_images(dets, ndets, images->n, err);
     if (rc < 0)
         return rc;
-    rc = file_out_open_new(path, &o, err);
+    rc = file_out_open_named(path, results_is_own, &o, err);
     if (rc < 0)
         return rc;
     file_out_write(o, "[", 1, NULL);

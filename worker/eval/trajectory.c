@@ -107,7 +107,7 @@ int trajectory_write(const char *path, enum trajectory_form form, const double (
                      struct err *err)
 {
     struct file_out *f;
-    int rc = file_out_open_new(path, &f, err);
+    int rc = file_out_open_named(path, trajectory_is_own, &f, err);
 
     if (rc < 0)
         return rc;

@@ -46,7 +46,7 @@ static int export_dialect(const struct network *net, int which, const char *path
     int rc = m->family->export_as(net->model, which, (struct model_classes){ net->classes.n, net->classes.id, NULL }, &arrays, &n, err);
 
     if (rc >= 0)
-        rc = safetensors_write(path, arrays, n, m->traits, (size_t)m->ntraits, err);
+        rc = safetensors_export(path, arrays, n, m->traits, (size_t)m->ntraits, err);
     if (rc >= 0)
         tell_export(net, which, path, n, out);
     weights_named_free(arrays, n);
@@ -61,7 +61,7 @@ static int export_ours(const struct network *net, const char *path, FILE *out, s
     int rc = weights_export(net->model, &arrays, err);
 
     if (rc >= 0)
-        rc = safetensors_write(path, arrays, (size_t)m->nparams, m->traits, (size_t)m->ntraits, err);
+        rc = safetensors_export(path, arrays, (size_t)m->nparams, m->traits, (size_t)m->ntraits, err);
     if (rc >= 0)
         fprintf(out, "%d arrays -> %s\n", m->nparams, path);
     if (arrays)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "proto/err.h"
+#include "worker/core/file.h"
 #include "worker/data/image.h"
 #include "worker/eval/results_file.h"
 #include "worker/eval/trajectory.h"
@@ -75,19 +76,21 @@ static bool is_input(const struct outputs *o, const struct stat *st)
     return tfind(&id, &o->inputs, compare_identities) != NULL;
 }
 
-/* Whether a file may be put there: 1 where nothing is lost, or only what is_own knows as predict's; 0 where something else is. */
-static int may_write(const struct outputs *o, const char *path, bool (*is_own)(const char *path), struct err *err)
+/* 1 where a file may be put there, 0 where a link or another file of the user's is. */
+static int may_write(const struct outputs *o, const char *path, file_is_own *is_own, struct err *err)
 {
     struct stat st;
+    int rc;
 
-    if (lstat(path, &st) < 0)
-        return errno == ENOENT ? 1 : err_sys(err, "look for '%.200s'", path);
-    return S_ISREG(st.st_mode) && !is_input(o, &st) && is_own(path);
+    if (lstat(path, &st) == 0 && (S_ISLNK(st.st_mode) || is_input(o, &st)))
+        return 0;
+    rc = file_may_replace(path, is_own, err);
+    return rc == ERR_INPUT ? 0 : rc < 0 ? rc : 1;
 }
 
 static const struct {
     const char *name;
-    bool (*is_own)(const char *path);
+    file_is_own *is_own;
 } files[OUTPUTS_FILES] = { [OUTPUTS_BOXES] = { "results.json", results_is_own },
                            [OUTPUTS_MASKS] = { "results_segm.json", results_is_own },
                            [OUTPUTS_TUM] = { "trajectory.txt", trajectory_is_own },

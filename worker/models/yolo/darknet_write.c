@@ -1,6 +1,5 @@
 #include "worker/models/yolo/darknet_write.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -8,6 +7,7 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "proto/sha256.h"
 #include "worker/core/file.h"
 #include "worker/models/model.h"
 #include "worker/models/weights.h"
@@ -18,6 +18,7 @@ static const char *const activations[] = { "linear", "leaky", "relu", "logistic"
 
 /* How every .cfg of ours begins: no other is replaced. */
 static const char own[] = "# detd: a trained network\n";
+enum { CFG_BYTES = 64 << 20, HASH_LINE = sizeof "# weights \n" - 1 + 2 * SHA256_BYTES };
 
 /* ---- .cfg ---- */
 
@@ -134,52 +135,105 @@ int darknet_write_weights(struct file_out *out, struct model *m, int64_t seen, s
 
 /* ---- both ---- */
 
-/* Nobody has named the .cfg: one that a network may have been made from stays. */
-static int check_free(const char *path, struct err *err)
+static bool is_own_cfg(const char *path)
 {
-    char begin[sizeof own] = "";
-    FILE *f = fopen(path, "re");
-    bool free = !f && errno == ENOENT;
+    struct file_map m;
+    struct err ignored;
+    bool is;
 
-    if (f) {
-        free = fread(begin, 1, sizeof own - 1, f) == sizeof own - 1 && strcmp(begin, own) == 0;
-        fclose(f);
-    }
-    return free ? 0 : err_set(err, ERR_INPUT, "'%.200s' is there, and not one that detd wrote: give the .weights another name", path);
+    if (file_map_open(path, CFG_BYTES, &m, &ignored) < 0)
+        return false;
+    is = m.size >= sizeof own - 1 && memcmp(m.data, own, sizeof own - 1) == 0;
+    file_map_close(&m);
+    return is;
 }
 
-static int write_cfg(const char *path, const struct darknet_net *net, struct err *err)
+/* To ret: FILE.cfg of FILE.weights. */
+static int name_cfg(const char *path, char ret[PATH_MAX], struct err *err)
 {
-    struct file_out *out;
-    int rc = file_out_open_new(path, &out, err);
+    static const char end[] = ".weights";
+    size_t len = strlen(path), stem = len - (sizeof end - 1);
 
-    if (rc < 0)
-        return rc;
-    darknet_write_cfg(out, net, err);
-    return file_out_commit(out, err);
+    if (len < sizeof end || strcmp(path + stem, end) != 0 || len + 1 > PATH_MAX)
+        return err_set(err, ERR_INPUT, "'%.200s' should end in .weights: its .cfg is written beside it", path);
+    snprintf(ret, PATH_MAX, "%.*s.cfg", (int)stem, path);
+    return 0;
+}
+
+/* The last line of the .cfg, by which its .weights is known. */
+static void hash_line(const unsigned char hash[SHA256_BYTES], char ret[HASH_LINE + 1])
+{
+    int n = snprintf(ret, HASH_LINE + 1, "# weights ");
+
+    for (int i = 0; i < SHA256_BYTES; i++)
+        n += snprintf(ret + n, HASH_LINE + 1 - (size_t)n, "%02x", hash[i]);
+    ret[n] = '\n';
+    ret[n + 1] = '\0';
+}
+
+static bool ends_in_hash_of(const struct file_map *cfg, const struct file_map *weights)
+{
+    unsigned char hash[SHA256_BYTES];
+    char line[HASH_LINE + 1];
+
+    sha256(weights->data, weights->size, hash);
+    hash_line(hash, line);
+    return cfg->size > HASH_LINE && memcmp(cfg->data + cfg->size - HASH_LINE, line, HASH_LINE) == 0;
+}
+
+/* A .weights has no place for a name: the .cfg beside it tells. */
+static bool is_own_weights(const char *path)
+{
+    struct file_map cfg, weights;
+    struct err ignored;
+    char beside[PATH_MAX];
+    bool is = false;
+
+    if (name_cfg(path, beside, &ignored) < 0 || !is_own_cfg(beside) || file_map_open(beside, CFG_BYTES, &cfg, &ignored) < 0)
+        return false;
+    if (file_map_open(path, SIZE_MAX, &weights, &ignored) == 0) {
+        is = ends_in_hash_of(&cfg, &weights);
+        file_map_close(&weights);
+    }
+    file_map_close(&cfg);
+    return is;
+}
+
+/* Both files are open. The .weights gets its name first, so the hash never stands beside an older .weights. */
+static int write_both(struct file_out *cfg, struct file_out *weights, struct model *m, int64_t seen, struct err *err)
+{
+    unsigned char hash[SHA256_BYTES];
+    char line[HASH_LINE + 1];
+    int rc = darknet_write_weights(weights, m, seen, err);
+
+    if (rc >= 0)
+        rc = file_out_hash(weights, hash, err);
+    if (rc >= 0) {
+        hash_line(hash, line);
+        darknet_write_cfg(cfg, yolov3_net(m), err);
+        file_out_printf(cfg, err, "\n%s", line);
+        rc = file_out_commit(weights, err);
+    } else {
+        file_out_abort(weights);
+    }
+    if (rc >= 0)
+        return file_out_commit(cfg, err);
+    file_out_abort(cfg);
+    return rc;
 }
 
 int darknet_write_pair(struct model *m, const char *path, int64_t seen, struct err *err)
 {
-    static const char end[] = ".weights";
-    size_t len = strlen(path), stem = len - (sizeof end - 1);
-    char cfg[PATH_MAX];
-    struct file_out *out;
-    int rc;
+    struct file_out *cfg = NULL, *weights;
+    char beside[PATH_MAX];
+    int rc = name_cfg(path, beside, err);
 
-    if (len < sizeof end || strcmp(path + stem, end) != 0 || len + 1 > sizeof cfg)
-        return err_set(err, ERR_INPUT, "'%.200s' should end in .weights: its .cfg is written beside it", path);
-    snprintf(cfg, sizeof cfg, "%.*s.cfg", (int)stem, path);
-    rc = check_free(cfg, err);
     if (rc >= 0)
-        rc = write_cfg(cfg, yolov3_net(m), err);
+        rc = file_out_open_named(beside, is_own_cfg, &cfg, err);
     if (rc >= 0)
-        rc = file_out_open_new(path, &out, err);
-    if (rc < 0)
-        return rc;
-    rc = darknet_write_weights(out, m, seen, err);
+        rc = file_out_open_named(path, is_own_weights, &weights, err);
     if (rc >= 0)
-        return file_out_commit(out, err);
-    file_out_abort(out);
+        return write_both(cfg, weights, m, seen, err);
+    file_out_abort(cfg);
     return rc;
 }

@@ -12,6 +12,6 @@ struct model;
 void darknet_write_cfg(struct file_out *out, const struct darknet_net *net, struct err *err);
 /* Version 0.2.0, then every convolution's numbers. seen: images that were trained on. */
 int darknet_write_weights(struct file_out *out, struct model *m, int64_t seen, struct err *err);
-/* model_family.write_files(): `path`, which ends in ".weights", and its .cfg beside it. ERR_INPUT: it ends otherwise, or a .cfg that is
- * not of detd is there. */
+/* model_family.write_files(): `path`, which ends in ".weights", and its .cfg beside it. The last line of the .cfg
+ * has the hash of the .weights. ERR_INPUT: the path ends otherwise, or a file that detd did not write has one of the names. */
 int darknet_write_pair(struct model *m, const char *path, int64_t seen, struct err *err);

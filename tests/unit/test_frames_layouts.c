@@ -189,6 +189,47 @@ static void a_mirrored_sample_turns_the_offset(void **state)
     tree_free(&t);
 }
 
+/* Whatever its ending, a frame is a frame: passing one over would make a neighbour of another. */
+static void endings_of_frames(void **state)
+{
+    static const char *const endings[] = { "PNG", "jpg", "JPG", "Jpeg", "webp", "bmp", "BMP", "WebP" };
+    struct tree t;
+    struct dataset *d;
+    char file[64], path[256];
+
+    (void)state;
+    two_sequences(&t);
+    for (int i = 0; i < 8; i++) {
+        snprintf(file, sizeof file, "sequences/a/frames/2%d.%s", i, endings[i]);
+        tree_frame(&t, file, i, FRAME_W, FRAME_H);
+        snprintf(file, sizeof file, "sequences/a/frames_right/2%d.%s", i, endings[7 - i]);
+        tree_frame(&t, file, i + 10, FRAME_W, FRAME_H);
+    }
+    tree_depth(&t, "sequences/a/depth/21.PNG", 3, FRAME_W, FRAME_H);
+    tree_text(&t, "sequences/a/depth/21.jpg", "colours for people");
+    tree_text(&t, "sequences/a/intrinsics.json", rectified_json);
+    t.frames.nsources = 3;
+    t.frames.source[2] = VIEWS_STEREO;
+    d = tree_read(&t, "a 21\na 22\na 23\na 24\na 25\na 26\n");
+    assert_int_equal(d->views->n, 6);
+    for (int i = 0; i < 6; i++) {
+        snprintf(file, sizeof file, "sequences/a/frames/2%d.%s", i, endings[i]);
+        assert_string_equal(file_of(d, i, 0), file);
+        snprintf(file, sizeof file, "sequences/a/frames_right/2%d.%s", i + 1, endings[6 - i]);
+        assert_string_equal(file_of(d, i, 2), file);
+    }
+    assert_int_equal(views_measured(d->views), 1);
+    dataset_free(d);
+    assert_int_equal(t.problems.notes, 1);
+    assert_non_null(
+        strstr(t.problems.note[0], "sequences/a/frames: files that are no pictures by their names are no frames: 1, as 'notes.txt'"));
+    tree_text(&t, "sequences/a/frames/24.tif", "II*");
+    tree_refuses(&t, NULL, "frame '24' is there as ");
+    assert_int_equal(unlink(tree_path(&t, "sequences/a/frames/24.webp", path)), 0);
+    tree_refuses(&t, NULL, "sequences/a/frames/24.tif");
+    tree_free(&t);
+}
+
 static void lines_of_sequences(void **state)
 {
     struct tree t;
@@ -380,6 +421,24 @@ static void points_become_depth(void **state)
     tree_free(&t);
 }
 
+static void endings_of_kitti(void **state)
+{
+    struct tree t;
+    json_t *golden = kitti_tree(&t);
+    struct dataset *d;
+
+    (void)state;
+    tree_frame(&t, DRIVE "/image_02/data/0000000004.PNG", 1, FRAME_W, FRAME_H);
+    tree_frame(&t, DRIVE "/image_02/data/0000000005.webp", 2, FRAME_W, FRAME_H);
+    d = tree_read(&t, DRIVE " 4 l\n");
+    assert_int_equal(d->views->n, 1);
+    assert_string_equal(d->images[0].file, DRIVE "/image_02/data/0000000004.PNG");
+    assert_string_equal(file_of(d, 0, 1), DRIVE "/image_02/data/0000000005.webp");
+    dataset_free(d);
+    json_decref(golden);
+    tree_free(&t);
+}
+
 static void kitti_that_is_refused(void **state)
 {
     struct tree t;
@@ -413,11 +472,13 @@ int main(void)
         cmocka_unit_test(sequences_have_poses),
         cmocka_unit_test(the_other_camera),
         cmocka_unit_test(a_mirrored_sample_turns_the_offset),
+        cmocka_unit_test(endings_of_frames),
         cmocka_unit_test(lines_of_sequences),
         cmocka_unit_test(lists_of_several_splits),
         cmocka_unit_test(kitti_sides_and_neighbours),
         cmocka_unit_test(all_frames_of_a_test_list_are_scored),
         cmocka_unit_test(points_become_depth),
+        cmocka_unit_test(endings_of_kitti),
         cmocka_unit_test(kitti_that_is_refused),
     };
 

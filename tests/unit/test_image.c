@@ -285,6 +285,36 @@ static void claim(uint8_t *file, size_t size, bool png, uint32_t w, uint32_t h)
     big_endian(file + at + 7, w, 2);
 }
 
+static void other_kinds_are_named(void **state)
+{
+    static const struct {
+        const char *bytes;
+        size_t n;
+        const char *why;
+    } kinds[] = {
+        { "II*\0more", 8, "x: a TIFF file, which is not read; convert it to PNG or JPEG" },
+        { "GIF89a", 6, "x: a GIF file, which is not read; convert it to PNG or JPEG" },
+        { "\0\0\0\x18"
+          "ftypheic",
+          12, "x: a HEIC file, which is not read; convert it to PNG or JPEG" },
+        { "\0\0\0\x18"
+          "ftypavif",
+          12, "x: an AVIF file, which is not read; convert it to PNG or JPEG" },
+        { "version https://git-lfs.github.com/spec/v1\n", 43, "x: a pointer of Git LFS, not the picture; 'git lfs pull' fetches it" },
+        { "GIF", 3, "x: neither a JPEG, PNG, WebP nor BMP file" },
+    };
+    struct decoder *dec = decoder_new();
+    struct image img;
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        assert_int_equal(image_decode(dec, "x", (const uint8_t *)kinds[i].bytes, kinds[i].n, &img, &err), ERR_DATA);
+        assert_string_equal(err.msg, kinds[i].why);
+    }
+    decoder_free(dec);
+}
+
 static void headers_over_a_limit_are_refused(void **state)
 {
     static const struct {
@@ -356,6 +386,7 @@ int main(void)
         cmocka_unit_test(pictures_of_16_bits),
         cmocka_unit_test(damage_is_survived),
         cmocka_unit_test(a_jpeg_without_a_picture_is_refused),
+        cmocka_unit_test(other_kinds_are_named),
         cmocka_unit_test(headers_over_a_limit_are_refused),
         cmocka_unit_test(a_file_is_read_whole_or_told),
     };

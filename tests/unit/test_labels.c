@@ -281,6 +281,49 @@ static void voc_folder_of_files(void **state)
     end(&p);
 }
 
+/* Endings in any case; of two pictures of one name the one that the file says. */
+static void voc_endings(void **state)
+{
+    struct place p;
+    char path[512];
+
+    (void)state;
+    voc(&p);
+    assert_int_equal(unlink(path_of(&p, "voc/JPEGImages/a.jpg", path)), 0);
+    picture(&p, "voc/JPEGImages/a.Jpg");
+    must_read(&p, 2, 3, 0);
+    assert_string_equal(p.d->images[1].file, "a.Jpg");
+    picture(&p, "voc/JPEGImages/a.webp");
+    must_read(&p, 1, 1, 1);
+    told(&p, "voc/Annotations/a.xml: '", "JPEGImages' has both 'a.Jpg' and 'a.webp'; <filename> should name one of them");
+    put(&p, "voc/Annotations/a.xml", XML("<filename>C:\\pictures\\a.webp</filename>" OBJECT("dog", "1", "1", "64", "48")));
+    must_read(&p, 2, 2, 0);
+    assert_string_equal(p.d->images[1].file, "a.webp");
+    assert_int_equal(unlink(path_of(&p, "voc/JPEGImages/a.Jpg", path)), 0);
+    assert_int_equal(unlink(path_of(&p, "voc/JPEGImages/a.webp", path)), 0);
+    must_read(&p, 1, 1, 1);
+    told(&p, "voc/Annotations/a.xml: there is no picture 'a' in ", "its <filename> 'a.webp' is not used");
+    put(&p, "voc/JPEGImages/a.tiff", "II*");
+    put(&p, "voc/Annotations/a.xml", "<annotation>" OBJECT("dog", "1", "1", "64", "48") "</annotation>");
+    must_read(&p, 1, 1, 1);
+    told(&p, "JPEGImages/a.tiff: ", "neither a JPEG, PNG, WebP nor BMP file");
+    end(&p);
+}
+
+/* Annotations may be a link: the pictures are beside the link. */
+static void voc_linked_folder(void **state)
+{
+    char from[512], to[512];
+    struct place p;
+
+    (void)state;
+    voc(&p);
+    assert_int_equal(rename(path_of(&p, "voc/Annotations", from), path_of(&p, "elsewhere/xml", to)), 0);
+    assert_int_equal(symlink("../elsewhere/xml", from), 0);
+    must_read(&p, 2, 3, 0);
+    end(&p);
+}
+
 static void voc_bad_objects(void **state)
 {
     static const struct {
@@ -792,6 +835,8 @@ int main(void)
         cmocka_unit_test(names_that_tell_no_class),
         cmocka_unit_test(voc_difficult),
         cmocka_unit_test(voc_folder_of_files),
+        cmocka_unit_test(voc_endings),
+        cmocka_unit_test(voc_linked_folder),
         cmocka_unit_test(voc_bad_objects),
         cmocka_unit_test(voc_bad_files),
         cmocka_unit_test(darknet_by_file),

@@ -235,7 +235,7 @@ static int depth_as_told(const struct frames_options *opt, struct dataset **set,
 int frames_read(const struct frames_options *opt, struct problems *problems, struct dataset **ret, struct err *err)
 {
     const struct frames_layout *layout = layout_of(opt);
-    struct views_maker *m = views_maker_new(opt, err);
+    struct views_maker *m = views_maker_new(opt, problems, err);
     struct split_list list;
     void *of = NULL;
     int rc;

@@ -1,13 +1,14 @@
 /* The layout of several sequences: specs featdepth section 4.5. */
-#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "proto/err.h"
 #include "worker/data/frames.h"
+#include "worker/data/image_names.h"
 #include "worker/data/intrinsics.h"
 #include "worker/data/poses.h"
 #include "worker/data/views_make.h"
@@ -25,6 +26,7 @@ struct sequence {
     struct intrinsics k;
     struct frame_name *frame; /* natural order */
     int n;
+    struct image_names right, depth; /* of the other camera, and measured */
 };
 
 struct sequences {
@@ -46,6 +48,8 @@ static void sequences_close(void *of)
         free(q->frame);
         free(q->name);
         intrinsics_clear(&q->k);
+        image_names_free(&q->right);
+        image_names_free(&q->depth);
     }
     free(s->sequence);
     free(s);
@@ -101,65 +105,85 @@ static int by_name(const void *a, const void *b)
     return natural(((const struct frame_name *)a)->name, ((const struct frame_name *)b)->name);
 }
 
-/* The ending of a picture's file; NULL: it is none. */
-static const char *ending_of(const char *file)
+static int no_frames(const struct sequence *q, struct err *err)
 {
-    const char *dot = strrchr(file, '.');
-
-    if (!dot || dot == file || file[0] == '.')
-        return NULL;
-    return strcmp(dot, ".jpg") == 0 || strcmp(dot, ".jpeg") == 0 || strcmp(dot, ".png") == 0 ? dot : NULL;
+    return err_set(err, -ENOMEM, "%s: no memory for its frames, or over %d of them", q->name, MAX_FRAMES);
 }
 
-/* 0, or 1 where the sequence has too many. */
-static int add_frame(struct sequence *q, int *room, const char *file, const char *ending)
+/* Name and ending of one file. */
+static bool split_name(const char *file, struct frame_name *ret)
 {
-    size_t n = strlen(file) + 2, base = (size_t)(ending - file);
-    char *name;
+    size_t n = strlen(file) + 2, base = (size_t)(image_name_ending(file) - file);
+    char *name = calloc(1, n);
 
-    if (q->n == *room) {
-        struct frame_name *more = *room < MAX_FRAMES ? realloc(q->frame, (size_t)(*room * 2 + 256) * sizeof *more) : NULL;
-
-        if (!more)
-            return -ENOMEM;
-        q->frame = more;
-        *room = *room * 2 + 256;
-    }
-    name = calloc(1, n);
     if (!name)
-        return -ENOMEM;
+        return false;
     memcpy(name, file, base);
-    memcpy(name + base + 1, ending, n - base - 1);
-    q->frame[q->n].name = name;
-    q->frame[q->n++].ending = name + base + 1;
+    memcpy(name + base + 1, file + base, n - base - 2);
+    *ret = (struct frame_name){ name, name + base + 1 };
+    return true;
+}
+
+/* Two files of one frame would leave open which of them is meant. */
+static int no_doubles(const struct image_names *names, struct err *err)
+{
+    for (size_t i = 1; i < names->n; i++) {
+        const char *a = names->file[i - 1], *b = names->file[i], *ending = image_name_ending(b);
+
+        if (image_name_ending(a) - a == ending - b && strncmp(a, b, (size_t)(ending - b)) == 0)
+            return err_set(err, ERR_DATA, "%s: frame '%.*s' is there as %s and as %s", names->folder, (int)(ending - b), b,
+                           image_name_ending(a), ending);
+    }
     return 0;
+}
+
+/* A folder of the sequence; one that is not there holds nothing. */
+static int list_folder(const struct sequences *s, const struct sequence *q, const char *folder, bool must, struct image_names *names,
+                       struct err *err)
+{
+    char path[DATASET_MAX_PATH];
+    int rc, n = snprintf(path, sizeof path, "%s/sequences/%s/%s", s->opt->folder, q->name, folder);
+
+    if (n < 0 || (size_t)n >= sizeof path)
+        return err_set(err, ERR_DATA, "%.200s...: path too long", path);
+    rc = image_names_list(names, path, err);
+    return rc == -ENOENT && !must ? 0 : rc;
 }
 
 static int list_frames(const struct sequences *s, struct sequence *q, struct err *err)
 {
-    char path[DATASET_MAX_PATH];
-    int room = 0, rc = 0, n = snprintf(path, sizeof path, "%s/sequences/%s/frames", s->opt->folder, q->name);
-    DIR *dir = n > 0 && (size_t)n < sizeof path ? opendir(path) : NULL;
-    struct dirent *e;
+    struct image_names names = { 0 };
+    int rc = list_folder(s, q, "frames", true, &names, err);
 
-    if (!dir)
-        return err_sys(err, "open '%s'", path);
-    while (rc == 0 && (e = readdir(dir))) {
-        const char *ending = ending_of(e->d_name);
-
-        if (ending)
-            rc = add_frame(q, &room, e->d_name, ending);
-    }
-    closedir(dir);
-    if (rc < 0)
-        return err_set(err, -ENOMEM, "%s: no memory for its frames, or over %d of them", path, MAX_FRAMES);
-    if (q->n)
+    if (rc >= 0)
+        rc = no_doubles(&names, err);
+    if (rc >= 0 && names.n > MAX_FRAMES)
+        rc = no_frames(q, err);
+    if (rc >= 0)
+        q->frame = calloc(names.n + 1, sizeof *q->frame);
+    if (rc >= 0 && !q->frame)
+        rc = no_frames(q, err);
+    for (size_t i = 0; rc >= 0 && i < names.n; i++, q->n++)
+        if (!split_name(names.file[i], &q->frame[i]))
+            rc = no_frames(q, err);
+    if (rc >= 0 && q->n)
         qsort(q->frame, (size_t)q->n, sizeof *q->frame, by_name);
-    for (int i = 1; i < q->n; i++)
-        if (strcmp(q->frame[i].name, q->frame[i - 1].name) == 0)
-            return err_set(err, ERR_DATA, "%s: frame '%s' is there as %s and as %s", path, q->frame[i].name, q->frame[i - 1].ending,
-                           q->frame[i].ending);
-    return 0;
+    if (rc >= 0 && names.others)
+        views_make_note(s->m, "%s: files that are no pictures by their names are no frames: %zu, as '%s'", names.folder, names.others,
+                        names.other);
+    image_names_free(&names);
+    return rc;
+}
+
+static int list_folders(const struct sequences *s, struct sequence *q, struct err *err)
+{
+    int rc = list_frames(s, q, err);
+
+    if (rc >= 0)
+        rc = list_folder(s, q, "frames_right", false, &q->right, err);
+    if (rc >= 0)
+        rc = no_doubles(&q->right, err);
+    return rc < 0 ? rc : list_folder(s, q, "depth", false, &q->depth, err);
 }
 
 static int read_sequence(struct sequences *s, struct sequence *q, struct err *err)
@@ -175,7 +199,7 @@ static int read_sequence(struct sequences *s, struct sequence *q, struct err *er
     snprintf(poses, sizeof poses, "sequences/%s/%s", q->name, POSES_FILE);
     if (rc >= 0)
         rc = frames_poses(s->opt, s->m, poses, err);
-    return rc < 0 ? rc : list_frames(s, q, err);
+    return rc < 0 ? rc : list_folders(s, q, err);
 }
 
 /* 0, 1 where the name cannot be one, or an error. */
@@ -222,26 +246,34 @@ static int place_of(const struct sequence *q, const char *name)
     return f ? (int)(f - q->frame) : -1;
 }
 
-static bool put_path(char buf[DATASET_MAX_PATH], const struct sequence *q, const char *folder, const char *name, const char *ending)
+static void put_path(char buf[DATASET_MAX_PATH], const struct sequence *q, const char *folder, const char *name, const char *ending)
 {
     int n = snprintf(buf, DATASET_MAX_PATH, "sequences/%s/%s/%s%s", q->name, folder, name, ending);
 
-    if (n > 0 && n < DATASET_MAX_PATH)
-        return true;
-    buf[0] = '\0';
-    return false;
+    if (n < 0 || n >= DATASET_MAX_PATH)
+        buf[0] = '\0';
 }
 
 /* A frame's file of one camera; the other camera's may have another ending. */
-static void put_frame(const struct sequences *s, const struct sequence *q, int place, bool right, char buf[DATASET_MAX_PATH])
+static void put_frame(const struct sequence *q, int place, bool right, char buf[DATASET_MAX_PATH])
 {
-    static const char *const endings[] = { ".png", ".jpg", ".jpeg" };
     const struct frame_name *f = &q->frame[place];
+    size_t at;
 
-    if (!put_path(buf, q, right ? "frames_right" : "frames", f->name, f->ending))
-        return;
-    for (int i = 0; i < 3 && right && !views_file_there(s->opt, buf); i++)
-        put_path(buf, q, "frames_right", f->name, endings[i]);
+    if (right && image_names_find(&q->right, f->name, &at) > 0)
+        put_path(buf, q, "frames_right", q->right.file[at], "");
+    else
+        put_path(buf, q, right ? "frames_right" : "frames", f->name, f->ending);
+}
+
+/* Measured depth is a PNG file; pictures of other kinds beside it are for people. */
+static void put_depth(const struct sequence *q, const char *name, char buf[DATASET_MAX_PATH])
+{
+    size_t at, n = image_names_find(&q->depth, name, &at);
+
+    for (size_t i = at; i < at + n; i++)
+        if (strcasecmp(image_name_ending(q->depth.file[i]), ".png") == 0)
+            put_path(buf, q, "depth", q->depth.file[i], "");
 }
 
 static int bad_line(const struct sequences *s, const struct split_line *line, const char *why, struct err *err)
@@ -267,7 +299,7 @@ static int put_sources(const struct sequences *s, const struct sequence *q, cons
 
         if (at < 0 || at >= q->n)
             continue;
-        put_frame(s, q, at, side, spot->source[k]);
+        put_frame(q, at, side, spot->source[k]);
         c = camera_of(q, at, side);
         if (!c || intrinsics_same(c->k, spot->camera, q->k.w, q->k.h))
             continue;
@@ -286,9 +318,9 @@ static void put_files(const struct sequences *s, const struct sequence *q, int p
 {
     const struct frames_options *o = s->opt;
 
-    put_frame(s, q, place, right, spot->file);
+    put_frame(q, place, right, spot->file);
     if (!right) /* it is measured for the one camera */
-        put_path(spot->depth, q, "depth", q->frame[place].name, ".png");
+        put_depth(q, q->frame[place].name, spot->depth);
     spot->stereo = 0;
     for (int k = 0; k < o->nsources; k++)
         if (o->source[k] == VIEWS_STEREO)

@@ -47,6 +47,46 @@ int image_check_size(const char *name, int64_t w, int64_t h, struct err *err)
     return 0;
 }
 
+/* What a file is that is not decoded, with what to do about it. */
+static const char *other_kind(const uint8_t *bytes, size_t size)
+{
+    static const struct {
+        const char *begin;
+        size_t at, len;
+        const char *what;
+    } kinds[] = {
+        { "II*\0", 0, 4, "a TIFF file" },
+        { "MM\0*", 0, 4, "a TIFF file" },
+        { "GIF8", 0, 4, "a GIF file" },
+        { "ftypavif", 4, 8, "an AVIF file" },
+        { "ftyphei", 4, 7, "a HEIC file" },
+        { "ftypmif1", 4, 8, "a HEIC file" },
+        { "\0\0\0\x0cjP  ", 0, 8, "a JPEG 2000 file" },
+        { "\xff\x4f\xff\x51", 0, 4, "a JPEG 2000 file" },
+        { "8BPS", 0, 4, "a Photoshop file" },
+        { "\x76\x2f\x31\x01", 0, 4, "an OpenEXR file" },
+        { "P5", 0, 2, "a PGM file" },
+        { "P6", 0, 2, "a PPM file" },
+    };
+
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (size >= kinds[i].at + kinds[i].len && memcmp(bytes + kinds[i].at, kinds[i].begin, kinds[i].len) == 0)
+            return kinds[i].what;
+    return NULL;
+}
+
+static int not_decoded(const char *name, const uint8_t *bytes, size_t size, struct err *err)
+{
+    static const char lfs[] = "version https://git-lfs";
+    const char *what = other_kind(bytes, size);
+
+    if (what)
+        return err_set(err, ERR_DATA, "%s: %s, which is not read; convert it to PNG or JPEG", name, what);
+    if (size >= sizeof lfs - 1 && memcmp(bytes, lfs, sizeof lfs - 1) == 0)
+        return err_set(err, ERR_DATA, "%s: a pointer of Git LFS, not the picture; 'git lfs pull' fetches it", name);
+    return err_set(err, ERR_DATA, "%s: neither a JPEG, PNG, WebP nor BMP file", name);
+}
+
 static int decode(struct decoder *dec, const char *name, const uint8_t *bytes, size_t size, int header_only, struct image *ret,
                   struct err *err)
 {
@@ -65,7 +105,7 @@ static int decode(struct decoder *dec, const char *name, const uint8_t *bytes, s
         return webp_decode(dec, name, bytes, size, header_only, ret, err);
     if (size >= 2 && memcmp(bytes, "BM", 2) == 0)
         return bmp_decode(dec, name, bytes, size, header_only, ret, err);
-    return err_set(err, ERR_DATA, "%s: neither a JPEG, PNG, WebP nor BMP file", name);
+    return not_decoded(name, bytes, size, err);
 }
 
 int image_decode(struct decoder *dec, const char *name, const uint8_t *bytes, size_t size_bytes, struct image *ret, struct err *err)

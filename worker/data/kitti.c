@@ -8,6 +8,7 @@
 #include "proto/err.h"
 #include "worker/data/frames.h"
 #include "worker/data/image.h"
+#include "worker/data/image_names.h"
 #include "worker/data/intrinsics.h"
 #include "worker/data/views_make.h"
 
@@ -29,6 +30,7 @@ struct kitti {
     struct views_maker *m;
     struct date *date;
     int n, last;
+    struct image_names names; /* of the folder that was looked through last */
 };
 
 static void kitti_close(void *of)
@@ -38,6 +40,7 @@ static void kitti_close(void *of)
     for (int i = 0; i < s->n; i++)
         free(s->date[i].name);
     free(s->date);
+    image_names_free(&s->names);
     free(s);
 }
 
@@ -220,19 +223,39 @@ static int date_of(struct kitti *s, const char *folder, struct date **ret, struc
 
 /* ---- lines ---- */
 
-/* JPEG as FeatDepth recompresses them, or PNG as they come. */
-static void put_frame(const struct kitti *s, const char *folder, int side, int64_t number, char buf[DATASET_MAX_PATH])
+static bool put_path(char buf[DATASET_MAX_PATH], const char *folder, int side, const char *file, const char *ending)
+{
+    int n = snprintf(buf, DATASET_MAX_PATH, "%s/image_0%d/data/%s%s", folder, 2 + side, file, ending);
+
+    if (n > 0 && n < DATASET_MAX_PATH)
+        return true;
+    buf[0] = '\0';
+    return false;
+}
+
+/* A frame that has neither of the usual endings. */
+static void find_frame(struct kitti *s, const char *folder, int side, const char *name, char buf[DATASET_MAX_PATH])
+{
+    char path[DATASET_MAX_PATH];
+    int n = snprintf(path, sizeof path, "%s/%s/image_0%d/data", s->opt->folder, folder, 2 + side);
+    struct err ignored;
+    size_t at;
+
+    if (n > 0 && (size_t)n < sizeof path && image_names_list(&s->names, path, &ignored) >= 0 && image_names_find(&s->names, name, &at) > 0)
+        put_path(buf, folder, side, s->names.file[at], "");
+}
+
+/* JPEG as FeatDepth recompresses them, or PNG as they come; else any picture of that name. */
+static void put_frame(struct kitti *s, const char *folder, int side, int64_t number, char buf[DATASET_MAX_PATH])
 {
     static const char *const endings[] = { ".jpg", ".png" };
+    char name[24];
 
-    for (int i = 0; i < 2; i++) {
-        int n = snprintf(buf, DATASET_MAX_PATH, "%s/image_0%d/data/%010lld%s", folder, 2 + side, (long long)number, endings[i]);
-
-        if (n < 0 || n >= DATASET_MAX_PATH)
-            buf[0] = '\0';
-        else if (views_file_there(s->opt, buf))
+    snprintf(name, sizeof name, "%010lld", (long long)number);
+    for (int i = 0; i < 2; i++)
+        if (put_path(buf, folder, side, name, endings[i]) && views_file_there(s->opt, buf))
             return;
-    }
+    find_frame(s, folder, side, name, buf);
 }
 
 static int bad_line(const struct kitti *s, const struct split_line *line, const char *why, struct err *err)
@@ -241,7 +264,7 @@ static int bad_line(const struct kitti *s, const struct split_line *line, const 
     return 1;
 }
 
-static void put_files(const struct kitti *s, const struct date *d, const char *folder, int side, int64_t number, struct frame_spot *spot)
+static void put_files(struct kitti *s, const struct date *d, const char *folder, int side, int64_t number, struct frame_spot *spot)
 {
     const struct frames_options *o = s->opt;
 

@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 
 #include "proto/err.h"
+#include "worker/data/image_names.h"
 
 enum { SCAN_MAX_DEPTH = 32 }; /* folders in folders; a link may lead back */
 
@@ -80,24 +80,16 @@ void label_path_folder(const char *path, char ret[DATASET_MAX_PATH])
         snprintf(ret, DATASET_MAX_PATH, "%.*s", len > 0 ? (int)len : 1, path);
 }
 
-/* Where the ending begins, with its dot; the end where there is none. */
-static const char *ending_of(const char *path)
-{
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
-
-    return dot && dot > name ? dot : path + strlen(path);
-}
-
 void label_path_stem(const char *path, char ret[DATASET_MAX_PATH])
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 
-    snprintf(ret, DATASET_MAX_PATH, "%.*s", (int)(ending_of(path) - name), name);
+    snprintf(ret, DATASET_MAX_PATH, "%.*s", (int)(image_name_ending(path) - name), name);
 }
 
 bool label_path_beside(const char *picture, char ret[DATASET_MAX_PATH])
 {
-    int n = snprintf(ret, DATASET_MAX_PATH, "%.*s.txt", (int)(ending_of(picture) - picture), picture);
+    int n = snprintf(ret, DATASET_MAX_PATH, "%.*s.txt", (int)(image_name_ending(picture) - picture), picture);
 
     return n > 0 && n < DATASET_MAX_PATH;
 }
@@ -117,20 +109,8 @@ bool label_path_rule(const char *picture, char ret[DATASET_MAX_PATH])
     }
     if (!found)
         return false;
-    n = snprintf(ret, DATASET_MAX_PATH, "%.*slabels%.*s.txt", (int)(found - picture), picture, (int)(ending_of(rest) - rest), rest);
+    n = snprintf(ret, DATASET_MAX_PATH, "%.*slabels%.*s.txt", (int)(found - picture), picture, (int)(image_name_ending(rest) - rest), rest);
     return n > 0 && n < DATASET_MAX_PATH;
-}
-
-bool label_path_is_picture(const char *path)
-{
-    static const char *const endings[] = { ".jpg",  ".jpeg", ".png", ".bmp", ".webp", ".tif",
-                                           ".tiff", ".gif",  ".dng", ".mpo", ".pfm",  ".heic" };
-    const char *ending = ending_of(path);
-
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (strcasecmp(ending, endings[i]) == 0)
-            return true;
-    return false;
 }
 
 int label_path_common(const char *a, int folder, const char *b)

@@ -17,8 +17,6 @@ void label_path_stem(const char *path, char ret[DATASET_MAX_PATH]);
 bool label_path_rule(const char *picture, char ret[DATASET_MAX_PATH]);
 /* Beside the picture. */
 bool label_path_beside(const char *picture, char ret[DATASET_MAX_PATH]);
-/* Whether its ending says that it is a picture, of a kind that is read or not: in any case of its letters. */
-bool label_path_is_picture(const char *path);
 /* How far both paths go through the same folders: bytes of that folder's path, without the slash at its end. */
 int label_path_common(const char *a, int folder, const char *b);
 

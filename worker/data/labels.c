@@ -220,6 +220,7 @@ static void clear(struct labels_maker *m)
     free(m->picture);
     free(m->class_of);
     free(m->file.bytes);
+    image_names_free(&m->pictures);
     label_names_free(&m->names);
     decoder_free(m->dec);
 }

@@ -1,6 +1,7 @@
 /* worker/data/labels_make.h - a data set of labels grows picture by picture: forms say which pictures there are and what each one's file says, this
  * sizes the pictures, holds boxes to the rules and numbers everything. Not for other modules than those of labels.h. */
 #pragma once
+#include "worker/data/image_names.h"
 #include "worker/data/label_names.h"
 #include "worker/data/label_paths.h"
 #include "worker/data/labels.h"
@@ -28,9 +29,10 @@ struct labels_maker {
     int64_t items_room, boxes_room;
     int files_room;
     struct decoder *dec;
-    struct whole_file file; /* the last that was read */
-    char **picture;         /* [d->nimages]: path of each */
-    const char *where;      /* the file whose boxes are being added */
+    struct whole_file file;      /* the last that was read */
+    struct image_names pictures; /* of voc: the folder that was looked through last */
+    char **picture;              /* [d->nimages]: path of each */
+    const char *where;           /* the file whose boxes are being added */
 };
 
 /* An object as its file has it, in pixels. */

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "proto/err.h"
+#include "worker/data/image_names.h"
 #include "worker/data/labels_make.h"
 #include "worker/data/problems.h"
 
@@ -227,5 +228,5 @@ static int found(void *arg, const char *path, struct err *err)
 
 int labels_text_folder(struct labels_maker *m, const char *path)
 {
-    return label_paths_scan(path, true, label_path_is_picture, found, m, m->err);
+    return label_paths_scan(path, true, image_name_is_picture, found, m, m->err);
 }

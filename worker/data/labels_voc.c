@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "proto/err.h"
+#include "worker/data/image_names.h"
 #include "worker/data/labels_make.h"
 #include "worker/data/problems.h"
 
@@ -42,7 +43,8 @@ struct voc_file {
     char leaf[16]; /* its name; so long are those we know */
     char text[XML_MAX_TEXT + 1];
     size_t len;
-    double width, height; /* 0: not stated */
+    char filename[XML_MAX_TEXT + 1]; /* without folders; "": not stated */
+    double width, height;            /* 0: not stated */
     struct voc_object *object;
     int nobjects, room;
     const char *why; /* ended the parse: constant text */
@@ -76,8 +78,8 @@ static void new_object(struct voc_file *f)
 static bool is_leaf(enum place in, const char *name)
 {
     static const char *const size[] = { "width", "height", NULL }, *const object[] = { "name", "difficult", NULL };
-    static const char *const box[] = { "xmin", "ymin", "xmax", "ymax", NULL };
-    const char *const *of = in == IN_SIZE ? size : in == IN_OBJECT ? object : in == IN_BOX ? box : NULL;
+    static const char *const box[] = { "xmin", "ymin", "xmax", "ymax", NULL }, *const file[] = { "filename", NULL };
+    const char *const *of = in == IN_SIZE ? size : in == IN_OBJECT ? object : in == IN_BOX ? box : in == IN_ANNOTATION ? file : NULL;
 
     for (; of && *of; of++)
         if (strcmp(*of, name) == 0)
@@ -196,6 +198,17 @@ static void end_of_side(struct voc_file *f, struct voc_object *o)
         }
 }
 
+/* Folders, also those of Windows, are those of the computer that wrote the file. */
+static void end_of_filename(struct voc_file *f)
+{
+    const char *name = f->text;
+
+    for (const char *p = f->text; *p; p++)
+        if (*p == '/' || *p == '\\')
+            name = p + 1;
+    snprintf(f->filename, sizeof f->filename, "%s", name);
+}
+
 /* Some programs write 0 where they do not know it. */
 static void end_of_size(struct voc_file *f)
 {
@@ -223,7 +236,9 @@ static void XMLCALL on_end(void *arg, const XML_Char *name)
         return;
     if (f->place[f->depth] == IN_LEAF) {
         trim(f);
-        if (f->place[f->depth - 1] == IN_SIZE)
+        if (f->place[f->depth - 1] == IN_ANNOTATION)
+            end_of_filename(f);
+        else if (f->place[f->depth - 1] == IN_SIZE)
             end_of_size(f);
         else if (f->place[f->depth - 1] == IN_OBJECT)
             end_of_object_leaf(f, newest(f));
@@ -320,40 +335,59 @@ static int put_object(struct labels_maker *m, const struct voc_object *o, bool n
 
 /* ---- pictures ---- */
 
-static bool there(const char *path)
+/* The folder that the pictures of an XML file are in. */
+static void folder_of(const struct labels_maker *m, const struct label_item *item, char ret[DATASET_MAX_PATH])
 {
-    struct stat st;
+    char folder[DATASET_MAX_PATH], up[DATASET_MAX_PATH];
 
-    return stat(path, &st) == 0 && !S_ISDIR(st.st_mode);
+    label_path_folder(item->picture, folder);
+    label_path_folder(folder, up); /* Annotations may be a link, and .. would be beside its target */
+    if (item->list >= 0)
+        label_path(up, "JPEGImages", ret);
+    else
+        label_path(".", m->opt->images ? m->opt->images : folder, ret);
 }
 
-/* In this order, the first that is there. */
-static bool find_picture(const char *folder, const char *name, char ret[DATASET_MAX_PATH])
+/* Of the pictures of one name that of <filename>, or the only one: its place, or -1. */
+static int64_t choose(const struct image_names *names, size_t first, size_t n, const char *filename)
 {
-    static const char *const endings[] = { "jpg", "jpeg", "png", "bmp", "webp", "JPG", "JPEG", "PNG", "BMP", "WEBP" };
-    char file[DATASET_MAX_PATH];
-
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (snprintf(file, sizeof file, "%.3000s.%s", name, endings[i]) > 0 && label_path(folder, file, ret) && there(ret))
-            return true;
-    return false;
+    for (size_t i = first; i < first + n; i++)
+        if (n == 1 || strcmp(names->file[i], filename) == 0)
+            return (int64_t)i;
+    return -1;
 }
 
-/* The picture of an XML file; false: told as a problem. */
-static bool picture_of(struct labels_maker *m, const struct label_item *item, char ret[DATASET_MAX_PATH])
+static void tell_none(struct labels_maker *m, const char *xml, const char *name, const char *folder, const char *filename)
 {
-    char name[DATASET_MAX_PATH], folder[DATASET_MAX_PATH], up[DATASET_MAX_PATH];
+    if (*filename)
+        problems_add(m->problems,
+                     "%s: there is no picture '%.100s' in '%.150s' (" IMAGE_NAMES_READ "); its <filename> '%.100s' is not used", xml, name,
+                     folder, filename);
+    else
+        problems_add(m->problems, "%s: there is no picture '%.100s' in '%.200s' (" IMAGE_NAMES_READ ")", xml, name, folder);
+}
+
+/* The picture of an XML file. 0; 1: told as a problem; -ENOMEM. */
+static int picture_of(struct labels_maker *m, const struct label_item *item, const char *filename, char ret[DATASET_MAX_PATH])
+{
+    char name[DATASET_MAX_PATH], folder[DATASET_MAX_PATH];
+    size_t first = 0, n = 0;
+    int64_t at;
 
     label_path_stem(item->picture, name);
-    label_path_folder(item->picture, folder);
-    if (item->list >= 0)
-        label_path(folder, "../JPEGImages", up);
+    folder_of(m, item, folder);
+    if (image_names_list(&m->pictures, folder, m->err) == -ENOMEM)
+        return -ENOMEM;
+    n = image_names_find(&m->pictures, name, &first);
+    at = choose(&m->pictures, first, n, filename);
+    if (at >= 0 && label_path(folder, m->pictures.file[at], ret))
+        return 0;
+    if (n > 1)
+        problems_add(m->problems, "%s: '%.200s' has both '%.60s' and '%.60s'; <filename> should name one of them, is '%.60s'",
+                     item->picture, folder, m->pictures.file[first], m->pictures.file[first + 1], filename);
     else
-        label_path(".", m->opt->images ? m->opt->images : folder, up);
-    if (find_picture(up, name, ret))
-        return true;
-    problems_add(m->problems, "%s: there is no picture '%.100s' in '%.200s' (.jpg, .jpeg, .png, .bmp or .webp)", item->picture, name, up);
-    return false;
+        tell_none(m, item->picture, name, folder, filename);
+    return 1;
 }
 
 static int take(struct labels_maker *m, int i)
@@ -369,8 +403,8 @@ static int take(struct labels_maker *m, int i)
     if (rc != 0)
         return rc;
     rc = parse(m, item->picture, &f);
-    if (rc == 0 && !picture_of(m, item, picture))
-        rc = 1;
+    if (rc == 0)
+        rc = picture_of(m, item, f.filename, picture);
     if (rc == 0 && f.width > 0 && f.height > 0) {
         w = (int)f.width;
         h = (int)f.height;

@@ -1,6 +1,7 @@
 #include "worker/data/views_make.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@ struct made_image {
 
 struct views_maker {
     const struct frames_options *opt;
+    struct problems *problems;
     struct views *v;
     struct made_image *image;
     int nimages, images_room, views_room, files_room, lasers_room;
@@ -31,7 +33,7 @@ static int no_memory(const struct views_maker *m, struct err *err)
     return err_set(err, -ENOMEM, "%s: no memory", m->opt->list);
 }
 
-struct views_maker *views_maker_new(const struct frames_options *opt, struct err *err)
+struct views_maker *views_maker_new(const struct frames_options *opt, struct problems *problems, struct err *err)
 {
     struct views_maker *m = calloc(1, sizeof *m);
 
@@ -43,6 +45,7 @@ struct views_maker *views_maker_new(const struct frames_options *opt, struct err
         return NULL;
     }
     m->opt = opt;
+    m->problems = problems;
     m->v->nsources = opt->nsources;
     m->v->keeps_alone = opt->missing == FRAMES_ALONE;
     memcpy(m->v->source, opt->source, sizeof opt->source);
@@ -60,6 +63,17 @@ void views_maker_free(struct views_maker *m)
     free(m->of);
     views_free(m->v);
     free(m);
+}
+
+void views_make_note(struct views_maker *m, const char *fmt, ...)
+{
+    char text[PROBLEM_TEXT];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    problems_note(m->problems, "%s", text);
 }
 
 /* Room for one more of n things of `size` bytes. */

@@ -17,9 +17,11 @@ struct frame_spot {
     int laser; /* views_make_laser() of depth; -1: depth is a picture */
 };
 
-/* opt is borrowed. NULL: no memory. */
-struct views_maker *views_maker_new(const struct frames_options *opt, struct err *err);
+/* opt and problems are borrowed. NULL: no memory. */
+struct views_maker *views_maker_new(const struct frames_options *opt, struct problems *problems, struct err *err);
 void views_maker_free(struct views_maker *m);
+/* A note in problems (problems.h). */
+void views_make_note(struct views_maker *m, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Another file that what was read depends on: its bytes. 0 or -ENOMEM. */
 int views_make_file(struct views_maker *m, const char *file, const struct whole_file *bytes, struct err *err);
 /* How files of measured depth are named: fewer than VIEWS_PATTERN bytes. */

@@ -207,7 +207,7 @@ const struct command commands[] = {
       "DIR/a/i.png and DIR/b/i.png. Only what an earlier predict wrote is replaced: where NAME.png is another file,\n"
       "NAME-2.png is written. A picture that cannot be read is told and left out; the exit code is 1 then.\n"
       "It computes on the CPU, in the job's run.precision (tf32: fp32), as a validation there does.\n"
-      "A FOLDER is looked through with all below it for .jpg, .jpeg, .png, .bmp and .webp; a quoted PATTERN is one of the\n"
+      "A FOLDER is looked through with all below it for files that end as pictures do, as .jpg; a quoted PATTERN is one of the\n"
       "shell's (* ? [ ]); - reads names from the standard input, one a line. Pictures given by name are turned as their EXIF\n"
       "orientation says; those of a set are not, as in training (but by R-CNN of model.flavor=d2).\n"
       "Of a network that says depth there are NAME.png, depth in colours, near is bright, and NAME_depth.png, a grey\n"

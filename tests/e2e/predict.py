@@ -148,7 +148,14 @@ def test_folders_patterns_and_lists(place):
     assert names("glob") == [(1, "p/1.JPG"), (2, "p/2.png"), (3, "p/[x].png"), (4, "r/1.png")], names("glob")
     place.expect(place.predict("list", "-", told=b"r/1.png\n\np/2.png"), 0)
     assert names("list") == [(1, "r/1.png"), (2, "p/2.png")]
+    place.expect(place.predict("windows", "-", told=b"\xef\xbb\xbfr/1.png\r\n\r\np/2.png\r\n"), 0)
+    assert names("windows") == [(1, "r/1.png"), (2, "p/2.png")]
     place.expect(place.predict("list", "-"), 1, b"the list is empty")
+    os.mkdir(place.path("bare"))
+    place.write("bare/notes.txt", b"no picture")
+    place.expect(place.predict("list", "r", "bare"), 1, b"bare: no picture is in this folder or below it")
+    place.write("bare/scan.TIF", b"II*\0")
+    place.expect(place.predict("scan", "r", "bare"), 1, b"bare/scan.TIF: a TIFF file, which is not read; convert it to PNG or JPEG")
     here = os.getcwd()
     os.chdir(place.folder)
     for _ in range(1900):
@@ -299,7 +306,7 @@ def test_one_bad_picture_is_left_out(place):
     os.mkdir(place.path("directory"))
     done = place.predict("out", *pictures)
     place.expect(done, 1, b"3 of 5 images could not be read")
-    for told in b"none.png", b"cut.png", b"directory", b"last.png: 100 objects", b"one.png: 100 objects":
+    for told in b"none.png", b"cut.png", b"directory: no picture is in this folder or below it", b"last.png: 100 objects", b"one.png: 100 objects":
         assert told in done.stdout, done.stdout
     assert {r["file_name"] for r in place.records("out")} == {"one.png", "last.png"}
     assert place.files("out") == ["last.png", "one.png", "results.json"]
@@ -601,7 +608,7 @@ def test_frames_that_cannot_be_read_are_told_and_left_out(place):
     for out, content, why in (("empty", b"", b": file is empty"), ("text", b"no picture", b": neither a JPEG, PNG, WebP nor BMP file"),
                               ("cut", whole[:200], b": damaged PNG: "), ("jpeg", jpeg[:-9], b": damaged or unsupported JPEG: "),
                               ("size", place.read("small.png"), b" is 40 x 40 pixels, but intrinsics.json says 80 x 64"),
-                              ("folder", None, b": not a regular file")):
+                              ("folder", None, b": a folder, not a file")):
         os.remove(at[3])
         if content is None:  # what lies in it is none of the frames
             os.mkdir(at[3])

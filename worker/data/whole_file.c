@@ -47,6 +47,8 @@ int whole_file_read(struct whole_file *f, const char *path, int64_t max_bytes, s
         return err_sys(err, "open '%s'", path);
     if (fstat(fd, &st) < 0)
         rc = err_sys(err, "stat '%s'", path);
+    else if (S_ISDIR(st.st_mode))
+        rc = err_set(err, ERR_DATA, "%s: a folder, not a file", path);
     else if (!S_ISREG(st.st_mode))
         rc = err_set(err, ERR_DATA, "%s: not a regular file", path);
     else if (st.st_size > max_bytes)

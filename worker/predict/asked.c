@@ -6,13 +6,13 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "proto/err.h"
 #include "worker/data/check.h"
 #include "worker/data/coco.h"
+#include "worker/data/image_names.h"
 #include "worker/data/labels.h"
 #include "worker/data/problems.h"
 #include "worker/data/views.h"
@@ -129,17 +129,6 @@ static int add_file(struct finder *f, const char *path, struct err *err)
     return 0;
 }
 
-static bool ends_as_picture(const char *name)
-{
-    static const char *const endings[] = { ".jpg", ".jpeg", ".png", ".bmp", ".webp" };
-    const char *dot = strrchr(name, '.');
-
-    for (size_t i = 0; dot && i < sizeof endings / sizeof *endings; i++)
-        if (strcasecmp(dot, endings[i]) == 0)
-            return true;
-    return false;
-}
-
 static int by_bytes(const struct dirent **a, const struct dirent **b)
 {
     return strcmp((*a)->d_name, (*b)->d_name);
@@ -161,7 +150,7 @@ static int walk_entry(struct finder *f, const char *folder, const char *name, st
     if (snprintf(path, sizeof path, "%s%s%s", folder, slash, name) >= (int)sizeof path)
         return err_set(err, ERR_INPUT, "'%.100s...': the path is too long", path);
     if (lstat(path, &link) < 0 || stat(path, &st) < 0 || !S_ISDIR(st.st_mode))
-        return ends_as_picture(name) ? add(f, path, err) : 0;
+        return image_name_is_picture(name) ? add(f, path, err) : 0;
     if (S_ISLNK(link.st_mode) || (f->out.st_nlink && st.st_dev == f->out.st_dev && st.st_ino == f->out.st_ino))
         return 0;
     return walk(f, path, err);
@@ -194,8 +183,12 @@ static int add_folder(struct finder *f, const char *path, struct err *err)
 
     if (rc < 0)
         return rc;
-    if (f->a->n == before) /* who reads it as a picture says that it is none */
-        return add_file(f, path, err);
+    if (f->a->n == before) { /* who would read it tells that */
+        rc = add_file(f, path, err);
+        if (rc >= 0)
+            f->a->picture[before].folder = true;
+        return rc;
+    }
     folder = absolute(path);
     if (!folder)
         return no_memory(err);
@@ -227,9 +220,20 @@ static int add_pattern(struct finder *f, const char *pattern, struct err *err)
     return rc;
 }
 
+/* A name as a line of a list holds it: without the line's end, also that of Windows, and in the first line without a byte order mark. */
+static char *name_of(char *line, bool first)
+{
+    static const char mark[] = "\xef\xbb\xbf";
+
+    line[strcspn(line, "\n")] = '\0';
+    if (*line && line[strlen(line) - 1] == '\r')
+        line[strlen(line) - 1] = '\0';
+    return first && strncmp(line, mark, sizeof mark - 1) == 0 ? line + sizeof mark - 1 : line;
+}
+
 static int add_list(struct finder *f, struct err *err)
 {
-    char *line = malloc(LINE_BYTES + 1);
+    char *line = malloc(LINE_BYTES + 1), *name;
     int rc = line ? 0 : no_memory(err);
 
     for (int64_t k = 1; rc >= 0 && fgets(line, LINE_BYTES + 1, f->list); k++) {
@@ -237,10 +241,8 @@ static int add_list(struct finder *f, struct err *err)
 
         if (n == 0 || (line[n - 1] != '\n' && !feof(f->list)))
             rc = err_set(err, ERR_INPUT, "line %lld of the list is no name of a picture: it is too long, or holds a zero", (long long)k);
-        else if (line[n - 1] == '\n')
-            line[--n] = '\0';
-        if (rc >= 0 && n > 0)
-            rc = add_path(f, line, err);
+        if (rc >= 0 && *(name = name_of(line, k == 1)))
+            rc = add_path(f, name, err);
     }
     if (rc >= 0 && ferror(f->list))
         rc = err_sys(err, "the list of pictures");
@@ -358,7 +360,7 @@ static int take_images(struct asked *a, const struct dataset *d, struct err *err
         place = absolute(below);
         if (place)
             memmove(place, place + 1, strlen(place));
-        a->picture[a->n++] = (struct asked_picture){ strdup(path), strdup(im->file), place, im->id, im->w, im->h };
+        a->picture[a->n++] = (struct asked_picture){ strdup(path), strdup(im->file), place, im->id, im->w, im->h, false };
         if (!a->picture[i].path || !a->picture[i].name || !place)
             return no_memory(err);
     }

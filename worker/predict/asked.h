@@ -15,6 +15,7 @@ struct asked_picture {
     char *place; /* of what is written about it, below a folder: its path without the folder that it has in common with all others */
     int64_t id;  /* image_id: from 1 in the order given; of a set, its own */
     int w, h;    /* as the set says; 0: nothing is known */
+    bool folder; /* it is a folder without pictures */
 };
 
 struct asked {

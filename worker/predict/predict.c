@@ -335,7 +335,8 @@ static void forget(struct predictor *p, int index)
 static int read_picture(struct predictor *p, int index, struct image *ret, bool *ret_bad, int *nbad, struct err *err)
 {
     const struct asked_picture *a = &p->asked->picture[index];
-    int rc = image_read(p->decoder, a->path, ret, err);
+    int rc = a->folder ? err_set(err, ERR_DATA, "%s: no picture is in this folder or below it", a->path)
+                       : image_read(p->decoder, a->path, ret, err);
 
     if (rc >= 0 && p->asked->upright)
         rc = image_upright(p->decoder, a->path, ret, err);

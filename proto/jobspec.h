@@ -151,7 +151,7 @@ enum { JOB_MAX_SOURCES = 3 };
     X(data_stereo, "data.stereo", BOOL, "false", "-", "depth", 0, 0, "", "", "compare with the other camera's picture, too")              \
     X(data_stride, "data.stride", INT, "1", "-", "depth", 1, 1000, "frames", "", "data.sources count so many frames as one")              \
     X(data_missing_neighbour, "data.missing_neighbour", ENUM, "\"drop\"", "-", "depth", 0, 0, "", "drop|repeat",                          \
-      "a frame of data.train whose sources are not all there: leave it out, or let it stand for them; in data.val it is scored, without losses") \
+      "a frame of data.train without one of its sources: leave it out, or use it in their place. In data.val such a frame is scored, without losses") \
     X(data_frame_pattern, "data.frame_pattern", STR, "null", "-", "depth", 1, 255, "", "",                                                \
       "file of a numbered frame, as frames/%06d.jpg; default as intrinsics.json says")                                                    \
     X(data_depth_pattern, "data.depth_pattern", STR, "null", "-", "depth", 1, 255, "", "",                                                \

@@ -196,7 +196,7 @@ static void same_terms(const struct model *m, const double *raw, int images, dou
     ret[1] = ret[3] = raw[1];
 }
 
-/* Of images that are left out nothing counts: neither their numbers, also where they are not finite, nor that they are there. */
+/* Images that are left out add nothing to the sums, and are not counted. */
 static void check_left_out(struct pass *pass, const struct batch *b)
 {
     static const bool second[IMAGES] = { false, true, false }, all[IMAGES] = { true, true, true };

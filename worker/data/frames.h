@@ -14,11 +14,11 @@ struct err;
 struct problems;
 struct views_maker;
 
-/* A target of which a source is not there, or is of another camera. */
+/* A target whose source is missing. */
 enum frames_missing {
     FRAMES_DROP,   /* is left out */
     FRAMES_REPEAT, /* stands for the frame itself; the other camera's picture has to be there */
-    FRAMES_ALONE,  /* stays as a frame alone (views.h): of splits that are scored */
+    FRAMES_ALONE,  /* stays (views.h, keeps_alone), also if the source is another camera's. For validation */
 };
 
 struct frames_options {

@@ -49,8 +49,7 @@ struct views {
     /* How files of measured depth are named, below dataset.folder; "": no pattern says so, nobody asked, or the set was read from an index. */
     char depth_pattern[VIEWS_PATTERN];
     int64_t dropped, repeated; /* targets that lack a neighbour: left out; taken, the target standing for it */
-    bool
-        keeps_alone; /* a target stays whatever its sources are, as depth is scored of a frame alone; false where the set was read from an index */
+    bool keeps_alone; /* a target without its sources stays: depth is scored of a frame alone. False if the set was read from an index */
 };
 
 /* NULL is nothing. */
@@ -59,6 +58,6 @@ void views_free(struct views *v);
 int views_measured(const struct views *v);
 /* Whether a target lacks a source and stands for it itself. In validation it has no losses then. */
 bool views_alone(const struct views *v, int target);
-/* Leaves out targets that a flawed image (flaw[i] not NULL) is part of, or whose own image is flawed where v keeps targets alone, and images that are part of none then. ret_place: [images], the new place of each or
- * -1. Files of measured depth that no target is left of leave too. Returns how many images are left, or -ENOMEM: nothing has changed then. */
+/* Leaves out targets with a flawed image (flaw[i] not NULL) among their frames, and then images that no target has. With keeps_alone a flawed source is
+ * missing instead. ret_place: [images], the new place of each or -1. Files of measured depth that no target is left of leave too. Returns how many images are left, or -ENOMEM: nothing has changed then. */
 int views_drop(struct views *v, int nimages, char *const *flaw, int32_t *ret_place);

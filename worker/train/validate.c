@@ -52,7 +52,7 @@ struct validation {
     struct answers answers;
     struct evaluators *evaluators;
     struct pass *pass;
-    bool *alone; /* [images of a shard]: those that lack a frame to be compared with, and so have no losses */
+    bool *alone; /* [images of a shard]: views_alone() of each; such an image has no losses */
 };
 
 /* Truths stand in the order of the data set's boxes. */

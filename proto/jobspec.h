@@ -58,7 +58,7 @@ enum { JOB_MAX_SOURCES = 3 };
     X(model_noobj_gain, "model.noobj_gain", REAL, "1.0", "-", "yolo", 0, 1e6, "x", "", "weight of the objectness term of negatives")      \
     X(model_cls_gain, "model.cls_gain", REAL, "1.0", "-", "yolo", 0, 1e6, "x", "", "weight of the class term")                            \
     X(model_flavor, "model.flavor", ENUM, "\"d2\"", "-", "rcnn", 0, 0, "", "d2|tv",                                                       \
-      "whose details: of detectron2 or of torchvision")                                                                                   \
+      "details of detectron2, or of torchvision 0.15 and newer (pictures are resized to bytes)")                                          \
     X(model_backbone, "model.backbone", ENUM, "null", "-", "rcnn", 0, 0, "", "msra|torchvision",                                          \
       "whose ImageNet weights fit: place of strides, order and scale of colours; default by model.flavor")                                \
     X(model_freeze_at, "model.freeze_at", INT, "0", "-", "rcnn", 0, 5, "stages", "",                                                      \

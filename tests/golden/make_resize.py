@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes tests/golden/resize.json: what Pillow and PyTorch make of pictures of other sizes, and the sizes that detectron2's and torchvision's rules give.
-Needs Pillow, numpy and torch.
+Needs Pillow, numpy and torch; "make_resize.py sizes" writes the sizes anew and needs neither.
 
 Pictures are a formula that tests/unit/test_resize.c has too (pixel()).
   fixed  [h, w, to h, to w, FNV-1a of the bytes]: Image.resize() with BILINEAR, first to the new width and then to the
@@ -10,13 +10,17 @@ Pictures are a formula that tests/unit/test_resize.c has too (pixel()).
   sizes  [h, w, shorter, longest, h and w of d2, h and w of tv]
 Run from the repository root: tests/golden/make_resize.py"""
 import json
+import math
 import pathlib
 import random
+import sys
 
-import numpy as np
-import torch
-from PIL import Image
+if sys.argv[1:] != ["sizes"]:
+    import numpy as np
+    import torch
+    from PIL import Image
 
+OUT = pathlib.Path("tests/golden/resize.json")
 r = random.Random(5)
 
 
@@ -58,26 +62,40 @@ def near(n, to):
 
 
 def sizes(h, w, s, m):
+    """tv: _resize_image_and_masks() of torchvision's GeneralizedRCNNTransform since 0.15, then interpolate() with recompute_scale_factor."""
     scale = s * 1.0 / min(h, w)
     newh, neww = (s, scale * w) if h < w else (scale * h, s)
     if max(newh, neww) > m:
         scale = m * 1.0 / max(newh, neww)
         newh, neww = newh * scale, neww * scale
-    tv = float(min(np.float32(s) / np.float32(min(h, w)), np.float32(m) / np.float32(max(h, w))))
-    return [h, w, s, m, int(newh + 0.5), int(neww + 0.5), int(np.floor(h * tv)), int(np.floor(w * tv))]
+    tv = min(s / min(h, w), m / max(h, w))
+    return [h, w, s, m, int(newh + 0.5), int(neww + 0.5), math.floor(float(h) * tv), math.floor(float(w) * tv)]
+
+
+def all_sizes():
+    """A range of heights and of widths beside a usual other side, and any."""
+    usual = [sizes(h, 640, 800, 1333) for h in range(200, 641)] + [sizes(500, w, 800, 1333) for w in range(200, 641)]
+    return usual + [sizes(r.randint(20, 2000), r.randint(20, 2000), r.choice([480, 640, 672, 704, 736, 768, 800]), r.choice([800, 1333]))
+                    for _ in range(300)]
+
+
+def write(rows):
+    text = ",\n".join('"%s": [\n%s]' % (k, ",\n".join(json.dumps(row, separators=(",", ":")) for row in v)) for k, v in rows.items())
+    OUT.write_text("{%s}\n" % text)
 
 
 def main():
     some = [(5, 7, 5, 7), (5, 7, 10, 14), (7, 5, 3, 2), (1, 50, 4, 64), (50, 1, 64, 3), (1, 1, 9, 9), (9, 9, 1, 1), (37, 50, 64, 86), (40, 30, 21, 16),
             (3, 100, 40, 9), (100, 3, 9, 40), (64, 64, 64, 31), (64, 64, 31, 64), (1, 5000, 1, 333), (240, 320, 200, 267), (33, 77, 800, 13)]
     some += [tuple(r.randint(1, 90) for _ in range(4)) for _ in range(40)]
+    if sys.argv[1:] == ["sizes"]:
+        write({**json.loads(OUT.read_text()), "sizes": all_sizes()})
+        return
     rows = {"fixed": [fixed(*z) for z in some],
             "float": [as_float(*z) for z in [(5, 7, 5, 7), (4, 3, 9, 7), (9, 11, 4, 5), (1, 12, 3, 7), (6, 6, 13, 2)]],
             "near": [near(*z) for z in [(5, 5), (7, 3), (3, 7), (1, 4), (100, 33), (33, 100), (480, 799)]],
-            "sizes": [sizes(r.randint(20, 2000), r.randint(20, 2000), r.choice([480, 640, 672, 704, 736, 768, 800]), r.choice([800, 1333]))
-                      for _ in range(300)]}
-    text = ",\n".join('"%s": [\n%s]' % (k, ",\n".join(json.dumps(row, separators=(",", ":")) for row in v)) for k, v in rows.items())
-    pathlib.Path("tests/golden/resize.json").write_text("{%s}\n" % text)
+            "sizes": all_sizes()}
+    write(rows)
 
 
 main()

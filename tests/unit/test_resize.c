@@ -197,12 +197,12 @@ static void assert_size(struct canvas c, int h, int w)
 
 static void sizes_follow_the_references(void **state)
 {
-    /* specs rcnn section 1.3 */
-    static const int rows[][6] = { { 480, 640, 800, 1067, 799, 1066 },
+    /* specs rcnn section 1.3; tv as since torchvision 0.15, which divides in double */
+    static const int rows[][6] = { { 480, 640, 800, 1067, 800, 1066 },
                                    { 427, 640, 800, 1199, 800, 1199 },
-                                   { 333, 500, 800, 1201, 799, 1201 },
+                                   { 333, 500, 800, 1201, 800, 1201 },
                                    { 425, 640, 800, 1205, 800, 1204 },
-                                   { 640, 480, 1067, 800, 1066, 799 } };
+                                   { 640, 480, 1067, 800, 1066, 800 } };
     size_t i;
     json_t *row;
 
@@ -217,7 +217,7 @@ static void sizes_follow_the_references(void **state)
         assert_size(resize_target(RESIZE_TV, number(row, 0), number(row, 1), number(row, 2), number(row, 3)), number(row, 6),
                     number(row, 7));
     }
-    assert_int_equal(i, 300);
+    assert_int_equal(i, 441 + 441 + 300);
 }
 
 /* The references make nothing of these. */

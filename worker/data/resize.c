@@ -35,11 +35,10 @@ static struct canvas target_d2(int h, int w, int shorter, int longest)
     return (struct canvas){ at_least_one(nh + 0.5, longest), at_least_one(nw + 0.5, longest) };
 }
 
-/* The quotients are float32, and may be a little low; the products are not. */
+/* A product may fall a little short of `shorter` and is cut to one less then, as in the reference. */
 static struct canvas target_tv(int h, int w, int shorter, int longest)
 {
-    float least = (float)(h < w ? h : w), most = (float)(h < w ? w : h), a = (float)shorter / least, b = (float)longest / most;
-    double c = a < b ? a : b;
+    double a = (double)shorter / (h < w ? h : w), b = (double)longest / (h < w ? w : h), c = a < b ? a : b;
 
     return (struct canvas){ at_least_one(floor(h * c), longest), at_least_one(floor(w * c), longest) };
 }

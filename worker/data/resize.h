@@ -11,9 +11,9 @@
  *   RESIZE_D2  detectron2's. Sizes round to the nearest; a triangle as wide as the step where it shrinks, first to the new width and then to the new
  *              height, each in fixed point and rounded to bytes: the bits of Pillow's BILINEAR. Mirrored afterwards. Masks take the pixel at each
  *              centre.
- *   RESIZE_TV  torchvision's. Sizes are cut to whole pixels of a float32 quotient (as in 0.14; later versions divide otherwise); four neighbours, no
- *              antialiasing, in float32. Mirrored before. The reference goes on with numbers between 0 and 1; here the result is rounded to the
- *              nearest byte, so a value is off by half a level at most. Masks take the pixel at each corner.
+ *   RESIZE_TV  torchvision's, from 0.15 on. Sides are cut to whole pixels; four neighbours, no antialiasing, in float32. Mirrored before. The reference goes on
+ *              with numbers between 0 and 1; here the result is rounded to the nearest byte, so a value is off by half a level at most, which moves the
+ *              scores of boxes by .013 at most. Masks take the pixel at each corner.
  *   RESIZE_LANCZOS  FeatDepth's. As RESIZE_D2, by sinc(x) sinc(x / 3), which reaches three steps to either side: the bits of Pillow's LANCZOS. For
  *              pictures of a told size, without masks. */
 enum resize_rule { RESIZE_D2, RESIZE_TV, RESIZE_LANCZOS };

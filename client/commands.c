@@ -85,11 +85,15 @@ const struct command commands[] = {
       "  detctl usage 3\n", command_usage },
     { "cancel", "ID ...", "Ends jobs for good", "", "  detctl cancel 3\n", command_control },
     { "pause", "ID ...", "Writes a checkpoint and gives the slots back", "", "  detctl pause 3\n", command_control },
-    { "resume", "ID ...", "Queues paused jobs again", "", "  detctl resume 3\n", command_control },
+    { "resume", "ID ...", "Queues paused and failed jobs again; each goes on from its newest checkpoint",
+      "A failed job keeps its id, losses and checkpoints, and comes out as if it had never failed. Mend the cause first: put back the data\n"
+      "that was missing or had changed, or free memory. A job whose loss was not finite fails at the same step again, for the same numbers\n"
+      "lead there: change its keys with clone.\n",
+      "  detctl resume 3\n", command_control },
     { "hold", "ID ...", "Keeps jobs from starting; one that runs is paused", "", "  detctl hold 3 4\n", command_control },
     { "release", "ID ...", "Queues jobs again that are held or paused", "", "  detctl release 3 4\n", command_control },
     { "retry", "ID [--wait | --watch]", "Queues a job that failed or was cancelled once more, as a new job, and prints its id",
-      "It begins anew, with the keys that the job had. A job goes on from its checkpoints by itself, run.restarts times.\n\n"
+      "It begins anew, with the keys that the job had. detctl resume lets a failed job go on from its newest checkpoint instead.\n\n"
       "  --wait   wait without a word until the job ends\n"
       "  --watch  follow it as detctl watch does\n",
       "  detctl retry 3\n", command_retry },

@@ -351,6 +351,24 @@ static void print_evaluation(const json_t *eval)
     putchar('\n');
 }
 
+/* Checkpoints come newest first. */
+static void print_way_on(const json_t *job)
+{
+    json_t *c;
+    size_t i;
+
+    if (strcmp(text_of(job, "state"), "failed") != 0)
+        return;
+    json_array_foreach (json_object_get(job, "checkpoints"), i, c) {
+        if (json_is_false(json_object_get(c, "there")))
+            continue;
+        printf("%-12s `detctl resume %lld` lets it go on after step %lld, once the cause is mended\n", "next", int_of(job, "id"),
+               int_of(c, "step"));
+        return;
+    }
+    printf("%-12s `detctl resume %lld` lets it begin once more, once the cause is mended\n", "next", int_of(job, "id"));
+}
+
 static void print_job(const json_t *job)
 {
     printf("%-12s %lld\n", "id", int_of(job, "id"));
@@ -360,6 +378,7 @@ static void print_job(const json_t *job)
     field("tags", text_tags(job).s);
     field("state", text_of(job, "state"));
     field("reason", text_of(job, "reason"));
+    print_way_on(job);
     field("step", text_step(job).s);
     print_evaluation(json_object_get(json_object_get(job, "spec"), "eval"));
     field("phase", text_of(job, "phase"));

@@ -32,7 +32,7 @@ enum { NO = -1, SAME = -2, DEPENDS = -3 };
 static const short next_state[JOB_EVENT_COUNT][JOB_STATE_COUNT] = {
     /*                        queued starting running stopping paused  completed failed cancelled */
     [JOB_EV_PAUSE]         = { P,    T,       T,      SAME,    SAME,   NO,       NO,    NO },
-    [JOB_EV_RESUME]        = { SAME, SAME,    SAME,   T,       Q,      NO,       NO,    NO },
+    [JOB_EV_RESUME]        = { SAME, SAME,    SAME,   T,       Q,      NO,       Q,     NO },
     [JOB_EV_CANCEL]        = { K,    T,       T,      T,       K,      NO,       NO,    SAME },
     [JOB_EV_GRANT]         = { S,    NO,      NO,     NO,      NO,     NO,       NO,    NO },
     [JOB_EV_ATTEMPT]       = { NO,   R,       R,      T,       NO,     NO,       NO,    NO },
@@ -81,6 +81,14 @@ static void change_want(struct job_row *row, enum job_event event)
         row->want = JOB_WANT_CANCEL;
 }
 
+/* It had ended, and is to run once more: what counted against it then does so no longer. */
+static void begin_again(struct job_row *row)
+{
+    row->want = JOB_WANT_RUN;
+    row->deaths = 0;
+    row->backfill = false;
+}
+
 static void change_times(struct job_row *row, double now)
 {
     if (row->state == JOB_STARTING && row->started == 0)
@@ -97,6 +105,8 @@ int job_apply(struct job_row *row, enum job_event event, const char *reason, dou
     change_want(row, event);
     if (next == SAME)
         return 0;
+    if (job_is_done(row->state) && !job_is_done((enum job_state)next))
+        begin_again(row);
     row->state = next == DEPENDS ? state_by_want(row, event) : (enum job_state)next;
     change_times(row, now);
     if (event != JOB_EV_ATTEMPT)

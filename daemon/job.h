@@ -83,7 +83,7 @@ struct job_row {
     char ticket[LAUNCH_TICKET_HEX + 1];                /* of detd-launch, which runs the job as its submitter; "": it runs as detd's user */
 };
 
-/* Carries the event out on the row: state, want, reason, times. Refused events return ERR_STATE with a sentence for the user and change nothing.
+/* Carries the event out on the row: state, want, reason, times; of a job that had ended and is queued again, deaths and backfill too. Refused events return ERR_STATE with a sentence for the user and change nothing.
  * Asking for what already holds is no error. `reason` may be NULL where nobody gave one. */
 int job_apply(struct job_row *row, enum job_event event, const char *reason, double now, struct err *err);
 

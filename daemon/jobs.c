@@ -147,7 +147,7 @@ void jobs_trim(struct jobs *jobs)
         struct job *j = jobs->all[i];
 
         if (done > JOBS_RECENT && job_is_done(j->row.state) && j->life.phase == LIFE_IDLE && !j->wishes && !j->unsaved && !j->awaited &&
-            !j->extending) {
+            !j->reopening) {
             done--;
             if (jobs->floor <= j->row.id) /* an old job may end after newer ones were forgotten */
                 jobs->floor = j->row.id + 1;
@@ -335,9 +335,9 @@ void jobs_submit(struct jobs *jobs, const struct job_row *row, const char *token
     store_submit(jobs->store, row, token, spec, submitted, s);
 }
 
-/* ---- more steps ---- */
+/* ---- jobs that had ended ---- */
 
-struct extension {
+struct reopening {
     struct jobs *jobs;
     struct job_row row;
     struct job *job; /* where it is in memory no more: it is taken in again */
@@ -345,7 +345,7 @@ struct extension {
     void *arg;
 };
 
-static void extension_free(struct extension *x)
+static void reopening_free(struct reopening *x)
 {
     if (x->job)
         job_free(x->job);
@@ -353,7 +353,7 @@ static void extension_free(struct extension *x)
 }
 
 /* The row is the new one, but for labels, which may be newer where it was. */
-static struct job *take_in(struct extension *x)
+static struct job *take_in(struct reopening *x)
 {
     struct job *j = jobs_find(x->jobs, x->row.id);
 
@@ -366,23 +366,23 @@ static struct job *take_in(struct extension *x)
         return j;
     }
     j = x->job;
-    assert(j);             /* one that was in memory is kept there while it is extended */
+    assert(j);             /* one that was in memory is kept there meanwhile */
     j->row.gpus[0] = '\0'; /* of before */
     insert(x->jobs, j);
     x->job = NULL;
     return j;
 }
 
-static void extended(void *arg, int rc, int64_t value, const struct err *err)
+static void reopened(void *arg, int rc, int64_t value, const struct err *err)
 {
-    struct extension *x = arg;
+    struct reopening *x = arg;
     struct jobs *jobs = x->jobs;
     struct job *j = jobs_find(jobs, x->row.id);
 
     (void)value;
     jobs->coming -= x->job != NULL;
     if (j)
-        j->extending = false;
+        j->reopening = false;
     if (rc == 0) {
         j = take_in(x);
         event_add(jobs->events, x->row.id, "info", "state", "queued");
@@ -390,7 +390,7 @@ static void extended(void *arg, int rc, int64_t value, const struct err *err)
         jobs->hooks.wished(jobs->hooks.arg);
     }
     x->done(x->arg, rc, x->row.id, err);
-    extension_free(x);
+    reopening_free(x);
 }
 
 static struct job *with_losses(struct jobs *jobs, const struct job_row *row, const json_t *losses)
@@ -408,23 +408,23 @@ static struct job *with_losses(struct jobs *jobs, const struct job_row *row, con
     return j;
 }
 
-void jobs_extend(struct jobs *jobs, const struct job_row *row, const char *spec, const json_t *losses, store_done *done, void *arg)
+void jobs_reopen(struct jobs *jobs, const struct job_row *row, const char *spec, const json_t *losses, store_done *done, void *arg)
 {
-    struct extension *x = calloc(1, sizeof *x);
+    struct reopening *x = calloc(1, sizeof *x);
     struct job *j = jobs_find(jobs, row->id);
     struct err err;
 
     if (x)
-        *x = (struct extension){ jobs, *row, j ? NULL : with_losses(jobs, row, losses), done, arg };
+        *x = (struct reopening){ jobs, *row, j ? NULL : with_losses(jobs, row, losses), done, arg };
     if (!x || (!j && !x->job)) {
         free(x);
         done(arg, err_set(&err, -ENOMEM, "out of memory"), row->id, &err);
         return;
     }
     if (j)
-        j->extending = true; /* which keeps it in memory */
+        j->reopening = true; /* which keeps it in memory */
     jobs->coming += x->job != NULL;
-    store_extend(jobs->store, row, spec, extended, x);
+    store_reopen(jobs->store, row, spec, reopened, x);
 }
 
 /* ---- wishes ---- */

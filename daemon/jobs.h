@@ -56,7 +56,7 @@ struct job {
     int64_t yields_to;   /* told to make room for that job; 0: it is not. Either: detd sends it away */
     int submissions;     /* of jobs that are to run after it, on their way to the disk */
     bool awaited;        /* by another job: jobs_trim() keeps it */
-    bool extending;      /* that it is given more steps is on the way to the disk */
+    bool reopening;      /* it had ended; that it is queued again is on the way to the disk */
     bool leaving;        /* its removal is on the way to the disk: no supervisor may speak for it any more */
 };
 
@@ -116,9 +116,9 @@ void jobs_trim(struct jobs *jobs);
  * the new job, "": none. */
 void jobs_submit(struct jobs *jobs, const struct job_row *row, const char *token, const char *spec, const char *note, store_done *done,
                  void *arg);
-/* A completed job is queued again with more steps: row and spec are the new ones, losses ({"train":..,"val":..}, copied) those to be shown where it is not in
- * memory. done gets its id when that is durable, or was refused. */
-void jobs_extend(struct jobs *jobs, const struct job_row *row, const char *spec, const json_t *losses, store_done *done, void *arg);
+/* A job that had ended is queued again: row and spec (NULL: it stays) are the new ones, losses ({"train":..,"val":..}, copied) those to be shown where it is not
+ * in memory. done gets its id when that is durable, or was refused. */
+void jobs_reopen(struct jobs *jobs, const struct job_row *row, const char *spec, const json_t *losses, store_done *done, void *arg);
 /* What users ask. `done` runs when it is durable; rc < 0 is returned at once and nothing is done. */
 int jobs_command(struct jobs *jobs, struct job *j, enum job_event event, store_done *done, void *arg, struct err *err);
 int jobs_want_checkpoint(struct jobs *jobs, struct job *j, bool eval, store_done *done, void *arg, struct err *err);

@@ -54,8 +54,8 @@ int launch_write_durably(const char *path, const char *text, struct err *err)
 /* ---- ends that outlive the spool ---- */
 
 /* Beside the number the time tells the job from one that a copy of the database, put back, gave the same number again; `seq` is the report that said so, after
- * which there are others where the job was given more steps. */
-static int write_end(const char *jobs_dir, const struct job_row *row)
+ * which there are others where the job was queued again. again: it is. */
+static int write_end(const char *jobs_dir, const struct job_row *row, bool again)
 {
     char path[PATH_ROOM];
     struct text t = { 0 };
@@ -64,7 +64,8 @@ static int write_end(const char *jobs_dir, const struct job_row *row)
 
     text_add(&t, "{\"submitted\":");
     text_real(&t, row->submitted);
-    text_addf(&t, ",\"seq\":%lld,\"state\":\"%s\",\"reason\":", (long long)row->last_seq, job_state_name(row->state));
+    text_addf(&t, ",\"seq\":%lld,\"again\":%s,\"state\":\"%s\",\"reason\":", (long long)row->last_seq, again ? "true" : "false",
+              job_state_name(row->state));
     text_json(&t, row->reason);
     text_add(&t, "}\n");
     launch_own_path(path, jobs_dir, row->id, "end");
@@ -77,6 +78,7 @@ static int write_end(const char *jobs_dir, const struct job_row *row)
 struct end {
     struct launch_end is;
     int64_t seq;
+    bool again; /* afterwards it was queued again */
 };
 
 static void read_end(const char *jobs_dir, int64_t job, double when, struct end *ret)
@@ -86,6 +88,7 @@ static void read_end(const char *jobs_dir, int64_t job, double when, struct end 
     json_int_t seq = -1;
     json_t *end = NULL;
     double submitted;
+    int again = 0;
     FILE *f;
 
     *ret = (struct end){ .seq = -1 };
@@ -95,35 +98,37 @@ static void read_end(const char *jobs_dir, int64_t job, double when, struct end 
         end = json_loadb(text, fread(text, 1, sizeof text, f), 0, NULL);
         fclose(f);
     }
-    if (json_unpack(end, "{s:F, s?I, s:s, s:s}", "submitted", &submitted, "seq", &seq, "state", &state, "reason", &reason) == 0 &&
+    if (json_unpack(end, "{s:F, s?I, s?b, s:s, s:s}", "submitted", &submitted, "seq", &seq, "again", &again, "state", &state, "reason",
+                    &reason) == 0 &&
         submitted == when && job_state_parse(state) >= 0 && job_is_done((enum job_state)job_state_parse(state))) {
         ret->is.state = (enum job_state)job_state_parse(state);
         ret->seq = seq;
+        ret->again = again;
         snprintf(ret->is.reason, sizeof ret->is.reason, "%s", reason);
     }
     json_decref(end);
 }
 
-int launch_note_end(const char *jobs_dir, const struct job_row *row, struct err *err)
+int launch_note_again(const char *jobs_dir, const struct job_row *row, struct err *err)
 {
     struct end end;
 
     read_end(jobs_dir, row->id, row->submitted, &end);
-    if (end.seq == row->last_seq)
+    if (end.seq == row->last_seq && end.again)
         return 0;
-    return write_end(jobs_dir, row) == 0
+    return write_end(jobs_dir, row, true) == 0
                ? 0
                : err_set(err, -EIO, "the end of job %lld cannot be written down in '%s'", (long long)row->id, jobs_dir);
 }
 
-/* Whether it has ended, which the database does not know. One that does know it, and has the job wait for its slots all the same, has given it more steps: the
- * spool went with that end. Other ends than completion may be ones that no report told: one of before has as many reports. */
+/* Sets rq->end where the job's folder says that the job has ended and the database does not know it; rq->anew where the database knew the end and queued the job
+ * again: the spool was removed after that end. */
 static void look_at_end(struct launch_request *rq)
 {
     struct end end;
 
     read_end(rq->jobs_dir, rq->job, rq->submitted, &end);
-    rq->anew = end.is.state == JOB_COMPLETED && end.seq == rq->last_seq;
+    rq->anew = end.again && end.seq == rq->last_seq;
     if (end.is.state && !rq->anew && (end.seq < 0 || end.seq >= rq->last_seq))
         rq->end = end.is;
 }
@@ -687,23 +692,23 @@ void launch_drop_spool(const char *jobs_dir, const struct job_row *row, const ch
     struct launch_owner owner;
     struct err err;
     struct end end;
+    bool again;
     int fd, free;
 
+    read_end(jobs_dir, row->id, row->submitted, &end);
+    again = end.again && end.seq == row->last_seq; /* that it is queued again is on the way to the disk */
     launch_held_path(path, jobs_dir, row->id, "end");
-    if (access(path, F_OK) == 0) { /* its spool is the supervisor's to remove */
-        read_end(jobs_dir, row->id, row->submitted, &end);
-        if (end.seq < 0 || end.seq == row->last_seq)
-            return;
-    }
+    if (access(path, F_OK) == 0 && (end.seq < 0 || end.seq == row->last_seq)) /* its spool is the supervisor's to remove */
+        return;
     launch_own_path(path, jobs_dir, row->id, "lock");
     free = lock_try(path, &fd);
     if (launch_read_owner(jobs_dir, row->id, &owner, &err) == 0 && fd >= 0 && free == 1 &&
         launch_owner_is(&owner, store_id, row->submitted)) {
-        bool written = write_end(jobs_dir, row) == 0;
+        bool written = write_end(jobs_dir, row, again) == 0;
 
         unlink_spool(jobs_dir, row->id);
         if (!written) /* the disk was full, and has room now */
-            write_end(jobs_dir, row);
+            write_end(jobs_dir, row, again);
     }
     if (fd >= 0)
         close(fd);

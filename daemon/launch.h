@@ -47,7 +47,7 @@ struct launch_request {
     char busy[256];                      /* out: who has that */
     char moved[80];                      /* out: what the folder is called now that another job had left here; "": there was none */
     struct launch_end end;               /* out */
-    bool anew;                           /* out: it had ended, and was given more steps: its spool went with that end */
+    bool anew;                           /* out: it had ended, and was queued again: its spool went with that end */
 };
 
 /* A supervisor that was started. */
@@ -78,9 +78,8 @@ bool launch_has_spool(const char *jobs_dir, int64_t job);
 /* Removes the spool of a job of this database that has ended so, and none of whose processes lives; where that is not so, nothing. How it ended stays in
  * its folder, for a detd that finds an older copy of the database. File work. */
 void launch_drop_spool(const char *jobs_dir, const struct job_row *row, const char *store_id);
-/* Makes sure that it is written down how, and with which report, a job ended that is to be given more steps: else its start would find that it has ended. File
- * work. */
-int launch_note_end(const char *jobs_dir, const struct job_row *row, struct err *err);
+/* Writes down how, and with which report, a job ended, and that it is to be queued again: else its start would find that it has ended. File work. */
+int launch_note_again(const char *jobs_dir, const struct job_row *row, struct err *err);
 /* Of these, row tells by id, submitted and attempt whose the folder has to be: what another job of that number left, of this or another database, stays.
  * -EWOULDBLOCK while processes of it live. Of a job that ran as its submitter LAUNCH_ITS_USERS, and nothing goes, while something is there that is not detd's
  * to remove. File work. */

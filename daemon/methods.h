@@ -2,13 +2,15 @@
 #pragma once
 #include <stdint.h>
 
+#include "daemon/job.h"
+
 struct err;
 struct request;
 
 /* Finds the method, checks access and calls it. Returns 0, REQUEST_LATER or an error. Unknown names: ERR_UNSUPPORTED, field "method". */
 int method_call(struct request *rq, const char *name, struct err *err);
 
-/* The functions; each is one method of the table. methods_job.c has job.*, but methods_submit.c job.submit and job.check, methods_extend.c job.extend,
+/* The functions; each is one method of the table. methods_job.c has job.*, but methods_submit.c job.submit and job.check, methods_reopen.c job.extend and job.resume,
  * methods_label.c job.label, methods_remove.c job.rm and job.prune; methods_gpu.c gpu.*, methods_query.c what reads the store, methods_evidence.c run.diff,
  * methods.c the rest. */
 typedef int method_fn(struct request *rq, struct err *err);
@@ -22,6 +24,10 @@ method_fn do_daemon_info, do_daemon_drain, do_daemon_undrain, do_gpu_list, do_gp
 void request_note(struct request *rq, int64_t job, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* request_done(), and where rc is 0 what was noted. */
 void request_granted(struct request *rq, int rc, const struct err *err);
+
+/* Applies a wish of the owner to the job of params.id; `what` names the wish in messages. Refused with ERR_STATE where the job is not in memory. Returns as a
+ * method_fn does. */
+int methods_command(struct request *rq, enum job_event event, const char *what, struct err *err);
 
 /* Fetches params like json_unpack(). Names and types were checked against the table before the method was called. */
 int params_unpack(struct request *rq, struct err *err, const char *fmt, ...);

@@ -332,7 +332,7 @@ static bool holds(const struct job_row *row, enum job_event event)
     return job_apply(&after, event, "", 0, NULL) == 0 && after.state == row->state && after.want == row->want;
 }
 
-static int command(struct request *rq, enum job_event event, const char *what, struct err *err)
+int methods_command(struct request *rq, enum job_event event, const char *what, struct err *err)
 {
     struct job *j;
     int rc = own_job(rq, what, &j, err);
@@ -347,17 +347,12 @@ static int command(struct request *rq, enum job_event event, const char *what, s
 
 int do_job_cancel(struct request *rq, struct err *err)
 {
-    return command(rq, JOB_EV_CANCEL, "cancel", err);
+    return methods_command(rq, JOB_EV_CANCEL, "cancel", err);
 }
 
 int do_job_pause(struct request *rq, struct err *err)
 {
-    return command(rq, JOB_EV_PAUSE, "pause", err);
-}
-
-int do_job_resume(struct request *rq, struct err *err)
-{
-    return command(rq, JOB_EV_RESUME, "resume", err);
+    return methods_command(rq, JOB_EV_PAUSE, "pause", err);
 }
 
 static int want(struct request *rq, bool eval, struct err *err)

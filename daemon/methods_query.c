@@ -274,6 +274,10 @@ static void why_text(const struct job_row *row, char *ret, size_t size)
         else
             snprintf(ret, size, "completed all %lld steps", (long long)row->steps);
         break;
+    case JOB_FAILED:
+        snprintf(ret, size, "failed: %s; once the cause is mended, `detctl resume %lld` lets it go on from its newest checkpoint",
+                 row->reason[0] ? row->reason : "no reason is known", (long long)row->id);
+        break;
     default:
         snprintf(ret, size, "%s%s%s", job_state_name(row->state), row->reason[0] ? ": " : "", row->reason);
     }
@@ -281,7 +285,7 @@ static void why_text(const struct job_row *row, char *ret, size_t size)
 
 static int run_why_work(struct query *q, struct err *err)
 {
-    char text[JOB_REASON_MAX + 64];
+    char text[JOB_REASON_MAX + 160];
 
     (void)err;
     why_text(&q->row, text, sizeof text);

@@ -115,9 +115,9 @@ void store_take_id(struct store *s, store_done *done, void *arg)
     ask(s, op_new(OP_TAKE_ID, NULL, NULL, NULL, done, arg));
 }
 
-void store_extend(struct store *s, const struct job_row *row, const char *spec, store_done *done, void *arg)
+void store_reopen(struct store *s, const struct job_row *row, const char *spec, store_done *done, void *arg)
 {
-    struct op *op = op_new(OP_EXTEND, row, NULL, (const char *const[3]){ spec, NULL, NULL }, done, arg);
+    struct op *op = op_new(OP_REOPEN, row, NULL, (const char *const[3]){ spec, NULL, NULL }, done, arg);
 
     if (op)
         op->number[0] = s->user_queued;

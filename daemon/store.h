@@ -38,9 +38,9 @@ void store_take_id(struct store *s, store_done *done, void *arg);
 /* From now on a user other than root has at most so many jobs that wait or are paused (0: no limit); one more is refused with ERR_STATE. */
 void store_limit_queued(struct store *s, int most);
 void store_submit(struct store *s, const struct job_row *row, const char *token, const char *spec, store_done *done, void *arg);
-/* A completed job gets more steps: its row, with row->steps and row->ticket, and its spec. ERR_STATE: it is no completed job any more, or its user may not have
- * one more that waits. */
-void store_extend(struct store *s, const struct job_row *row, const char *spec, store_done *done, void *arg);
+/* A completed or failed job is queued again: its row, with row->steps and row->ticket, and its spec (NULL: the spec stays). ERR_STATE: it is neither any more, or
+ * its user may not have one more job that waits. */
+void store_reopen(struct store *s, const struct job_row *row, const char *spec, store_done *done, void *arg);
 /* Note and tags of a job become those of `after`, where they still are those of `before`; else rc STORE_CHANGED. */
 void store_label(struct store *s, const struct job_row *before, const struct job_row *after, store_done *done, void *arg);
 /* -ENOMEM: done was told, and nothing is stored. */

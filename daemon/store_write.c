@@ -29,9 +29,9 @@ static const char *const sql[ST_COUNT] = {
                     "WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name='jobs')",
     [ST_NEXT_ID] = "UPDATE sqlite_sequence SET seq=seq+1 WHERE name='jobs' RETURNING seq",
     [ST_SPEC] = "INSERT INTO specs VALUES (?1, ?2)",
-    [ST_EXTEND] = "UPDATE jobs SET steps=?2, ticket=?3, cleared=0 WHERE id=?1 AND state='completed'",
+    [ST_REOPEN] = "UPDATE jobs SET steps=?2, ticket=?3, cleared=0 WHERE id=?1 AND state IN ('completed', 'failed')",
     [ST_LABEL] = "UPDATE jobs SET note=?2, tags=?3 WHERE id=?1 AND note=?4 AND tags=?5",
-    [ST_EXTEND_SPEC] = "UPDATE specs SET spec=?2 WHERE job=?1",
+    [ST_REOPEN_SPEC] = "UPDATE specs SET spec=?2 WHERE job=?1",
     /* of a job of one's own; another's has its results under its own number alone */
     [ST_EVALUATION] = "INSERT INTO evaluations SELECT ?1, id, json_extract(?2, '$.eval.step'), json_extract(?2, '$.eval.set') FROM jobs "
                       "WHERE id=CASE WHEN json_valid(?2) THEN json_extract(?2, '$.eval.job') END AND (uid=?3 OR ?3=0)",
@@ -262,11 +262,11 @@ static int save(struct writer *w, const struct job_row *row)
     return writer_run(st);
 }
 
-/* Here nobody has removed it, or extended it, in between. */
-static int extend(struct writer *w, struct op *op)
+/* Here nobody has removed it, or queued it again, in between. */
+static int reopen(struct writer *w, struct op *op)
 {
     const struct job_row *row = op->row;
-    sqlite3_stmt *st = w->stmt[ST_EXTEND];
+    sqlite3_stmt *st = w->stmt[ST_REOPEN];
     int rc = refuse_queued(w, op);
 
     if (rc != SQLITE_OK || op->rc < 0)
@@ -278,10 +278,12 @@ static int extend(struct writer *w, struct op *op)
     if (rc != SQLITE_OK)
         return rc;
     if (sqlite3_changes(w->db) == 0) {
-        op->rc = err_field(&op->err, ERR_STATE, "id", "job %lld is no completed job any more", (long long)row->id);
+        op->rc = err_field(&op->err, ERR_STATE, "id", "job %lld has changed meanwhile: try again", (long long)row->id);
         return rc;
     }
-    st = w->stmt[ST_EXTEND_SPEC];
+    if (!op->text[0])
+        return save(w, row);
+    st = w->stmt[ST_REOPEN_SPEC];
     sqlite3_bind_int64(st, 1, row->id);
     bind_text(st, 2, op->text[0]);
     rc = writer_run(st);
@@ -731,10 +733,10 @@ static int apply(struct writer *w, struct op *op)
         return submit(w, op);
     case OP_TAKE_ID:
         return take_id(w, op);
-    case OP_EXTEND: {
+    case OP_REOPEN: {
         int rc = flush(w);
 
-        return rc == SQLITE_OK ? extend(w, op) : rc;
+        return rc == SQLITE_OK ? reopen(w, op) : rc;
     }
     case OP_LABEL:
         return label(w, op);

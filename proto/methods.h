@@ -16,7 +16,7 @@
     X(job_get, "job.get", READ, "id:int", "one job with its attempts, last losses and checkpoints")                              \
     X(job_cancel, "job.cancel", OWNER, "id:int", "stop a job for good")                                                          \
     X(job_pause, "job.pause", OWNER, "id:int", "checkpoint, release the slots")                                                  \
-    X(job_resume, "job.resume", OWNER, "id:int", "queue a paused job again")                                                     \
+    X(job_resume, "job.resume", OWNER, "id:int", "queue a paused or failed job again")                                                     \
     X(job_checkpoint, "job.checkpoint", OWNER, "id:int", "write a checkpoint at the next step boundary")                         \
     X(job_eval, "job.eval", OWNER, "id:int", "validate at the next step boundary")                                               \
     X(job_priority, "job.priority", OWNER, "id:int priority:int", "change the place in the queue")                               \

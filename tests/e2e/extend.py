@@ -116,6 +116,51 @@ def killed_on_the_way(d, data, whole):
     check_same(d, job, whole, MORE)
 
 
+def failed_jobs_go_on(d, data, whole):
+    """A job that failed for its data goes on when that is put back, from its newest checkpoint and to the same bits, also where its spool is gone since and after
+    a restart of detd; the same for one that a raw request gave more steps though its data had changed."""
+    def change():
+        with open(data + "/train.json", "a", encoding="utf-8") as f:
+            f.write(" ")
+
+    def mend():
+        with open(data + "/train.json", "w", encoding="utf-8") as f:
+            f.write(text)
+
+    with open(data + "/train.json", encoding="utf-8") as f:
+        text = f.read()
+    for extended in (False, True):
+        job = submit(d, spec_of(data, 8 if extended else MORE))
+        if extended:
+            d.wait(job, "completed")
+            change()
+            d.call("job.extend", id=job, steps=MORE)
+        else:
+            d.wait(job, lambda j: j["checkpoints"])
+            d.call("job.pause", id=job)
+            d.wait(job, "paused")
+            change()
+            d.call("job.resume", id=job)
+        failed = d.wait(job, "failed")
+        assert "has changed since the data set was checked" in failed["reason"], failed["reason"]
+        for words, said in ((("extend", str(job), "--steps", "40"), "detctl resume"), (("why", str(job)), "detctl resume %d" % job), (("show", str(job)), "detctl resume %d" % job)):
+            done = ctl(d, *words)
+            assert said in done.stdout + done.stderr or (words[0] == "extend" and "has changed" in done.stderr), (words, done)
+        d.until(lambda j=job: not os.path.exists("%s/jobs/%d/spool.0" % (d.state, j)), "the spool stays")
+        done = ctl(d, "resume", str(job))  # with the cause as it was it fails again, and is there once more
+        assert done.returncode == 0 and "state queued" in done.stdout, done
+        d.wait(job, "failed")
+        mend()
+        d.stop()
+        d.start()
+        assert d.call("job.resume", id=job) == {"state": "queued"}
+        assert d.wait(job, lambda j: j["state"] in ("completed", "failed"))["state"] == "completed"
+        d.wait_left(job)
+        check_same(d, job, whole, MORE)
+        assert not d.events("ended_before", job), d.events("ended_before", job)
+        assert any(t.startswith("resume by ") for t in d.events("audit", job)), d.events("audit", job)
+
+
 def check_link(d, job):
     """best/ is the folder of the checkpoint that is the best by validation loss, also where it is not the last one."""
     best = max(c["step"] for c in d.job(job)["checkpoints"] if c["best"])
@@ -254,6 +299,7 @@ def main():
         from_before_its_last_step(d, data, whole)
         data_that_has_changed(d, data, whole)
         killed_on_the_way(d, data, whole)
+        failed_jobs_go_on(d, data, whole)
         refusals(d, data)
         epochs_and_clone(d, data, whole)
         intervals_of_a_clone(d, data)

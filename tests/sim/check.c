@@ -69,7 +69,7 @@ static bool waits_in_vain(const struct folder *f)
 {
     const struct folder *other = f->after ? folder_of(f->after) : NULL;
 
-    return other && f->after_ok && (other->gone || other->removed || (other->end && other->end != JOB_COMPLETED));
+    return other && f->after_ok && (other->gone || other->removed || other->failed || (other->end && other->end != JOB_COMPLETED));
 }
 
 /* Each end has its reason, and is the only one. */
@@ -104,9 +104,15 @@ static void look_at(struct folder *f, int64_t id, const char *state_name, int64_
     if (f->end == JOB_COMPLETED && state == JOB_QUEUED && f->more) {
         say("job %lld: has %d steps in the store", (long long)id, f->more);
         f->end = 0;
-        f->extended++;
+        f->reopened++;
         f->steps = f->more;
         f->more = 0;
+    }
+    if (f->end == JOB_FAILED && state == JOB_QUEUED && f->again) {
+        say("job %lld: is queued again in the store", (long long)id);
+        f->end = f->deaths = f->unreadable = 0;
+        f->again = false;
+        f->reopened++;
     }
     if (f->end && state != f->end)
         fail("job %lld was %s, and is %s", (long long)id, job_state_name((enum job_state)f->end), state_name);
@@ -116,6 +122,7 @@ static void look_at(struct folder *f, int64_t id, const char *state_name, int64_
     if (!f->end && job_is_done((enum job_state)state)) {
         check_reason(f, state);
         f->end = state;
+        f->failed = f->failed || state == JOB_FAILED;
         say("job %lld: is %s in the store", (long long)id, state_name);
     }
 }
@@ -211,7 +218,7 @@ void check_rows(const struct folder *f)
         fail("a value was told twice");
     ends = sqlite3_column_int64(numbers, 1);
     sqlite3_reset(numbers);
-    if (ends > 1 + f->extended)
+    if (ends > 1 + f->reopened)
         fail("job %lld has %lld ends", (long long)f->id, (long long)ends);
 }
 
@@ -242,7 +249,7 @@ void check_view(int64_t job, const char *json)
         return;
     check_store();
     f = folder_of(job);
-    if (f->end != JOB_COMPLETED && !f->gone && f->extended == f->told) /* a view from before it was told is late, not ahead */
+    if (f->end != JOB_COMPLETED && !f->gone && f->reopened == f->told) /* a view from before it was told is late, not ahead */
         fail("job %lld is shown as completed, and is not so in the store", (long long)job);
 }
 
@@ -291,7 +298,7 @@ static void check_after(const struct folder *f)
 {
     const struct folder *other = f->after ? folder_of(f->after) : NULL;
 
-    if (other && other->extended) /* it had completed before */
+    if (other && other->reopened) /* it had ended before */
         return;
     if (other && !other->end && !other->gone)
         fail("job %lld starts, and was to wait for job %lld, which has not ended", (long long)f->id, (long long)f->after);

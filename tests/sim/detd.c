@@ -158,7 +158,7 @@ void detd_start(void)
     check_open();
     check_store(); /* as whoever asks it may hear */
     for (int i = 0; i < world.njobs; i++)
-        world.jobs[i].told = world.jobs[i].extended;
+        world.jobs[i].told = world.jobs[i].reopened;
     if (world.faults && chance(2 * (int)world.rates.weight[FAULT_POWER]))
         power_off();
 }
@@ -321,33 +321,52 @@ static void wish_removal(struct folder *f, const struct job *j)
         fail("job %lld is %s, and is removed", (long long)f->id, job_state_name(j->row.state));
 }
 
-static void extension_done(void *arg, int rc, int64_t id, const struct err *err)
+static void reopened(void *arg, int rc, int64_t id, const struct err *err)
 {
     struct folder *f = arg;
 
     if (rc < 0) {
-        say("job %lld: it gets no more steps: %s", (long long)id, err->msg);
+        say("job %lld: it is not queued again: %s", (long long)id, err->msg);
         return;
     }
     check_store();
-    f->told = f->extended;
-    if (f->more)
-        fail("job %lld: a user hears that it has more steps, and the store has not", (long long)id);
+    f->told = f->reopened;
+    if (f->more || f->again)
+        fail("job %lld: a user hears that it is queued again, and it is not so in the store", (long long)id);
 }
 
-/* As methods_extend.c asks for it; what it reads of the store is what is in memory. */
+static bool may_reopen(const struct job *j)
+{
+    return !j->leaving && !j->reopening && !j->hidden_until && !j->unsaved;
+}
+
+/* As methods_reopen.c does it. The row comes from memory here, from the store there. */
 static void wish_more(struct folder *f, const struct job *j)
 {
     struct job_row row = j->row;
     struct err err;
 
-    if (j->leaving || j->extending || j->hidden_until || row.steps >= WORLD_STEPS || job_apply(&row, JOB_EV_EXTEND, "", now_s(), &err) < 0)
+    if (!may_reopen(j) || row.steps >= WORLD_STEPS || job_apply(&row, JOB_EV_EXTEND, "", now_s(), &err) < 0)
         return;
     f->more = (int)row.steps + 1 + (int)roll((uint32_t)(WORLD_STEPS - row.steps));
     say("job %lld: a user wishes %d steps", (long long)f->id, f->more);
     row.steps = f->more;
-    row.deaths = 0;
-    jobs_extend(&detd->jobs, &row, SPEC, j->losses, extension_done, f);
+    jobs_reopen(&detd->jobs, &row, SPEC, j->losses, reopened, f);
+}
+
+/* As wish_more(), for a failed job. The cause of its failure may be mended. */
+static void wish_again(struct folder *f, const struct job *j)
+{
+    struct job_row row = j->row;
+    struct err err;
+
+    if (!may_reopen(j) || job_apply(&row, JOB_EV_RESUME, "", now_s(), &err) < 0)
+        return;
+    say("job %lld: a user wishes that it went on after its failure", (long long)f->id);
+    f->again = true;
+    if (chance(50))
+        f->fails_at = 0;
+    jobs_reopen(&detd->jobs, &row, NULL, j->losses, reopened, f);
 }
 
 static void wish(struct folder *f, struct job *j)
@@ -355,6 +374,10 @@ static void wish(struct folder *f, struct job *j)
     struct err err;
     uint32_t what = roll(9);
 
+    if ((what == 3 || what == 4) && j->row.state == JOB_FAILED) {
+        wish_again(f, j);
+        return;
+    }
     say("job %lld: a user wishes %s", (long long)f->id,
         what == 0   ? "cancel"
         : what <= 2 ? "pause"
@@ -387,6 +410,8 @@ void client_step(void)
         send_submission(f);
     else if ((j = jobs_find(&detd->jobs, f->id)) && j->row.state == JOB_COMPLETED && chance(40))
         wish_more(f, j);
+    else if (j && j->row.state == JOB_FAILED && chance(40))
+        wish_again(f, j);
     else if (j && chance(job_is_done(j->row.state) ? 60 : 10))
         wish_removal(f, j);
     else if (j)
@@ -424,7 +449,7 @@ void clients_resume(void)
 
         if (!f->answered)
             send_submission(f);
-        else if (j && (j->row.state == JOB_PAUSED || j->row.want == JOB_WANT_PAUSE))
+        else if (j && !job_is_done(j->row.state) && (j->row.state == JOB_PAUSED || j->row.want == JOB_WANT_PAUSE))
             jobs_command(&detd->jobs, j, JOB_EV_RESUME, wish_done, NULL, &err);
     }
 }

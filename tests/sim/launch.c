@@ -33,7 +33,7 @@ static int prepare(struct store *s, struct launch_request *rq, struct err *err)
     char *spec = NULL;
     int rc;
 
-    if (f->spent && !(f->extended && rq->last_seq == f->records[f->count - 1].seq)) /* as launch.c finds by what it wrote down of the end */
+    if (f->spent && !(f->reopened && rq->last_seq == f->records[f->count - 1].seq)) /* as launch.c finds by what it wrote down of the end */
         fail("job %lld: is to run, and its spool was removed", (long long)f->id);
     if (f->lock != LOCK_FREE)
         return err_set(err, -EWOULDBLOCK, "lock of job %lld", (long long)rq->job);

@@ -56,8 +56,10 @@ struct folder {
     bool answered; /* detd has said that it is accepted */
     bool removed;  /* a user wished that */
     int more;      /* steps that a user wished it had; 0: none did, since it ended last */
-    int extended;  /* times that the store was seen to have given it those */
+    bool again;    /* a user wished that it went on after its failure; likewise */
+    int reopened;  /* times that the store was seen to have queued it again after an end */
     int told;      /* likewise, and detd's loop knows */
+    bool failed;   /* it has failed once, whatever became of it */
     /* spool and checkpoints */
     struct record *records;
     int count, cap;

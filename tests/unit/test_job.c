@@ -20,7 +20,7 @@ static struct job_row row_in(enum job_state state, enum job_want want)
 static const signed char expected[JOB_EVENT_COUNT][JOB_STATE_COUNT] = {
     /* queued starting running stopping paused completed failed cancelled */
     { JOB_PAUSED, JOB_STOPPING, JOB_STOPPING, -2, -2, -1, -1, -1 },
-    { -2, -2, -2, JOB_STOPPING, JOB_QUEUED, -1, -1, -1 },
+    { -2, -2, -2, JOB_STOPPING, JOB_QUEUED, -1, JOB_QUEUED, -1 },
     { JOB_CANCELLED, JOB_STOPPING, JOB_STOPPING, JOB_STOPPING, JOB_CANCELLED, -1, -1, -2 },
     { JOB_STARTING, -1, -1, -1, -1, -1, -1, -1 },
     { -1, JOB_RUNNING, JOB_RUNNING, JOB_STOPPING, -1, -1, -1, -1 },
@@ -111,6 +111,19 @@ static void times_and_reason(void **state)
     assert_true(row.started == 10 && row.ended == 0); /* it has not ended after all */
 }
 
+/* The budget of deaths is spent: with the old count it would end again before it ran. */
+static void a_failed_job_begins_with_a_new_budget(void **state)
+{
+    struct job_row row = row_in(JOB_FAILED, JOB_WANT_RUN);
+
+    (void)state;
+    row.deaths = 4;
+    row.backfill = true;
+    row.ended = 9;
+    assert_int_equal(job_apply(&row, JOB_EV_RESUME, "", 10, NULL), 0);
+    assert_true(row.state == JOB_QUEUED && row.deaths == 0 && !row.backfill && row.ended == 0);
+}
+
 static void names(void **state)
 {
     (void)state;
@@ -133,6 +146,7 @@ int main(void)
         cmocka_unit_test(a_stopping_job_ends_as_was_wished),
         cmocka_unit_test(resume_takes_a_pause_back_but_not_a_cancel),
         cmocka_unit_test(times_and_reason),
+        cmocka_unit_test(a_failed_job_begins_with_a_new_budget),
         cmocka_unit_test(names),
     };
 

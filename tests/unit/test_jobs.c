@@ -491,7 +491,7 @@ static void what_was_read_before_is_not_put_back(void **state)
     read.state = JOB_QUEUED;
     read.steps = 20;
     f->waiting = 1;
-    jobs_extend(&f->jobs, &read, "{}", NULL, done, f);
+    jobs_reopen(&f->jobs, &read, "{}", NULL, done, f);
     j->row.nonce[0] = '\0';
     snprintf(j->row.note, sizeof j->row.note, "new");
     wait_all(f);

@@ -72,7 +72,7 @@ static void rows_survive_and_ids_are_not_reused(void **state)
 static int extend(struct fixture *f, const struct job_row *row)
 {
     f->waiting++;
-    store_extend(f->s, row, "{\"a\":2}", done, f);
+    store_reopen(f->s, row, "{\"a\":2}", done, f);
     wait_all(f);
     return f->rc;
 }

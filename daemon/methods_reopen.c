@@ -1,4 +1,5 @@
-/* daemon/methods_extend.c - job.extend: a completed job trains on, as if it had been given so many steps at first. */
+/* daemon/methods_reopen.c - a job that has ended is queued again: job.extend, by which a completed one trains on as if it had been given so many steps at first,
+ * and job.resume of a failed one, which goes on from its newest checkpoint. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,20 +18,21 @@
 #include "proto/err.h"
 #include "proto/jobspec.h"
 
-struct extending {
+struct reopening {
     struct request *rq;
-    int64_t id, steps;
-    bool already; /* it was extended so: the reply was lost */
+    int64_t id;
+    int64_t steps; /* 0: those that it has: it is resumed */
+    bool already;  /* it was queued so before: the reply was lost */
     struct job_row row;
     struct jobspec *was;
     json_t *losses;
-    char *text;   /* the spec with more steps */
+    char *text;   /* the spec with more steps; NULL: it stays */
     int64_t from; /* the checkpoint that it goes on from; 0: none */
     int rc;
     struct err err;
 };
 
-static void extending_free(struct extending *x)
+static void reopening_free(struct reopening *x)
 {
     jobspec_free(x->was);
     json_decref(x->losses);
@@ -38,28 +40,46 @@ static void extending_free(struct extending *x)
     free(x);
 }
 
-static void finish(struct extending *x, int rc, const struct err *err)
+static void finish(struct reopening *x, int rc, const struct err *err)
 {
     request_granted(x->rq, rc, err);
-    extending_free(x);
+    reopening_free(x);
 }
 
 /* ---- on a thread: what can be refused ---- */
 
-static int check_row(struct extending *x)
+static int check_owner(struct reopening *x)
+{
+    if (x->rq->caller.admin || x->rq->caller.uid == x->row.uid)
+        return 0;
+    return err_field(&x->err, ERR_DENIED, "id", "job %lld belongs to %s", (long long)x->row.id, x->row.user);
+}
+
+static int check_failed(struct reopening *x)
 {
     const struct job_row *row = &x->row;
 
-    if (!x->rq->caller.admin && x->rq->caller.uid != row->uid)
-        return err_field(&x->err, ERR_DENIED, "id", "job %lld belongs to %s", (long long)row->id, row->user);
+    x->already = !job_is_done(row->state);
+    if (x->already || row->state == JOB_FAILED)
+        return 0;
+    return err_field(&x->err, ERR_STATE, "id", "job %lld is %s: resume is not possible", (long long)row->id, job_state_name(row->state));
+}
+
+static int check_completed(struct reopening *x)
+{
+    const struct job_row *row = &x->row;
+
     x->already = !job_is_done(row->state) && row->attempt > 0 && row->steps == x->steps;
     if (x->already || row->state == JOB_COMPLETED)
         return 0;
     return err_field(&x->err, ERR_STATE, "id", "job %lld is %s: only a completed one is given more steps%s", (long long)row->id,
-                     job_state_name(row->state), job_is_done(row->state) ? "; `detctl retry` queues its job file once more" : "");
+                     job_state_name(row->state),
+                     row->state == JOB_FAILED  ? "; `detctl resume` lets it go on from its newest checkpoint"
+                     : job_is_done(row->state) ? "; `detctl retry` queues its job file once more"
+                                               : "");
 }
 
-static int read_spec(struct extending *x)
+static int read_spec(struct reopening *x)
 {
     char *stored = NULL;
     json_t *root = NULL;
@@ -77,7 +97,7 @@ static int read_spec(struct extending *x)
 }
 
 /* It would end at once, or where it did, for the count of validations is in its checkpoints. */
-static int check_stopped(struct extending *x)
+static int check_stopped(struct reopening *x)
 {
     const struct job_row *row = &x->row;
 
@@ -91,7 +111,7 @@ static int check_stopped(struct extending *x)
 /* As store_job_details() says whether one is there: of a folder that is its user's, detd does not know. */
 static bool look_at_checkpoint(void *arg, int64_t step)
 {
-    struct extending *x = arg;
+    struct reopening *x = arg;
     char path[sizeof x->rq->d->jobs_dir + 64];
 
     snprintf(path, sizeof path, "%s/%lld/checkpoints/step-%lld", x->rq->d->jobs_dir, (long long)x->id, (long long)step);
@@ -100,7 +120,7 @@ static bool look_at_checkpoint(void *arg, int64_t step)
     return x->from == 0;
 }
 
-static int find_checkpoint(struct extending *x)
+static int find_checkpoint(struct reopening *x)
 {
     struct err why;
     int rc = store_each_checkpoint(x->rq->d->store, x->id, look_at_checkpoint, x, &x->err);
@@ -114,7 +134,7 @@ static int find_checkpoint(struct extending *x)
                      (long long)x->id, why.msg);
 }
 
-static int read_losses(struct extending *x)
+static int read_losses(struct reopening *x)
 {
     struct text t = { 0 };
     int rc = store_losses(x->rq->d->store, x->id, &t, &x->err);
@@ -124,43 +144,59 @@ static int read_losses(struct extending *x)
     return rc == 0 && !x->losses ? err_set(&x->err, -ENOMEM, "out of memory") : rc;
 }
 
+static int look_at_steps(struct reopening *x)
+{
+    int rc = read_spec(x);
+
+    if (rc == 0)
+        rc = check_stopped(x);
+    return rc < 0 ? rc : find_checkpoint(x);
+}
+
 static void work(void *arg)
 {
-    struct extending *x = arg;
+    struct reopening *x = arg;
 
     x->rc = store_get_job(x->rq->d->store, x->id, &x->row, &x->err);
     if (x->rc == 0)
-        x->rc = check_row(x);
+        x->rc = check_owner(x);
+    if (x->rc == 0)
+        x->rc = x->steps > 0 ? check_completed(x) : check_failed(x);
     if (x->rc < 0 || x->already)
         return;
-    x->rc = read_spec(x);
-    if (x->rc == 0)
-        x->rc = check_stopped(x);
-    if (x->rc == 0)
-        x->rc = find_checkpoint(x);
+    x->rc = x->steps > 0 ? look_at_steps(x) : 0;
     if (x->rc == 0)
         x->rc = read_losses(x);
 }
 
-/* On the thread that does so, too, when the job's processes have left. */
-static void note_end(void *arg)
+/* Such a job goes on only where its spool was put back: else the reports that the spool held would be missing in silence. */
+static bool is_spool_lost(const struct job_row *row)
 {
-    struct extending *x = arg;
+    return strncmp(row->reason, LAUNCH_SPOOL_LOST, strlen(LAUNCH_SPOOL_LOST)) == 0;
+}
 
-    x->rc = launch_note_end(x->rq->d->jobs_dir, &x->row, &x->err);
+/* On the thread that removes its spool, too, when the job's processes have left. */
+static void note_again(void *arg)
+{
+    struct reopening *x = arg;
+
+    if (!is_spool_lost(&x->row))
+        x->rc = launch_note_again(x->rq->d->jobs_dir, &x->row, &x->err);
 }
 
 /* ---- on the loop ---- */
 
-static void answer(struct extending *x)
+static void answer(struct reopening *x)
 {
-    x->rq->result =
-        json_pack("{s:s, s:I, s:I}", "state", job_state_name(x->row.state), "steps", (json_int_t)x->steps, "from", (json_int_t)x->from);
+    const char *state = job_state_name(x->row.state);
+
+    x->rq->result = x->steps > 0 ? json_pack("{s:s, s:I, s:I}", "state", state, "steps", (json_int_t)x->steps, "from", (json_int_t)x->from)
+                                 : json_pack("{s:s}", "state", state);
 }
 
 static void durable(void *arg, int rc, int64_t id, const struct err *err)
 {
-    struct extending *x = arg;
+    struct reopening *x = arg;
 
     (void)id;
     if (rc == 0)
@@ -168,42 +204,51 @@ static void durable(void *arg, int rc, int64_t id, const struct err *err)
     finish(x, rc, err);
 }
 
-static void extend(struct extending *x)
+/* The row was read a while ago. */
+static int check_unchanged(struct reopening *x, const struct job *j)
+{
+    if (!j || (!j->leaving && !j->reopening && j->row.state == x->row.state && j->row.last_seq == x->row.last_seq))
+        return 0;
+    return err_field(&x->err, ERR_STATE, "id", "job %lld is being %s", (long long)x->id,
+                     j->leaving     ? "removed"
+                     : j->reopening ? "queued again"
+                                    : "changed: try again");
+}
+
+static void reopen(struct reopening *x)
 {
     struct daemon *d = x->rq->d;
-    const struct job *j = jobs_find(&d->jobs, x->id);
-    int rc = 0;
+    int rc = check_unchanged(x, jobs_find(&d->jobs, x->id));
 
-    if (j && (j->leaving || j->extending))
-        rc = err_field(&x->err, ERR_STATE, "id", "job %lld is being %s", (long long)x->id, j->leaving ? "removed" : "given more steps");
     if (rc == 0)
-        rc = job_apply(&x->row, JOB_EV_EXTEND, "", now_s(), &x->err);
+        rc = job_apply(&x->row, x->steps > 0 ? JOB_EV_EXTEND : JOB_EV_RESUME, "", now_s(), &x->err);
     if (rc < 0) {
         finish(x, rc, &x->err);
         return;
     }
-    request_note(x->rq, x->id, "extend from %lld to %lld steps", (long long)x->row.steps, (long long)x->steps);
-    x->row.steps = x->steps;
-    x->row.want = JOB_WANT_RUN;
-    x->row.deaths = 0;
-    x->row.backfill = false;
-    jobs_extend(&d->jobs, &x->row, x->text, x->losses, durable, x);
+    if (x->steps > 0) {
+        request_note(x->rq, x->id, "extend from %lld to %lld steps", (long long)x->row.steps, (long long)x->steps);
+        x->row.steps = x->steps;
+    } else {
+        request_note(x->rq, x->id, "resume");
+    }
+    jobs_reopen(&d->jobs, &x->row, x->text, x->losses, durable, x);
 }
 
 static void sealed(void *arg, const char *ticket, const struct err *err)
 {
-    struct extending *x = arg;
+    struct reopening *x = arg;
 
     if (!ticket) {
         finish(x, err->code, err);
         return;
     }
     snprintf(x->row.ticket, sizeof x->row.ticket, "%s", ticket);
-    extend(x);
+    reopen(x);
 }
 
 /* detd-launch runs as its submitter only what it has sealed for him. */
-static int seal(struct extending *x)
+static int seal(struct reopening *x)
 {
     struct daemon *d = x->rq->d;
     int client = request_fd(x->rq);
@@ -217,12 +262,12 @@ static int seal(struct extending *x)
     return launcher_seal(d->launcher, client, x->id, store_id(d->store), x->text, sealed, x, &x->err);
 }
 
-static void end_noted(void *arg)
+static void noted(void *arg)
 {
-    struct extending *x = arg;
+    struct reopening *x = arg;
 
-    if (x->rc == 0 && !x->row.ticket[0]) {
-        extend(x);
+    if (x->rc == 0 && (!x->row.ticket[0] || !x->text)) { /* its ticket is for this spec */
+        reopen(x);
         return;
     }
     if (x->rc == 0)
@@ -233,32 +278,52 @@ static void end_noted(void *arg)
 
 static void after(void *arg)
 {
-    struct extending *x = arg;
+    struct reopening *x = arg;
 
     if (x->rc == 0 && x->already) {
         answer(x);
         finish(x, 0, &x->err);
         return;
     }
-    if (x->rc == 0 && errands_add(x->rq->d->jobs.errands, note_end, end_noted, x) < 0)
+    if (x->rc == 0 && errands_add(x->rq->d->jobs.errands, note_again, noted, x) < 0)
         x->rc = err_set(&x->err, -ENOMEM, "out of memory");
     if (x->rc < 0)
         finish(x, x->rc, &x->err);
+}
+
+static int begin(struct request *rq, int64_t id, int64_t steps, struct err *err)
+{
+    struct reopening *x = calloc(1, sizeof *x);
+    int rc;
+
+    if (!x)
+        return err_set(err, -ENOMEM, "out of memory");
+    *x = (struct reopening){ .rq = rq, .id = id, .steps = steps };
+    rc = request_work(rq, work, after, x, err);
+    if (rc < 0)
+        reopening_free(x);
+    return rc;
 }
 
 int do_job_extend(struct request *rq, struct err *err)
 {
     json_int_t id, steps;
     int rc = params_unpack(rq, err, "{s:I, s:I}", "id", &id, "steps", &steps);
-    struct extending *x = rc == 0 ? calloc(1, sizeof *x) : NULL;
+
+    if (rc == 0 && steps < 1)
+        rc = err_field(err, ERR_INPUT, "steps", "steps: must be 1 or more, is %lld", (long long)steps);
+    return rc < 0 ? rc : begin(rq, id, steps, err);
+}
+
+/* A job that is not in memory has ended: the store says how. */
+int do_job_resume(struct request *rq, struct err *err)
+{
+    const struct job *j;
+    json_int_t id;
+    int rc = params_unpack(rq, err, "{s:I}", "id", &id);
 
     if (rc < 0)
         return rc;
-    if (!x)
-        return err_set(err, -ENOMEM, "out of memory");
-    *x = (struct extending){ .rq = rq, .id = id, .steps = steps };
-    rc = request_work(rq, work, after, x, err);
-    if (rc < 0)
-        extending_free(x);
-    return rc;
+    j = jobs_find(&rq->d->jobs, id);
+    return j && j->row.state != JOB_FAILED ? methods_command(rq, JOB_EV_RESUME, "resume", err) : begin(rq, id, 0, err);
 }

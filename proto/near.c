@@ -36,3 +36,19 @@ unsigned near_bound(const char *word)
 {
     return strlen(word) < 8 ? 2 : 3;
 }
+
+const char *near_word(const char *word, const char *const *known)
+{
+    unsigned best = near_bound(word);
+    const char *found = NULL;
+
+    for (; *known; known++) {
+        unsigned far = near_distance(word, *known);
+
+        if (far < best) {
+            best = far;
+            found = *known;
+        }
+    }
+    return found;
+}

@@ -12,6 +12,7 @@
 #include "proto/err.h"
 #include "tests/fuzz/fuzz.h"
 #include "worker/data/data_yaml.h"
+#include "worker/data/problems.h"
 
 const char fuzz_name[] = "yaml";
 const int fuzz_places = 60;
@@ -20,7 +21,8 @@ void fuzz_one(const uint8_t *bytes, size_t size)
 {
     static struct data_yaml y;
     struct err err = { 0 };
-    int rc = data_yaml_parse("data.yaml", bytes, size, "train", &y, &err);
+    static struct problems problems;
+    int rc = data_yaml_parse("data.yaml", bytes, size, "train", &y, &problems, &err);
 
     assert_true(rc == 0 || (rc == ERR_DATA && strncmp(err.msg, "data.yaml", 9) == 0));
     assert_in_range(y.npaths, 0, YAML_MAX_PATHS);

@@ -719,6 +719,123 @@ static void yolo_lists_and_maps(void **state)
     end(&p);
 }
 
+/* A note has both parts. */
+static void noted(const struct place *p, const char *first, const char *second)
+{
+    for (int i = 0; i < p->problems.notes_kept; i++)
+        if (strstr(p->problems.note[i], first) && strstr(p->problems.note[i], second))
+            return;
+    fail_msg("no note has '%s' and '%s': '%s'", first, second, p->problems.notes_kept ? p->problems.note[0] : "");
+}
+
+/* Key points behind a box are no corners of an outline. */
+static void yolo_key_points(void **state)
+{
+    static const char two[] = "0 .5 .5 .2 .2 .45 .45 .55 .45 .5 .55 .5 .5\n";
+    static const char seen[] = "0 .5 .5 .25 .5 .45 .45 2 .55 .45 1 0 0 0\n1 .25 .25 .25 .25 .2 .2 2 .3 .3 2 .2 .3 2\n";
+    struct place p;
+
+    (void)state;
+    yolo(&p, "train: images/val\nnames: [a, b]\nkpt_shape: [4, 2]\n");
+    put(&p, "set/labels/val/c.txt", two);
+    must_read(&p, 1, 1, 0);
+    box_is(&p, 0, 0, 25.6, 19.2, 12.8, 9.6);
+    put(&p, "set/data.yaml", "train: images/val\nnames: [a, b]\n");
+    must_fail(&p, ERR_DATA, "set/data.yaml: each line of its labels is a class and 12 numbers", "\"kpt_shape: [4, 2]\"");
+    put(&p, "set/data.yaml", "train: images/val\nnames: [a, b]\nkpt_shape: ~\n");
+    must_read(&p, 1, 1, 0); /* an outline: the user says so */
+    assert_float_equal(p.d->boxes[0].w, 22.4, 1e-9);
+    assert_float_equal(p.d->boxes[0].h, 16.8, 1e-9);
+    put(&p, "set/labels/val/c.txt", seen);
+    put(&p, "set/data.yaml", "train: images/val\nnames: [a, b]\n");
+    must_fail(&p, ERR_DATA, "a class and 13 numbers", "\"kpt_shape: [3, 3]\"");
+    put(&p, "set/data.yaml", "train: images/val\nnames: [a, b]\nkpt_shape: [3, 3]\n");
+    must_read(&p, 1, 2, 0);
+    box_is(&p, 0, 0, 24, 12, 16, 24);
+    put(&p, "set/labels/val/c.txt", "0 .5 .5 .25 .5\n0 .5 .5 .25 .5 .1 .1\n");
+    must_read(&p, 1, 1, 1);
+    told(&p, "labels/val/c.txt, line 2: should be a class, 4 numbers of its box and by kpt_shape 9 of key points", "a class and 6 numbers");
+    end(&p);
+}
+
+/* Score and track of a tracker must not become a corner. Outlines of four corners each stay outlines. */
+static void yolo_other_columns(void **state)
+{
+    struct place p;
+
+    (void)state;
+    yolo(&p, "train: images/val\nnames: [a, b]\n");
+    put(&p, "set/labels/val/c.txt", "0 .5 .5 .2 .2 .91 1\n0 .4 .5 .2 .2 .95 1\n0 .3 .5 .2 .2 .97 0\n1 .2 .5 .2 .2 .93 1\n");
+    must_fail(&p, ERR_DATA, "number 6 is whole in every line", "other columns behind a box have to go");
+    put(&p, "set/labels/val/c.txt",
+        "0 .1 .1 .3 .1 .3 .4 .1 .4\n0 .5 .5 .9 .5 .9 1 .5 1\n1 .5 .2 .6 .2 .6 .3 .5 .3\n1 .7 .1 .8 .1 .8 .2 .7 .2\n");
+    must_read(&p, 1, 4, 0);
+    put(&p, "set/labels/val/c.txt", "0 .5 .5 .2 .2 17\n");
+    must_read(&p, 1, 0, 1);
+    told(&p, "c.txt, line 1: should be a class and 4 numbers, or a class and the corners", "has a class and 5 numbers");
+    end(&p);
+}
+
+/* The same row twice is one object: of yolo one is kept, as its programs do, and elsewhere both. All are told. */
+static void doubles(void **state)
+{
+    static const char rows[] = "0 .5 .5 .5 .5\n1 .5 .5 .5 .5\n0 .5 .5 .25 .5\n0 0.50 .5 .5 5e-1\n";
+    static const char outlines[] = "0 .1 .1 .5 .1 .5 .5\n0 .1 .1 .1 .5 .5 .5\n0 .1 .1 .5 .1 .5 .5\n";
+    struct place p;
+
+    (void)state;
+    yolo(&p, "train: images/val\nnames: [a, b]\n");
+    put(&p, "set/labels/val/c.txt", rows);
+    must_read(&p, 1, 3, 0);
+    assert_int_equal(p.problems.notes, 1);
+    noted(&p, "set/labels/val/c.txt, line 4: the same object as in line 1", "one of them is kept");
+    put(&p, "set/labels/val/c.txt", outlines); /* the same bounds are no double */
+    must_read(&p, 1, 2, 0);
+    noted(&p, "line 3: the same object as in line 1", "one of them is kept");
+    p.opt.form = LABELS_DARKNET;
+    put(&p, "set/labels/val/c.txt", rows);
+    put(&p, "set/val.txt", "images/val/c.png\n");
+    snprintf(p.annotations, sizeof p.annotations, "%s/set/val.txt", p.dir);
+    names(&p, "a\nb\n");
+    must_read(&p, 1, 4, 0);
+    noted(&p, "set/labels/val/c.txt, line 4: the same object as in line 1", "both are kept");
+    end(&p);
+    voc(&p);
+    put(&p, "voc/Annotations/b.xml",
+        XML(OBJECT("cow", "1", "2", "3", "4") OBJECT("dog", "1", "2", "3", "4") OBJECT("cow", "1", "2", "3", "4")));
+    must_read(&p, 2, 5, 0);
+    assert_int_equal(p.problems.notes, 1);
+    noted(&p, "voc/Annotations/b.xml, line 9: the same object as in line 3", "both are kept");
+    end(&p);
+}
+
+/* Ultralytics' programs read these as well: null, "validation" for "val", "nc" without "names". */
+static void yolo_keys(void **state)
+{
+    struct place p;
+
+    (void)state;
+    yolo(&p, "path: ~\ntrain: images/train\nvalidation: images/val\nnc: 2\n");
+    must_read(&p, 2, 2, 0);
+    noted(&p, "set/data.yaml: there is no \"names\"", "class_0 to class_1");
+    assert_string_equal(p.d->classes[1].name, "class_1");
+    p.opt.val = true;
+    must_read(&p, 1, 1, 0);
+    put(&p, "set/data.yaml", "train: images/train\nval: images/val\nvalidation: images/val\nnames: [a, b]\n");
+    must_fail(&p, ERR_DATA, "line 3", "\"val\" and \"validation\" are both there");
+    for (int i = 0; i < 3; i++) {
+        const char *const nothing[] = { "~", "null", "" };
+        char text[100];
+
+        snprintf(text, sizeof text, "train: images/train\nval: %s\nnames: [a, b]\n", nothing[i]);
+        put(&p, "set/data.yaml", text);
+        must_fail(&p, ERR_DATA, "set/data.yaml", "there is no \"val\"");
+    }
+    put(&p, "set/data.yaml", "train: images/train\nval: '~'\nnames: [a, b]\n");
+    must_fail(&p, -ENOENT, "set/~' is not there", "");
+    end(&p);
+}
+
 static void bad_yaml(void **state)
 {
     static const struct {
@@ -739,6 +856,10 @@ static void bad_yaml(void **state)
         { "train: images/train\nnames: [[a]]\n", "should be text" },
         { "train: {a: b}\nnames: [a]\n", "should be text" },
         { "train: images/train\nnc: 3\nnames: [a, b]\n", "\"nc\" is 3, but there are 2 names" },
+        { "train: images/train\nnames: [a]\nkpt_shape: 17\n", "line 3: should be [K, D]" },
+        { "train: images/train\nnames: [a]\nkpt_shape: [17]\n", "line 3: should be" },
+        { "train: images/train\nnames: [a]\nkpt_shape: [17, 4]\n", "line 3: should be a whole number" },
+        { "train: images/train\nnames: [a]\nkpt_shape: [17, 1]\n", "line 3: should be [K, D]" },
         { "a: &x b\ntrain: *x\nnames: [a]\n", "line 2: an alias" },
         { "train: images/train\nnames: [a]\n---\nb: c\n", "line 3: a second document" },
     };
@@ -851,6 +972,10 @@ int main(void)
         cmocka_unit_test(bad_data_files),
         cmocka_unit_test(yolo_folders),
         cmocka_unit_test(yolo_lists_and_maps),
+        cmocka_unit_test(yolo_key_points),
+        cmocka_unit_test(yolo_other_columns),
+        cmocka_unit_test(doubles),
+        cmocka_unit_test(yolo_keys),
         cmocka_unit_test(bad_yaml),
         cmocka_unit_test(index_knows_the_files),
         cmocka_unit_test(policy),

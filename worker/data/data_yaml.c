@@ -1,12 +1,15 @@
 #include "worker/data/data_yaml.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <yaml.h>
 
 #include "proto/err.h"
+#include "proto/near.h"
 #include "worker/data/dataset.h"
+#include "worker/data/problems.h"
 
 struct reader {
     yaml_parser_t parser;
@@ -14,6 +17,7 @@ struct reader {
     bool have;          /* it is to be freed */
     const char *name;
     int depth;
+    struct problems *problems;
     struct err *err;
 };
 
@@ -96,6 +100,19 @@ static int whole(struct reader *r, int64_t max, int64_t *ret)
     return 0;
 }
 
+/* Whether the value is null in YAML; its key counts as absent then. */
+static bool is_null(const struct reader *r)
+{
+    static const char *const words[] = { "", "~", "null", "Null", "NULL" };
+
+    if (r->event.type != YAML_SCALAR_EVENT || r->event.data.scalar.style != YAML_PLAIN_SCALAR_STYLE)
+        return false;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp((const char *)r->event.data.scalar.value, words[i]) == 0)
+            return true;
+    return false;
+}
+
 /* ---- keys ---- */
 
 static int put_path(struct reader *r, struct data_yaml *y)
@@ -111,13 +128,11 @@ static int put_path(struct reader *r, struct data_yaml *y)
     return y->path[y->npaths++] ? 0 : err_set(r->err, -ENOMEM, "%s: no memory", r->name);
 }
 
-/* One path, or a list of them. null is none. */
+/* One path, or a list of them. */
 static int read_split(struct reader *r, struct data_yaml *y)
 {
     int rc = 0;
 
-    if (r->event.type == YAML_SCALAR_EVENT && r->event.data.scalar.length == 0)
-        return 0;
     if (r->event.type != YAML_SEQUENCE_START_EVENT)
         return put_path(r, y);
     while ((rc = next(r)) == 0 && r->event.type != YAML_SEQUENCE_END_EVENT)
@@ -189,8 +204,6 @@ static int read_root(struct reader *r, struct data_yaml *y)
     const char *path;
     int rc;
 
-    if (r->event.type == YAML_SCALAR_EVENT && r->event.data.scalar.length == 0)
-        return 0;
     rc = text(r, DATASET_MAX_PATH / 2, &path);
     if (rc < 0)
         return rc;
@@ -198,16 +211,81 @@ static int read_root(struct reader *r, struct data_yaml *y)
     return y->root ? 0 : err_set(r->err, -ENOMEM, "%s: no memory", r->name);
 }
 
-enum key { KEY_PATH, KEY_SPLIT, KEY_NAMES, KEY_NC, KEY_NONE };
+/* [K, D]: so many key points of 2 numbers, or of 3 with how well each is seen. */
+static int read_points(struct reader *r, struct data_yaml *y)
+{
+    int64_t points = 0, numbers = 0;
+    int rc;
+
+    if (r->event.type != YAML_SEQUENCE_START_EVENT)
+        return fail(r, "should be [K, D]: K key points of D numbers, 2 or 3");
+    rc = next(r);
+    if (rc == 0)
+        rc = whole(r, YAML_MAX_POINTS, &points);
+    if (rc == 0)
+        rc = next(r);
+    if (rc == 0)
+        rc = whole(r, 3, &numbers);
+    if (rc == 0)
+        rc = next(r);
+    if (rc == 0 && (r->event.type != YAML_SEQUENCE_END_EVENT || numbers < 2))
+        return fail(r, "should be [K, D]: K key points of D numbers, 2 or 3");
+    y->points = (int)(points * numbers);
+    return rc;
+}
+
+enum key { KEY_PATH, KEY_SPLIT, KEY_VALIDATION, KEY_NAMES, KEY_NC, KEY_POINTS, KEY_NONE };
 
 static enum key key_of(const struct reader *r, const char *split)
 {
-    const char *const keys[KEY_NONE] = { "path", split, "names", "nc" };
+    const char *const keys[KEY_NONE] = { "path", split, strcmp(split, "val") == 0 ? "validation" : "", "names", "nc", "kpt_shape" };
     int k = 0;
 
     while (k < KEY_NONE && (r->event.type != YAML_SCALAR_EVENT || strcmp((const char *)r->event.data.scalar.value, keys[k]) != 0))
         k++;
     return (enum key)k;
+}
+
+/* A note on the key, unless it changes nothing in any reader: other splits, the origin of the set, names of key points. */
+static void tell_unknown(struct reader *r)
+{
+    static const char *const ours[] = { "path", "train", "val", "names", "nc", "kpt_shape", NULL };
+    static const char *const harmless[] = { "train",    "val",      "validation", "test",    "minival",     "download",
+                                            "roboflow", "flip_idx", "kpt_names",  "license", "licence",     "version",
+                                            "author",   "date",     "url",        "task",    "description", "info" };
+    const char *key = (const char *)r->event.data.scalar.value, *near;
+
+    if (r->event.type != YAML_SCALAR_EVENT)
+        key = "(a list or keys)";
+    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
+        if (strcmp(key, harmless[i]) == 0)
+            return;
+    near = near_word(key, ours);
+    problems_note(r->problems, "%s, line %zu: key \"%.60s\" is not known and ignored%s%s%s", r->name, r->event.start_mark.line + 1, key,
+                  near ? "; \"" : "", near ? near : "", near ? "\" may be meant" : "");
+}
+
+static int read_value(struct reader *r, enum key key, struct data_yaml *y)
+{
+    if (key == KEY_POINTS && is_null(r))
+        y->points = 0;
+    if (key < KEY_NONE && is_null(r))
+        return 0;
+    switch (key) {
+    case KEY_PATH:
+        return read_root(r, y);
+    case KEY_SPLIT:
+    case KEY_VALIDATION:
+        return read_split(r, y);
+    case KEY_NAMES:
+        return read_names(r, &y->names);
+    case KEY_NC:
+        return whole(r, DATASET_MAX_CLASSES, &y->nc);
+    case KEY_POINTS:
+        return read_points(r, y);
+    default:
+        return skip(r);
+    }
 }
 
 /* The event is a member's key. */
@@ -220,24 +298,30 @@ static int read_member(struct reader *r, const char *split, struct data_yaml *y,
         return fail(r, "a key that is there twice");
     if (key < KEY_NONE)
         seen[key] = true;
+    else
+        tell_unknown(r);
+    if ((key == KEY_SPLIT || key == KEY_VALIDATION) && y->npaths > 0)
+        return fail(r, "\"val\" and \"validation\" are both there");
     if (r->event.type != YAML_SCALAR_EVENT)
         rc = skip(r);
     if (rc == 0)
         rc = next(r);
-    if (rc < 0)
-        return rc;
-    switch (key) {
-    case KEY_PATH:
-        return read_root(r, y);
-    case KEY_SPLIT:
-        return read_split(r, y);
-    case KEY_NAMES:
-        return read_names(r, &y->names);
-    case KEY_NC:
-        return whole(r, DATASET_MAX_CLASSES, &y->nc);
-    default:
-        return skip(r);
+    return rc < 0 ? rc : read_value(r, key, y);
+}
+
+/* Names of classes without names, as ultralytics' programs make them. */
+static int make_names(struct reader *r, struct data_yaml *y)
+{
+    char name[32];
+    int rc = 0;
+
+    for (int64_t i = 0; i < y->nc && rc >= 0; i++) {
+        snprintf(name, sizeof name, "class_%lld", (long long)i);
+        rc = label_names_add(&y->names, r->name, name, r->err);
     }
+    problems_note(r->problems, "%s: there is no \"names\": the classes of \"nc\" are called class_0 to class_%lld", r->name,
+                  (long long)y->nc - 1);
+    return rc < 0 ? rc : 0;
 }
 
 static int read_document(struct reader *r, const char *split, struct data_yaml *y)
@@ -262,16 +346,19 @@ static int read_document(struct reader *r, const char *split, struct data_yaml *
     return rc == 0 && r->event.type != YAML_STREAM_END_EVENT ? fail(r, "a second document") : rc;
 }
 
-int data_yaml_parse(const char *name, const void *bytes, size_t size, const char *split, struct data_yaml *ret, struct err *err)
+int data_yaml_parse(const char *name, const void *bytes, size_t size, const char *split, struct data_yaml *ret, struct problems *problems,
+                    struct err *err)
 {
-    struct reader r = { .name = name, .err = err };
+    struct reader r = { .name = name, .problems = problems, .err = err };
     int rc;
 
-    ret->nc = -1;
+    ret->nc = ret->points = -1;
     if (!yaml_parser_initialize(&r.parser))
         return err_set(err, -ENOMEM, "%s: no memory", name);
     yaml_parser_set_input_string(&r.parser, bytes, size);
     rc = read_document(&r, split, ret);
+    if (rc == 0 && ret->names.n == 0 && ret->nc > 0)
+        rc = make_names(&r, ret);
     if (r.have)
         yaml_event_delete(&r.event);
     yaml_parser_delete(&r.parser);

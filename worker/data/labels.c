@@ -178,6 +178,8 @@ static int read_items(struct labels_maker *m, const struct labels_kind *kind)
     for (int i = 0; i < m->nitems && rc >= 0; i++)
         if (m->item[i].picture)
             rc = kind->take(m, i);
+    if (rc >= 0 && kind->end)
+        rc = kind->end(m);
     return rc < 0 ? rc : 0;
 }
 
@@ -219,6 +221,8 @@ static void clear(struct labels_maker *m)
     free(m->item);
     free(m->picture);
     free(m->class_of);
+    free(m->row);
+    idmap_free(&m->row_of);
     free(m->file.bytes);
     image_names_free(&m->pictures);
     label_names_free(&m->names);

@@ -153,6 +153,8 @@ int labels_make_image(struct labels_maker *m, int i, const char *picture, int w,
     if (!m->picture[d->nimages])
         return labels_no_memory(m);
     d->nimages++;
+    m->nrows = 0;
+    idmap_free(&m->row_of);
     d->offset[d->nimages] = d->offset[d->nimages - 1];
     return 0;
 }
@@ -191,9 +193,66 @@ static int keep_box(struct labels_maker *m, const struct label_box *told, const 
     return d->masks ? keep_outline(m, told, at) : 0;
 }
 
+static struct hash128 hash_of(const struct label_box *told)
+{
+    const double box[5] = { told->cls, told->x, told->y, told->w, told->h };
+    struct hash128 h = hash_bytes(box, sizeof box, 0);
+
+    return told->xy ? hash_fold(h, hash_bytes(told->xy, (size_t)told->npoints * sizeof *told->xy, 0)) : h;
+}
+
+/* The line of the same object in the same picture in *ret_line, 0: it is the first. -ENOMEM. */
+static int find_row(struct labels_maker *m, const struct label_box *told, int64_t *ret_line)
+{
+    struct label_row row = { hash_of(told), told->line };
+    int64_t key = (int64_t)(row.hash.lane[0] >> 1);
+    int at;
+
+    for (*ret_line = 0; (at = idmap_get(&m->row_of, key)) >= 0; key++)
+        if (memcmp(&m->row[at].hash, &row.hash, sizeof row.hash) == 0) {
+            *ret_line = m->row[at].line;
+            return 0;
+        }
+    if (!grow(&m->row, m->nrows, &m->rows_room, sizeof *m->row) || idmap_put(&m->row_of, key, m->nrows) < 0)
+        return labels_no_memory(m);
+    m->row[m->nrows++] = row;
+    return 0;
+}
+
 static int class_of(const struct labels_maker *m, int cls)
 {
     return m->class_of ? m->class_of[cls] : cls;
+}
+
+/* Clips a box to its image. Returns its flaw, or NULL. */
+static const char *flaw_of(const struct labels_maker *m, const struct label_box *told, struct dataset_box *box, bool *ret_clipped)
+{
+    const char *flaw;
+
+    for (int i = 0; i < 4; i++)
+        if (!(box->told[i] <= BOX_COORDINATE_MAX && box->told[i] >= -BOX_COORDINATE_MAX))
+            return "box holds an impossible number";
+    flaw = box_flaw(&m->d->images[m->d->nimages - 1], box, ret_clipped);
+    if (!flaw && m->d->masks && !told->xy && !told->crowd)
+        return "has no outline, and its mask is asked for";
+    return flaw;
+}
+
+/* Keeps a good box. An object that the picture has already is told; yolo drops it. */
+static int put_box(struct labels_maker *m, const struct label_box *told, const struct dataset_box *box, bool clipped)
+{
+    bool once = m->opt->form == LABELS_YOLO; /* as ultralytics' programs */
+    int64_t first;
+
+    if (find_row(m, told, &first) < 0)
+        return m->err->code;
+    if (first > 0)
+        problems_note(m->problems, "%s, line %lld: the same object as in line %lld; %s", m->where, (long long)told->line, (long long)first,
+                      once ? "one of them is kept" : "both are kept");
+    if (first > 0 && once)
+        return 0;
+    m->d->clipped += clipped;
+    return keep_box(m, told, box);
 }
 
 int labels_make_box(struct labels_maker *m, const struct label_box *told)
@@ -201,7 +260,7 @@ int labels_make_box(struct labels_maker *m, const struct label_box *told)
     const struct dataset_image *im = &m->d->images[m->d->nimages - 1];
     struct dataset_box box = { .x = told->x, .y = told->y, .w = told->w, .h = told->h, .area = told->w * told->h, .crowd = told->crowd };
     bool clipped = false;
-    const char *flaw = NULL;
+    const char *flaw;
 
     if (class_of(m, told->cls) < 0) {
         labels_make_problem(m, told->line, "'%.100s' is no class of the training split", m->names.name[told->cls]);
@@ -209,17 +268,9 @@ int labels_make_box(struct labels_maker *m, const struct label_box *told)
     }
     box.cls = class_of(m, told->cls);
     memcpy(box.told, (const double[4]){ told->x, told->y, told->w, told->h }, sizeof box.told);
-    for (int i = 0; i < 4; i++)
-        if (!(box.told[i] <= BOX_COORDINATE_MAX && box.told[i] >= -BOX_COORDINATE_MAX))
-            flaw = "box holds an impossible number";
+    flaw = flaw_of(m, told, &box, &clipped);
     if (!flaw)
-        flaw = box_flaw(im, &box, &clipped);
-    if (!flaw && m->d->masks && !told->xy && !told->crowd)
-        flaw = "has no outline, and its mask is asked for";
-    if (flaw) {
-        labels_make_problem(m, told->line, "%s: [%g, %g, %g, %g] in %d x %d", flaw, told->x, told->y, told->w, told->h, im->w, im->h);
-        return 0;
-    }
-    m->d->clipped += clipped;
-    return keep_box(m, told, &box);
+        return put_box(m, told, &box, clipped);
+    labels_make_problem(m, told->line, "%s: [%g, %g, %g, %g] in %d x %d", flaw, told->x, told->y, told->w, told->h, im->w, im->h);
+    return 0;
 }

@@ -1,6 +1,8 @@
 /* worker/data/labels_make.h - a data set of labels grows picture by picture: forms say which pictures there are and what each one's file says, this
  * sizes the pictures, holds boxes to the rules and numbers everything. Not for other modules than those of labels.h. */
 #pragma once
+#include "proto/hash.h"
+#include "worker/data/idmap.h"
 #include "worker/data/image_names.h"
 #include "worker/data/label_names.h"
 #include "worker/data/label_paths.h"
@@ -10,11 +12,27 @@
 
 struct decoder;
 
+/* An object of the newest picture: equal hashes are the same class, box and outline. */
+struct label_row {
+    struct hash128 hash;
+    int64_t line;
+};
+
 /* A picture of the split, as a list or a folder has it. */
 struct label_item {
     char *picture; /* path; of voc's, until it is found, the name of the XML file */
     int32_t list;  /* dataset.files: the list that names it; -1: it was found in a folder */
     int64_t line;  /* there */
+};
+
+/* Properties that all lines of labels share. They tell key points from outlines, which a single line cannot. */
+enum { COLUMNS_SEEN = 128 };
+struct label_columns {
+    int points;               /* of data.yaml (data_yaml.h) */
+    int64_t lines;            /* read so far */
+    int n;                    /* numbers behind the class of each line; -1: they differ */
+    bool pairs, triples;      /* the first four are a box that holds the rest, as points of 2 or of 3 numbers */
+    bool whole[COLUMNS_SEEN]; /* number i is a whole one in each line */
 };
 
 struct labels_maker {
@@ -29,7 +47,12 @@ struct labels_maker {
     int64_t items_room, boxes_room;
     int files_room;
     struct decoder *dec;
-    struct whole_file file;      /* the last that was read */
+    struct whole_file file; /* the last that was read */
+    struct label_columns columns;
+    struct label_row *row; /* [nrows]: objects of the newest picture */
+    struct idmap row_of;   /* by their hashes, or the next number that was free */
+    int nrows;
+    int64_t rows_room;
     struct image_names pictures; /* of voc: the folder that was looked through last */
     char **picture;              /* [d->nimages]: path of each */
     const char *where;           /* the file whose boxes are being added */
@@ -63,7 +86,7 @@ const char *labels_make_place(const struct labels_maker *m, const struct label_i
 int labels_make_size(struct labels_maker *m, const char *picture, int *ret_w, int *ret_h);
 /* The next picture, which has so many pixels, is item number i; boxes follow. 1: its size is told as a problem. */
 int labels_make_image(struct labels_maker *m, int i, const char *picture, int w, int h);
-/* One box of that picture, of a file: bad ones are told as a problem and left out. */
+/* Adds a box to the newest picture. A bad one is told as a problem and left out. An object that the picture has already is told as a note; yolo drops it. */
 int labels_make_box(struct labels_maker *m, const struct label_box *box);
 /* A bad record of m->where. */
 void labels_make_problem(struct labels_maker *m, int64_t line, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -72,10 +95,13 @@ void labels_make_problem(struct labels_maker *m, int64_t line, const char *fmt, 
 struct labels_kind {
     int (*open)(struct labels_maker *m);
     int (*take)(struct labels_maker *m, int i);
+    int (*end)(struct labels_maker *m); /* after the last picture; may be NULL */
 };
 extern const struct labels_kind labels_voc, labels_darknet, labels_yolo;
 /* Lines of text as darknet has them: what `take` is of the other two. */
 int labels_text_take(struct labels_maker *m, int i);
+/* ERR_DATA: by all their lines, labels that were taken for outlines are boxes with key points. */
+int labels_text_end(struct labels_maker *m);
 /* The pictures of a list, a path a line, relative to folder; or below one. */
 int labels_text_list(struct labels_maker *m, const char *path, const char *folder);
 int labels_text_folder(struct labels_maker *m, const char *path);

@@ -60,9 +60,10 @@ static const char *read_line(struct text_line line, struct numbers *v, double *r
     return NULL;
 }
 
-static const char *share_flaw(const struct numbers *v, bool box)
+/* n: how many of them are shares. */
+static const char *share_flaw(const struct numbers *v, int n, bool box)
 {
-    for (int i = 0; i < v->n; i++) {
+    for (int i = 0; i < n; i++) {
         if (v->v[i] > PIXELS)
             return "looks like pixels: a box is told in shares of the picture's width and height, 0 to 1";
         if (box && i >= 2 ? v->v[i] > 1 + OVER : v->v[i] > 1 + OVER || v->v[i] < -OVER)
@@ -70,6 +71,77 @@ static const char *share_flaw(const struct numbers *v, bool box)
     }
     return NULL;
 }
+
+/* ---- properties of all lines ---- */
+
+/* Points of `size` numbers lie in the box before them, or near its edge, or are 0 0, which is not seen. */
+static bool frames_points(const struct numbers *v, int size)
+{
+    const double *b = v->v, x = b[2] * 0.6, y = b[3] * 0.6;
+
+    if ((v->n - 4) % size != 0 || b[0] - b[2] / 2 < -OVER || b[0] + b[2] / 2 > 1 + OVER || b[1] - b[3] / 2 < -OVER ||
+        b[1] + b[3] / 2 > 1 + OVER)
+        return false;
+    for (int i = 4; i < v->n; i += size) {
+        const double *p = &b[i];
+
+        if ((p[0] != 0 || p[1] != 0) && (fabs(p[0] - b[0]) > x || fabs(p[1] - b[1]) > y))
+            return false;
+        if (size == 3 && p[2] != 0 && p[2] != 1 && p[2] != 2)
+            return false;
+    }
+    return true;
+}
+
+static void columns_see(struct label_columns *c, const struct numbers *v)
+{
+    if (c->lines++ == 0) {
+        c->n = v->n;
+        c->pairs = c->triples = true;
+        for (int i = 0; i < COLUMNS_SEEN; i++)
+            c->whole[i] = true;
+    }
+    c->n = c->n == v->n ? c->n : -1;
+    c->pairs = c->pairs && v->n > 4 && frames_points(v, 2);
+    c->triples = c->triples && v->n > 4 && frames_points(v, 3);
+    for (int i = 0; i < v->n && i < COLUMNS_SEEN; i++)
+        c->whole[i] = c->whole[i] && v->v[i] == floor(v->v[i]);
+}
+
+/* A column behind the box that is whole in every line, as how well a point is seen or a number of a track; -1: there is none. Whole boxes say nothing. */
+static int whole_column(const struct label_columns *c)
+{
+    if (c->lines < 4 || (c->whole[0] && c->whole[1] && c->whole[2] && c->whole[3]))
+        return -1;
+    for (int i = 4; i < c->n && i < COLUMNS_SEEN; i++)
+        if (c->whole[i])
+            return i;
+    return -1;
+}
+
+int labels_text_end(struct labels_maker *m)
+{
+    const struct label_columns *c = &m->columns;
+    int size = c->triples ? 3 : 2, column = whole_column(c);
+
+    if (c->points >= 0 || c->lines == 0 || c->n < 6)
+        return 0;
+    if (c->triples || c->pairs)
+        return err_set(m->err, ERR_DATA,
+                       "%s: each line of its labels is a class and %d numbers, and the first four are a box around the rest: key points? "
+                       "Then data.yaml needs \"kpt_shape: [%d, %d]\"; if they are corners of outlines, \"kpt_shape: null\"",
+                       m->opt->annotations, c->n, (c->n - 4) / size, size);
+    if (column >= 0)
+        return err_set(
+            m->err, ERR_DATA,
+            "%s: each line of its labels is a class and %d numbers, and number %d is whole in every line, unlike corners of outlines. "
+            "Key points need \"kpt_shape: [K, D]\" in data.yaml, other columns behind a box have to go, and outlines need "
+            "\"kpt_shape: null\"",
+            m->opt->annotations, c->n, column + 1);
+    return 0;
+}
+
+/* ---- one object ---- */
 
 /* Its bounds are the box of an outline. */
 static int put_outline(struct labels_maker *m, struct numbers *v, int w, int h, struct label_box *box)
@@ -105,29 +177,49 @@ static int put_box(struct labels_maker *m, const struct numbers *v, int w, int h
     return labels_make_box(m, box);
 }
 
-static const char *shape_flaw(const struct labels_maker *m, const struct numbers *v)
+/* Whether the line is an outline; else it is a box, perhaps with key points behind it. */
+static bool is_outline(const struct labels_maker *m, const struct numbers *v)
 {
-    if (v->n == 4)
-        return NULL;
-    if (m->opt->form == LABELS_YOLO && v->n >= 6 && v->n % 2 == 0 && v->n / 2 <= MASK_MAX_POINTS)
-        return NULL;
-    return m->opt->form == LABELS_YOLO ? "should be a class and 4 numbers, or a class and the corners of an outline, at least 3"
-                                       : "should be a class and 4 numbers: middle x y, width, height";
+    return m->opt->form == LABELS_YOLO && m->columns.points <= 0 && v->n >= 6 && v->n % 2 == 0 && v->n / 2 <= MASK_MAX_POINTS;
+}
+
+static bool is_shape(const struct labels_maker *m, const struct numbers *v)
+{
+    return v->n == 4 || is_outline(m, v) || (m->columns.points > 0 && v->n == 4 + m->columns.points);
+}
+
+static void tell_shape(struct labels_maker *m, int64_t line, int n)
+{
+    if (m->columns.points > 0)
+        labels_make_problem(m, line,
+                            "should be a class, 4 numbers of its box and by kpt_shape %d of key points; has a class and %d numbers",
+                            m->columns.points, n);
+    else if (m->opt->form == LABELS_YOLO)
+        labels_make_problem(
+            m, line, "should be a class and 4 numbers, or a class and the corners of an outline, at least 3; has a class and %d numbers",
+            n);
+    else
+        labels_make_problem(m, line, "should be a class and 4 numbers: middle x y, width, height; has a class and %d numbers", n);
 }
 
 static int put_line(struct labels_maker *m, struct text_line line, struct numbers *v, int w, int h)
 {
     struct label_box box = { .line = line.number };
     double cls;
-    bool memory;
+    bool memory, outline;
     const char *why = read_line(line, v, &cls, &memory);
 
     if (memory)
         return labels_no_memory(m);
     if (!why)
-        why = shape_flaw(m, v);
+        columns_see(&m->columns, v);
+    if (!why && !is_shape(m, v)) {
+        tell_shape(m, line.number, v->n);
+        return 0;
+    }
+    outline = !why && is_outline(m, v);
     if (!why)
-        why = share_flaw(v, v->n == 4);
+        why = share_flaw(v, outline ? v->n : 4, !outline);
     if (why) {
         labels_make_problem(m, line.number, "%s", why);
         return 0;
@@ -137,7 +229,7 @@ static int put_line(struct labels_maker *m, struct text_line line, struct number
         return 0;
     }
     box.cls = (int)cls;
-    return v->n == 4 ? put_box(m, v, w, h, &box) : put_outline(m, v, w, h, &box);
+    return outline ? put_outline(m, v, w, h, &box) : put_box(m, v, w, h, &box);
 }
 
 static int put_lines(struct labels_maker *m, const char *path, int w, int h)

@@ -503,4 +503,4 @@ static int open_voc(struct labels_maker *m)
     return read_list(m);
 }
 
-const struct labels_kind labels_voc = { open_voc, take };
+const struct labels_kind labels_voc = { open_voc, take, NULL };

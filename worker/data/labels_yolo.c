@@ -80,9 +80,10 @@ static int open_yaml(struct labels_maker *m)
         return labels_no_memory(m);
     rc = labels_make_file(m, m->opt->annotations, YAML_MAX_BYTES, true);
     if (rc == 0)
-        rc = data_yaml_parse(m->opt->annotations, m->file.bytes, m->file.size, split, y, m->err);
+        rc = data_yaml_parse(m->opt->annotations, m->file.bytes, m->file.size, split, y, m->problems, m->err);
     if (rc == 0 && y->npaths == 0)
         rc = err_set(m->err, ERR_DATA, "%s: there is no \"%s\"", m->opt->annotations, split);
+    m->columns.points = y->points;
     if (rc == 0)
         rc = take_names(m, y);
     if (rc == 0)
@@ -107,10 +108,11 @@ static int open_yolo(struct labels_maker *m)
 
     if (look(m->opt->annotations) != FOLDER_THERE && is_yaml(m->opt->annotations))
         return open_yaml(m);
+    m->columns.points = -1;
     if (m->names.n == 0)
         return err_set(m->err, ERR_DATA, "%s: is no data.yaml, so data.names has to say what its classes are called", m->opt->annotations);
     label_path_folder(m->opt->annotations, folder);
     return read_path(m, m->opt->images ? m->opt->images : folder, m->opt->annotations);
 }
 
-const struct labels_kind labels_yolo = { open_yolo, labels_text_take };
+const struct labels_kind labels_yolo = { open_yolo, labels_text_take, labels_text_end };

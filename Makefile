@@ -150,6 +150,8 @@ fuzz:
 	@tests/fuzz/run.sh $(or $(TARGET),$(FUZZ)) -- $(or $(SECONDS),60)
 # Looks at a thread between its last check and its sleep.
 $(B)/tests/unit/test_threads: LDFLAGS += $(addprefix -Wl$(comma)--wrap=pthread_,mutex_lock cond_wait cond_signal cond_broadcast)
+# Says whether the clock is kept.
+$(B)/tests/unit/test_retention: LDFLAGS += -Wl,--wrap=clock_is_kept
 tests: $(TESTS)
 
 # The emulated GPU: cuda-emu.o, and emu/ with a worker and a plugin made of it.

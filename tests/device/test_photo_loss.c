@@ -76,6 +76,14 @@ static char *least_run(const struct least_case *t)
     return out;
 }
 
+/* Whether a distance is chosen instead of the best before it: a smaller one, or the first that is no number. */
+static bool before(float v, float best)
+{
+    if (isnan(best))
+        return false;
+    return isnan(v) ? true : v < best;
+}
+
 /* Which source each pixel takes, and the sum of what it takes: by the bodies. */
 static double least_of(const struct least_case *t, int v, int image0, int *chosen)
 {
@@ -97,7 +105,7 @@ static double least_of(const struct least_case *t, int v, int image0, int *chose
                 if (i < t->nidentity && t->noise.kind != AUTOMASK_NONE)
                     value += photo_noise(t->noise.kind, &t->noise.key[i][image], (uint64_t)(r % s->h * s->w + x), t->noise.sigma,
                                          photo_uniform_scale(t->noise.sigma));
-                if (i == 0 || photo_less(value, best)) {
+                if (i == 0 || before(value, best)) {
                     best = value;
                     chosen[pixel] = i;
                 }
@@ -355,7 +363,7 @@ static void nearest_of(const struct nearest_case *t, int v, float *old[SOURCES +
                 lane[k % PHOTO_LANES] +=
                     robust(t->warped[i][v][p * (size_t)s->stride + (size_t)k] - t->target[v][p * (size_t)s->stride + (size_t)k]);
             d = lanes_added(lane) * (1.0f / (float)s->c);
-            if (i == 0 || photo_less(d, best)) {
+            if (i == 0 || before(d, best)) {
                 best = d;
                 chosen = i;
             }

@@ -2,6 +2,8 @@
  * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cpu */
 #include "tests/unit/depth_models.h"
 
+#include <math.h>
+
 enum { NAME = 128 };
 
 /* Of one network: how its parameters begin, and how the file has it. NULL: not at all. */
@@ -251,6 +253,21 @@ static void a_stem_of_one_picture_sees_two(void **state)
     model_free(from);
 }
 
+/* The stem of one picture is looked at as any other array. */
+static void a_stem_of_one_picture_is_sound(void **state)
+{
+    struct model *from = opened("featdepth_baseline_r18", NULL), *to = NULL;
+    struct err err = { 0 };
+
+    (void)state;
+    mark(from);
+    param_of(from, "depth.encoder.", "conv1.weight")->data[5] = NAN;
+    save_as(from, alone, 1);
+    assert_true(try_open("featdepth_baseline_r18", "init_pose", &to, &err) < 0);
+    assert_non_null(strstr(err.msg, "pose.encoder.conv1.weight"));
+    model_free(from);
+}
+
 /* What sees features is never random, and pictures' own ResNet is no extractor unless the job says so. */
 static void a_resnet_alone_is_no_extractor(void **state)
 {
@@ -279,6 +296,7 @@ int main(void)
         cmocka_unit_test(a_key_takes_its_own_network),
         cmocka_unit_test(a_resnet_alone_sees_pictures),
         cmocka_unit_test(a_stem_of_one_picture_sees_two),
+        cmocka_unit_test(a_stem_of_one_picture_is_sound),
         cmocka_unit_test(a_resnet_alone_is_no_extractor),
     };
     int rc;

@@ -201,6 +201,17 @@ static void chunks(void **state)
     assert_int_equal(exif_orientation(other, whole), 1);
 }
 
+/* A WebP's block counts behind a chunk of odd length, which is filled up to an even one. */
+static void behind_an_odd_chunk(void **state)
+{
+    static const char webp[] = "RIFF\x3a\0\0\0WEBP"
+                               "ICCP\3\0\0\0abc\0"
+                               "EXIF\x1a\0\0\0II*\0\10\0\0\0\1\0\22\1\3\0\1\0\0\0\6\0\0\0\0\0\0\0";
+
+    (void)state;
+    assert_int_equal(exif_orientation((const uint8_t *)webp, sizeof webp - 1), 6);
+}
+
 /* ---- a split ---- */
 
 static void write_file(const char *name, const void *bytes, size_t n)
@@ -326,8 +337,13 @@ static int tear_down(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(all_orientations), cmocka_unit_test(broken_blocks), cmocka_unit_test(odd_entries),
-                                        cmocka_unit_test(files_that_end),   cmocka_unit_test(chunks),        cmocka_unit_test(splits) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(all_orientations),
+                                        cmocka_unit_test(broken_blocks),
+                                        cmocka_unit_test(odd_entries),
+                                        cmocka_unit_test(files_that_end),
+                                        cmocka_unit_test(chunks),
+                                        cmocka_unit_test(behind_an_odd_chunk),
+                                        cmocka_unit_test(splits) };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

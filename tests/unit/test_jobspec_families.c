@@ -237,6 +237,8 @@ static void scores_of_depth_networks(void **state)
         "val.depth_factor: needs val.depth_scale factor");
     bad("model.preset=featdepth_baseline_r18;" SPLIT "val.depth_cap=2;val.depth_least=3", "val.depth_cap",
         "val.depth_cap: must be above val.depth_least (3), is 2");
+    bad("model.preset=featdepth_baseline_r18;" SPLIT "val.depth_cap=3;val.depth_least=3", "val.depth_cap",
+        "val.depth_cap: must be above val.depth_least (3), is 3");
     bad("model.preset=featdepth_autoencoder_r18;" SPLIT "val.depth_cap=50", "val.depth_cap",
         "val.depth_cap: needs a network that says depth, no featdepth_autoencoder");
     bad("val.depth_cap=50", "val.depth_cap", "val.depth_cap: not a key of preset 'yolov3_tiny', only of models of the family depth");

@@ -78,9 +78,34 @@ static void who_waits_too_long_hears_for_what(void **state)
         a.text, "job 3 was not removed and stays as it is; ask again later: its processes have not left after 55 s: 7 does not end");
 }
 
+/* Of two requests for the same job the second is refused, and the first goes on. */
+static void a_second_removal_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    const struct events events = { .store = f->s, .wanted = nobody_listens };
+    struct jobs jobs = { .store = f->s, .events = &events };
+    bool stopping = false;
+    struct removals r = { .jobs = &jobs, .stopping = &stopping };
+    struct job_row row = { .id = 3, .state = JOB_COMPLETED, .name = "a", .user = "ann" };
+    struct job *j = jobs_add(&jobs, &row);
+    struct answer first = { 0 }, second = { 0 };
+    struct err err = { 0 };
+
+    assert_int_equal(removal_begin(&r, &row, "ann", answered, &first, &err), 0);
+    assert_true(j->leaving);
+    assert_int_equal(removal_begin(&r, &row, "ann", answered, &second, &err), ERR_STATE);
+    assert_string_equal(err.msg, "job 3 is being removed");
+    assert_int_equal(first.count + second.count, 0);
+    while (first.count == 0)
+        uv_run(&f->loop, UV_RUN_ONCE);
+    assert_true(first.count == 1 && second.count == 0 && !j->leaving);
+    jobs_free(&jobs);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(a_second_removal_is_refused),
         cmocka_unit_test_setup_teardown(who_waits_too_long_hears_for_what, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,6 +22,14 @@ DETCTL = DETD = ""
 LONG = ["train.steps=1000000"]
 
 
+def fails(function, *args):
+    try:
+        function(*args)
+    except OSError:
+        return True
+    return False
+
+
 class Node:
     """A private detd in a folder of its own, with a job file."""
 
@@ -256,6 +264,11 @@ def test_labels_and_comparisons(node):
         best = min(rows, key=lambda r: r["value"])
         assert (job["best_loss"]["value"], job["best_loss"]["step"]) == (best["value"], best["step"]), job
         assert job["best_metric"]["metric"] == "AP", job
+    with sqlite3.connect(node.folder + "/state/detd.db") as db:
+        db.execute("UPDATE eval SET value=0.5 WHERE job=2 AND metric='AP'")
+    steps = [r["step"] for r in json.loads(node.ctl("eval", "2", "--metric", "AP", "--json").stdout)]
+    best = json.loads(node.ctl("compare", "1", "2", "--json").stdout)["jobs"][1]["best_metric"]
+    assert len(steps) == 2 and (best["value"], best["step"]) == (0.5, min(steps)), (steps, best)  # of equal ones the first
     csv = node.ctl("compare", "1", "2", "--csv", "--split", "train").stdout.splitlines()
     assert csv[0] == "job,split,term,step,value" and [line.split(",")[:4] for line in csv[1:]] == [[j, "train", "total", s] for j in "12" for s in "2468"], csv
     drawn = node.ctl("compare", "1", "2", "--plot").stdout
@@ -702,7 +715,9 @@ def test_priority_and_filters(node):
     assert ids("--user", node.job(runs)["user"], "--state", "queued", "--name", "s*") == [low]
     assert ids("--since", "0s") == []
     expect(node.ctl("ls", "--since", "soon"), 2, "no length of time")
-    expect(node.ctl("ls", "--name", "x" * 300), 1, "name: no name has more than")
+    most = int(re.search(r"no name has more than (\d+) bytes", node.ctl("ls", "--name", "x" * 300).stderr)[1])
+    expect(node.ctl("ls", "--name", "x" * most), 0)
+    expect(node.ctl("ls", "--name", "x" * (most + 1)), 1, "name: no name has more than %d bytes" % most)
     node.ctl("cancel", low, high)
     expect(node.ctl("priority", low, "1"), 1, "cancelled: another priority is not possible")
 
@@ -717,6 +732,9 @@ def test_prune(node):
     expect(node.ctl("prune", "--older", "2w"), 0, "no job ended so long ago")
     said = node.ctl("prune", "--older", "0s", "-n").stdout
     assert re.fullmatch(rf"job {done} \(tiny of .*, completed 2.*\): would be removed\n", said), said
+    with open("%s/state/jobs/%s/lock" % (node.folder, done), "rb") as lock:  # as if one of its processes still lived
+        node.until(done, lambda _: not fails(fcntl.flock, lock, fcntl.LOCK_EX | fcntl.LOCK_NB))
+        expect(node.ctl("prune", "--older", "0s", "--keep-best"), 1, "detctl: .*job %s" % done)
     kept = []  # not while its processes leave
     node.until(done, lambda _: kept.append(node.ctl("prune", "--older", "0s", "--keep-best")) or kept[-1].returncode == 0)
     assert "keeps its best checkpoint only" in kept[-1].stdout, kept
@@ -724,6 +742,14 @@ def test_prune(node):
     assert node.ctl("prune", "--older", "0s").stdout == said.replace("would be removed", "removed")
     expect(node.ctl("show", done), 1)
     node.ctl("cancel", lives)
+
+
+def test_checkpoints_without_validation(node):
+    """A checkpoint has the loss of a validation at its own step, not that of an earlier one."""
+    number = node.submit("train.steps=4", "val.every=2", "checkpoint.every=1", "checkpoint.keep=4")
+    node.until(number, lambda j: j["state"] == "completed")
+    losses = {c["step"]: c["val_loss"] for c in node.job(number)["checkpoints"]}
+    assert sorted(losses) == [1, 2, 3, 4] and [step for step in losses if losses[step] is None] == [3, 1], losses
 
 
 def test_pause_resume_checkpoint_tier(node):

@@ -18,6 +18,7 @@ SEED = int(os.environ.get("RANKS_SEED", "1"))
 SLOTS = 8
 PATIENCE_S = 1800 if SANITIZED else 900  # for what hangs
 LONG_STEPS = 60
+LOG_EVERY = 3  # of the long job; val.every is no multiple of it
 
 
 def merged(spec, more):
@@ -165,7 +166,7 @@ def check_moved(d, job):
 def long_spec(base):
     """Log windows are open across checkpoints, and network sizes vary."""
     return merged(base, {"data": {"augment": {"multiscale": True, "size_min": 32, "size_max": 96}},
-                         "train": {"steps": LONG_STEPS, "log_every": 3, "lr": 0.002}, "val": {"every": 7},
+                         "train": {"steps": LONG_STEPS, "log_every": LOG_EVERY, "lr": 0.002}, "val": {"every": 7},
                          "checkpoint": {"every": 4}, "run": {"restarts": 20}})
 
 
@@ -249,7 +250,7 @@ def check_tiers(d, job):
     agreed = tiers(d, job)
     assert len(agreed) == 2 and agreed[0] == (1, "off") and agreed[1][1] == "world", agreed
     start = agreed[1][0]
-    assert 3 < start < LONG_STEPS - 10, agreed
+    assert 3 < start < LONG_STEPS - 10 and (start - 1) % LOG_EVERY == 0, agreed
     for name, (_, tier) in rows(d, job).items():
         step = int(name.split()[2])
         assert tier in (None, "world" if step >= start else "off"), "row '%s' is of tier %s; world was agreed from step %d on" % (

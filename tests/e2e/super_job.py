@@ -533,6 +533,21 @@ def test_pause_and_resume(job):
 test_pause_and_resume.job = dict(env={"HOLD": "6"})
 
 
+def test_a_cancel_after_the_time_limit(job):
+    """Whoever cancels a job that saves its last checkpoint because its time is over reads that it was cancelled, also where it dies on the way."""
+    job.start()
+    job.held(6)
+    job.until(lambda: any(e["kind"] == "limit" for e in job.store.of("event")))
+    job.detd.control("cancel")
+    job.hear()
+    kill(ranks_of(job)[0])
+    end = job.finish("cancelled")
+    assert "time_limit" not in end["reason"], end
+
+
+test_a_cancel_after_the_time_limit.job = dict(env={"HOLD": "6"}, time_limit=20)
+
+
 def test_commands_reach_rank_0(job):
     job.start(words=[{"word": "eval"}, {"word": "tier", "tier": "rerun"}])
     job.held(8)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Writes tests/golden/resize.json: what Pillow and PyTorch make of pictures of other sizes, and the sizes that detectron2's and torchvision's rules give.
-Needs Pillow, numpy and torch; "make_resize.py sizes" writes the sizes anew and needs neither.
+"make_resize.py PART..." writes these parts anew. Of all parts "sizes" needs no package, "fixed" and "lanczos" need Pillow and numpy, the others also torch.
 
 Pictures are a formula that tests/unit/test_resize.c has too (pixel()).
   fixed  [h, w, to h, to w, FNV-1a of the bytes]: Image.resize() with BILINEAR, first to the new width and then to the
          new height: versions of Pillow differ in the order where rows are the cheaper ones to begin with
+  lanczos  as fixed, with LANCZOS
   float  [h, w, to h, to w, values]: interpolate(mode="bilinear") of the picture between 0 and 1, in levels of a byte
   near   [from, to, ...]: rows that Image.resize() with NEAREST takes (d2); likewise interpolate(mode="nearest") (tv)
   sizes  [h, w, shorter, longest, h and w of d2, h and w of tv]
@@ -17,8 +18,9 @@ import sys
 
 if sys.argv[1:] != ["sizes"]:
     import numpy as np
-    import torch
     from PIL import Image
+if not sys.argv[1:] or {"float", "near"} & set(sys.argv[1:]):
+    import torch
 
 OUT = pathlib.Path("tests/golden/resize.json")
 r = random.Random(5)
@@ -42,8 +44,9 @@ def fnv(data):
     return "%016x" % h
 
 
-def fixed(h, w, th, tw):
-    out = Image.fromarray(picture(h, w)).resize((tw, h), Image.BILINEAR).resize((tw, th), Image.BILINEAR)
+def fixed(h, w, th, tw, filter="BILINEAR"):
+    by = getattr(Image, filter)
+    out = Image.fromarray(picture(h, w)).resize((tw, h), by).resize((tw, th), by)
     return [h, w, th, tw, fnv(np.asarray(out).tobytes())]
 
 
@@ -88,14 +91,13 @@ def main():
     some = [(5, 7, 5, 7), (5, 7, 10, 14), (7, 5, 3, 2), (1, 50, 4, 64), (50, 1, 64, 3), (1, 1, 9, 9), (9, 9, 1, 1), (37, 50, 64, 86), (40, 30, 21, 16),
             (3, 100, 40, 9), (100, 3, 9, 40), (64, 64, 64, 31), (64, 64, 31, 64), (1, 5000, 1, 333), (240, 320, 200, 267), (33, 77, 800, 13)]
     some += [tuple(r.randint(1, 90) for _ in range(4)) for _ in range(40)]
-    if sys.argv[1:] == ["sizes"]:
-        write({**json.loads(OUT.read_text()), "sizes": all_sizes()})
-        return
-    rows = {"fixed": [fixed(*z) for z in some],
-            "float": [as_float(*z) for z in [(5, 7, 5, 7), (4, 3, 9, 7), (9, 11, 4, 5), (1, 12, 3, 7), (6, 6, 13, 2)]],
-            "near": [near(*z) for z in [(5, 5), (7, 3), (3, 7), (1, 4), (100, 33), (33, 100), (480, 799)]],
-            "sizes": all_sizes()}
-    write(rows)
+    parts = {"fixed": lambda: [fixed(*z) for z in some],
+             "lanczos": lambda: [fixed(*z, "LANCZOS") for z in [(375, 1242, 192, 640), (480, 640, 96, 160), (1080, 1920, 320, 1024), (96, 96, 131, 77)]],
+             "float": lambda: [as_float(*z) for z in [(5, 7, 5, 7), (4, 3, 9, 7), (9, 11, 4, 5), (1, 12, 3, 7), (6, 6, 13, 2)]],
+             "near": lambda: [near(*z) for z in [(5, 5), (7, 3), (3, 7), (1, 4), (100, 33), (33, 100), (480, 799)]],
+             "sizes": all_sizes}
+    old = json.loads(OUT.read_text()) if sys.argv[1:] else {}
+    write({**old, **{name: parts[name]() for name in sys.argv[1:] or parts}})
 
 
 main()

@@ -170,7 +170,7 @@ $(B)/nvcc_bodies.o: tests/device/nvcc_bodies.cu $(wildcard worker/kernels/*.h)
 
 E2E      ?= $(sort $(wildcard tests/e2e/*.sh)) tests/bench/smoke.sh tests/bench/smoke_gpu.sh
 # What looks at code instead of running it.
-SCANS    := $(filter-out tests/cuda_msan.sh,$(wildcard tests/cuda_*.sh)) tests/layers.sh tests/mutants.sh tests/planted.sh
+SCANS    := $(filter-out tests/cuda_msan.sh,$(wildcard tests/cuda_*.sh)) tests/layers.sh tests/planted.sh
 # Those that last longest, which start first; a name that is not here costs time, nothing else.
 SLOW     := $(addprefix tests/,prove/short prove/planted e2e/bits e2e/cuda_train e2e/launch learn/road bench/smoke bench/smoke_gpu cuda_msan) \
             $(addprefix tests/e2e/,daemon_jobs ranks daemon_crowd depth torchvision detctl_node detctl super_job super_train gpus)
@@ -205,10 +205,10 @@ prove: deps
 	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) all $(TOY_WORKER) $(B)/emu/libdetd-cuda.so $(B)/emu/detd-worker
 	@python3 tests/prove/prove.py $(B) --runs $(N) $(if $(ONLY),--only '$(ONLY)')
 
-# One-line faults, put into copies of the tree one at a time: how many does a test notice? ONLY=folders, files or numbers of faults; about half an hour
-# without it.
+# N=60 one-line faults, drawn anew and put into copies of the tree one at a time: how many does a test notice? SEED= draws the same again; ONLY=folders or
+# files. At most 40 minutes on two idle cores.
 mutants: deps
-	@python3 tests/mutants/run.py $(ONLY)
+	@python3 tests/mutants/run.py $(if $(filter command% env%,$(origin N)),--n $(N)) $(addprefix --seed ,$(SEED)) $(ONLY)
 
 # What only a GPU can show; what was built here may also be carried to one (pack-gpu, with BCCD=FOLDER that data set, too): tests/gpu.sh and
 # tests/bench/bench_gpu.py take the folder. GPU_PARTS and DETD_DATA as tests/gpu.sh says, GPU_BENCH as bench_gpu.py.
@@ -301,7 +301,7 @@ help:
 	@echo 'make check-gpu  what only a GPU can show                          make bench-gpu: its speed beside PyTorch'
 	@echo 'make pack-gpu   an archive for a machine with a GPU on which nothing can be built     BCCD=FOLDER: with that data set'
 	@echo 'make bench      speed, as ratios against a peer or a limit'
-	@echo 'make mutants    faults put into the code one at a time: how many would the tests notice?     ONLY=worker/train, or a file, or a number'
+	@echo 'make mutants    draws one-line faults: how many would the tests notice?     N=60 SEED=n ONLY=worker/train'
 	@echo 'make prove      jobs under everything that must not change a bit     N=59 runs a cell, ONLY=cells or models'
 	@echo 'make torture    kills, stops, full disks and a wrong clock while jobs run     SECONDS=600 SEED=n'
 	@echo 'make lint       clang-format, clang-tidy, cppcheck, shellcheck    make layers: include direction'

@@ -8,7 +8,7 @@ was skipped), or TEST=skip:REASON for one that cannot even be built here. They a
 
 Each has a TMPDIR of its own and fails when it leaves something in it, a process, or an object of shared memory; what was left is named, then removed.
 Its processes are those that descend from it, whatever session or environment they have: a keeper stands between, to whom orphans fall.
-DETD_BUILD tells tests the folder of the build.
+DETD_BUILD tells tests the folder of the build. Its file test-seconds.json has the seconds of each test that passed last time, for make mutants.
 
 Reasons to skip stand in tests/skips. With STRICT=1 or CI=true one that is not listed there fails; one without a reason always does.
 
@@ -351,6 +351,15 @@ def summary(outcomes, skips):
     print("CPU time of all tests: %.0f s" % sum(o.cpu for o in outcomes))
 
 
+def remember_seconds(outcomes, path):
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        known = {}
+    known.update((o.test, round(o.seconds, 1)) for o in outcomes if o.passed and not o.failed)
+    path.write_text(json.dumps(known, indent=0, sort_keys=True) + "\n", encoding="utf-8")
+
+
 def main():
     if len(sys.argv) < 3:
         sys.exit(__doc__)
@@ -362,6 +371,8 @@ def main():
         os.chmod(folder, 0o711)
         outcomes = run_all(tests, int(os.environ.get("TEST_JOBS", (os.cpu_count() or 1) + 1)), folder, skips)
         summary(outcomes, skips)
+    if os.path.isdir(build):
+        remember_seconds(outcomes, pathlib.Path(build) / "test-seconds.json")
     passed, failed = sum(o.passed for o in outcomes), sum(o.failed for o in outcomes)
     print("%d passed, %d failed, %d skipped" % (passed, failed, sum(len(o.skips) for o in outcomes)))
     return 0 if failed == 0 and passed > 0 else 1

@@ -41,6 +41,8 @@ static void legal_documents_pass(void **state)
         "-0.5e-3",
         "\"\\u00e9\\ud83d\\ude00\\n\"",
         "[1e5,1E+5,0,-0]",
+        "[NaN, Infinity,-Infinity]",
+        "{\"a\":NaN}",
         "\xef\xbb\xbf[]",
         "\"h\xc3\xa9\"",
         "\"\xf0\x9f\x98\x80\"",
@@ -70,7 +72,12 @@ static void faults_are_named(void **state)
         { "1e", "malformed number" },
         { ".5", "expected a value, found '.'" },
         { "+1", "expected a value, found '+'" },
-        { "NaN", "NaN and Infinity are not JSON" },
+        { "Nan", "expected a value, found 'N'" },
+        { "Inf", "expected a value, found 'I'" },
+        { "-Inf", "malformed number" },
+        { "-NaN", "malformed number" },
+        { "NaNs", "text after the end" },
+        { "[1 NaN]", "expected ',' or ']', found NaN" },
         { "nul", "expected 'null'" },
         { "[] []", "text after the end" },
         { "\"a", "the file ends inside a string" },
@@ -97,6 +104,24 @@ static void faults_are_named(void **state)
             fail_msg("%s: \"%s\", wanted \"%s\"", bad[i][0], got ? got : "legal", bad[i][1]);
     }
     assert_string_equal(verdict("[1,\n 2,\n x]", 11), "t, line 3, byte 2: expected a value, found 'x'");
+}
+
+/* They are no numbers: whoever wants one is told by their own name what stands there. */
+static void numbers_are_finite(void **state)
+{
+    static const char *const words[] = { "NaN", "Infinity", "-Infinity" };
+    struct json_num n;
+    char want[64];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        struct json_scan s = scan(words[i]);
+
+        assert_int_equal(scan_peek(&s), JSON_NONFINITE);
+        assert_false(scan_number(&s, &n));
+        snprintf(want, sizeof want, "t, line 1, byte 1: expected a number, found %s", words[i]);
+        assert_string_equal(s.err.msg, want);
+    }
 }
 
 static void nesting_is_bounded(void **state)
@@ -176,8 +201,8 @@ static void strings_are_decoded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(legal_documents_pass), cmocka_unit_test(faults_are_named),    cmocka_unit_test(nesting_is_bounded),
-        cmocka_unit_test(numbers_are_exact),    cmocka_unit_test(strings_are_decoded),
+        cmocka_unit_test(legal_documents_pass), cmocka_unit_test(faults_are_named),  cmocka_unit_test(numbers_are_finite),
+        cmocka_unit_test(nesting_is_bounded),   cmocka_unit_test(numbers_are_exact), cmocka_unit_test(strings_are_decoded),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,11 +47,24 @@ bool scan_fail(struct json_scan *s, const char *fmt, ...)
     return false;
 }
 
+/* The word at p that Python writes for a number without a finite value, or NULL. */
+static const char *nonfinite(const char *p, const char *end)
+{
+    static const char *const words[] = { "NaN", "Infinity", "-Infinity" };
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if ((size_t)(end - p) >= strlen(words[i]) && memcmp(p, words[i], strlen(words[i])) == 0)
+            return words[i];
+    return NULL;
+}
+
 /* Byte, line and what stands there, for "expected ..." messages. */
 static bool unexpected(struct json_scan *s, const char *wanted)
 {
     if (s->at >= s->end)
         return scan_fail(s, "expected %s, but the file ends", wanted);
+    if (nonfinite(s->at, s->end))
+        return scan_fail(s, "expected %s, found %s", wanted, nonfinite(s->at, s->end));
     if ((unsigned char)*s->at < 0x20 || (unsigned char)*s->at >= 0x7f)
         return scan_fail(s, "expected %s, found byte 0x%02x", wanted, (unsigned char)*s->at);
     return scan_fail(s, "expected %s, found '%c'", wanted, *s->at);
@@ -84,14 +97,13 @@ enum json_kind scan_peek(struct json_scan *s)
         return JSON_FALSE;
     case 'n':
         return JSON_NULL;
-    case '-':
     case '0' ... '9':
         return JSON_NUMBER;
-    case 'N':
-    case 'I':
-        scan_fail(s, "NaN and Infinity are not JSON");
-        return JSON_ERROR;
+    case '-':
+        return nonfinite(s->at, s->end) ? JSON_NONFINITE : JSON_NUMBER;
     default:
+        if (nonfinite(s->at, s->end))
+            return JSON_NONFINITE;
         unexpected(s, "a value");
         return JSON_ERROR;
     }
@@ -514,6 +526,8 @@ static bool skip_scalar(struct json_scan *s, enum json_kind kind)
         return take_word(s, "false");
     case JSON_NULL:
         return take_word(s, "null");
+    case JSON_NONFINITE:
+        return take_word(s, nonfinite(s->at, s->end));
     default:
         return false;
     }

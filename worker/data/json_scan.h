@@ -1,5 +1,6 @@
-/* worker/data/json_scan.h - pull scanner for large JSON in memory: no tree, no allocation. Accepts RFC 8259 and a byte order mark, nothing else:
- * bad UTF-8, NaN, trailing commas and trailing text are errors with line and byte. Nesting is bounded.
+/* worker/data/json_scan.h - pull scanner for large JSON in memory: no tree, no allocation. Accepts RFC 8259, a byte order mark, and in values that the
+ * caller skips NaN, Infinity and -Infinity, which Python's json module writes: bad UTF-8, trailing commas and trailing text are errors with line and
+ * byte. Nesting is bounded.
  *
  * The caller asks for what it expects, in the order of the text:
  *     scan_object(s); while (scan_member(s)) { if (scan_key_is(s, "id")) scan_number(s, &n); else scan_skip(s); }
@@ -13,7 +14,7 @@
 
 enum { JSON_MAX_DEPTH = 256, JSON_MAX_KEY = 256, JSON_MAX_DIGITS = 512 };
 
-enum json_kind { JSON_ERROR, JSON_OBJECT, JSON_ARRAY, JSON_STRING, JSON_NUMBER, JSON_TRUE, JSON_FALSE, JSON_NULL };
+enum json_kind { JSON_ERROR, JSON_OBJECT, JSON_ARRAY, JSON_STRING, JSON_NUMBER, JSON_TRUE, JSON_FALSE, JSON_NULL, JSON_NONFINITE };
 
 struct json_scan {
     const char *name, *begin, *at, *end;

@@ -126,17 +126,16 @@ static int parse_tier(struct report *r, const json_t *rec, struct err *err)
 static int parse_data(struct report *r, const json_t *rec, struct err *err)
 {
     const char *first = json_string_value(json_array_get(json_object_get(rec, "bad"), 0));
-    long long skipped = (long long)size_of(rec, "skipped"), kept = (long long)size_of(rec, "kept");
-    char also[64] = "";
+    long long skipped = (long long)size_of(rec, "skipped");
+    char boxes[64] = "";
 
     (void)err;
-    if (kept)
-        snprintf(also, sizeof also, ", %lld kept", kept);
+    if (json_object_get(rec, "boxes")) /* frames have none */
+        snprintf(boxes, sizeof boxes, ", %lld boxes", (long long)size_of(rec, "boxes"));
     text_of(rec, "split", r->kind, sizeof r->kind);
-    snprintf(r->text, sizeof r->text, "%s: %lld images, %lld boxes, %lld bad records skipped%s%s%.600s", r->kind,
-             (long long)size_of(rec, "images"), (long long)size_of(rec, "boxes"), skipped, also, first ? "; first: " : "",
-             first ? first : "");
-    r->best = skipped == 0 && kept == 0;
+    snprintf(r->text, sizeof r->text, "%s: %lld images%s, %lld bad records skipped%s%.600s", r->kind, (long long)size_of(rec, "images"),
+             boxes, skipped, first ? "; first: " : "", first ? first : "");
+    r->best = skipped == 0;
     return 0;
 }
 

@@ -46,13 +46,8 @@ static const struct field checkpoint[] = { { "step", COUNT, 0 },
                                            { "best", BOOLEAN | MAYBE, 0 },
                                            { 0 } };
 static const struct field tier[] = { { "step", COUNT, 0 }, { "tier", WORD, TIERS }, { 0 } };
-static const struct field data[] = { { "split", STRING, 0 },
-                                     { "images", COUNT, 0 },
-                                     { "boxes", COUNT, 0 },
-                                     { "skipped", COUNT, 0 },
-                                     { "kept", COUNT | MAYBE, 0 },
-                                     { "bad", STRINGS | MAYBE, 0 },
-                                     { 0 } };
+static const struct field data[] = { { "split", STRING, 0 },  { "images", COUNT, 0 },        { "boxes", COUNT | MAYBE, 0 },
+                                     { "skipped", COUNT, 0 }, { "bad", STRINGS | MAYBE, 0 }, { 0 } };
 static const struct field identity[] = { { "identity", IDENTITY, 0 }, { 0 } };
 static const struct field event[] = { { "level", WORD, "info|warning|error" }, { "kind", STRING, 0 }, { "text", STRING, 0 }, { 0 } };
 static const struct field end[] = { { "outcome", WORD, "completed|failed|cancelled|paused" },

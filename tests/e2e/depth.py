@@ -119,6 +119,8 @@ def a_picture_of_each_validation_while_it_is_new():
             assert struct.unpack(">II", f.read(24)[16:]) == (640, 960)  # the frame above its depth
         watched = subprocess.run([BUILD + "/detctl", "--socket", d.path, "watch", str(job)], stdout=subprocess.PIPE, text=True, check=True).stdout
         assert "\npicture of step 7: %s/val-step-7.png\n" % pictures_of(d, job) in watched, watched
+        held = [t for t in d.events("data", job) if " bad records" in t]
+        assert len(held) == 2 and all(re.fullmatch(r"(train|val): \d+ images, 0 bad records skipped", t) for t in held), held  # and no word of boxes
 
 
 def no_picture_is_no_reason_to_fail():

@@ -441,17 +441,16 @@ int report_wait_tier(struct report *r, int64_t step, const char *tier, struct er
     return rc;
 }
 
-int report_data(struct report *r, const char *split, int64_t images, int64_t boxes, int64_t skipped, int64_t kept, int nbad,
-                const char *const *bad, struct err *err)
+int report_data(struct report *r, const char *split, int64_t images, int64_t boxes, int64_t skipped, int nbad, const char *const *bad,
+                struct err *err)
 {
     struct line *l = begin(r, "data");
 
     line_str(l, "split", split);
     line_int(l, "images", images);
-    line_int(l, "boxes", boxes);
+    if (boxes >= 0)
+        line_int(l, "boxes", boxes);
     line_int(l, "skipped", skipped);
-    if (kept)
-        line_int(l, "kept", kept);
     line_open(l, "bad", '[');
     for (int i = 0; i < nbad && i < MAX_BAD; i++)
         line_text(l, NULL, bad[i], MAX_BAD_TEXT);

@@ -86,8 +86,10 @@ int report_tier_propose(struct report *r, int64_t step, const char *tier, struct
 int report_tier_ok(struct report *r, int64_t step, const char *tier, bool *ret_ok, struct err *err);
 int report_wait_tier(struct report *r, int64_t step, const char *tier, struct err *err);
 
-int report_data(struct report *r, const char *split, int64_t images, int64_t boxes, int64_t skipped, int64_t kept, int nbad,
-                const char *const *bad, struct err *err);
+/* What a split holds. boxes -1: it is of frames, which have none. skipped: bad records left out; bad[nbad]: the first of
+ * them in words. */
+int report_data(struct report *r, const char *split, int64_t images, int64_t boxes, int64_t skipped, int nbad, const char *const *bad,
+                struct err *err);
 
 enum report_word { WORD_NONE, WORD_PAUSE, WORD_CANCEL, WORD_CHECKPOINT, WORD_TIER, WORD_EVAL };
 struct report_control {

@@ -62,8 +62,7 @@ static int report_split(const struct machine *m, const char *split, const struct
         bad[nbad] = p->text[nbad];
         nbad++;
     }
-    return report_data(m->report, split, dataset_targets(d), d->offset[d->nimages], p->count - p->kept_records, p->kept_records, nbad, bad,
-                       err);
+    return report_data(m->report, split, dataset_targets(d), d->views ? -1 : d->offset[d->nimages], p->count, nbad, bad, err);
 }
 
 static int report_notes(const struct machine *m, const char *split, const struct problems *p, struct err *err)

@@ -29,17 +29,21 @@ static void options(const struct model_registry *models, const struct jobspec *s
     split_options(models, spec, val, train, cpus > 0 ? (int)cpus : 1, ret);
 }
 
-/* Lists the problems and notes kept; a failure because of them needs no more than their number then. */
-static int tell_problems(const struct problems *p, const char *split, const char *annotations, int rc, FILE *out, struct err *err)
+/* Lists the problems and notes kept; a failure because of problems needs no more than their number then. */
+static int tell_problems(const struct problems *p, const char *split, const struct check_options *opt, int rc, FILE *out, struct err *err)
 {
+    const char *advice = opt->on_bad == BAD_ERROR ? "; data.on_bad=skip leaves out what is bad" : "";
+
     for (int i = 0; i < p->kept; i++)
         fprintf(out, "%s: %s\n", split, p->text[i]);
+    if (p->count > p->kept)
+        fprintf(out, "%s: ... and %lld more bad records\n", split, (long long)(p->count - p->kept));
     for (int i = 0; i < p->notes_kept; i++)
         fprintf(out, "%s: note: %s\n", split, p->note[i]);
     if (p->notes > p->notes_kept)
         fprintf(out, "%s: note: ... and %lld more notes\n", split, (long long)(p->notes - p->notes_kept));
-    if (rc < 0 && p->kept > 0)
-        return err_set(err, rc, "%s: %lld problem%s", annotations, (long long)p->count, p->count == 1 ? "" : "s");
+    if (rc == ERR_DATA && p->count > 0)
+        return err_set(err, rc, "%s: %lld problem%s%s", opt->annotations, (long long)p->count, p->count == 1 ? "" : "s", advice);
     return rc;
 }
 
@@ -85,15 +89,15 @@ static int check_one(const struct model_registry *models, const struct jobspec *
     if (!p)
         return err_set(err, ERR_DEVICE, "out of memory");
     options(models, spec, val, train, &opt);
-    rc = tell_problems(p, split, opt.check.annotations, check_split(&opt.check, p, &d, err), out, err);
+    rc = tell_problems(p, split, &opt.check, check_split(&opt.check, p, &d, err), out, err);
     if (rc >= 0) {
-        if (p->kept_records)
-            snprintf(also, sizeof also, ", %lld kept", (long long)p->kept_records);
+        if (p->notes)
+            snprintf(also, sizeof also, ", %lld note%s", (long long)p->notes, p->notes == 1 ? "" : "s");
         if (d->views)
-            fprintf(out, "%s: %d images, %lld bad records skipped\n", split, d->nimages, (long long)p->count);
+            fprintf(out, "%s: %d images, %lld bad records skipped%s\n", split, d->nimages, (long long)p->count, also);
         else
             fprintf(out, "%s: %d images, %lld boxes, %d classes, %lld bad records skipped%s, %lld boxes clipped\n", split, d->nimages,
-                    (long long)d->offset[d->nimages], d->nclasses, (long long)(p->count - p->kept_records), also, (long long)d->clipped);
+                    (long long)d->offset[d->nimages], d->nclasses, (long long)p->count, also, (long long)d->clipped);
         kept = !val ? images_of(models, spec, d) : d->nimages;
         fprintf(out, "%s: %s\n", split, census_text(d, d->nimages - kept, census, sizeof census));
         tell_depth(split, d, out);
@@ -173,7 +177,7 @@ static int read_train(const struct model_registry *models, const struct jobspec 
     options(models, spec, false, NULL, &opt);
     rc = reader(&opt.check, p, ret_set, err);
     if (rc < 0)
-        rc = tell_problems(p, "train", opt.check.annotations, rc, complaints, err);
+        rc = tell_problems(p, "train", &opt.check, rc, complaints, err);
     free(p);
     return rc;
 }

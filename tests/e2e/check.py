@@ -48,6 +48,15 @@ class Place:
         with open("%s/%s.json" % (self.root, split), "w", encoding="utf-8") as f:
             json.dump(truth, f)
 
+    def change(self, split, what):
+        """Calls what() with the split as JSON."""
+        path = "%s/%s.json" % (self.root, split)
+        with open(path, encoding="utf-8") as f:
+            truth = json.load(f)
+        what(truth)
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(truth, f)
+
     def run(self, *args):
         with open(self.root + "/job.json", "w", encoding="utf-8") as f:
             json.dump(self.spec, f)
@@ -101,10 +110,31 @@ def orientations(root):
 def both_splits_are_looked_at(root):
     train = good(root)
     place = Place(root, train + [("gone.png", [])], [("d.png", [(1, 0, 0, 0, 9)])])
-    place.check(1, r"^train: image 4: .*gone.png", r"^val: annotation 1 \(image 1, 'd.png'\): box has no area", r"^val: .*val.json: 1 problem",
-                r"train.json: 1 problem$")
+    way_out = "; data.on_bad=skip leaves out what is bad$"
+    place.check(1, r"^train: image 4: .*gone.png", r"^val: annotation 1 \(image 1, 'd.png'\): box has no area", r"^val: .*val.json: 1 problem" + way_out,
+                r"train.json: 1 problem" + way_out)
     place.write("train", train, ("cat", "dog"))
-    place.check(1, r"^train: 3 images", r"^val: annotation 1 ", r"val.json: 1 problem$")
+    place.check(1, r"^train: 3 images", r"^val: annotation 1 ", r"val.json: 1 problem" + way_out)
+
+
+def doubtful_records_cost_nothing(root):
+    """What is odd and can be used is told, by check and by the job, and is trained on."""
+    place = Place(root, good(root), [("d.png", [(1, 0, 0, 10, 10)])])
+    place.change("train", lambda t: t["annotations"][0].update({"id": 0, "area": "big", "segmentation": [[]], "bboxs": float("nan")}))
+    told = (r"^train: note: annotation 0 \(line 1\): area is not a number >= 0: that of the box is taken$", r"^train: note: annotation 0 \(line 1\): pycocotools counts ",
+            r'^train: note: annotations: key "bboxs" is not read \(1 times, first in line 1\); did you mean "bbox"\?$')
+    place.check(0, *told, r"^train: 3 images, 4 boxes, 2 classes, 0 bad records skipped, 3 notes, 0 boxes clipped$")
+    done = place.run("--dir", root + "/job-1")
+    assert done.returncode == 0, done
+    place.change("train", lambda t: t["annotations"].extend(dict(t["annotations"][0]) for _ in range(60)))
+    place.check(0, r"^train: note: \.\.\. and 103 more notes$", r" 123 notes")
+
+
+def clipped_boxes_of_pictures_that_stay(root):
+    """Whatever was left out, the counts are of what is trained on."""
+    place = Place(root, good(root) + [("gone.png", [(1, -5, 0, 20, 20), (2, 0, -5, 20, 20)]), ("a.png", [(1, 120, 0, 20, 20)])], [("d.png", [])])
+    place.spec["data"]["on_bad"] = "skip"
+    place.check(0, r"^train: 4 images, 5 boxes, 2 classes, 1 bad records skipped, 1 boxes clipped$")
 
 
 def other_categories_in_val(root):
@@ -134,7 +164,7 @@ def names_that_a_terminal_would_obey(root):
 
 
 def main():
-    for test in (sizes_and_empty_ones, the_same_bytes, orientations, both_splits_are_looked_at, other_categories_in_val, a_split_without_a_box,
+    for test in (sizes_and_empty_ones, the_same_bytes, orientations, both_splits_are_looked_at, doubtful_records_cost_nothing, clipped_boxes_of_pictures_that_stay, other_categories_in_val, a_split_without_a_box,
                  names_that_a_terminal_would_obey):
         with tempfile.TemporaryDirectory(prefix="check-") as root:
             good(root)

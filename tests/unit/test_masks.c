@@ -179,11 +179,11 @@ static void short_polygons_go_alone(void **state)
 
     (void)state;
     assert_int_equal(read_text(text, true, BAD_SKIP, &d, &err), 0);
-    assert_int_equal(problems.count, 4);
-    assert_non_null(strstr(problems.text[0], "annotation 1 (line 1): segmentation: a polygon has fewer than three points"));
-    assert_non_null(strstr(problems.text[1], "annotation 2 (line 1): segmentation: a polygon has an odd number of coordinates"));
-    assert_non_null(strstr(problems.text[2], "annotation 3 (line 1): segmentation: a polygon has an odd number of coordinates"));
-    assert_non_null(strstr(problems.text[3], "annotation 4 (line 1): segmentation: a polygon holds something that is not a number"));
+    assert_true(problems.count == 2 && problems.notes == 2);
+    assert_non_null(strstr(problems.note[0], "annotation 1 (line 1): segmentation: a polygon has fewer than three points"));
+    assert_non_null(strstr(problems.note[1], "annotation 2 (line 1): segmentation: a polygon has an odd number of coordinates"));
+    assert_non_null(strstr(problems.text[0], "annotation 3 (line 1): segmentation: a polygon has an odd number of coordinates"));
+    assert_non_null(strstr(problems.text[1], "annotation 4 (line 1): segmentation: a polygon holds something that is not a number"));
     assert_true(d->offset[2] == 3 && d->boxes[0].id == 1 && d->boxes[1].id == 2 && d->boxes[2].id == 5);
     m = dataset_mask(d, 0);
     assert_true(m.kind == MASK_POLYGONS && m.n == 2 && m.first[1] - m.first[0] == 3 && m.first[2] - m.first[1] == 4);
@@ -195,11 +195,12 @@ static void short_polygons_go_alone(void **state)
     assert_true(d->masks->npolygons == 4 && d->masks->npoints == 13);
     dataset_free(d);
     assert_int_equal(read_text(text, false, BAD_SKIP, &d, &err), 0);
-    assert_true(problems.count == 4 && d->offset[2] == 3);
+    assert_true(problems.count == 0 && problems.notes == 4 && d->offset[2] == 5);
     dataset_free(d);
     assert_int_equal(read_text(text, true, BAD_KEEP, &d, &err), ERR_DATA);
     assert_int_equal(read_text(text, true, BAD_ERROR, &d, &err), ERR_DATA);
-    assert_non_null(strstr(err.msg, "4 problems: annotation 1 (line 1): segmentation: a polygon has fewer than three points"));
+    assert_non_null(
+        strstr(err.msg, "2 problems (data.on_bad=skip leaves out what is bad): annotation 3 (line 1): segmentation: a polygon has"));
 }
 
 static void too_many_polygons_are_told(void **state)

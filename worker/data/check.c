@@ -180,7 +180,7 @@ static void drop_images(struct dataset *d, char **flaw)
     d->offset[kept] = boxes;
 }
 
-/* Of a part of a split: the reader counted all. */
+/* Of the pictures that stay: the reader counted all. */
 static void count_clipped(struct dataset *d)
 {
     d->clipped = 0;
@@ -236,14 +236,14 @@ static int check_files(struct dataset *d, const struct check_options *opt, struc
     if (job.failure.code)
         rc = err_set(err, job.failure.code, "%s", job.failure.msg);
     else if (problems->count > before && opt->on_bad == BAD_ERROR)
-        rc = problems_err(problems, d->source, err);
+        rc = problems_refuse(problems, d->source, err);
     d->upright = atomic_load(&job.turned);
     n = d->nimages;
     if (rc == 0 && d->views)
         rc = drop_frames(d, job.flaw, err);
     else if (rc == 0)
         drop_images(d, job.flaw);
-    if (rc == 0 && opt->fraction > 0)
+    if (rc == 0 && d->nimages < n && !d->views)
         count_clipped(d);
     for (int i = 0; i < n; i++)
         if (job.flaw[i] != elsewhere)
@@ -280,7 +280,7 @@ static int read_records(const struct check_options *opt, enum bad_policy on_bad,
         if (rc < 0 || problems->count == before || on_bad != BAD_ERROR)
             return rc;
         dataset_free(*ret);
-        return problems_err(problems, opt->annotations, err);
+        return problems_refuse(problems, opt->annotations, err);
     }
     return coco_read_with(&o, problems, ret, err);
 }
@@ -306,7 +306,7 @@ int check_split(const struct check_options *opt, struct problems *problems, stru
         return rc;
     rc = check_files(d, opt, problems, err);
     if (rc == 0 && opt->on_bad == BAD_ERROR && problems->count)
-        rc = problems_err(problems, d->source, err);
+        rc = problems_refuse(problems, d->source, err);
     if (rc == 0 && d->nimages == 0)
         rc = no_images(d, opt, problems, err);
     if (rc < 0)

@@ -27,6 +27,10 @@ struct build {
     struct decoder *dec;
 };
 
+struct name {
+    char text[80];
+};
+
 static int by_class_id(const void *a, const void *b)
 {
     int64_t x = ((const struct dataset_class *)a)->id, y = ((const struct dataset_class *)b)->id;
@@ -41,12 +45,12 @@ static int by_image_id(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Where a record begins, for messages only: counted when needed. */
-static long long line_of(const struct build *b, int64_t at)
+/* Where a record begins, for a problem or a note. */
+static long long line_of(const struct build *b, int64_t at, bool note)
 {
     long long line = 1;
 
-    if (b->problems->kept == PROBLEMS_KEPT)
+    if (note ? b->problems->notes_kept == NOTES_KEPT : b->problems->kept == PROBLEMS_KEPT)
         return 0; /* counted only, never shown */
     for (int64_t i = 0; i < at; i++)
         line += b->raw->bytes[i] == '\n';
@@ -83,8 +87,8 @@ static int build_classes(struct build *b)
     for (int i = 0; i < d->nclasses; i++)
         for (int k = 0; k < i && d->nclasses <= 4096; k++)
             if (strcmp(d->classes[i].name, d->classes[k].name) == 0)
-                problems_add_kept(b->problems, "categories %lld and %lld are both named '%s'", (long long)d->classes[k].id,
-                                  (long long)d->classes[i].id, d->classes[i].name);
+                problems_note(b->problems, "categories %lld and %lld are both named '%s'", (long long)d->classes[k].id,
+                              (long long)d->classes[i].id, d->classes[i].name);
     return 0;
 }
 
@@ -110,11 +114,11 @@ static int image_ok(struct build *b, struct raw_image *im)
     struct err why = { 0 };
 
     if (!im->has_id) {
-        problems_add(b->problems, "image in line %lld: id is not an integer, or missing", line_of(b, im->at));
+        problems_add(b->problems, "image in line %lld: id is not an integer, or missing", line_of(b, im->at, false));
         return 0;
     }
     if (im->flaw) {
-        problems_add(b->problems, "image %lld (line %lld): %s", (long long)im->id, line_of(b, im->at), im->flaw);
+        problems_add(b->problems, "image %lld (line %lld): %s", (long long)im->id, line_of(b, im->at, false), im->flaw);
         return 0;
     }
     if (leaves_folder(im->file)) {
@@ -133,6 +137,9 @@ static int image_ok(struct build *b, struct raw_image *im)
         return err_set(b->err, why.code, "%s", why.msg);
     if (why.code)
         problems_add(b->problems, "image %lld: %s", (long long)im->id, why.msg);
+    else if (im->doubt)
+        problems_note(b->problems, "image %lld (line %lld): %s: %d x %d is the size of its file", (long long)im->id,
+                      line_of(b, im->at, true), im->doubt, im->w, im->h);
     return why.code == 0;
 }
 
@@ -168,10 +175,26 @@ static int build_images(struct build *b)
     return 0;
 }
 
-static void tell_box(struct build *b, const struct raw_annotation *a, const struct dataset_image *im, const char *flaw)
+/* "annotation 7", or "annotation in line 12" where it has no id; for a problem or a note. */
+static struct name name_of(const struct build *b, const struct raw_annotation *a, bool note)
 {
-    problems_add(b->problems, "annotation %lld (image %lld, '%s'): %s: [%g, %g, %g, %g] in %d x %d", (long long)a->id, (long long)im->id,
-                 im->file, flaw, a->box[0], a->box[1], a->box[2], a->box[3], im->w, im->h);
+    struct name name;
+
+    if (a->has_id)
+        snprintf(name.text, sizeof name.text, "annotation %lld", (long long)a->id);
+    else
+        snprintf(name.text, sizeof name.text, "annotation in line %lld", line_of(b, a->at, note));
+    return name;
+}
+
+/* The same, and the line in every case. */
+static struct name place_of(const struct build *b, const struct raw_annotation *a, bool note)
+{
+    struct name name = name_of(b, a, note);
+
+    if (a->has_id)
+        snprintf(name.text, sizeof name.text, "annotation %lld (line %lld)", (long long)a->id, line_of(b, a->at, note));
+    return name;
 }
 
 /* What is wrong with the segmentation of an annotation, where they are asked for. */
@@ -191,30 +214,49 @@ static const char *mask_flaw(const struct build *b, const struct raw_annotation 
     return mask.kind == MASK_RUNS ? "its segmentation is empty" : "its segmentation lies outside its image";
 }
 
+/* What is wrong with an annotation of a known image and class, box aside. A mask of another size ends it only where masks are trained. */
+static const char *record_flaw(const struct build *b, const struct raw_annotation *a, const struct dataset_image *im, const char **doubt)
+{
+    static const char other_size[] = "the size of its segmentation is not that of the image";
+    const bool other = a->rle_w && (a->rle_w != im->w || a->rle_h != im->h);
+
+    if (other && b->raw->masks)
+        return other_size;
+    if (other && !*doubt)
+        *doubt = other_size;
+    return mask_flaw(b, a, im);
+}
+
+/* Tells why an annotation is left out, which has no image or no class, or a flaw. */
+static void tell_left_out(struct build *b, const struct raw_annotation *a, int image, const char *flaw)
+{
+    if (flaw)
+        problems_add(b->problems, "%s: %s", place_of(b, a, false).text, flaw);
+    else if (image < 0)
+        problems_add(b->problems, "%s: image_id %lld is not in \"images\"", name_of(b, a, false).text, (long long)a->image_id);
+    else
+        problems_add(b->problems, "%s: category_id %lld is not in \"categories\"", name_of(b, a, false).text, (long long)a->class_id);
+}
+
+static void tell_box(struct build *b, const struct raw_annotation *a, const struct dataset_image *im, const char *flaw)
+{
+    problems_add(b->problems, "%s (image %lld, '%s'): %s: [%g, %g, %g, %g] in %d x %d", name_of(b, a, false).text, (long long)im->id,
+                 im->file, flaw, a->box[0], a->box[1], a->box[2], a->box[3], im->w, im->h);
+}
+
 /* Resolves and checks one annotation. Returns the image index, or -1 when it is left out; *ret is then undefined. */
 static int32_t resolve(struct build *b, const struct raw_annotation *a, struct dataset_box *ret, bool tell)
 {
     const struct dataset *d = b->d;
     int image = a->has_image ? dataset_image_index(d, a->image_id) : -1, cls = a->has_class ? dataset_class_index(d, a->class_id) : -1;
-    const char *flaw = a->flaw;
+    const char *flaw = a->flaw, *doubt = a->doubt;
     bool clipped = false;
 
-    if (!flaw && image >= 0 && cls >= 0 && a->rle_w && (a->rle_w != d->images[image].w || a->rle_h != d->images[image].h))
-        flaw = "the size of its segmentation is not that of the image";
     if (!flaw && image >= 0 && cls >= 0)
-        flaw = mask_flaw(b, a, &d->images[image]);
+        flaw = record_flaw(b, a, &d->images[image], &doubt);
     if (flaw || cls < 0 || image < 0) {
-        if (!tell || (!flaw && image < 0 && idmap_get(&b->gone, a->image_id) >= 0))
-            return -1;
-        if (!a->has_id)
-            problems_add(b->problems, "annotation in line %lld: id is not an integer, or missing", line_of(b, a->at));
-        else if (flaw)
-            problems_add(b->problems, "annotation %lld (line %lld): %s", (long long)a->id, line_of(b, a->at), flaw);
-        else if (image < 0)
-            problems_add(b->problems, "annotation %lld: image_id %lld is not in \"images\"", (long long)a->id, (long long)a->image_id);
-        else
-            problems_add(b->problems, "annotation %lld: category_id %lld is not in \"categories\"", (long long)a->id,
-                         (long long)a->class_id);
+        if (tell && (flaw || image >= 0 || idmap_get(&b->gone, a->image_id) < 0))
+            tell_left_out(b, a, image, flaw);
         return -1;
     }
     *ret = (struct dataset_box){ a->box[0], a->box[1], a->box[2], a->box[3], a->area, a->id, cls, a->crowd, { 0 } };
@@ -224,36 +266,41 @@ static int32_t resolve(struct build *b, const struct raw_annotation *a, struct d
     flaw = b->on_bad == BAD_KEEP ? NULL : box_flaw(&d->images[image], ret, &clipped);
     if (flaw && tell)
         tell_box(b, a, &d->images[image], flaw);
-    else if (tell && a->left_out) /* the rest is a good object */
-        problems_add_kept(b->problems, "annotation %lld (line %lld): %s", (long long)a->id, line_of(b, a->at), a->left_out);
+    else if (tell && doubt) /* the rest is a good object */
+        problems_note(b->problems, "%s: %s", place_of(b, a, true).text, doubt);
     b->d->clipped += tell && clipped;
     return flaw ? -1 : image;
+}
+
+/* An id is for messages alone, so an odd one costs no object. */
+static int tell_id(struct build *b, const struct raw_annotation *a, struct idmap *seen)
+{
+    if (idmap_get(seen, a->id) >= 0) {
+        problems_note(b->problems, "annotation id %lld is used more than once (line %lld)", (long long)a->id, line_of(b, a->at, true));
+        return 0;
+    }
+    if (a->id == 0 && b->image_of[a - b->raw->annotations] >= 0)
+        problems_note(b->problems, "%s: pycocotools counts what matches an object of id 0 as unmatched; detd does not",
+                      place_of(b, a, true).text);
+    return idmap_put(seen, a->id, 0) < 0 ? no_memory(b) : 0;
 }
 
 static int count_boxes(struct build *b, struct idmap *seen)
 {
     const struct coco_raw *raw = b->raw;
     struct dataset_box box;
+    int rc = 0;
 
-    for (int64_t i = 0; i < raw->nannotations; i++) {
+    for (int64_t i = 0; i < raw->nannotations && rc == 0; i++) {
         const struct raw_annotation *a = &raw->annotations[i];
 
         b->image_of[i] = resolve(b, a, &box, true);
         if (b->image_of[i] >= 0)
             b->d->offset[b->image_of[i] + 1]++;
-        if (!a->has_id || b->on_bad == BAD_KEEP)
-            continue;
-        /* the box is good all the same, so BAD_SKIP keeps it: without it a real object would train as background */
-        if (a->id < 1 && b->image_of[i] >= 0)
-            problems_add_kept(b->problems,
-                              "annotation %lld (line %lld): id must be at least 1, or COCO's tools take what matches it for unmatched",
-                              (long long)a->id, line_of(b, a->at));
-        if (idmap_get(seen, a->id) >= 0)
-            problems_add_kept(b->problems, "annotation id %lld is used more than once (line %lld)", (long long)a->id, line_of(b, a->at));
-        else if (idmap_put(seen, a->id, 0) < 0)
-            return no_memory(b);
+        if (a->has_id && b->on_bad != BAD_KEEP)
+            rc = tell_id(b, a, seen);
     }
-    return 0;
+    return rc;
 }
 
 /* Refs go where the boxes went; what was left out stays in the stores and is never looked at. next: where the boxes of each image begin. */
@@ -318,12 +365,15 @@ static int build(struct build *b)
 {
     int rc = build_classes(b);
 
+    if (b->raw->text_ids > 0)
+        problems_note(b->problems, "%lld ids are integers written as text, which are read as numbers", (long long)b->raw->text_ids);
+    coco_keys_tell(&b->raw->keys, b->raw->bytes, b->problems);
     if (rc == 0)
         rc = build_images(b);
     if (rc == 0)
         rc = build_boxes(b);
     if (rc == 0 && b->problems->count && b->on_bad != BAD_SKIP)
-        rc = problems_err(b->problems, b->source, b->err);
+        rc = problems_refuse(b->problems, b->source, b->err);
     free(b->image_of);
     idmap_free(&b->gone);
     return rc;

@@ -1,4 +1,5 @@
-/* worker/data/coco.h - reads COCO detection JSON. Strict: what is not understood is an error that names file, line or id; nothing is guessed. */
+/* worker/data/coco.h - reads COCO detection JSON. What the network at hand cannot use is an error that names file, line or id; what is odd and can be used
+ * stays and is told as a note (problems.h). */
 #pragma once
 #include "worker/data/dataset.h"
 
@@ -6,8 +7,9 @@ struct err;
 struct problems;
 
 /* annotations: the JSON file. images: the folder that file_name is relative to (only touched for images whose size is not stated).
- * Records that break a rule are put into *problems (caller zeroes it); under BAD_ERROR any of them fails the call, after all were looked at;
- * under BAD_SKIP the bad box or image is left out. Broken JSON, missing keys and repeated image or category ids always fail: no
+ * Bad and doubtful records are put into *problems (caller zeroes it). Under BAD_ERROR a bad one fails the call, after all were looked at;
+ * under BAD_SKIP the bad box or image is left out. A doubtful one stays: an odd or repeated annotation id, an area or a size that cannot be, and without
+ * masks a broken segmentation. Broken JSON, missing keys and repeated image or category ids always fail: no
  * label could be trusted. Caller frees with dataset_free(). ERR_DATA, -errno or -ENOMEM. */
 int coco_read(const char *annotations, const char *images, enum bad_policy on_bad, struct problems *problems, struct dataset **ret,
               struct err *err);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,6 +60,30 @@ static bool integer_or_skip(struct json_scan *s, int64_t *ret)
     return true;
 }
 
+/* Whether all of the text is one integer, as C writes it: "12", not "012" or "1.0". */
+static bool text_integer(const char *text, int64_t *ret)
+{
+    char again[32];
+    long long v = strtoll(text, NULL, 10);
+
+    snprintf(again, sizeof again, "%lld", v);
+    *ret = v;
+    return strcmp(again, text) == 0;
+}
+
+/* Likewise for an id, which may be an integer as text. */
+static bool id_or_skip(struct coco_raw *raw, struct json_scan *s, int64_t *ret)
+{
+    size_t len;
+
+    if (scan_peek(s) != JSON_STRING)
+        return integer_or_skip(s, ret);
+    if (!scan_text(s, &raw->text, &raw->text_cap, &len) || !text_integer(raw->text, ret))
+        return false;
+    raw->text_ids++;
+    return true;
+}
+
 static bool real_or_skip(struct json_scan *s, double *ret)
 {
     struct json_num n;
@@ -73,10 +98,17 @@ static bool real_or_skip(struct json_scan *s, double *ret)
     return true;
 }
 
+/* Keeps the first of several reasons. */
 static void flaw(const char **f, const char *text)
 {
     if (!*f)
         *f = text;
+}
+
+static void skip_unread(struct coco_raw *raw, struct json_scan *s, enum coco_place place, int64_t record)
+{
+    coco_keys_see(&raw->keys, place, s->key, record);
+    scan_skip(s);
 }
 
 /* ---- categories ---- */
@@ -86,6 +118,7 @@ static bool read_class(struct coco_raw *raw, struct json_scan *s)
     bool has_id = false, has_name = false;
     int64_t cap = raw->classes_cap;
     struct raw_class *c, *all = grown(raw->classes, raw->nclasses, &cap, sizeof *all);
+    int64_t at = s->at - s->begin;
     char name[COCO_MAX_NAME];
     size_t len;
 
@@ -98,11 +131,11 @@ static bool read_class(struct coco_raw *raw, struct json_scan *s)
     scan_object(s);
     while (scan_member(s)) {
         if (scan_key_is(s, "id"))
-            has_id = integer_or_skip(s, &c->id) || scan_fail(s, "the id of a category is not an integer");
+            has_id = id_or_skip(raw, s, &c->id) || scan_fail(s, "the id of a category is not an integer");
         else if (scan_key_is(s, "name"))
             has_name = scan_string(s, name, sizeof name, &len);
         else
-            scan_skip(s);
+            skip_unread(raw, s, COCO_CATEGORIES, at);
     }
     if (scan_failed(s))
         return false;
@@ -119,35 +152,47 @@ static bool read_class(struct coco_raw *raw, struct json_scan *s)
 
 /* ---- images ---- */
 
-static void image_member(struct json_scan *s, struct coco_raw *raw, struct raw_image *im)
+static void read_file_name(struct json_scan *s, struct coco_raw *raw, struct raw_image *im)
 {
-    int64_t side;
     size_t len;
 
-    if (scan_key_is(s, "id")) {
-        im->has_id = integer_or_skip(s, &im->id);
-    } else if (scan_key_is(s, "file_name")) {
-        if (scan_peek(s) != JSON_STRING) {
-            scan_skip(s);
-            return;
-        }
-        if (!scan_text(s, &raw->text, &raw->text_cap, &len))
-            return;
-        free(im->file);
-        im->file = NULL;
-        if (len == 0 || len >= DATASET_MAX_PATH / 2)
-            flaw(&im->flaw, "file_name is empty or too long");
-        else if (!(im->file = strdup(raw->text)))
-            no_memory(s);
-    } else if (scan_key_is(s, "width") || scan_key_is(s, "height")) {
-        bool width = s->key[0] == 'w';
-
-        if (!integer_or_skip(s, &side) || side < 1 || side > INT32_MAX)
-            flaw(&im->flaw, width ? "width is not a positive integer" : "height is not a positive integer");
-        else
-            *(width ? &im->w : &im->h) = (int)side;
-    } else {
+    if (scan_peek(s) != JSON_STRING) {
         scan_skip(s);
+        return;
+    }
+    if (!scan_text(s, &raw->text, &raw->text_cap, &len))
+        return;
+    free(im->file);
+    im->file = NULL;
+    if (len == 0 || len >= DATASET_MAX_PATH / 2)
+        flaw(&im->flaw, "file_name is empty or too long");
+    else if (!(im->file = strdup(raw->text)))
+        no_memory(s);
+}
+
+/* A size that cannot be is only told: the picture's file has the right one. */
+static void read_side(struct json_scan *s, struct raw_image *im, bool width)
+{
+    const bool null = scan_peek(s) == JSON_NULL;
+    int64_t side = 0;
+
+    if (integer_or_skip(s, &side) && side > 0 && side <= INT32_MAX)
+        *(width ? &im->w : &im->h) = (int)side;
+    else if (!null)
+        flaw(&im->doubt, width ? "width is not a positive integer" : "height is not a positive integer");
+}
+
+static void image_member(struct json_scan *s, struct coco_raw *raw, struct raw_image *im)
+{
+    if (scan_key_is(s, "id")) {
+        im->has_id = id_or_skip(raw, s, &im->id);
+    } else if (scan_key_is(s, "file_name")) {
+        read_file_name(s, raw, im);
+    } else if (scan_key_is(s, "width") || scan_key_is(s, "height")) {
+        read_side(s, im, s->key[0] == 'w');
+    } else {
+        im->has_url = im->has_url || scan_key_is(s, "coco_url");
+        skip_unread(raw, s, COCO_IMAGES, im->at);
     }
 }
 
@@ -167,32 +212,40 @@ static bool read_image(struct coco_raw *raw, struct json_scan *s)
     scan_object(s);
     while (scan_member(s))
         image_member(s, raw, im);
+    if (!im->file && im->has_url)
+        flaw(&im->flaw, "file_name is missing: make it the end of coco_url, as LVIS's tools do");
     if (!im->file)
         flaw(&im->flaw, "file_name is missing or not a string");
     if ((im->w == 0) != (im->h == 0))
-        flaw(&im->flaw, "only one of width and height is stated");
+        flaw(&im->doubt, "only one of width and height is stated");
+    if (im->doubt)
+        im->w = im->h = 0;
     return !scan_failed(s);
 }
 
 /* ---- annotations ---- */
 
-static bool read_box(struct json_scan *s, double box[4])
+/* What is wrong with it, or NULL. */
+static const char *read_box(struct json_scan *s, double box[4])
 {
     int n = 0;
-    bool ok = true;
+    bool ok = true, finite = true;
     double v;
 
     if (scan_peek(s) != JSON_ARRAY) {
         scan_skip(s);
-        return false;
+        return "bbox is not a list of four numbers";
     }
     scan_array(s);
     for (; scan_element(s); n++) {
+        finite = finite && scan_peek(s) != JSON_NONFINITE;
         ok = real_or_skip(s, &v) && ok && n < 4;
         if (ok)
             box[n] = v;
     }
-    return ok && n == 4;
+    if (!finite)
+        return "bbox holds NaN or Infinity";
+    return ok && n == 4 ? NULL : "bbox is not a list of four numbers";
 }
 
 static bool read_crowd(struct json_scan *s, bool *ret)
@@ -234,6 +287,7 @@ static bool keep_mask(struct coco_raw *raw, const struct mask_ref *mask)
     return true;
 }
 
+/* Only a network that finds masks needs what it says. */
 static void read_mask(struct json_scan *s, struct coco_raw *raw, struct raw_annotation *a)
 {
     struct coco_segm segm;
@@ -241,30 +295,42 @@ static void read_mask(struct json_scan *s, struct coco_raw *raw, struct raw_anno
 
     a->rle_w = segm.rle_w;
     a->rle_h = segm.rle_h;
-    a->left_out = segm.left_out;
+    if (segm.left_out)
+        flaw(&a->doubt, segm.left_out);
     if (why)
-        flaw(&a->flaw, why);
+        flaw(raw->masks ? &a->flaw : &a->doubt, why);
     if (raw->masks && !keep_mask(raw, &segm.mask))
         no_memory(s);
 }
 
+static void read_area(struct json_scan *s, struct raw_annotation *a)
+{
+    const bool null = scan_peek(s) == JSON_NULL;
+
+    if (real_or_skip(s, &a->area) && a->area >= 0)
+        return;
+    a->area = -1;
+    if (!null)
+        flaw(&a->doubt, "area is not a number >= 0: that of the box is taken");
+}
+
 static void annotation_member(struct json_scan *s, struct coco_raw *raw, struct raw_annotation *a)
 {
+    const char *why;
+
     if (scan_key_is(s, "id")) {
-        a->has_id = integer_or_skip(s, &a->id);
+        a->has_id = id_or_skip(raw, s, &a->id);
     } else if (scan_key_is(s, "image_id")) {
-        a->has_image = integer_or_skip(s, &a->image_id);
+        a->has_image = id_or_skip(raw, s, &a->image_id);
     } else if (scan_key_is(s, "category_id")) {
-        a->has_class = integer_or_skip(s, &a->class_id);
+        a->has_class = id_or_skip(raw, s, &a->class_id);
     } else if (scan_key_is(s, "bbox")) {
         a->has_box = true;
-        if (!read_box(s, a->box))
-            flaw(&a->flaw, "bbox is not a list of four numbers");
+        why = read_box(s, a->box);
+        if (why)
+            flaw(&a->flaw, why);
     } else if (scan_key_is(s, "area")) {
-        if (scan_peek(s) == JSON_NULL)
-            scan_skip(s);
-        else if (!real_or_skip(s, &a->area) || a->area < 0)
-            flaw(&a->flaw, "area is not a number >= 0");
+        read_area(s, a);
     } else if (scan_key_is(s, "iscrowd")) {
         if (scan_peek(s) == JSON_NULL)
             scan_skip(s);
@@ -275,7 +341,7 @@ static void annotation_member(struct json_scan *s, struct coco_raw *raw, struct 
     } else if (scan_key_is(s, "segmentation")) {
         read_mask(s, raw, a);
     } else {
-        scan_skip(s);
+        skip_unread(raw, s, COCO_ANNOTATIONS, a->at);
     }
 }
 
@@ -294,7 +360,7 @@ static bool read_annotation(struct coco_raw *raw, struct json_scan *s)
     while (scan_member(s))
         annotation_member(s, raw, a);
     if (!a->has_id)
-        flaw(&a->flaw, "id is not an integer, or missing");
+        flaw(&a->doubt, "id is not an integer, or missing");
     if (!a->has_image)
         flaw(&a->flaw, "image_id is not an integer, or missing");
     if (!a->has_class)
@@ -311,48 +377,66 @@ static bool read_annotation(struct coco_raw *raw, struct json_scan *s)
 
 /* ---- the document ---- */
 
-enum { SECTION_IMAGES = 1, SECTION_ANNOTATIONS = 2, SECTION_CATEGORIES = 4 };
+static const char *const sections[] = { [COCO_IMAGES] = "images", [COCO_ANNOTATIONS] = "annotations", [COCO_CATEGORIES] = "categories" };
 
-static void read_section(struct coco_raw *raw, struct json_scan *s, int section, int *seen)
+static void read_section(struct coco_raw *raw, struct json_scan *s, enum coco_place section, unsigned *seen)
 {
-    if (*seen & section) {
+    if (*seen & 1U << section) {
         scan_fail(s, "\"%s\" stands here a second time", s->key);
         return;
     }
-    *seen |= section;
+    *seen |= 1U << section;
     scan_array(s);
     while (scan_element(s)) {
-        if (section == SECTION_IMAGES)
+        if (section == COCO_IMAGES)
             read_image(raw, s);
-        else if (section == SECTION_ANNOTATIONS)
+        else if (section == COCO_ANNOTATIONS)
             read_annotation(raw, s);
         else
             read_class(raw, s);
     }
 }
 
+static void missing(const struct coco_raw *raw, struct json_scan *s, const char *section)
+{
+    const char *like = coco_keys_like(&raw->keys, section);
+
+    if (like)
+        err_set(&s->err, ERR_DATA, "%s: there is no \"%s\"; is it \"%s\"?", s->name, section, like);
+    else
+        err_set(&s->err, ERR_DATA, "%s: there is no \"%s\"", s->name, section);
+}
+
+static void read_document(struct coco_raw *raw, struct json_scan *s)
+{
+    unsigned seen = 0;
+    int k;
+
+    if (scan_peek(s) == JSON_ARRAY)
+        scan_fail(s, "expected an object with \"images\", \"annotations\" and \"categories\", found '[': results files are such lists");
+    scan_object(s);
+    while (scan_member(s)) {
+        for (k = COCO_IMAGES; k <= COCO_CATEGORIES && !scan_key_is(s, sections[k]); k++)
+            ;
+        if (k <= COCO_CATEGORIES)
+            read_section(raw, s, (enum coco_place)k, &seen);
+        else
+            skip_unread(raw, s, COCO_FILE, s->at - s->begin);
+    }
+    scan_finish(s);
+    for (k = COCO_IMAGES; k <= COCO_CATEGORIES && !scan_failed(s); k++)
+        if (!(seen & 1U << k) && !(raw->unlabelled && k == COCO_ANNOTATIONS))
+            missing(raw, s, sections[k]);
+}
+
 int coco_raw_parse(struct coco_raw *raw, const char *name, const char *bytes, size_t len, struct err *err)
 {
-    static const char *const sections[] = { "images", "annotations", "categories" };
     struct json_scan s;
-    int seen = 0, k;
 
     scan_open(&s, name, bytes, len);
     if (len == 0)
         err_set(&s.err, ERR_DATA, "%s: file is empty", name);
-    scan_object(&s);
-    while (scan_member(&s)) {
-        for (k = 0; k < 3 && !scan_key_is(&s, sections[k]); k++)
-            ;
-        if (k < 3)
-            read_section(raw, &s, 1 << k, &seen);
-        else
-            scan_skip(&s);
-    }
-    scan_finish(&s);
-    for (k = 0; k < 3 && !scan_failed(&s); k++)
-        if (!(seen & 1 << k) && !(raw->unlabelled && 1 << k == SECTION_ANNOTATIONS))
-            err_set(&s.err, ERR_DATA, "%s: there is no \"%s\"", name, sections[k]);
+    read_document(raw, &s);
     if (scan_failed(&s) && err)
         *err = s.err;
     return s.err.code;

@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "worker/data/coco_keys.h"
+
 struct err;
 struct masks;
 
@@ -19,18 +21,19 @@ struct raw_class {
 struct raw_image {
     int64_t id, at; /* at: byte where the record begins */
     char *file;
-    int w, h; /* 0 0: not stated */
-    bool has_id;
-    const char *flaw; /* constant text, NULL: none */
+    int w, h; /* 0 0: not stated, or not usable: the picture's file tells */
+    bool has_id, has_url;
+    const char *flaw;  /* why it cannot be used; constant text, NULL: it can */
+    const char *doubt; /* why its size is not the stated one; likewise */
 };
 
 struct raw_annotation {
     int64_t id, image_id, class_id, at;
-    double box[4], area; /* area -1: not stated */
+    double box[4], area; /* area -1: not stated, or not usable */
     int rle_w, rle_h;    /* of its run lengths; 0: none */
     bool has_id, has_image, has_class, has_box, crowd, ignored;
-    const char *flaw;
-    const char *left_out; /* what is wrong with a part of it that can go without the rest; constant text, NULL: nothing */
+    const char *flaw;  /* why it cannot be used; constant text, NULL: it can */
+    const char *doubt; /* what is wrong with a part that can go without the rest, or that nobody reads here; likewise */
 };
 
 struct coco_raw {
@@ -40,7 +43,9 @@ struct coco_raw {
     struct raw_annotation *annotations;
     int64_t nannotations;
     int nclasses, nimages;
-    bool unlabelled; /* the caller's: "annotations" may be missing */
+    bool unlabelled;       /* the caller's: "annotations" may be missing */
+    int64_t text_ids;      /* ids that are integers as text, "12" */
+    struct coco_keys keys; /* that are not read */
     int64_t annotations_cap;
     int classes_cap, images_cap;
     struct masks *masks; /* of the annotations, by their number here, where they are asked for; the caller's. NULL: they are not */

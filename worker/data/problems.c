@@ -6,29 +6,15 @@
 
 #include "proto/err.h"
 
-static void add(struct problems *p, const char *fmt, va_list ap)
-{
-    p->count++;
-    if (p->kept < PROBLEMS_KEPT)
-        vsnprintf(p->text[p->kept++], PROBLEM_TEXT, fmt, ap);
-}
-
 void problems_add(struct problems *p, const char *fmt, ...)
 {
     va_list ap;
 
+    p->count++;
+    if (p->kept == PROBLEMS_KEPT)
+        return;
     va_start(ap, fmt);
-    add(p, fmt, ap);
-    va_end(ap);
-}
-
-void problems_add_kept(struct problems *p, const char *fmt, ...)
-{
-    va_list ap;
-
-    p->kept_records++;
-    va_start(ap, fmt);
-    add(p, fmt, ap);
+    vsnprintf(p->text[p->kept++], PROBLEM_TEXT, fmt, ap);
     va_end(ap);
 }
 
@@ -44,12 +30,13 @@ void problems_note(struct problems *p, const char *fmt, ...)
     va_end(ap);
 }
 
-int problems_err(const struct problems *p, const char *source, struct err *err)
+/* advice: stands behind the number of problems. */
+static int tell(const struct problems *p, const char *source, const char *advice, struct err *err)
 {
     char text[sizeof err->msg];
     size_t used;
 
-    used = (size_t)snprintf(text, sizeof text, "%s: %lld problem%s", source, (long long)p->count, p->count == 1 ? "" : "s");
+    used = (size_t)snprintf(text, sizeof text, "%s: %lld problem%s%s", source, (long long)p->count, p->count == 1 ? "" : "s", advice);
     for (int i = 0; i < p->kept && used < sizeof text; i++) {
         size_t need = 2 + strlen(p->text[i]);
 
@@ -61,4 +48,14 @@ int problems_err(const struct problems *p, const char *source, struct err *err)
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i == 0 ? ": " : "; ", p->text[i]);
     }
     return err_set(err, ERR_DATA, "%s", text);
+}
+
+int problems_err(const struct problems *p, const char *source, struct err *err)
+{
+    return tell(p, source, "", err);
+}
+
+int problems_refuse(const struct problems *p, const char *source, struct err *err)
+{
+    return tell(p, source, " (data.on_bad=skip leaves out what is bad)", err);
 }

@@ -7,7 +7,7 @@ struct err;
 enum { PROBLEMS_KEPT = 50, NOTES_KEPT = 20, PROBLEM_TEXT = 512 };
 
 struct problems {
-    int64_t count, kept_records; /* kept_records: of these, whose record stays in the data set */
+    int64_t count; /* bad records: the network cannot use them */
     int kept;
     char text[PROBLEMS_KEPT][PROBLEM_TEXT];
     int64_t notes; /* doubtful records and ignored keys: no reason to refuse anything */
@@ -17,9 +17,9 @@ struct problems {
 
 /* Each names file and id. Not to be called by two threads at once. */
 void problems_add(struct problems *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* The same of a record that stays, as it is or without a part. */
-void problems_add_kept(struct problems *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Something that the user should know and that does not make a record unusable: a doubtful record, with file and line or id, or an ignored key. */
 void problems_note(struct problems *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* ERR_DATA with as many of them as fit: "train.json: 3 problems: annotation 7: ...; ...". */
 int problems_err(const struct problems *p, const char *source, struct err *err);
+/* The same where data.on_bad=skip would help, which the message then says. */
+int problems_refuse(const struct problems *p, const char *source, struct err *err);

@@ -31,7 +31,7 @@ __attribute__((unused)) static void write_picture(const char *dir, const char *n
     struct err err;
 
     for (size_t i = 0; i < (size_t)w * (size_t)h * 3; i++)
-        rgb[i] = (uint8_t)(i * 37 ^ i >> 5 ^ (size_t)w);
+        rgb[i] = (uint8_t)(i * 37 ^ i >> 5 ^ (size_t)w ^ (size_t)name[0] << 2);
     snprintf(path, sizeof path, "%s/%s", dir, name);
     assert_int_equal(image_write_png(path, rgb, w, h, &err), 0);
     free(rgb);

@@ -301,6 +301,21 @@ static void boxes_alone(void **state)
     close_set(&f);
 }
 
+/* Pictures of one size, of which some are left out: each sample has the pixels of its own. */
+static void check_pixels(const struct fixture *f, struct task *t)
+{
+    const struct loader_options l = { .batch = 2, .ranks = 1, .workers = 1 };
+    struct loader *loader;
+    struct batch b;
+    struct err err;
+
+    assert_int_equal(loader_open(t, &l, &loader, &err), 0);
+    assert_int_equal(loader_next(loader, &b, &err), 0);
+    for (int i = 0; i < 2; i++)
+        check_picture(f, &b, i, &(struct resizing){ RESIZE_D2, 8, 8, { 60, 60 }, false });
+    loader_close(loader);
+}
+
 static void which_pictures_train(void **state)
 {
     static const int sizes[][2] = { { 8, 8 }, { 8, 8 }, { 8, 8 }, { 8, 8 }, { 0, 0 } };
@@ -316,6 +331,7 @@ static void which_pictures_train(void **state)
     o.train = true;
     t = task_of(f.d, &o);
     assert_true(t->samples == 2 && task_image(t, 0) == 2 && task_image(t, 1) == 3);
+    check_pixels(&f, t);
     task_free(t);
     o.rule = RESIZE_TV;
     t = task_of(f.d, &o);

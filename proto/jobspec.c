@@ -519,14 +519,29 @@ void jobspec_free(struct jobspec *s)
     free(s);
 }
 
+bool jobspec_next_path(const struct jobspec *s, size_t *i, const char **ret_key, const char **ret_path)
+{
+    for (; *i < JOB_KEY_COUNT; ++*i) {
+        const struct job_key *k = &job_keys[*i];
+        const char *path = k->type == TYPE_PATH ? *(char *const *)((const char *)s + k->offset) : NULL;
+
+        if (!path)
+            continue;
+        *ret_key = k->path;
+        *ret_path = path;
+        ++*i;
+        return true;
+    }
+    return false;
+}
+
 int jobspec_require_absolute(const struct jobspec *s, struct err *err)
 {
-    for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
-        const char *path = job_keys[i].type == TYPE_PATH ? *(char *const *)((const char *)s + job_keys[i].offset) : NULL;
+    const char *key, *path;
 
-        if (path && path[0] != '/')
-            return job_error(err, job_keys[i].path, "must be an absolute path, is '%.200s'", path);
-    }
+    for (size_t i = 0; jobspec_next_path(s, &i, &key, &path);)
+        if (path[0] != '/')
+            return job_error(err, key, "must be an absolute path, is '%.200s'", path);
     return 0;
 }
 

@@ -358,6 +358,8 @@ int jobspec_extend(json_t *root, int64_t steps, struct jobspec **ret_was, struct
 int jobspec_absolute(json_t *root, const char *dir, struct err *err);
 /* For receivers that have no folder to resolve against: every PATH must be absolute; the error names the key. */
 int jobspec_require_absolute(const struct jobspec *s, struct err *err);
+/* Walks over the paths that are given: the next one from *i on, at first 0. False: there are no more. Borrowed from s. */
+bool jobspec_next_path(const struct jobspec *s, size_t *i, const char **ret_key, const char **ret_path);
 /* Files with weights that training starts from: model.init and the like. Borrowed from s. */
 enum { JOB_MAX_INITS = 4 };
 struct jobspec_init {

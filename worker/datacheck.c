@@ -3,10 +3,13 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "worker/checkedfiles.h"
+#include "worker/checkprogress.h"
 #include "worker/core/device.h"
 #include "worker/data/census.h"
 #include "worker/data/check.h"
@@ -75,36 +78,45 @@ static int tell_poses(const char *split, const struct dataset *d, FILE *out, str
     return rc;
 }
 
+/* Facts and warnings of a split that could be read. */
+static int tell_split(const struct model_registry *models, const struct jobspec *spec, bool val, const struct check_options *opt,
+                      const struct problems *p, const struct dataset *d, const struct datacheck_out *out, struct err *err)
+{
+    const int kept = val ? d->nimages : images_of(models, spec, d);
+    const char *split = val ? "val" : "train";
+    char census[CENSUS_TEXT], also[64] = "";
+    int rc;
+
+    if (p->notes)
+        snprintf(also, sizeof also, ", %lld note%s", (long long)p->notes, p->notes == 1 ? "" : "s");
+    if (d->views)
+        fprintf(out->facts, "%s: %d images, %lld bad records skipped%s\n", split, d->nimages, (long long)p->count, also);
+    else
+        fprintf(out->facts, "%s: %d images, %lld boxes, %d classes, %lld bad records skipped%s, %lld boxes clipped\n", split, d->nimages,
+                (long long)d->offset[d->nimages], d->nclasses, (long long)p->count, also, (long long)d->clipped);
+    fprintf(out->facts, "%s: %s\n", split, census_text(d, d->nimages - kept, census, sizeof census));
+    tell_depth(split, d, out->warnings);
+    rc = tell_poses(split, d, out->warnings, err);
+    return rc < 0 ? rc : survey_split(d, split, opt->upright, out->facts, out->warnings, err);
+}
+
 /* *ret_set is the caller's, NULL or not, success or not. */
-static int check_one(const struct model_registry *models, const struct jobspec *spec, bool val, const struct dataset *train, FILE *out,
-                     struct dataset **ret_set, struct err *err)
+static int check_one(const struct model_registry *models, const struct jobspec *spec, bool val, const struct dataset *train,
+                     const struct datacheck_out *out, struct dataset **ret_set, struct err *err)
 {
     const char *split = val ? "val" : "train";
     struct problems *p = calloc(1, sizeof *p);
     struct split_options opt;
     struct dataset *d = NULL;
-    char census[CENSUS_TEXT], also[64] = "";
-    int rc, kept;
+    int rc;
 
     if (!p)
         return err_set(err, ERR_DEVICE, "out of memory");
     options(models, spec, val, train, &opt);
-    rc = tell_problems(p, split, &opt.check, check_split(&opt.check, p, &d, err), out, err);
-    if (rc >= 0) {
-        if (p->notes)
-            snprintf(also, sizeof also, ", %lld note%s", (long long)p->notes, p->notes == 1 ? "" : "s");
-        if (d->views)
-            fprintf(out, "%s: %d images, %lld bad records skipped%s\n", split, d->nimages, (long long)p->count, also);
-        else
-            fprintf(out, "%s: %d images, %lld boxes, %d classes, %lld bad records skipped%s, %lld boxes clipped\n", split, d->nimages,
-                    (long long)d->offset[d->nimages], d->nclasses, (long long)p->count, also, (long long)d->clipped);
-        kept = !val ? images_of(models, spec, d) : d->nimages;
-        fprintf(out, "%s: %s\n", split, census_text(d, d->nimages - kept, census, sizeof census));
-        tell_depth(split, d, out);
-        rc = tell_poses(split, d, out, err);
-        if (rc >= 0)
-            rc = survey_split(d, split, opt.check.upright, out, err);
-    }
+    opt.check.progress = checkprogress_phase(out->progress, split);
+    rc = tell_problems(p, split, &opt.check, check_split(&opt.check, p, &d, err), out->warnings, err);
+    if (rc >= 0)
+        rc = tell_split(models, spec, val, &opt.check, p, d, out, err);
     *ret_set = d;
     free(p);
     return rc;
@@ -118,8 +130,8 @@ static int count_images(const struct model_registry *models, const struct jobspe
     return *ret_images > 0 ? 0 : err_set(err, ERR_DATA, "%s: no image has an object to train on", spec->data_train_annotations);
 }
 
-static int check_train(const struct model_registry *models, const struct jobspec *spec, FILE *out, struct dataset **ret_set,
-                       struct err *err)
+static int check_train(const struct model_registry *models, const struct jobspec *spec, const struct datacheck_out *out,
+                       struct dataset **ret_set, struct err *err)
 {
     int images, rc = check_one(models, spec, false, NULL, out, ret_set, err);
 
@@ -129,38 +141,51 @@ static int check_train(const struct model_registry *models, const struct jobspec
 }
 
 /* train: NULL where it cannot be read. */
-static int check_val(const struct model_registry *models, const struct jobspec *spec, const struct dataset *train, FILE *out,
-                     struct dataset **ret_set, struct err *err)
+static int check_val(const struct model_registry *models, const struct jobspec *spec, const struct dataset *train,
+                     const struct datacheck_out *out, struct dataset **ret_set, struct err *err)
 {
     int rc = check_one(models, spec, true, train, out, ret_set, err);
 
     if (rc >= 0 && train)
-        rc = survey_common(train, *ret_set, out, err);
+        rc = survey_common(train, *ret_set, out->warnings, err);
     return rc >= 0 && train ? dataset_same_classes(train, *ret_set, err) : rc;
 }
 
+static int64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 /* Whatever is wrong with training, validation is looked at: one look tells all. */
-int datacheck_run(const struct model_registry *models, const struct jobspec *spec, FILE *out, struct err *err)
+int datacheck_run(const struct model_registry *models, const struct jobspec *spec, const struct datacheck_out *out, struct err *err)
 {
     struct dataset *train = NULL, *val = NULL;
-    struct err of_val = { 0 }, of_model = { 0 };
+    struct err of_val = { 0 }, of_model = { 0 }, lost;
+    const int64_t start_ns = now_ns();
     int rc = check_train(models, spec, out, &train, err), rc_val = 0, rc_model = 0;
 
     if (spec->data_val_annotations)
         rc_val = check_val(models, spec, train, out, &val, &of_val);
+    checkprogress_phase(out->progress, "the network and its weights");
     if (rc >= 0)
-        rc_model = modelcheck_run(models, spec, train, out, &of_model);
+        rc_model = modelcheck_run(models, spec, train, out->facts, &of_model);
     if (rc_val < 0 && rc < 0)
-        fprintf(out, "val: %s\n", of_val.msg);
+        fprintf(out->warnings, "val: %s\n", of_val.msg);
     else if (rc_val < 0)
         *err = of_val;
     if (rc_model < 0 && rc_val < 0)
-        fprintf(out, "%s\n", of_model.msg);
+        fprintf(out->warnings, "%s\n", of_model.msg);
     else if (rc_model < 0)
         *err = of_model;
+    rc = rc < 0 ? rc : rc_val < 0 ? rc_val : rc_model;
+    if (rc >= 0 && out->files) /* where it cannot be written the next check is a new one */
+        checkedfiles_write(out->files, spec, train, val, start_ns, &lost);
     dataset_free(train);
     dataset_free(val);
-    return rc < 0 ? rc : rc_val < 0 ? rc_val : rc_model;
+    return rc;
 }
 
 /* reader: of check.h */

@@ -2,13 +2,21 @@
 #pragma once
 #include <stdio.h>
 
+struct checkprogress;
 struct dataset;
 struct err;
 struct jobspec;
 struct model_registry;
 
+/* Output of a check. */
+struct datacheck_out {
+    FILE *facts;                    /* counts of the splits */
+    FILE *warnings;                 /* problems and possible mistakes */
+    struct checkprogress *progress; /* NULL: no progress is told */
+    const char *files;              /* where to list the files that a good check rests on (checkedfiles.h); NULL: nowhere */
+};
 /* Prints a line per split and every problem kept. Errors as a job would fail with. */
-int datacheck_run(const struct model_registry *models, const struct jobspec *spec, FILE *out, struct err *err);
+int datacheck_run(const struct model_registry *models, const struct jobspec *spec, const struct datacheck_out *out, struct err *err);
 /* Whether a job that checked its data finds it as it was, by the indexes in its folder: ERR_DATA or -ENOENT where not. What the caller may not read, and what the
  * job has not checked, is no difference. */
 int datacheck_same(const struct model_registry *models, const struct jobspec *spec, const char *job_dir, struct err *err);

@@ -22,7 +22,7 @@ int modelcheck_run(const struct model_registry *models, const struct jobspec *sp
     if (rc >= 0)
         rc = ops->open(0, &opt, &dev, err);
     if (rc >= 0)
-        rc = model_open(models, spec, (struct model_classes){ train->nclasses, id, train->classes }, dev, &m, err);
+        rc = model_open_unstarted(models, spec, (struct model_classes){ train->nclasses, id, train->classes }, dev, &m, err);
     if (rc >= 0 && m->loaded[0])
         fprintf(out, "%s\n", m->loaded);
     model_free(m);

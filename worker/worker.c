@@ -16,6 +16,7 @@
 #include "proto/report.h"
 #include "worker/backend/devices.h"
 #include "worker/anchorfit.h"
+#include "worker/checkprogress.h"
 #include "worker/core/file.h"
 #include "worker/core/plain.h"
 #include "worker/datacheck.h"
@@ -30,7 +31,9 @@ static const char usage[] =
     "\n"
     "  detd-worker [--dir DIR] FILE [key=value ...]     train with one rank; reports go to stdout as JSON lines, checkpoints\n"
     "                                                   into DIR (default: the job's name)\n"
-    "  detd-worker --check FILE [key=value ...]         check the job file and its data set, train nothing\n"
+    "  detd-worker --check [--brief] [--files LIST] FILE [key=value ...]\n"
+    "                                                   check the job file and its data set, train nothing. --brief tells only what\n"
+    "                                                   may be wrong, on stderr; --files writes to LIST what a good check rests on\n"
     "  detd-worker --check --job-dir DIR                look whether the data of a job is what it was when it was checked\n"
     "  detd-worker --count-images FILE [key=value ...]  print how many images of the training split are trained on\n"
     "  detd-worker --layers [--classes N] [--json] FILE|PRESET [key=value ...]\n"
@@ -53,13 +56,14 @@ static const char usage[] =
     "Example: detd-worker bccd.json train.steps=100 run.threads=2\n"
     "Exit status: 0 done, 1 failed or refused, 2 usage.\n";
 
-enum { COCO_CLASSES = 80 /* of a network without data */, SAMPLES = 16 };
+enum { COCO_CLASSES = 80 /* of a network without data */, SAMPLES = 16, WARNINGS_SHOWN = 5, PROBLEMS_SHOWN = 20 };
 
 struct args {
     const struct model_registry *models;
-    bool check, count, predict, layers, anchors, sample, json;
-    int classes; /* 0: as the data has */
-    int number;  /* of anchors or samples; 0: as many as the network has, or SAMPLES */
+    bool check, brief, count, predict, layers, anchors, sample, json;
+    const char *files; /* what a check rests on is written there; NULL: nowhere */
+    int classes;       /* 0: as the data has */
+    int number;        /* of anchors or samples; 0: as many as the network has, or SAMPLES */
     const char *dir, *job_dir;
     const char *dialect; /* NULL: nothing is exported */
     int rank, ranks, local_rank, attempt;
@@ -135,6 +139,51 @@ static int run_check_same(const struct args *a)
     return rc < 0 ? failed(&err) : 0;
 }
 
+static int check_in_full(const struct args *a, const struct jobspec *spec, struct err *err)
+{
+    const struct datacheck_out out = { plain_out, plain_out, checkprogress_start(""), a->files };
+    int rc = datacheck_run(a->models, spec, &out, err);
+
+    checkprogress_stop(out.progress);
+    return rc;
+}
+
+static void tell_first(const char *text, int lines)
+{
+    const char *line = text, *end;
+    int more = 0;
+
+    for (int n = 0; (end = strchr(line, '\n')); n++, line = end + 1)
+        if (n < lines)
+            fprintf(stderr, "%.*s\n", (int)(end - line), line);
+        else
+            more++;
+    if (more)
+        fprintf(stderr, "... and %d more; detctl check tells all\n", more);
+}
+
+/* Of a good check the first warnings, of a bad one the first problems. */
+static int check_in_brief(const struct args *a, const struct jobspec *spec, struct err *err)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *facts = fopen("/dev/null", "w"), *warnings = open_memstream(&text, &size);
+    int rc = facts && warnings ? 0 : err_sys(err, "memory for a check");
+
+    if (rc == 0) {
+        const struct datacheck_out out = { facts, warnings, checkprogress_start(" (Ctrl-C queues nothing)"), a->files };
+
+        rc = datacheck_run(a->models, spec, &out, err);
+        checkprogress_stop(out.progress);
+    }
+    if (facts)
+        fclose(facts);
+    if (warnings && fclose(warnings) == 0)
+        tell_first(text, rc < 0 ? PROBLEMS_SHOWN : WARNINGS_SHOWN);
+    free(text);
+    return rc;
+}
+
 static int run_check(const struct args *a, int argc, char **argv)
 {
     struct jobspec *spec;
@@ -148,7 +197,7 @@ static int run_check(const struct args *a, int argc, char **argv)
     rc = read_job(a, argc, argv, &spec, &err);
     if (rc < 0)
         return failed(&err);
-    rc = datacheck_run(a->models, spec, plain_out, &err);
+    rc = a->brief ? check_in_brief(a, spec, &err) : check_in_full(a, spec, &err);
     jobspec_free(spec);
     return rc < 0 ? failed(&err) : 0;
 }
@@ -417,9 +466,12 @@ static int score(const char *text, double *ret)
 /* Returns -1, or the status to exit with. */
 static int parse(int argc, char **argv, struct args *a)
 {
+    enum { FILES = 256 }; /* no letter */
     static const struct option options[] = {
         { "help", no_argument, NULL, 'h' },
         { "check", no_argument, NULL, 'c' },
+        { "brief", no_argument, NULL, 'b' },
+        { "files", required_argument, NULL, FILES },
         { "count-images", no_argument, NULL, 'i' },
         { "predict", no_argument, NULL, 'p' },
         { "layers", no_argument, NULL, 'y' },
@@ -456,6 +508,12 @@ static int parse(int argc, char **argv, struct args *a)
             return 0;
         case 'c':
             a->check = true;
+            break;
+        case 'b':
+            a->brief = true;
+            break;
+        case FILES:
+            a->files = optarg;
             break;
         case 'i':
             a->count = true;

@@ -38,7 +38,7 @@ static int run_check(const struct jobspec *s, char *text, size_t size, struct er
 
     memset(text, 0, size);
     *err = (struct err){ 0 };
-    rc = datacheck_run(&models, s, out, err);
+    rc = datacheck_run(&models, s, &(struct datacheck_out){ .facts = out, .warnings = out }, err);
     fclose(out);
     return rc;
 }

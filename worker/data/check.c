@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,6 +116,8 @@ static void *check_images(void *arg)
         return NULL;
     }
     while ((i = atomic_fetch_add(&job->next, 1)) < job->d->nimages) {
+        if (job->opt->progress)
+            atomic_store(&job->opt->progress->done, i);
         rc = check_image(job, i, dec, &file, &err);
         if (rc > 0)
             job->flaw[i] = elsewhere;
@@ -227,6 +228,8 @@ static int check_files(struct dataset *d, const struct check_options *opt, struc
 
     if (!job.flaw)
         return err_set(err, -ENOMEM, "%s: no memory", d->source);
+    if (opt->progress)
+        atomic_store(&opt->progress->of, d->nimages);
     pthread_mutex_init(&job.lock, NULL);
     run_threads(&job, opt->threads);
     pthread_mutex_destroy(&job.lock);

@@ -2,12 +2,19 @@
  * picture once and writes the checked sample list (the index) into the job directory; other ranks and later attempts load that list, so
  * all of them train on the same samples whatever happens to the files meanwhile. */
 #pragma once
+#include <stdatomic.h>
+
 #include "worker/data/dataset.h"
 
 struct err;
 struct frames_options;
 struct labels_options;
 struct problems;
+
+/* How many pictures of a check have been taken up, for another thread to read. */
+struct check_progress {
+    atomic_int done, of; /* of 0: the annotations are read */
+};
 
 struct check_options {
     const char *annotations, *images;    /* COCO JSON and the folder of its pictures; of labels and frames as they have them */
@@ -19,7 +26,8 @@ struct check_options {
     const struct labels_options *labels; /* its labels stand in many files, and this is where; NULL: they do not. Neither: COCO */
     double
         fraction; /* 0: the split is all of it. Else about so much of it is one part, the other the rest: the bytes of a picture's file alone say which */
-    bool of_fraction; /* it is that part, and what is wrong with records is told of the other one; else the rest */
+    bool of_fraction;                /* it is that part, and what is wrong with records is told of the other one; else the rest */
+    struct check_progress *progress; /* may be NULL */
 };
 
 /* coco_read(), labels_read() or frames_read(), then each picture: it is there, decodes, and has the stated size; so do measured depths. All problems are collected first. Under BAD_SKIP bad pictures leave

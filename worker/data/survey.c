@@ -157,16 +157,16 @@ static int tell_doubles(const struct dataset *d, const char *split, FILE *out, s
     return 0;
 }
 
-int survey_split(const struct dataset *d, const char *split, bool upright, FILE *out, struct err *err)
+int survey_split(const struct dataset *d, const char *split, bool upright, FILE *facts, FILE *warnings, struct err *err)
 {
     int rc;
 
     if (d->views)
         return 0;
-    rc = tell_sizes(d, split, out, err);
-    tell_empty(d, split, out);
-    tell_turned(d, split, upright, out);
-    return rc < 0 ? rc : tell_doubles(d, split, out, err);
+    rc = tell_sizes(d, split, facts, err);
+    tell_empty(d, split, facts);
+    tell_turned(d, split, upright, warnings);
+    return rc < 0 ? rc : tell_doubles(d, split, warnings, err);
 }
 
 /* Neighbours of targets are frames, too. */

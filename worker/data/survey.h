@@ -9,7 +9,7 @@ struct err;
 
 enum { SURVEY_LINES = 10 }; /* so many of a kind are told one by one, the rest by its number */
 
-/* Lines that begin with "SPLIT: ". upright: an orientation is applied. 0 or -ENOMEM. */
-int survey_split(const struct dataset *d, const char *split, bool upright, FILE *out, struct err *err);
+/* Lines that begin with "SPLIT: ". upright: an orientation is applied. Possible mistakes go to `warnings`, the rest to `facts`. 0 or -ENOMEM. */
+int survey_split(const struct dataset *d, const char *split, bool upright, FILE *facts, FILE *warnings, struct err *err);
 /* Pictures, or frames, of `val` whose bytes are those of one in `train`. */
 int survey_common(const struct dataset *train, const struct dataset *val, FILE *out, struct err *err);

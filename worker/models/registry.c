@@ -55,8 +55,9 @@ static bool is_users(int code)
     return code == -ENOENT || code == -EACCES || code == -EISDIR || code == -ENOTDIR || code == -ELOOP || code == -ENAMETOOLONG;
 }
 
-int model_open(const struct model_registry *r, const struct jobspec *spec, struct model_classes classes, struct device *dev,
-               struct model **ret_model, struct err *err)
+/* start: gives it initial weights. */
+static int open_model(const struct model_registry *r, const struct jobspec *spec, struct model_classes classes, struct device *dev,
+                      bool start, struct model **ret_model, struct err *err)
 {
     struct jobspec_init inits[JOB_MAX_INITS];
     const struct model_family *f;
@@ -75,7 +76,7 @@ int model_open(const struct model_registry *r, const struct jobspec *spec, struc
         model_free(m);
         return rc;
     }
-    rc = model_init_weights(m, (uint64_t)spec->train_seed, err);
+    rc = start ? model_init_weights(m, (uint64_t)spec->train_seed, err) : 0;
     if (rc >= 0 && jobspec_inits(spec, inits) > 0)
         rc = f->load ? f->load(m, spec, classes, err) : weights_load(m, spec->model_init, f->renames, err);
     if (rc < 0 && is_users(rc))
@@ -86,4 +87,16 @@ int model_open(const struct model_registry *r, const struct jobspec *spec, struc
     }
     *ret_model = m;
     return 0;
+}
+
+int model_open(const struct model_registry *r, const struct jobspec *spec, struct model_classes classes, struct device *dev,
+               struct model **ret_model, struct err *err)
+{
+    return open_model(r, spec, classes, dev, true, ret_model, err);
+}
+
+int model_open_unstarted(const struct model_registry *r, const struct jobspec *spec, struct model_classes classes, struct device *dev,
+                         struct model **ret_model, struct err *err)
+{
+    return open_model(r, spec, classes, dev, false, ret_model, err);
 }

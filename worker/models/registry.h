@@ -63,3 +63,6 @@ const struct model_family *model_family_find(const struct model_registry *r, con
  * where given. A device without a family of operations that it needs is ERR_UNSUPPORTED. Caller frees with model_free(). */
 int model_open(const struct model_registry *r, const struct jobspec *spec, struct model_classes classes, struct device *dev,
                struct model **ret_model, struct err *err);
+/* The same for a look at whether it can be built and loaded: weights that model.init does not give stay undefined, as drawing them takes seconds. */
+int model_open_unstarted(const struct model_registry *r, const struct jobspec *spec, struct model_classes classes, struct device *dev,
+                         struct model **ret_model, struct err *err);

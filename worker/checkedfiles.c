@@ -1,0 +1,82 @@
+#include "worker/checkedfiles.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "proto/err.h"
+#include "proto/jobspec.h"
+#include "worker/core/file.h"
+#include "worker/data/dataset.h"
+
+enum { BYTES_MAX = 16 << 20 };
+
+struct list {
+    struct file_out *out;
+    int64_t start_ns;
+    size_t bytes;
+    int rc;
+    struct err *err;
+};
+
+static void put(struct list *l, const char *path, int64_t size, int64_t mtime_ns)
+{
+    char head[48];
+    int n = snprintf(head, sizeof head, "%" PRId64 " %" PRId64 " ", size, mtime_ns);
+
+    if (l->rc < 0)
+        return;
+    if (mtime_ns >= l->start_ns)
+        l->rc = err_set(l->err, ERR_STATE, "'%s' was changed while it was checked", path);
+    else if ((l->bytes += (size_t)n + strlen(path) + 1) > BYTES_MAX)
+        l->rc = err_set(l->err, ERR_INPUT, "too many files to remember a check");
+    else if (file_out_write(l->out, head, (size_t)n, l->err) < 0 || file_out_write(l->out, path, strlen(path) + 1, l->err) < 0)
+        l->rc = l->err->code;
+}
+
+static void put_now(struct list *l, const char *path)
+{
+    struct stat st;
+
+    if (l->rc == 0 && stat(path, &st) < 0)
+        l->rc = err_sys(l->err, "'%s'", path);
+    else if (l->rc == 0)
+        put(l, path, (int64_t)st.st_size, (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec);
+}
+
+static void put_set(struct list *l, const struct dataset *d)
+{
+    char path[DATASET_MAX_PATH];
+
+    put_now(l, *d->folder ? d->folder : "/");
+    if (d->source_bytes > 0)
+        put(l, d->source, d->source_bytes, d->source_mtime_ns);
+    for (int i = 0; i < d->nfiles; i++)
+        put(l, d->files[i].path, d->files[i].size_bytes, d->files[i].mtime_ns);
+    for (int i = 0; d->views && i < d->views->nfiles; i++)
+        if (snprintf(path, sizeof path, "%s/%s", d->folder, d->views->files[i].file) < (int)sizeof path)
+            put_now(l, path);
+}
+
+int checkedfiles_write(const char *path, const struct jobspec *spec, const struct dataset *train, const struct dataset *val,
+                       int64_t start_ns, struct err *err)
+{
+    struct list l = { .start_ns = start_ns, .err = err };
+    const char *key, *named;
+    int rc = file_out_open_new(path, &l.out, err);
+
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; jobspec_next_path(spec, &i, &key, &named);)
+        put_now(&l, named);
+    put_set(&l, train);
+    if (val)
+        put_set(&l, val);
+    if (l.rc < 0) {
+        file_out_abort(l.out);
+        return l.rc;
+    }
+    return file_out_commit(l.out, err);
+}

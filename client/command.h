@@ -38,7 +38,7 @@ struct command {
 extern const struct command commands[]; /* ends with a NULL name */
 
 int command_submit(struct context *ctx, int argc, char **argv);        /* submit.c */
-int command_check(struct context *ctx, int argc, char **argv);         /* submit.c */
+int command_check(struct context *ctx, int argc, char **argv);         /* check.c */
 int command_ls(struct context *ctx, int argc, char **argv);            /* jobs.c */
 int command_show(struct context *ctx, int argc, char **argv);          /* jobs.c */
 int command_queue(struct context *ctx, int argc, char **argv);         /* queue.c */

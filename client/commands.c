@@ -4,13 +4,16 @@
 
 /* clang-format off */
 const struct command commands[] = {
-    { "submit", "FILE [KEY=VALUE ...] [--init WEIGHTS] [--after ID[:ok]] [--time LIMIT] [--wait | --watch]", "Queues a job and prints its id",
+    { "submit", "FILE [KEY=VALUE ...] [--init WEIGHTS] [--after ID[:ok]] [--time LIMIT] [--no-check] [--wait | --watch]", "Queues a job and prints its id",
       "FILE is a job file (FILE.json is tried too); KEY=VALUE changes one of its keys. Paths are relative to FILE, those\n"
       "of KEY=VALUE to the folder in which detctl runs; each is opened before anything is queued. train.epochs becomes\n"
-      "train.steps: detd-worker counts the images, with data.on_bad=skip or data.val.fraction by reading all of them.\n\n"
+      "train.steps: detd-worker counts the images, with data.on_bad=skip or data.val.fraction by reading all of them.\n"
+      "Data and weights are checked first, as check does; a job that would fail is not queued. A good check is remembered in\n"
+      "~/.cache/detd while the files of labels and weights stay as they are. Root checks no files of other users.\n\n"
       "  --init W     begin with these weights (model.init): a file, or job:12, with @best, @last or @STEP\n"
       "  --after ID   start it when that job has ended (run.after); ID:ok: has completed, else it is cancelled\n"
       "  --time LIMIT end it when it ran so long, after a checkpoint: 30d, 12h, 45m, 90s or 2w (run.time_limit)\n"
+      "  --no-check   queue it without a check of data and weights\n"
       "  --wait       wait without a word until the job ends\n"
       "  --watch      follow it as detctl watch does\n"
       "  --help-keys  list the keys of a job file: of a preset, where FILE or the preset's name is given, else all\n",
@@ -92,10 +95,11 @@ const struct command commands[] = {
       "  detctl resume 3\n", command_control },
     { "hold", "ID ...", "Keeps jobs from starting; one that runs is paused", "", "  detctl hold 3 4\n", command_control },
     { "release", "ID ...", "Queues jobs again that are held or paused", "", "  detctl release 3 4\n", command_control },
-    { "retry", "ID [--wait | --watch]", "Queues a job that failed or was cancelled once more, as a new job, and prints its id",
+    { "retry", "ID [--no-check] [--wait | --watch]", "Queues a job that failed or was cancelled once more, as a new job, and prints its id",
       "It begins anew, with the keys that the job had. detctl resume lets a failed job go on from its newest checkpoint instead.\n\n"
-      "  --wait   wait without a word until the job ends\n"
-      "  --watch  follow it as detctl watch does\n",
+      "  --no-check  queue it without a check of data and weights, which is made first else\n"
+      "  --wait      wait without a word until the job ends\n"
+      "  --watch     follow it as detctl watch does\n",
       "  detctl retry 3\n", command_retry },
     { "extend", "ID --steps N | --epochs N [--wait | --watch]", "Trains a completed job on, to N steps from its beginning",
       "As if N steps had been asked for at first: weights, losses and scores come out as theirs. What was worked out of the number of\n"
@@ -107,12 +111,13 @@ const struct command commands[] = {
       "  --wait      wait without a word until the job ends\n"
       "  --watch     follow it as detctl watch does\n",
       "  detctl extend 3 --steps 20000 --watch\n", command_extend },
-    { "clone", "ID [KEY=VALUE ...] [--wait | --watch]", "Queues a new job with the keys of a job, some of them changed, and prints its id",
+    { "clone", "ID [KEY=VALUE ...] [--no-check] [--wait | --watch]", "Queues a new job with the keys of a job, some of them changed, and prints its id",
       "Relative paths are looked for where detctl runs. All keys stay as they were worked out for that job, but run.after.\n"
       "Where train.steps or train.epochs is given, val.every follows if it was a tenth of the steps, as by default; checkpoint.every\n"
       "follows val.every if it was the same.\n\n"
-      "  --wait   wait without a word until the job ends\n"
-      "  --watch  follow it as detctl watch does\n",
+      "  --no-check  queue it without a check of data and weights, which is made first else\n"
+      "  --wait      wait without a word until the job ends\n"
+      "  --watch     follow it as detctl watch does\n",
       "  detctl clone 3 train.lr=0.002 model.init=job:3@best\n", command_clone },
     { "compare", "A B ... [--split train|val] [--term NAME] [--plot | --csv | --json]", "Shows jobs side by side: keys that differ, best values, curves",
       "Up to six jobs. Whether two runs came out alike, to the bit, is what detctl diff says.\n\n"
@@ -166,10 +171,11 @@ const struct command commands[] = {
       "  --json       the verdict as an object: outcome (equal, differs, ...), reason, first and last step, or the step;\n"
       "               compared (all, or data, losses), and identity: what else the bits depend on and is another here\n",
       "  detctl verify 3 --from 200 --steps 100 --ranks 1\n", command_verify },
-    { "repro", "ID [--wait | --watch]", "Queues a job with the keys of another one, and prints its id",
+    { "repro", "ID [--no-check] [--wait | --watch]", "Queues a job with the keys of another one, and prints its id",
       "It refuses to train where the training data is not what that job was trained on (run.data_hash).\n\n"
-      "  --wait   wait without a word until the job ends\n"
-      "  --watch  follow it as detctl watch does\n",
+      "  --no-check  queue it without a check of data and weights, which is made first else\n"
+      "  --wait      wait without a word until the job ends\n"
+      "  --watch     follow it as detctl watch does\n",
       "  detctl repro 3\n", command_repro },
     { "evidence", "export ID FOLDER", "Copies what a job left to be compared with into a new folder, to verify it elsewhere",
       "spec.json, identity.json and the evidence; no data and no checkpoints, so it is verified from the first step on.\n",

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client/check.h"
 #include "client/command.h"
 #include "client/epochs.h"
 #include "client/print.h"
@@ -102,6 +103,8 @@ static int check_data(struct context *ctx, int64_t id)
         return 0;
     slash = strrchr(spec, '/');
     *slash = '\0';
+    if (check_is_of_another("the job's folder", spec))
+        return 0;
     rc = worker_run((char *[]){ NULL, (char *)"--check", (char *)"--job-dir", spec, NULL });
     if (rc == CODE_REFUSED)
         fprintf(stderr, "detctl: job %lld is given no more steps: it would fail\n", (long long)id);
@@ -203,8 +206,8 @@ static int check_secrets(const json_t *job)
 
 int command_clone(struct context *ctx, int argc, char **argv)
 {
-    static const struct option options[] = { { "wait", no_argument, NULL, 'w' }, { "watch", no_argument, NULL, 'W' }, { 0 } };
-    bool wait = false, watch = false;
+    static const struct option options[] = { QUEUEING_OPTIONS, { 0 } };
+    struct queueing q = { 0 };
     json_t *job, *was, *spec = NULL;
     struct followed followed;
     char **assignments;
@@ -214,8 +217,7 @@ int command_clone(struct context *ctx, int argc, char **argv)
     while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
         if (o == '?')
             return CODE_USAGE;
-        wait |= o == 'w';
-        watch |= o == 'W';
+        take_queueing(o, &q);
     }
     if (optind >= argc)
         return misuse(ctx, "no job id given");
@@ -231,8 +233,8 @@ int command_clone(struct context *ctx, int argc, char **argv)
     if (rc == 0 && (rc = check_secrets(job)))
         json_decref(spec);
     json_decref(job);
-    if (rc || (rc = submit_spec(ctx, spec, &id)))
+    if (rc || (rc = submit_checked(ctx, spec, &q, &id)))
         return rc;
     tell_followed(followed);
-    return submitted(ctx, id, wait, watch);
+    return submitted(ctx, id, q.wait, q.watch);
 }

@@ -181,18 +181,17 @@ static int check_retry(const json_t *job)
 
 int command_retry(struct context *ctx, int argc, char **argv)
 {
-    bool wait, watch;
+    struct queueing q;
     int64_t id = 0;
     json_t *job;
     int rc;
 
-    if ((rc = take_waiting(ctx, argc, argv, &wait, &watch, &id)) ||
-        (rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job)))
+    if ((rc = take_again(ctx, argc, argv, &q, &id)) || (rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job)))
         return rc;
     rc = check_retry(job);
     json_object_del(json_object_get(json_object_get(job, "spec"), "run"), "after"); /* that was then */
     if (rc == 0)
-        rc = submit_spec(ctx, json_incref(json_object_get(job, "spec")), &id);
+        rc = submit_checked(ctx, json_incref(json_object_get(job, "spec")), &q, &id);
     json_decref(job);
-    return rc ? rc : submitted(ctx, id, wait, watch);
+    return rc ? rc : submitted(ctx, id, q.wait, q.watch);
 }

@@ -66,28 +66,15 @@ static int try_path(const struct jobspec *s, const char *key, const char *path, 
     return rc;
 }
 
+/* A job that evaluates another's checkpoint opens neither what that was trained on nor what it began with. */
 static int try_paths(const struct jobspec *s, struct err *err)
 {
+    const char *key, *path;
     int rc = 0;
 
-/* A job that evaluates another's checkpoint opens neither what that was trained on nor what it began with. */
-#define TRY_PATH(field, key)                                                                                                    \
-    if (rc == 0 && s->field && !(s->eval_run && (strncmp(key, "data.train.", 11) == 0 || strncmp(key, "model.init", 10) == 0))) \
-        rc = try_path(s, key, s->field, err);
-#define TRY_STR(field, key)
-#define TRY_ENUM(field, key)
-#define TRY_INT(field, key)
-#define TRY_REAL(field, key)
-#define TRY_BOOL(field, key)
-#define TRY_INTS(field, key)
-#define TRY_REALS(field, key)
-#define TRY_MAP(field, key)
-#define TRY_STRS(field, key)
-#define TRY_NUMBERS(field, key)
-#define TRY_SIZE(field, key)
-#define X(field, key, type, ...) TRY_##type(field, key)
-    JOB_KEYS(X)
-#undef X
+    for (size_t i = 0; rc == 0 && jobspec_next_path(s, &i, &key, &path);)
+        if (!s->eval_run || (strncmp(key, "data.train.", 11) != 0 && strncmp(key, "model.init", 10) != 0))
+            rc = try_path(s, key, path, err);
     return rc;
 }
 

@@ -8,11 +8,11 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "client/check.h"
 #include "client/command.h"
 #include "client/inits.h"
 #include "client/spec.h"
 #include "client/watch.h"
-#include "client/worker.h"
 #include "proto/err.h"
 #include "proto/jobspec.h"
 #include "proto/presets.h"
@@ -49,17 +49,33 @@ int submit_spec(struct context *ctx, json_t *spec, int64_t *ret_id)
     return 0;
 }
 
-int take_waiting(struct context *ctx, int argc, char **argv, bool *ret_wait, bool *ret_watch, int64_t *ret_id)
+int submit_checked(struct context *ctx, json_t *spec, const struct queueing *q, int64_t *ret_id)
 {
-    static const struct option options[] = { { "wait", no_argument, NULL, 'w' }, { "watch", no_argument, NULL, 'W' }, { 0 } };
+    int rc = q->no_check ? CODE_DONE : check_first(spec);
+
+    if (rc == CODE_DONE)
+        return submit_spec(ctx, spec, ret_id);
+    json_decref(spec);
+    return rc;
+}
+
+void take_queueing(int option, struct queueing *q)
+{
+    q->wait |= option == 'w';
+    q->watch |= option == 'W';
+    q->no_check |= option == 'n';
+}
+
+int take_again(struct context *ctx, int argc, char **argv, struct queueing *ret, int64_t *ret_id)
+{
+    static const struct option options[] = { QUEUEING_OPTIONS, { 0 } };
     int o;
 
-    *ret_wait = *ret_watch = false;
+    *ret = (struct queueing){ 0 };
     while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
         if (o == '?')
             return CODE_USAGE;
-        *ret_wait |= o == 'w';
-        *ret_watch |= o == 'W';
+        take_queueing(o, ret);
     }
     if (argc - optind != 1)
         return misuse(ctx, "one job id is needed; keys stay as they are (clone changes them)");
@@ -158,8 +174,7 @@ static int load(struct context *ctx, char **words, int count, const char *init, 
 
 int command_submit(struct context *ctx, int argc, char **argv)
 {
-    static const struct option options[] = { { "wait", no_argument, NULL, 'w' },
-                                             { "watch", no_argument, NULL, 'W' },
+    static const struct option options[] = { QUEUEING_OPTIONS,
                                              { "help-keys", no_argument, NULL, 'k' },
                                              { "time", required_argument, NULL, 't' },
                                              { "after", required_argument, NULL, 'a' },
@@ -167,7 +182,8 @@ int command_submit(struct context *ctx, int argc, char **argv)
                                              { 0 } };
     const char *init = NULL;
     char more[3][60] = { "", "", "" }; /* keys that options stand for */
-    bool wait = false, watch = false, keys = false;
+    struct queueing q = { 0 };
+    bool keys = false;
     struct err err = { 0 };
     json_t *spec;
     int64_t id = 0;
@@ -177,8 +193,7 @@ int command_submit(struct context *ctx, int argc, char **argv)
         if (o == '?')
             return CODE_USAGE;
         keys |= o == 'k';
-        wait |= o == 'w';
-        watch |= o == 'W';
+        take_queueing(o, &q);
         init = o == 'i' ? optarg : init;
         if (o == 't' && take_limit(ctx, optarg, more[0]))
             return CODE_USAGE;
@@ -196,28 +211,5 @@ int command_submit(struct context *ctx, int argc, char **argv)
             json_decref(spec);
             return complain(&err);
         }
-    return (rc = submit_spec(ctx, spec, &id)) ? rc : submitted(ctx, id, wait, watch);
-}
-
-int command_check(struct context *ctx, int argc, char **argv)
-{
-    static const struct option options[] = { { 0 } };
-    struct err err = { 0 };
-    char path[PATH_MAX];
-    json_t *spec;
-    int rc;
-
-    if (getopt_long(argc, argv, "", options, NULL) != -1)
-        return CODE_USAGE;
-    if (optind >= argc)
-        return misuse(ctx, "no job file given");
-    if ((rc = spec_load(ctx, argv[optind], argv + optind + 1, argc - optind - 1, &spec)))
-        return rc;
-    rc = spec_file(spec, path, &err);
-    json_decref(spec);
-    if (rc < 0)
-        return complain(&err);
-    rc = worker_run((char *[]){ NULL, "--check", path, NULL });
-    unlink(path);
-    return rc;
+    return (rc = submit_checked(ctx, spec, &q, &id)) ? rc : submitted(ctx, id, q.wait, q.watch);
 }

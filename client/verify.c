@@ -194,12 +194,12 @@ int command_verify(struct context *ctx, int argc, char **argv)
 
 int command_repro(struct context *ctx, int argc, char **argv)
 {
-    bool wait, watch;
+    struct queueing q;
     struct run r;
     int64_t id = 0;
     int rc;
 
-    if ((rc = take_waiting(ctx, argc, argv, &wait, &watch, &id)) || (rc = run_take(ctx, argv[optind], &r)))
+    if ((rc = take_again(ctx, argc, argv, &q, &id)) || (rc = run_take(ctx, argv[optind], &r)))
         return rc;
     if (!r.data_hash[0]) {
         fprintf(stderr, "detctl: %s did not tell which data it was trained on\n", r.name);
@@ -207,8 +207,8 @@ int command_repro(struct context *ctx, int argc, char **argv)
     } else {
         drop_wishes(group(r.spec, "run"));
         json_object_set_new(group(r.spec, "run"), "data_hash", json_string(r.data_hash));
-        rc = submit_spec(ctx, json_incref(r.spec), &id);
+        rc = submit_checked(ctx, json_incref(r.spec), &q, &id);
     }
     run_free(&r);
-    return rc ? rc : submitted(ctx, id, wait, watch);
+    return rc ? rc : submitted(ctx, id, q.wait, q.watch);
 }

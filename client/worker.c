@@ -14,18 +14,18 @@
 #include "client/command.h"
 
 /* The program beside this one. */
-static int find(char path[PATH_MAX])
+bool worker_path(char ret_path[PATH_MAX])
 {
     static const char name[] = "detd-worker";
-    ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - sizeof name - 1);
+    ssize_t n = readlink("/proc/self/exe", ret_path, PATH_MAX - sizeof name - 1);
     char *slash;
 
     if (n <= 0)
-        return -1;
-    path[n] = '\0';
-    slash = strrchr(path, '/');
+        return false;
+    ret_path[n] = '\0';
+    slash = strrchr(ret_path, '/');
     memcpy(slash + 1, name, sizeof name);
-    return 0;
+    return access(ret_path, X_OK) == 0;
 }
 
 struct child {
@@ -38,7 +38,7 @@ static int start(struct child *c, char **argv, int out)
 {
     static char path[PATH_MAX];
 
-    if (find(path) < 0 || access(path, X_OK) < 0) {
+    if (!worker_path(path)) {
         fprintf(stderr, "detctl: detd-worker is not beside detctl: %s\n", strerror(errno));
         return -1;
     }

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -60,12 +61,25 @@ static void put_set(struct list *l, const struct dataset *d)
             put_now(l, path);
 }
 
+/* "SIZE MTIME_NS /..." */
+static bool is_list(const char *path)
+{
+    FILE *f = fopen(path, "re");
+    long long size, mtime_ns;
+    char slash = '\0';
+    bool ret = f && fscanf(f, "%lld %lld %c", &size, &mtime_ns, &slash) == 3 && slash == '/';
+
+    if (f)
+        fclose(f);
+    return ret;
+}
+
 int checkedfiles_write(const char *path, const struct jobspec *spec, const struct dataset *train, const struct dataset *val,
                        int64_t start_ns, struct err *err)
 {
     struct list l = { .start_ns = start_ns, .err = err };
     const char *key, *named;
-    int rc = file_out_open_new(path, &l.out, err);
+    int rc = file_out_open_named(path, is_list, &l.out, err);
 
     if (rc < 0)
         return rc;

@@ -37,6 +37,7 @@ class Node:
         self.folder = tempfile.mkdtemp(prefix="detctl-")
         self.socket = os.path.join(self.folder, "s")
         self.daemon = None
+        os.mkdir(os.path.join(self.folder, "cache"))
         spec = {"name": "tiny", "model": {"preset": "yolov3_tiny", "size": 64, "width": 0.125},
                 "data": {"train": {"annotations": "d/train.json", "images": "d/images"},
                          "val": {"annotations": "d/val.json", "images": "d/images"}, "on_bad": "skip"},
@@ -60,7 +61,7 @@ class Node:
         self.daemon.wait()
 
     def environment(self):
-        return dict(os.environ, DETD_SOCKET=self.socket, LC_ALL="C.UTF-8")
+        return dict(os.environ, DETD_SOCKET=self.socket, LC_ALL="C.UTF-8", XDG_CACHE_HOME=self.folder + "/cache")
 
     def ctl(self, *args, **more):
         return subprocess.run([DETCTL, *args], cwd=self.folder, env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -71,7 +72,8 @@ class Node:
                                 stderr=subprocess.PIPE, universal_newlines=True)
 
     def submit(self, *args):
-        done = self.ctl("submit", "job", *args)
+        """For tests of something else than the check before it, which takes a second on a busy machine."""
+        done = self.ctl("submit", "job", "--no-check", *args)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
@@ -327,7 +329,7 @@ def test_edges(node):
 def test_a_job_that_fails(node):
     with open(node.folder + "/empty.json", "w", encoding="utf-8") as f:
         f.write("{}")
-    done = node.ctl("submit", "job", "data.train.annotations=empty.json", "--watch")
+    done = node.ctl("submit", "job", "data.train.annotations=empty.json", "--watch", "--no-check")
     expect(done, 4)
     assert "job 1 failed: " in done.stdout and "empty.json" in done.stdout, done.stdout
     expect(node.ctl("predict", "1", "d/images/none.png", "-o", "out"), 1, "holds no checkpoint yet")
@@ -358,13 +360,114 @@ def test_epochs_become_steps(node):
     expect(node.ctl("submit", "job", "train.epochs=3", *data), 1, r"job\.json: train\.epochs: cannot be combined with train\.steps")
     expect(node.ctl("submit", "job", "train.epochs=.9"), 1, r"train\.epochs: '\.9' is not how JSON writes a number; 0\.9 is")
     done = node.ctl("submit", "job", *epochs, *data, "--wait")  # of a picture that cannot be read no step is made: ceil(3 * 4 / 8)
-    expect(done, 0, "^train.epochs 3 of 4 images, batch 8: 2 steps\njob 1 completed")
+    expect(done, 0, "^train.epochs 3 of 4 images, batch 8: 2 steps\n(.*\n){2}job 1 completed")
     job = node.job("1")
     assert (done.stdout, job["steps"], job["spec"]["train"]["steps"]) == ("1\n", 2, 2) and "epochs" not in job["spec"]["train"], job
     strict = node.ctl("check", "job", *epochs, *data, "data.on_bad=error")  # the annotations are good, all five count; then the picture is found
     expect(strict, 1, "^train.epochs 3 of 5 images, batch 8: 2 steps\n.*1 problem")
     assert "file is empty" in strict.stdout, strict.stdout
     expect(node.ctl("check", "job", *epochs, *data), 0, "3 of 4 images")
+
+
+def jobs(node):
+    return len(json.loads(node.ctl("ls", "--json").stdout))
+
+
+def refused_first(node, said, *args):
+    """Nothing is queued, and the check's words say why."""
+    before = jobs(node)
+    done = node.ctl(*args)
+    expect(done, 1, said + r"(.|\n)*detctl: nothing is queued; --no-check queues a job unchecked\n$")
+    assert done.stdout == "" and jobs(node) == before, done
+
+
+def test_data_is_checked_first(node):
+    """As check does it, by whatever command queues a job."""
+    bad, good = some_images(node.folder, 2), ["data.val.annotations=null", "data.val.images=null", "val.every=null"]
+    strict = ["data.on_bad=error", *good]
+    refused_first(node, r"train: image \d+: .*file is empty\n(.|\n)*detctl: .*some.json: 2 problems", "submit", "job", *bad, *strict)
+    with open(node.folder + "/weights.py", "w", encoding="utf-8") as f:
+        f.write("import torch\n")
+    refused_first(node, r"detctl: model.init: .*weights\.py: 13 bytes are no weights file", "submit", "job", "--init", "weights.py", *good)
+    done = node.ctl("submit", "job", *bad, *strict, "--no-check", "--wait")
+    expect(done, 4, r"^job 1 failed: .*some.json: 2 problems")
+    refused_first(node, "some.json: 2 problems", "retry", "1")
+    refused_first(node, "some.json: 2 problems", "clone", "1", "train.lr=0.01")
+    done = node.ctl("retry", "1", "--no-check", "--wait")
+    expect(done, 4, r"^job 2 failed: ")
+    done = node.ctl("submit", "job", *bad, *good, "--wait")  # what may be a mistake is told in short, and queued
+    expect(done, 0, r"^train: image \d+: .*file is empty\ntrain: image \d+: .*file is empty\njob 3 completed")
+    assert done.stdout == "3\n", done
+    expect(node.ctl("repro", "3"), 0)
+    with open(node.folder + "/e/some.json", "w", encoding="utf-8") as f:
+        f.write("{}")
+    refused_first(node, "some.json", "repro", "3")
+
+
+def test_a_check_is_remembered(node):
+    """By the label files: while they are as they were nothing is looked at again, whoever checked them."""
+    data = [*some_images(node.folder, 0), "data.val.annotations=null", "data.val.images=null", "val.every=null", "data.on_bad=error"]
+    kept = node.folder + "/cache/detd/checks"
+    os.makedirs(kept)
+    for i in range(80):
+        with open("%s/old-%d" % (kept, i), "w", encoding="utf-8") as f:
+            f.write("x")
+        os.utime(f.name, (i, i))
+    several = [node.begin("submit", "job", "--wait", *data) for _ in range(4)]
+    for one in several:
+        said, told = one.communicate(timeout=120)
+        assert one.returncode == 0, (said, told)
+    left = os.listdir(kept)
+    assert len(left) <= 64 and "old-16" not in left and "old-21" in left and not [name for name in left if "tmp" in name], sorted(left)
+    picture = node.folder + "/e/images/" + sorted(os.listdir(node.folder + "/e/images"))[0]
+    with open(picture, "r+b") as f:
+        f.truncate(0)
+    expect(node.ctl("submit", "job", *data, "train.lr=0.01", "--wait"), 4, "^job 5 failed: ")  # it is not looked for: the job itself will see
+    refused_first(node, "file is empty", "submit", "job", *data, "model.width=0.25")  # another network is another check
+    os.utime(node.folder + "/e/some.json")
+    refused_first(node, "file is empty", "submit", "job", *data)
+    refused_first(node, "file is empty", "submit", "job", *data)  # a bad one is made again
+    with open(picture, "wb") as f, open(DATA + "/images/" + os.path.basename(picture), "rb") as g:
+        f.write(g.read())
+    expect(node.ctl("check", "job", *data), 0)
+    with open(picture, "r+b") as f:
+        f.truncate(0)
+    expect(node.ctl("submit", "job", *data), 0)
+
+
+def test_where_nothing_can_be_checked(node):
+    """No detd-worker, no folder to remember in, no right to look: that is told, and the job is queued."""
+    shutil.copy(DETCTL, node.folder + "/detctl")
+    done = subprocess.run([node.folder + "/detctl", "submit", "job", *LONG], cwd=node.folder, env=node.environment(), capture_output=True, text=True,
+                          timeout=60, check=False)
+    expect(done, 0, "^detctl: data and weights are not checked: detd-worker is not beside detctl")
+    for homeless in {"XDG_CACHE_HOME": "/proc/none", "HOME": "/proc/none"}, {"XDG_CACHE_HOME": "", "HOME": ""}:
+        done = subprocess.run([DETCTL, "submit", "job", *LONG], cwd=node.folder, env={**node.environment(), **homeless}, capture_output=True, text=True,
+                              timeout=60, check=False)
+        expect(done, 0, "^train: annotation")
+    if os.geteuid() == 0:  # detd-worker parses no file of a user with root's rights
+        data = some_images(node.folder, 2)
+        os.chown(node.folder + "/e/some.json", 1, 1)
+        expect(node.ctl("submit", "job", *data, *LONG), 0,
+               r"^detctl: data and weights are not checked: you are root, and data\.train\.annotations belongs to another user: '/.*/e/some\.json'\n$")
+    assert not os.path.exists(node.folder + "/cache/detd/checks/none") and not os.path.exists(node.folder + "/.cache")
+
+
+def test_ctrl_c_while_data_is_checked(node):
+    """Nothing is queued then."""
+    shutil.copy(DETCTL, node.folder + "/detctl")
+    with open(node.folder + "/detd-worker", "w", encoding="utf-8") as f:
+        f.write("#!/bin/sh\n>begun && exec sleep 60\n")
+    os.chmod(node.folder + "/detd-worker", 0o755)
+    with subprocess.Popen([node.folder + "/detctl", "submit", "job"], cwd=node.folder, env=node.environment(), stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, start_new_session=True) as checking:
+        while not os.path.exists(node.folder + "/begun"):
+            assert checking.poll() is None, "it does not wait for its worker"
+            time.sleep(0.05)
+        os.killpg(checking.pid, signal.SIGINT)
+        said, told = checking.communicate(timeout=60)
+        assert (checking.returncode, said, told) == (130, "", "detctl: nothing is queued\n"), (checking.returncode, said, told)
+    assert jobs(node) == 0
 
 
 def refused_epochs(node, program, said, *args):

@@ -18,6 +18,8 @@ static const char *file_of(const struct dataset *d, int target, int source)
     return d->images[d->views->view[target].source[source]].file;
 }
 
+#define MARK "\xef\xbb\xbf"
+
 /* ---- sequences ---- */
 
 /* Frames of sequence a: 8 9 10 11 of both cameras; of sequence b, of another size, x9 and x10 of one camera. */
@@ -252,6 +254,30 @@ static void lines_of_sequences(void **state)
     tree_free(&t);
 }
 
+/* Byte order marks and CRLF in the list, the camera file and the poses. */
+static void marks_and_line_ends(void **state)
+{
+    char camera[1000], list[200];
+    struct tree t;
+    struct dataset *d;
+
+    (void)state;
+    two_sequences(&t);
+    snprintf(camera, sizeof camera, MARK "%s\r\n", rectified_json);
+    tree_text(&t, "sequences/a/intrinsics.json", camera);
+    tree_text(&t, "sequences/a/poses.txt", MARK "1 0 0 0 0 1 0 0 0 0 1 0\r\n1 0 0 0 0 1 0 0 0 0 1 3\r\n1 0 0 0 0 1 0 0 0 0 1 7\r\n");
+    d = tree_read(&t, MARK "a 9\r\na 10 l\r\n");
+    assert_int_equal(d->views->n, 2);
+    dataset_free(d);
+    snprintf(t.list, sizeof t.list, "%s/list.json", t.dir);
+    snprintf(list, sizeof list, MARK "{\"splits\": {\"train\": [\"a 9\\r\"]}}\r\n");
+    tree_text(&t, "list.json", list);
+    d = tree_read(&t, NULL);
+    assert_int_equal(d->views->n, 1);
+    dataset_free(d);
+    tree_free(&t);
+}
+
 /* dataset.json names the targets of both splits. */
 static void lists_of_several_splits(void **state)
 {
@@ -428,6 +454,9 @@ static void endings_of_kitti(void **state)
     struct dataset *d;
 
     (void)state;
+    tree_text(&t, "2011_09_26/calib_cam_to_cam.txt",
+              MARK "S_rect_02: 41 30\r\nP_rect_02: 30 0 20 0 0 31 14 0 0 0 1 0\r\nS_rect_03: 41 30\r\n"
+                   "P_rect_03: 30 0 20 0 0 31 14 0 0 0 1 0\r\nR_rect_00: 1 0 0 0 1 0 0 0 1\r\n");
     tree_frame(&t, DRIVE "/image_02/data/0000000004.PNG", 1, FRAME_W, FRAME_H);
     tree_frame(&t, DRIVE "/image_02/data/0000000005.webp", 2, FRAME_W, FRAME_H);
     d = tree_read(&t, DRIVE " 4 l\n");
@@ -474,6 +503,7 @@ int main(void)
         cmocka_unit_test(a_mirrored_sample_turns_the_offset),
         cmocka_unit_test(endings_of_frames),
         cmocka_unit_test(lines_of_sequences),
+        cmocka_unit_test(marks_and_line_ends),
         cmocka_unit_test(lists_of_several_splits),
         cmocka_unit_test(kitti_sides_and_neighbours),
         cmocka_unit_test(all_frames_of_a_test_list_are_scored),

@@ -7,16 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/data/text_lines.h"
 #include "worker/data/utf8.h"
 
 void scan_open(struct json_scan *s, const char *name, const char *bytes, size_t len)
 {
     memset(s, 0, sizeof *s);
     s->name = name;
-    s->begin = s->at = bytes;
+    s->begin = bytes;
+    s->at = bytes + text_mark(bytes, len);
     s->end = bytes + len;
-    if (len >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0)
-        s->at += 3;
 }
 
 void scan_position(const struct json_scan *s, int64_t *ret_line, int64_t *ret_byte)

@@ -10,6 +10,7 @@
 #include "worker/data/image.h"
 #include "worker/data/image_names.h"
 #include "worker/data/intrinsics.h"
+#include "worker/data/text_lines.h"
 #include "worker/data/views_make.h"
 
 enum { MAX_DATES = 4096, CALIB_MAX_BYTES = 1 << 20, SIDES = 2 };
@@ -88,6 +89,7 @@ static int numbers_of(const char *path, const char *text, const char *key, int n
 static int calibration(struct kitti *s, const char *date, const char *name, char path[DATASET_MAX_PATH], char **ret_text, struct err *err)
 {
     struct whole_file f = { 0 };
+    size_t mark;
     int n = snprintf(path, DATASET_MAX_PATH, "%s/%s/%s", s->opt->folder, date, name), rc;
 
     if (n < 0 || n >= DATASET_MAX_PATH)
@@ -99,8 +101,9 @@ static int calibration(struct kitti *s, const char *date, const char *name, char
         *ret_text = calloc(1, f.size + 1);
         rc = *ret_text ? 0 : err_set(err, -ENOMEM, "%s: no memory", path);
     }
+    mark = rc >= 0 ? text_mark(f.bytes, f.size) : 0;
     if (rc >= 0)
-        memcpy(*ret_text, f.bytes, f.size);
+        memcpy(*ret_text, f.bytes + mark, f.size - mark);
     free(f.bytes);
     return rc;
 }

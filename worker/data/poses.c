@@ -7,6 +7,7 @@
 
 #include "proto/err.h"
 #include "worker/core/file.h"
+#include "worker/data/text_lines.h"
 
 enum { LINE_BYTES = 1024 };
 /* How far columns of a rotation may be from lengths of 1 and right angles: files have few digits. */
@@ -53,7 +54,7 @@ static size_t count_lines(const char *bytes, size_t len)
 
 static int read_lines(const char *path, const char *bytes, size_t len, struct poses *ret, struct err *err)
 {
-    const char *at = bytes, *end = at + len;
+    const char *at = bytes + text_mark(bytes, len), *end = bytes + len;
     int rc = 0;
 
     while (at < end && rc >= 0) {

@@ -6,6 +6,7 @@
 
 #include "proto/err.h"
 #include "worker/data/json_scan.h"
+#include "worker/data/text_lines.h"
 
 /* The elements of a split as lines. JSON makes no text longer, so that its size is room for all. */
 static void take_lines(struct json_scan *s, struct split_list *l)
@@ -70,8 +71,11 @@ int split_list_open(struct split_list *l, const char *path, const char *split, s
     rc = whole_file_read(&l->file, path, SPLIT_MAX_BYTES, err);
     if (rc >= 0 && len > 5 && strcmp(path + len - 5, ".json") == 0)
         return read_json(l, split, err);
+    if (rc < 0)
+        return rc;
     l->size = l->file.size;
-    return rc;
+    l->at = text_mark(l->file.bytes, l->size);
+    return 0;
 }
 
 void split_list_close(struct split_list *l)

@@ -9,12 +9,16 @@
 
 enum { NUMBER_MAX = 63 }; /* characters */
 
+size_t text_mark(const void *bytes, size_t size)
+{
+    return size >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
 void text_lines_open(struct text_lines *l, const char *path, const void *bytes, size_t size)
 {
     const char *text = bytes;
-    size_t mark = size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 
-    *l = (struct text_lines){ .path = path, .at = size ? text + mark : NULL, .end = size ? text + size : NULL };
+    *l = (struct text_lines){ .path = path, .at = size ? text + text_mark(bytes, size) : NULL, .end = size ? text + size : NULL };
 }
 
 static bool blank(char c)

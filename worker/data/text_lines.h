@@ -20,6 +20,8 @@ struct text_line {
     int64_t number; /* from 1 */
 };
 
+/* Length of the byte order mark that a file begins with: 3, or 0. Every reader of text passes it over. */
+size_t text_mark(const void *bytes, size_t size);
 /* path and bytes are borrowed. */
 void text_lines_open(struct text_lines *l, const char *path, const void *bytes, size_t size);
 /* The next line: 1; 0 at the end; ERR_DATA where it is no text, or too long, naming file and line, after which the next one can be asked for. */

@@ -7,7 +7,6 @@
 #include <yaml.h>
 
 #include "proto/err.h"
-#include "proto/near.h"
 #include "worker/data/dataset.h"
 #include "worker/data/problems.h"
 
@@ -253,16 +252,16 @@ static void tell_unknown(struct reader *r)
     static const char *const harmless[] = { "train",    "val",      "validation", "test",    "minival",     "download",
                                             "roboflow", "flip_idx", "kpt_names",  "license", "licence",     "version",
                                             "author",   "date",     "url",        "task",    "description", "info" };
-    const char *key = (const char *)r->event.data.scalar.value, *near;
+    const char *key = (const char *)r->event.data.scalar.value;
+    char place[512];
 
     if (r->event.type != YAML_SCALAR_EVENT)
         key = "(a list or keys)";
     for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
         if (strcmp(key, harmless[i]) == 0)
             return;
-    near = near_word(key, ours);
-    problems_note(r->problems, "%s, line %zu: key \"%.60s\" is not known and ignored%s%s%s", r->name, r->event.start_mark.line + 1, key,
-                  near ? "; \"" : "", near ? near : "", near ? "\" may be meant" : "");
+    snprintf(place, sizeof place, "%.400s, line %zu", r->name, r->event.start_mark.line + 1);
+    problems_note_key(r->problems, place, "key", key, ours);
 }
 
 static int read_value(struct reader *r, enum key key, struct data_yaml *y)

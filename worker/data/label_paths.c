@@ -12,6 +12,14 @@
 
 enum { SCAN_MAX_DEPTH = 32 }; /* folders in folders; a link may lead back */
 
+/* The parent of a link's target is not the folder that the link is in. */
+static bool is_link(const char *path)
+{
+    struct stat st;
+
+    return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+}
+
 /* One name of a path after those that are there. */
 static bool put_name(char *path, size_t *used, const char *name, size_t len)
 {
@@ -22,7 +30,7 @@ static bool put_name(char *path, size_t *used, const char *name, size_t len)
     if (len == 2 && name[0] == '.' && name[1] == '.' && *used > (absolute ? 1 : 0)) {
         const char *slash = memrchr(path, '/', *used), *last = slash ? slash + 1 : path;
 
-        if (strcmp(last, "..") != 0) {
+        if (strcmp(last, "..") != 0 && !is_link(path)) {
             *used = slash && slash > path ? (size_t)(slash - path) : absolute ? 1 : 0;
             path[*used] = '\0';
             return true;

@@ -1,4 +1,5 @@
-/* worker/data/label_paths.h - paths of pictures and of what belongs to them. Of text alone, but for label_paths_scan(), which lists a folder. */
+/* worker/data/label_paths.h - paths of pictures and of what belongs to them. Of text alone, but for label_path(), which looks for links, and
+ * label_paths_scan(), which lists a folder. */
 #pragma once
 #include <stdbool.h>
 
@@ -6,7 +7,8 @@
 
 struct err;
 
-/* folder/path, or path where it is absolute, without ".", ".." and doubled slashes, whatever links there are. False: over DATASET_MAX_PATH. */
+/* folder/path, or path where it is absolute, without "." and doubled slashes, and without ".." but behind a link: the system resolves that one. False: over
+ * DATASET_MAX_PATH. */
 bool label_path(const char *folder, const char *path, char ret[DATASET_MAX_PATH]);
 /* The folder that a path lies in: "." of a name alone. */
 void label_path_folder(const char *path, char ret[DATASET_MAX_PATH]);

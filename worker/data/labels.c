@@ -30,7 +30,8 @@ static void tell_double(struct labels_maker *m, int i, int first)
     labels_make_place(m, &m->item[first], there, sizeof there);
     if (*there)
         there[strlen(there) - 2] = '\0'; /* its colon */
-    problems_add(m->problems, "%s'%.200s' is there twice%s%s", here, m->item[i].picture, *there ? ": also in " : "", there);
+    problems_note(m->problems, "%s'%.200s' is there twice%s%s; one of them is kept", here, m->item[i].picture, *there ? ": also in " : "",
+                  there);
 }
 
 /* Their objects would be trained on twice, or one's be the other's background. */

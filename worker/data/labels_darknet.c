@@ -9,12 +9,28 @@
 
 #include "proto/err.h"
 #include "worker/data/labels_make.h"
+#include "worker/data/problems.h"
 
 enum { DATA_MAX_BYTES = 1 << 20, VALUE_MAX = 2047, CLASSES_MAX = 1 << 16 };
 
 struct data_file {
     char train[VALUE_MAX + 1], valid[VALUE_MAX + 1], names[VALUE_MAX + 1], classes[VALUE_MAX + 1]; /* "": not there */
 };
+
+/* A note on a key that nobody obeys, unless it changes nothing in darknet's training either. */
+static void tell_unknown(struct labels_maker *m, const char *path, const struct text_line *word)
+{
+    static const char *const ours[] = { "train", "valid", "names", "classes", NULL };
+    static const char *const harmless[] = { "backup", "results", "eval", "top", "labels" };
+    char key[64], place[512];
+
+    snprintf(key, sizeof key, "%.*s", (int)(word->len < sizeof key ? word->len : sizeof key - 1), word->text);
+    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
+        if (strcmp(key, harmless[i]) == 0)
+            return;
+    snprintf(place, sizeof place, "%.400s, line %lld", path, (long long)word->number);
+    problems_note_key(m->problems, place, "key", key, ours);
+}
 
 /* Blanks in a value are part of it, but at its ends. */
 static int put_line(struct labels_maker *m, const char *path, struct data_file *d, const struct text_line *line)
@@ -46,7 +62,9 @@ static int put_line(struct labels_maker *m, const char *path, struct data_file *
                            : value.len    ? "is too long"
                                           : "has no value");
         memcpy(keys[i].value, value.text, value.len);
+        return 0;
     }
+    tell_unknown(m, path, &key);
     return 0;
 }
 

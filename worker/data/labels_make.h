@@ -25,6 +25,15 @@ struct label_item {
     int64_t line;  /* there */
 };
 
+/* Notes that voc makes once for a whole set, at its end. */
+enum { VOC_ELEMENTS = 64, VOC_PLACE = 400 };
+struct voc_notes {
+    uint64_t element[VOC_ELEMENTS]; /* names of elements that were told already */
+    int nelements;
+    int64_t zeros, renamed; /* boxes that begin at 0; files whose <filename> is not the name of their picture */
+    char zero[VOC_PLACE], rename[VOC_PLACE];
+};
+
 /* Properties that all lines of labels share. They tell key points from outlines, which a single line cannot. */
 enum { COLUMNS_SEEN = 128 };
 struct label_columns {
@@ -53,6 +62,7 @@ struct labels_maker {
     struct idmap row_of;   /* by their hashes, or the next number that was free */
     int nrows;
     int64_t rows_room;
+    struct voc_notes voc;
     struct image_names pictures; /* of voc: the folder that was looked through last */
     char **picture;              /* [d->nimages]: path of each */
     const char *where;           /* the file whose boxes are being added */

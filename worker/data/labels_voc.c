@@ -37,6 +37,7 @@ struct voc_object {
 enum place { ROOT, IN_ANNOTATION, IN_SIZE, IN_OBJECT, IN_BOX, IN_LEAF, IN_OTHER };
 
 struct voc_file {
+    struct labels_maker *m;
     XML_Parser parser;
     enum place place[XML_MAX_DEPTH + 1];
     int depth;
@@ -45,6 +46,7 @@ struct voc_file {
     size_t len;
     char filename[XML_MAX_TEXT + 1]; /* without folders; "": not stated */
     double width, height;            /* 0: not stated */
+    int64_t bad_size;                /* line of a broken <size>; 0: the size is good */
     struct voc_object *object;
     int nobjects, room;
     const char *why; /* ended the parse: constant text */
@@ -87,6 +89,46 @@ static bool is_leaf(enum place in, const char *name)
     return false;
 }
 
+/* Elements of the development kit and of usual tools that change nothing here. */
+static bool is_harmless(enum place in, const char *name)
+{
+    static const char *const annotation[] = { "folder", "filename", "path", "source", "owner", "segmented", NULL }, *const size[] = {
+        "depth", NULL
+    };
+    static const char *const object[] = { "pose", "truncated", "occluded", "part", "polygon", "actions", "point", "attributes", NULL };
+    const char *const *of = in == IN_ANNOTATION ? annotation : in == IN_SIZE ? size : in == IN_OBJECT ? object : NULL;
+
+    for (; of && *of; of++)
+        if (strcmp(*of, name) == 0)
+            return true;
+    return false;
+}
+
+/* A note on an element that nobody knows, once for each name in a set. */
+static void tell_element(struct voc_file *f, enum place in, const char *name)
+{
+    static const char *const where[] = {
+        [IN_ANNOTATION] = "<annotation>", [IN_SIZE] = "<size>", [IN_OBJECT] = "<object>", [IN_BOX] = "<bndbox>"
+    };
+    static const char *const ours[] = { "filename", "size", "width", "height", "object", "name", "difficult",
+                                        "bndbox",   "xmin", "ymin",  "xmax",   "ymax",   NULL };
+    struct voc_notes *told = &f->m->voc;
+    uint64_t hash = hash_name(name) + in;
+    char place[VOC_PLACE + 32], what[32];
+
+    if (is_harmless(in, name))
+        return;
+    for (int i = 0; i < told->nelements; i++)
+        if (told->element[i] == hash)
+            return;
+    if (told->nelements == VOC_ELEMENTS)
+        return;
+    told->element[told->nelements++] = hash;
+    snprintf(place, sizeof place, "%.*s, line %lld", VOC_PLACE, f->m->where, (long long)XML_GetCurrentLineNumber(f->parser));
+    snprintf(what, sizeof what, "element of %s", where[in]);
+    problems_note_key(f->m->problems, place, what, name, ours);
+}
+
 /* What an element is, by where it begins. */
 static enum place place_of(struct voc_file *f, enum place in, const char *name)
 {
@@ -107,7 +149,11 @@ static enum place place_of(struct voc_file *f, enum place in, const char *name)
     }
     if (in == IN_LEAF)
         stop(f, "an element inside of what should be text");
-    return is_leaf(in, name) ? IN_LEAF : IN_OTHER;
+    if (is_leaf(in, name))
+        return IN_LEAF;
+    if (in != IN_OTHER && in != IN_LEAF)
+        tell_element(f, in, name);
+    return IN_OTHER;
 }
 
 static void XMLCALL on_start(void *arg, const XML_Char *name, const XML_Char **attributes)
@@ -178,6 +224,8 @@ static void end_of_object_leaf(struct voc_file *f, struct voc_object *o)
             flaw(o, "<name> is empty or too long");
         else
             memcpy(o->name, f->text, f->len + 1);
+    } else if (f->m->opt->difficult || f->len == 0) {
+        o->difficult = false; /* not needed, or not stated */
     } else if (!number(f, &v) || (v != 0 && v != 1)) {
         flaw(o, "<difficult> is neither 0 nor 1");
     } else {
@@ -215,7 +263,7 @@ static void end_of_size(struct voc_file *f)
     double v;
 
     if (!number(f, &v) || v < 0 || v != floor(v) || v > 1e9)
-        stop(f, "its <size> holds something that is no number of pixels");
+        f->bad_size = (int64_t)XML_GetCurrentLineNumber(f->parser);
     else
         *(f->leaf[0] == 'w' ? &f->width : &f->height) = v;
 }
@@ -264,7 +312,7 @@ static int parse(struct labels_maker *m, const char *path, struct voc_file *f)
     enum XML_Status status;
     long long line;
 
-    *f = (struct voc_file){ .parser = XML_ParserCreate(NULL) };
+    *f = (struct voc_file){ .m = m, .parser = XML_ParserCreate(NULL) };
     if (!f->parser)
         return labels_no_memory(m);
     XML_SetUserData(f->parser, f);
@@ -307,7 +355,7 @@ static int put_object(struct labels_maker *m, const struct voc_object *o, bool n
 {
     const struct labels_options *opt = m->opt;
     double inside = opt->corners ? 0 : 1;
-    struct label_box box = { .line = o->line, .crowd = o->difficult && !opt->difficult };
+    struct label_box box = { .line = o->line, .crowd = o->difficult };
     const char *why = missing(o);
 
     box.cls = why ? -1 : label_names_find(&m->names, o->name);
@@ -326,6 +374,8 @@ static int put_object(struct labels_maker *m, const struct voc_object *o, bool n
         box.cls = label_names_add(&m->names, m->where, o->name, m->err);
     if (box.cls < 0)
         return box.cls;
+    if (!opt->corners && (o->side[XMIN] < 1 || o->side[YMIN] < 1) && m->voc.zeros++ == 0)
+        snprintf(m->voc.zero, sizeof m->voc.zero, "%.380s, line %lld", m->where, (long long)o->line);
     box.x = o->side[XMIN] - inside;
     box.y = o->side[YMIN] - inside;
     box.w = o->side[XMAX] - o->side[XMIN] + inside;
@@ -390,6 +440,31 @@ static int picture_of(struct labels_maker *m, const struct label_item *item, con
     return 1;
 }
 
+/* A <filename> may lack its ending. */
+static void see_filename(struct labels_maker *m, const char *filename, const char *picture)
+{
+    const char *slash = strrchr(picture, '/'), *name = slash ? slash + 1 : picture;
+    size_t stem = (size_t)(image_name_ending(name) - name);
+
+    if (!*filename || strcmp(filename, name) == 0 || (strlen(filename) == stem && memcmp(filename, name, stem) == 0))
+        return;
+    if (m->voc.renamed++ == 0)
+        snprintf(m->voc.rename, sizeof m->voc.rename, "%.250s: <filename> is '%.100s'", m->where, filename);
+}
+
+/* The size that the file states, or that of the picture. */
+static int size_of(struct labels_maker *m, const struct voc_file *f, const char *picture, int *ret_w, int *ret_h)
+{
+    if (f->bad_size)
+        problems_note(m->problems, "%s, line %lld: <size> holds something that is no number of pixels; the picture's own size counts",
+                      m->where, (long long)f->bad_size);
+    if (f->bad_size || f->width == 0 || f->height == 0)
+        return labels_make_size(m, picture, ret_w, ret_h);
+    *ret_w = (int)f->width;
+    *ret_h = (int)f->height;
+    return 0;
+}
+
 static int take(struct labels_maker *m, int i)
 {
     const struct label_item *item = &m->item[i];
@@ -405,18 +480,32 @@ static int take(struct labels_maker *m, int i)
     rc = parse(m, item->picture, &f);
     if (rc == 0)
         rc = picture_of(m, item, f.filename, picture);
-    if (rc == 0 && f.width > 0 && f.height > 0) {
-        w = (int)f.width;
-        h = (int)f.height;
-    } else if (rc == 0) {
-        rc = labels_make_size(m, picture, &w, &h);
-    }
+    if (rc == 0)
+        rc = size_of(m, &f, picture, &w, &h);
     if (rc == 0)
         rc = labels_make_image(m, i, picture, w, h);
+    if (rc == 0)
+        see_filename(m, f.filename, picture);
     for (int k = 0; k < f.nobjects && rc == 0; k++)
         rc = put_object(m, &f.object[k], named);
     free(f.object);
     return rc;
+}
+
+static int end(struct labels_maker *m)
+{
+    const struct voc_notes *v = &m->voc;
+
+    if (v->zeros)
+        problems_note(m->problems,
+                      "%s: a box begins at 0, but pixels count from 1 in VOC's development kit (%lld such boxes). With "
+                      "data.voc_boxes=corners sides are "
+                      "read as they stand",
+                      v->zero, (long long)v->zeros);
+    if (v->renamed)
+        problems_note(m->problems, "%s, which is not the name of its picture (%lld such files). The name of the XML file counts", v->rename,
+                      (long long)v->renamed);
+    return 0;
 }
 
 /* ---- which ---- */
@@ -434,23 +523,40 @@ static int found(void *arg, const char *path, struct err *err)
     return labels_make_item(arg, path, -1, 0);
 }
 
-/* Two words are a list of one class: a name, and whether there is one. */
-static int put_line(struct labels_maker *m, const char *list, const char *root, struct text_line line)
+static bool there(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0;
+}
+
+/* Whether the last word is 1, 0 or -1, as in a list of one class behind each name. */
+static bool is_class_line(struct text_line line)
+{
+    struct text_line word, last = { 0 };
+    int words = 0;
+
+    for (; text_word(&line, &word); words++)
+        last = word;
+    return words > 1 && ((last.len == 1 && strchr("01", last.text[0])) || (last.len == 2 && memcmp(last.text, "-1", 2) == 0));
+}
+
+/* Names may hold blanks. "NAME 1" is a name where its XML file exists, else a line of a list of one class. */
+static int put_line(struct labels_maker *m, const char *list, const char *root, const struct text_line *line)
 {
     char file[DATASET_MAX_PATH], path[DATASET_MAX_PATH];
-    long long number = (long long)line.number;
-    struct text_line name, more;
+    long long number = (long long)line->number;
 
-    text_word(&line, &name);
-    if (text_word(&line, &more))
-        return err_set(m->err, ERR_DATA,
-                       "%s, line %lld: two words, as in a list of one class; take that of all, as ImageSets/Main/train.txt", list, number);
-    if (name.len >= 1000 || memchr(name.text, '/', name.len) || name.text[0] == '.')
+    if (line->len >= 1000 || memchr(line->text, '/', line->len) || line->text[0] == '.')
         return err_set(m->err, ERR_DATA, "%s, line %lld: is no name of a picture of Annotations", list, number);
-    snprintf(file, sizeof file, "Annotations/%.*s.xml", (int)name.len, name.text);
+    snprintf(file, sizeof file, "Annotations/%.*s.xml", (int)line->len, line->text);
     if (!label_path(root, file, path))
         return err_set(m->err, ERR_DATA, "%s, line %lld: path too long", list, number);
-    return labels_make_item(m, path, m->d->nfiles - 1, line.number);
+    if (is_class_line(*line) && !there(path))
+        return err_set(m->err, ERR_DATA,
+                       "%s, line %lld: a name and 1, 0 or -1, as in a list of one class; take that of all, as ImageSets/Main/train.txt",
+                       list, number);
+    return labels_make_item(m, path, m->d->nfiles - 1, line->number);
 }
 
 /* ROOT/ImageSets/Main/train.txt, or ROOT/ImageSets/train.txt. */
@@ -461,11 +567,13 @@ static int root_of(struct labels_maker *m, char ret[DATASET_MAX_PATH])
     if (m->opt->images)
         return label_path(".", m->opt->images, ret) ? 0 : err_set(m->err, ERR_DATA, "%s: path too long", m->opt->annotations);
     label_path_folder(m->opt->annotations, folder);
-    for (int up = 0; up < 2 && label_path(".", folder, name); up++, label_path(name, "..", folder)) {
+    for (int up = 0; up < 2 && label_path(".", folder, name); up++, label_path_folder(name, folder)) {
         const char *slash = strrchr(name, '/');
 
-        if (strcmp(slash ? slash + 1 : name, "ImageSets") == 0)
-            return label_path(name, "..", ret) ? 0 : err_set(m->err, ERR_DATA, "%s: path too long", m->opt->annotations);
+        if (strcmp(slash ? slash + 1 : name, "ImageSets") == 0) {
+            label_path_folder(name, ret);
+            return 0;
+        }
     }
     return err_set(m->err, ERR_DATA,
                    "%s: is in no folder ImageSets; data.train.images (data.val.images) says which folder Annotations and JPEGImages are in",
@@ -486,7 +594,7 @@ static int read_list(struct labels_maker *m)
         return rc;
     text_lines_open(&l, list, m->file.bytes, m->file.size);
     while ((rc = text_lines_next(&l, &line, m->err)) > 0)
-        if ((rc = put_line(m, list, root, line)) < 0)
+        if ((rc = put_line(m, list, root, &line)) < 0)
             return rc;
     return rc;
 }
@@ -503,4 +611,4 @@ static int open_voc(struct labels_maker *m)
     return read_list(m);
 }
 
-const struct labels_kind labels_voc = { open_voc, take, NULL };
+const struct labels_kind labels_voc = { open_voc, take, end };

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "proto/near.h"
 
 void problems_add(struct problems *p, const char *fmt, ...)
 {
@@ -28,6 +29,14 @@ void problems_note(struct problems *p, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(p->note[p->notes_kept++], PROBLEM_TEXT, fmt, ap);
     va_end(ap);
+}
+
+void problems_note_key(struct problems *p, const char *place, const char *what, const char *key, const char *const *known)
+{
+    const char *near = near_word(key, known);
+
+    problems_note(p, "%s: %s \"%.60s\" is not known and ignored%s%s%s", place, what, key, near ? "; \"" : "", near ? near : "",
+                  near ? "\" may be meant" : "");
 }
 
 /* advice: stands behind the number of problems. */

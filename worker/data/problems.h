@@ -19,6 +19,8 @@ struct problems {
 void problems_add(struct problems *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Something that the user should know and that does not make a record unusable: a doubtful record, with file and line or id, or an ignored key. */
 void problems_note(struct problems *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* A note on an unknown key. place: "FILE, line 7"; what: "key" or another noun; known: keys that may be meant, ending with NULL. */
+void problems_note_key(struct problems *p, const char *place, const char *what, const char *key, const char *const *known);
 /* ERR_DATA with as many of them as fit: "train.json: 3 problems: annotation 7: ...; ...". */
 int problems_err(const struct problems *p, const char *source, struct err *err);
 /* The same where data.on_bad=skip would help, which the message then says. */

@@ -253,8 +253,8 @@ int views_make_target(struct views_maker *m, const struct split_line *line, cons
         return 0;
     }
     if (m->image[target].line) {
-        problems_add(problems, "%s, line %lld: frame %s is that of line %lld", list, (long long)line->number, spot->file,
-                     (long long)m->image[target].line);
+        problems_note(problems, "%s, line %lld: frame %s is that of line %lld; it counts once", list, (long long)line->number, spot->file,
+                      (long long)m->image[target].line);
         return 0;
     }
     memcpy(view.camera, spot->camera, sizeof view.camera);

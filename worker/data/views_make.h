@@ -28,7 +28,7 @@ int views_make_file(struct views_maker *m, const char *file, const struct whole_
 void views_make_pattern(struct views_maker *m, const char *depth_pattern);
 /* Its number. Caller keeps each once. -ENOMEM. */
 int views_make_laser(struct views_maker *m, const double p[12], struct err *err);
-/* The target of a line. Files are looked for; a target whose own is not there, or a line for a frame that an earlier one has, is put into *problems. 0 or -ENOMEM. */
+/* The target of a line. Files are looked for; a target whose own is not there is put into *problems, a line for a frame that an earlier one has into its notes. 0 or -ENOMEM. */
 int views_make_target(struct views_maker *m, const struct split_line *line, const struct frame_spot *spot, struct problems *problems,
                       struct err *err);
 /* The data set; m holds nothing then. list: the file of the split, as it was read. */

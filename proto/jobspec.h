@@ -229,7 +229,8 @@ enum { JOB_MAX_SOURCES = 3 };
     X(val_conf, "val.conf", REAL, "0.005", "-", "yolo rcnn", 0, 1, "score", "",                                                          \
       "detections below it are dropped; .005 is darknet's protocol, and .05 detectron2's: against 0 that costs up to a point of AP")      \
     X(val_nms, "val.nms", REAL, "0.45", "-", "yolo rcnn", 0, 1, "IoU", "", "per-class suppression")                                       \
-    X(val_max_det, "val.max_det", INT, "100", "-", "yolo rcnn", 1, 10000, "boxes", "", "detections kept of an image")                     \
+    X(val_max_det, "val.max_det", INT, "100", "-", "yolo rcnn", 1, 10000, "boxes", "",                                                    \
+      "detections kept of an image; above 100 AP and AR count so many of a class, where COCO counts 100, and AR300 is AR with 300")       \
     X(val_depth_crop, "val.depth_crop", ENUM, "null", "-", "depth", 0, 0, "", "none|garg|eigen",                                          \
       "part of a picture where depth is compared with measured depth, as Garg or as Eigen have it; default garg of kitti, else none")     \
     X(val_depth_least, "val.depth_least", REAL, "1e-3", "-", "depth", 1e-300, 1e6, "m", "",                                               \

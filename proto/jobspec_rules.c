@@ -683,8 +683,9 @@ int jobspec_refuse_idle(const struct jobspec *s, struct err *err)
 
 /* ---- the best checkpoint ---- */
 
-static const char *const box_metrics[] = { "AP",  "AP50", "AP75", "APs",      "APm", "APl", "AR1",  "AR10", "AR100",
-                                           "ARs", "ARm",  "ARl",  "voc_AP50", "P50", "R50", "conf", "n",    NULL };
+/* And AR with the number of detections that count, see is_recall(). */
+static const char *const box_metrics[] = { "AP",  "AP50", "AP75",     "APs", "APm", "APl",  "AR1", "AR10", "ARs",
+                                           "ARm", "ARl",  "voc_AP50", "P50", "R50", "conf", "n",   NULL };
 static const char *const depth_metrics[] = { "abs_rel", "sq_rel",  "rmse",         "rmse_log",  "a1",           "a2", "a3",
                                              "ate",     "ate_std", "scale_median", "scale_std", "depth_images", NULL };
 
@@ -694,6 +695,35 @@ static bool is_one_of(const char *const *names, const char *name, size_t len)
         if (strlen(*names) == len && strncmp(*names, name, len) == 0)
             return true;
     return false;
+}
+
+/* "AR100", or with more in val.max_det "AR300": the name of recall with all detections that count. Returns its length. */
+static size_t recall_name(const struct jobspec *s, char ret[24])
+{
+    return (size_t)snprintf(ret, 24, "AR%lld", (long long)(s->val_max_det > 100 ? s->val_max_det : 100));
+}
+
+static bool is_recall(const struct jobspec *s, const char *name, size_t len)
+{
+    char recall[24];
+
+    return recall_name(s, recall) == len && strncmp(recall, name, len) == 0;
+}
+
+static int no_such_metric(const struct jobspec *s, bool depth, bool masks, struct err *err)
+{
+    char recall[24];
+
+    recall_name(s, recall);
+    if (depth)
+        return job_error(err, "checkpoint.best",
+                         "'%s' is no metric of %s: these are loss, abs_rel, sq_rel, rmse, rmse_log, a1, a2, a3, ate and ate_std",
+                         s->checkpoint_best, s->preset ? s->preset->name : "its network");
+    return job_error(
+        err, "checkpoint.best",
+        "'%s' is no metric of %s: these are loss, AP, AP50, AP75, APs, APm, APl, AR1, AR10, %s, ARs, ARm, ARl, voc_AP50, AP:CLASS and "
+        "AP50:CLASS%s",
+        s->checkpoint_best, s->preset ? s->preset->name : "its network", recall, masks ? ", of masks with segm_ before it" : "");
 }
 
 int jobspec_check_best(const struct jobspec *s, struct err *err)
@@ -707,11 +737,7 @@ int jobspec_check_best(const struct jobspec *s, struct err *err)
         return 0;
     if (s->val_every == 0 || (!s->data_val_annotations && isnan(s->data_val_fraction)))
         return job_error(err, "checkpoint.best", "'%s' is of validations: needs data.val, and val.every above 0", name);
-    if (is_one_of(names, plain, strcspn(plain, ":")))
+    if (is_one_of(names, plain, strcspn(plain, ":")) || (!depth && is_recall(s, plain, strcspn(plain, ":"))))
         return 0;
-    return job_error(err, "checkpoint.best", "'%s' is no metric of %s: these are loss, %s", name,
-                     s->preset ? s->preset->name : "its network",
-                     depth   ? "abs_rel, sq_rel, rmse, rmse_log, a1, a2, a3, ate and ate_std"
-                     : masks ? "AP, AP50, AP75, APs, APm, APl, AR1 to ARl, voc_AP50, AP:CLASS and AP50:CLASS, of masks with segm_ before it"
-                             : "AP, AP50, AP75, APs, APm, APl, AR1 to ARl, voc_AP50, AP:CLASS and AP50:CLASS");
+    return no_such_metric(s, depth, masks, err);
 }

@@ -67,6 +67,15 @@ static void tell_depth(const char *split, const struct dataset *d, FILE *out)
         fprintf(out, "%s: %s\n", split, text);
 }
 
+/* Objects that no validation can find. */
+static void tell_crowded(const char *split, const struct dataset *d, int64_t max_det, FILE *out)
+{
+    char text[CENSUS_TEXT];
+
+    if (census_crowded(d, max_det, text, sizeof text))
+        fprintf(out, "%s: note: %s\n", split, text);
+}
+
 /* A file of poses that ends early leaves scores out of which nobody hears else. */
 static int tell_poses(const char *split, const struct dataset *d, FILE *out, struct err *err)
 {
@@ -95,6 +104,8 @@ static int tell_split(const struct model_registry *models, const struct jobspec 
         fprintf(out->facts, "%s: %d images, %lld boxes, %d classes, %lld bad records skipped%s, %lld boxes clipped\n", split, d->nimages,
                 (long long)d->offset[d->nimages], d->nclasses, (long long)p->count, also, (long long)d->clipped);
     fprintf(out->facts, "%s: %s\n", split, census_text(d, d->nimages - kept, census, sizeof census));
+    if (val)
+        tell_crowded(split, d, spec->val_max_det, out->warnings);
     tell_depth(split, d, out->warnings);
     rc = tell_poses(split, d, out->warnings, err);
     return rc < 0 ? rc : survey_split(d, split, opt->upright, out->facts, out->warnings, err);

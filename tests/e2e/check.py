@@ -137,6 +137,17 @@ def clipped_boxes_of_pictures_that_stay(root):
     place.check(0, r"^train: 4 images, 5 boxes, 2 classes, 1 bad records skipped, 1 boxes clipped$")
 
 
+def more_objects_than_detections(root):
+    """Of the split that is scored; crowds are no objects."""
+    many = [(1 + k % 2, 4 * (k % 30), 10 * (k // 30), 4, 9) for k in range(103)]
+    place = Place(root, [("a.png", many)], [("b.png", many[:101]), ("c.png", []), ("d.png", many)])
+    place.change("val", lambda t: t["annotations"][0].update({"iscrowd": 1}))
+    place.check(0, r"^val: note: 1 of 3 images have more objects than val\.max_det, 100, which then count as missed; the most are 103, in 'd\.png': val\.max_det=103 ",
+                never=("train: note: 1 of",))
+    place.spec["val"] = {"max_det": 103}
+    place.check(0, never=("max_det",))
+
+
 def other_categories_in_val(root):
     Place(root, good(root), [("d.png", [])], val_names=("cat", "cow")).check(1, r"category 2 is 'dog' in .*train.json and 'cow' in .*val.json")
 
@@ -164,7 +175,7 @@ def names_that_a_terminal_would_obey(root):
 
 
 def main():
-    for test in (sizes_and_empty_ones, the_same_bytes, orientations, both_splits_are_looked_at, doubtful_records_cost_nothing, clipped_boxes_of_pictures_that_stay, other_categories_in_val, a_split_without_a_box,
+    for test in (sizes_and_empty_ones, the_same_bytes, orientations, both_splits_are_looked_at, doubtful_records_cost_nothing, clipped_boxes_of_pictures_that_stay, more_objects_than_detections, other_categories_in_val, a_split_without_a_box,
                  names_that_a_terminal_would_obey):
         with tempfile.TemporaryDirectory(prefix="check-") as root:
             good(root)

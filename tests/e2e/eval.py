@@ -229,13 +229,15 @@ def test_a_class_with_a_comma(node):
 
 def test_the_best_by_a_metric(node):
     """Of a metric the highest validation is the best, whatever the loss says; a metric that is not there is the user's error, which says what is."""
-    for wrong, said in ("mAP", "'mAP' is no metric of yolov3_tiny: these are loss, AP, "), ("segm_AP", "'segm_AP' is no metric"), ("abs_rel", "'abs_rel' is no metric"):
+    for wrong, said in ("mAP", "'mAP' is no metric of yolov3_tiny: these are loss, AP, "), ("segm_AP", "'segm_AP' is no metric"), ("abs_rel", "'abs_rel' is no metric"), ("AR300", "'AR300' is no metric .* AR10, AR100, ARs"):
         for command in "check", "submit":
             expect(node.ctl(command, "job", "checkpoint.best=" + wrong), 1, r"checkpoint\.best: " + said)
     for missing in ("val.every=0",), ("data.val.annotations=null", "data.val.images=null", "val.every=null"):
         expect(node.ctl("check", "job", "checkpoint.best=AP", *missing), 1, r"checkpoint\.best: 'AP' is of validations: needs data\.val")
     expect(node.ctl("check", "job", "checkpoint.best=AP50:RBC"), 0)
-    expect(node.ctl("submit", "job", "checkpoint.best=AR100:x", "train.steps=2", "val.every=1", "--wait"), 4, r"checkpoint\.best: a validation has no metric 'AR100:x'; it has loss, AP, AP50")
+    expect(node.ctl("check", "job", "checkpoint.best=AR100", "val.max_det=300"), 1, "'AR100' is no metric .* AR10, AR300, ARs")
+    expect(node.ctl("submit", "job", "checkpoint.best=AR300:x", "val.max_det=300", "train.steps=2", "val.every=1", "--wait"), 4,
+           r"checkpoint\.best: a validation has no metric 'AR300:x'; it has loss, AP, AP50, .*, AR300")
     expect(node.ctl("submit", "job", "checkpoint.best=conf:RBC", "checkpoint.keep=1", "train.steps=6", "val.every=1", "--wait"), 0)
     values = dict(sql(node, "SELECT step, value FROM eval WHERE job=2 AND metric='conf:RBC' AND value IS NOT NULL"))
     best = min(step for step in values if values[step] == max(values.values()))

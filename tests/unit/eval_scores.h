@@ -29,7 +29,9 @@ static inline size_t picture_begin(const struct detection *all, size_t end)
     return from;
 }
 
-static inline struct coco_ap coco_scores(const struct detection *dets, size_t n, const struct truth *truths, size_t ntruths, int nclasses)
+/* counted: detections of an image and class. */
+static inline struct coco_ap coco_scores_of(const struct detection *dets, size_t n, const struct truth *truths, size_t ntruths,
+                                            int nclasses, int counted)
 {
     struct detection *all = by_picture(dets, n);
     struct coco_verdict *verdicts;
@@ -38,7 +40,7 @@ static inline struct coco_ap coco_scores(const struct detection *dets, size_t n,
     struct err err;
     size_t nverdicts;
 
-    assert_int_equal(coco_matcher_open(truths, ntruths, &m, &err), 0);
+    assert_int_equal(coco_matcher_open(truths, ntruths, counted, &m, &err), 0);
     for (size_t end = n, from; end > 0; end = from) {
         from = picture_begin(all, end);
         assert_int_equal(coco_match(m, all + from, end - from, NULL, &err), 0);
@@ -53,6 +55,11 @@ static inline struct coco_ap coco_scores(const struct detection *dets, size_t n,
     free(verdicts);
     free(all);
     return ap;
+}
+
+static inline struct coco_ap coco_scores(const struct detection *dets, size_t n, const struct truth *truths, size_t ntruths, int nclasses)
+{
+    return coco_scores_of(dets, n, truths, ntruths, nclasses, COCO_COUNTED);
 }
 
 static inline struct voc_ap voc_scores(const struct detection *dets, size_t n, const struct truth *truths, size_t ntruths, int nclasses)

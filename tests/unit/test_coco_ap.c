@@ -225,7 +225,7 @@ static void compare(const struct set *s, const struct coco_ap *ap, const json_t 
 
         near(name, "AP of a class", ap->class_ap[cls], json_object_get(entry, "AP"));
         near(name, "AP50 of a class", ap->class_ap50[cls], json_object_get(entry, "AP50"));
-        near(name, "AR100 of a class", ap->class_ar100[cls], json_object_get(entry, "AR100"));
+        near(name, "AR100 of a class", ap->class_ar[cls], json_object_get(entry, "AR100"));
     }
 }
 
@@ -311,7 +311,7 @@ static void match_picture(const struct set *s, struct coco_masks *masks, struct 
     free(from);
 }
 
-static struct coco_ap mask_scores(struct set *s, bool boxes)
+static struct coco_ap mask_scores(struct set *s, int counted, bool boxes)
 {
     const struct eval_masks masks = { s, copy_mask };
     const struct eval_split split = { .nclasses = s->classes.n, .truths = s->truths, .ntruths = s->ntruths, .masks = &masks };
@@ -322,7 +322,7 @@ static struct coco_ap mask_scores(struct set *s, bool boxes)
     struct err err;
     size_t n;
 
-    assert_int_equal(coco_matcher_open(s->truths, s->ntruths, &matcher, &err), 0);
+    assert_int_equal(coco_matcher_open(s->truths, s->ntruths, counted, &matcher, &err), 0);
     assert_int_equal(coco_masks_open(&split, &m, &err), 0);
     for (int32_t i = s->images.n; i-- > 0;)
         match_picture(s, boxes ? NULL : m, matcher, i);
@@ -346,24 +346,26 @@ static json_t *part_of(const json_t *c, const char *key)
 
 static void run_case(struct set *s, const json_t *c)
 {
+    const json_t *number = json_object_get(c, "counted");
     json_t *gt = part_of(c, "gt"), *dets = part_of(c, "detections");
+    int counted = number ? (int)json_integer_value(number) : COCO_COUNTED;
     struct coco_ap ap;
 
     read_truths(s, gt);
     read_dets(s, dets);
     if (strcmp(json_string_value(json_object_get(c, "iou_type")), "segm") == 0)
-        ap = mask_scores(s, false);
+        ap = mask_scores(s, counted, false);
     else if (!json_object_get(json_array_get(dets, 0), "bbox"))
-        ap = mask_scores(s, true);
+        ap = mask_scores(s, counted, true);
     else
-        ap = coco_scores(s->dets, s->ndets, s->truths, s->ntruths, s->classes.n);
+        ap = coco_scores_of(s->dets, s->ndets, s->truths, s->ntruths, s->classes.n, counted);
     compare(s, &ap, c);
     coco_ap_free(&ap);
     json_decref(gt);
     json_decref(dets);
 }
 
-/* Takes the cases. Returns how many. */
+/* Takes the cases; what is the same in all may stand in one place. Returns how many. */
 static int run_cases(json_t *cases)
 {
     struct set *s = calloc(1, sizeof *s);
@@ -373,6 +375,7 @@ static int run_cases(json_t *cases)
 
     assert_non_null(s);
     json_array_foreach (json_object_get(cases, "cases"), i, c) {
+        json_object_update(c, json_object_get(cases, "same"));
         run_case(s, c);
         scored++;
     }
@@ -403,6 +406,16 @@ static void agrees_with_the_reference_on_odd_masks(void **state)
     (void)state;
     assert_non_null(cases);
     assert_int_equal(run_cases(cases), 3);
+}
+
+/* tests/golden/make_max_dets.py: 170 objects in one picture. */
+static void agrees_with_the_reference_where_more_count(void **state)
+{
+    json_t *cases = json_load_file("tests/golden/max_dets_ap.json", 0, NULL);
+
+    (void)state;
+    assert_non_null(cases);
+    assert_int_equal(run_cases(cases), 4);
 }
 
 /* specs rcnn, section 13.5: a crowd that takes a detection, two of one score, areas of each range. Numbers there have six places. */
@@ -498,11 +511,11 @@ static void the_101st_detection_does_not_count(void **state)
         d[i] = (struct detection){ .slot = i, .score = 1 - i / 200.0, .box = { 50, 50, 10, 10 } };
     memcpy(d[100].box, t.box, sizeof t.box);
     ap = coco_scores(d, 101, &t, 1, 1);
-    assert_true(ap.stat[COCO_AP] == 0 && ap.stat[COCO_AR100] == 0);
+    assert_true(ap.stat[COCO_AP] == 0 && ap.stat[COCO_AR_ALL] == 0);
     coco_ap_free(&ap);
     ap = coco_scores(d + 1, 100, &t, 1, 1);
     assert_float_equal(ap.stat[COCO_AP], .01, 1e-12);
-    assert_true(ap.stat[COCO_AR100] == 1 && ap.stat[COCO_AR10] == 0);
+    assert_true(ap.stat[COCO_AR_ALL] == 1 && ap.stat[COCO_AR10] == 0);
     coco_ap_free(&ap);
 }
 
@@ -585,6 +598,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(agrees_with_the_reference),
         cmocka_unit_test(agrees_with_the_reference_on_odd_masks),
+        cmocka_unit_test(agrees_with_the_reference_where_more_count),
         cmocka_unit_test(the_example_of_the_specs),
         cmocka_unit_test(the_best_score_to_begin_at),
         cmocka_unit_test(nothing_to_find_is_minus_one),

@@ -12,6 +12,7 @@
 
 #include "proto/err.h"
 #include "proto/record.h"
+#include "worker/eval/coco_ap.h"
 #include "worker/eval/coco_eval.h"
 #include "worker/eval/voc_eval.h"
 #include "worker/mask/rle.h"
@@ -22,7 +23,7 @@ static const int64_t ids[CLASSES] = { 7, 9, 11 };
 static const char *const names[CLASSES] = { "a cat", "dog", "a cat" };
 static struct truth truths[IMAGES];
 static struct detection dets[IMAGES][EACH];
-static const struct eval_split split = { IMAGES, CLASSES, ids, names, truths, IMAGES, NULL, NULL, NULL };
+static const struct eval_split split = { IMAGES, CLASSES, ids, names, truths, IMAGES, NULL, NULL, NULL, 0 };
 static uint8_t full[50 * 7];
 static struct result_mask masks[IMAGES][EACH]; /* which fill their boxes */
 static const struct evaluator_ops *const both[] = { &coco_boxes, &voc_boxes, NULL }, *const all_three[] = { &coco_boxes, &coco_segm,
@@ -35,7 +36,7 @@ static int mask_of_truth(void *of, size_t k, struct rle *ret, struct err *err)
 }
 
 static const struct eval_masks truth_masks = { NULL, mask_of_truth };
-static const struct eval_split with_masks = { IMAGES, CLASSES, ids, names, truths, IMAGES, &truth_masks, NULL, NULL };
+static const struct eval_split with_masks = { IMAGES, CLASSES, ids, names, truths, IMAGES, &truth_masks, NULL, NULL, 0 };
 
 /* A box in every picture; what was found lies ever further from it, and every other picture has one of another class. */
 static int setup(void **state)
@@ -176,7 +177,7 @@ static int no_mask(void *of, size_t k, struct rle *ret, struct err *err)
 static void bad_masks_are_named(void **state)
 {
     static const struct eval_masks broken = { NULL, no_mask };
-    const struct eval_split of_broken = { IMAGES, CLASSES, ids, names, truths, IMAGES, &broken, NULL, NULL };
+    const struct eval_split of_broken = { IMAGES, CLASSES, ids, names, truths, IMAGES, &broken, NULL, NULL, 0 };
     struct result_mask bad[EACH];
     struct result r = masked_result_of(1), boxes = result_of(1);
     struct evaluator *e;
@@ -248,12 +249,69 @@ static void scores_have_names(void **state)
     free(m.row);
 }
 
+/* So many detections count as the model gives, 100 at least, and the recall of all of them is named by that. */
+static void recall_is_named_by_what_counts(void **state)
+{
+    static const struct {
+        int max_det;
+        const char *boxes, *masks;
+    } rows[] = {
+        { 0, "AR100", "segm_AR100" }, { 40, "AR100", "segm_AR100" }, { 101, "AR101", "segm_AR101" }, { 10000, "AR10000", "segm_AR10000" }
+    };
+    struct metrics m;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct eval_split of = with_masks;
+
+        of.max_det = rows[i].max_det;
+        m = scored_by(all_three, &of, 1, false);
+        assert_string_equal(m.row[COCO_AR_ALL].name, rows[i].boxes);
+        assert_string_equal(m.row[METRICS - 1 + COCO_AR_ALL].name, rows[i].masks);
+        free(m.row);
+    }
+}
+
+/* The only truth is found by the last of 150 boxes: it counts where the model may give so many. */
+static void what_a_model_gives_counts(void **state)
+{
+    static struct detection many[150];
+    struct eval_split of = {
+        .nimages = 1, .nclasses = 1, .class_id = ids, .class_name = names, .truths = truths, .ntruths = 1, .max_det = 150
+    };
+    struct evaluator *e;
+    struct metrics m = { 0 };
+    char records[150 * 256];
+    struct err err;
+    size_t bytes;
+
+    (void)state;
+    for (int k = 0; k < 150; k++)
+        many[k] = (struct detection){ 0, 0, k, 1 - k / 150.0, { k < 149 ? 500 : 10, 10, 50, 50 } };
+    for (int round = 0; round < 2; round++, of.max_det = 100) {
+        const struct result r = { .kind = RESULT_BOXES, .n = 150, .boxes = many };
+        const void *packed;
+
+        assert_int_equal(coco_boxes.open(&of, &e, &err), 0);
+        assert_int_equal(coco_boxes.add(e, &r, &err), 0);
+        packed = coco_boxes.pack(e, &bytes);
+        assert_true(bytes <= sizeof records);
+        memcpy(records, packed, bytes);
+        m.n = 0;
+        assert_int_equal(coco_boxes.score(e, records, bytes, &m, &err), 0);
+        assert_true(m.row[COCO_AR_ALL].value == (round == 0));
+        assert_true((m.row[COCO_AP50].value > 0) == (round == 0));
+        coco_boxes.close(e);
+    }
+    free(m.row);
+}
+
 /* Of a letter of two bytes none is cut in half, and ids stay whole. */
 static void long_names_are_cut_before_the_id(void **state)
 {
     static char name[2 * RECORD_MAX_NAME + 1];
     static const char *const alike[CLASSES] = { name, name, name };
-    const struct eval_split of_long = { IMAGES, CLASSES, ids, alike, truths, IMAGES, &truth_masks, NULL, NULL };
+    const struct eval_split of_long = { IMAGES, CLASSES, ids, alike, truths, IMAGES, &truth_masks, NULL, NULL, 0 };
     struct metrics m;
     int seen = 0;
 
@@ -276,7 +334,7 @@ static void long_names_are_cut_before_the_id(void **state)
 
 static void what_nobody_looks_for_has_no_score(void **state)
 {
-    const struct eval_split nothing = { IMAGES, CLASSES, ids, names, truths, 0, NULL, NULL, NULL };
+    const struct eval_split nothing = { IMAGES, CLASSES, ids, names, truths, 0, NULL, NULL, NULL, 0 };
     struct metrics m = scored_by(both, &nothing, 1, false);
 
     (void)state;
@@ -314,7 +372,7 @@ static void other_results_are_refused(void **state)
 static void bad_truths_are_named(void **state)
 {
     struct truth bad = { .box = { 0, 0, NAN, 1 } };
-    const struct eval_split of_it = { 1, CLASSES, ids, names, &bad, 1, NULL, NULL, NULL };
+    const struct eval_split of_it = { 1, CLASSES, ids, names, &bad, 1, NULL, NULL, NULL, 0 };
 
     (void)state;
     for (int k = 0; both[k]; k++) {
@@ -334,6 +392,8 @@ int main(void)
         cmocka_unit_test(without_masks_nothing_is_said_of_them),
         cmocka_unit_test(bad_masks_are_named),
         cmocka_unit_test(scores_have_names),
+        cmocka_unit_test(recall_is_named_by_what_counts),
+        cmocka_unit_test(what_a_model_gives_counts),
         cmocka_unit_test(long_names_are_cut_before_the_id),
         cmocka_unit_test(what_nobody_looks_for_has_no_score),
         cmocka_unit_test(other_results_are_refused),

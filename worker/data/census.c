@@ -76,3 +76,27 @@ char *census_text(const struct dataset *d, int left_out, char *buf, size_t size)
         snprintf(buf + used, size - used, ", and %d more classes", d->nclasses - k);
     return buf;
 }
+
+bool census_crowded(const struct dataset *d, int64_t max_det, char *buf, size_t size)
+{
+    int64_t most = max_det;
+    int images = 0, which = -1;
+    char name[NAME_BYTES];
+
+    for (int i = 0; i < d->nimages && !d->views; i++) {
+        int64_t n = 0;
+
+        for (int64_t k = d->offset[i]; k < d->offset[i + 1]; k++)
+            n += !d->boxes[k].crowd;
+        images += n > max_det;
+        which = n > most ? i : which;
+        most = n > most ? n : most;
+    }
+    if (images == 0)
+        return false;
+    snprintf(buf, size,
+             "%d of %d images have more objects than val.max_det, %lld, which then count as missed; the most are %lld, in '%s': "
+             "val.max_det=%lld would count all",
+             images, d->nimages, (long long)max_det, (long long)most, census_name(d->images[which].file, name), (long long)most);
+    return true;
+}

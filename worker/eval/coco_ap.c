@@ -1,6 +1,7 @@
 #include "worker/eval/coco_ap.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 
 #include "proto/err.h"
@@ -45,6 +46,8 @@ static double mean_value(const struct mean *m)
     return m->n ? m->sum / (double)m->n : -1;
 }
 
+enum { ALL = INT_MAX }; /* detections that were matched */
+
 /* The flags of one class's detections with rank < limit, by falling score; returns their number. */
 static size_t gather(const struct scoring *s, size_t from, size_t to, int a, int t, int limit)
 {
@@ -71,7 +74,7 @@ struct means {
 
 static void add_precision(const struct scoring *s, struct means *m, struct mean *cls, size_t from, size_t to, int a, int t, size_t npos)
 {
-    double ap = pr_average_precision(s->flags, gather(s, from, to, a, t, COCO_KEPT), npos, PR_101_POINTS);
+    double ap = pr_average_precision(s->flags, gather(s, from, to, a, t, ALL), npos, PR_101_POINTS);
 
     if (a > 0) {
         mean_add(&m->stat[COCO_AP75 + a], ap);
@@ -88,9 +91,9 @@ static void add_precision(const struct scoring *s, struct means *m, struct mean 
 
 static void add_recall(const struct scoring *s, struct means *m, struct mean *cls, size_t from, size_t to, int a, int t, size_t npos)
 {
-    double all = recall(s, from, to, a, t, COCO_KEPT, npos);
+    double all = recall(s, from, to, a, t, ALL, npos);
 
-    mean_add(&m->stat[COCO_AR100 + a], all);
+    mean_add(&m->stat[COCO_AR_ALL + a], all);
     if (a > 0)
         return;
     mean_add(cls, all);
@@ -113,7 +116,7 @@ static void score_class(const struct scoring *s, struct means *m, struct coco_ap
         }
     }
     ap->class_ap[cls] = mean_value(&precision);
-    ap->class_ar100[cls] = mean_value(&full);
+    ap->class_ar[cls] = mean_value(&full);
 }
 
 /* Detections of one score stand or fall together. */
@@ -127,8 +130,8 @@ static struct coco_best find_best(const struct scoring *s, size_t from, size_t t
         const struct coco_verdict *v = &s->verdicts[i];
         double f1;
 
-        tp += v->rank < COCO_KEPT && v->flag[0][0] == PR_TP;
-        fp += v->rank < COCO_KEPT && v->flag[0][0] == PR_FP;
+        tp += v->flag[0][0] == PR_TP;
+        fp += v->flag[0][0] == PR_FP;
         if (tp + fp == 0 || (i + 1 < to && v[1].score == v->score))
             continue;
         f1 = 2 * (double)tp / (double)(tp + fp + npos);
@@ -168,9 +171,9 @@ static int result_new(struct coco_ap *ap, int nclasses)
     *ap = (struct coco_ap){ .nclasses = nclasses };
     ap->class_ap = malloc(room * sizeof *ap->class_ap);
     ap->class_ap50 = malloc(room * sizeof *ap->class_ap50);
-    ap->class_ar100 = malloc(room * sizeof *ap->class_ar100);
+    ap->class_ar = malloc(room * sizeof *ap->class_ar);
     ap->class_best = malloc(room * sizeof *ap->class_best);
-    return ap->class_ap && ap->class_ap50 && ap->class_ar100 && ap->class_best ? 0 : -ENOMEM;
+    return ap->class_ap && ap->class_ap50 && ap->class_ar && ap->class_best ? 0 : -ENOMEM;
 }
 
 int coco_ap_score(struct coco_verdict *verdicts, size_t n, const struct truth *truths, size_t ntruths, int nclasses, struct coco_ap *ret_ap,
@@ -201,7 +204,7 @@ void coco_ap_free(struct coco_ap *ap)
 {
     free(ap->class_ap);
     free(ap->class_ap50);
-    free(ap->class_ar100);
+    free(ap->class_ar);
     free(ap->class_best);
     *ap = (struct coco_ap){ 0 };
 }

@@ -30,6 +30,12 @@ static void coco_close(struct evaluator *e)
     free(e);
 }
 
+/* Detections of an image and class that count. */
+static int counted(const struct eval_split *split)
+{
+    return split->max_det > COCO_COUNTED ? split->max_det : COCO_COUNTED;
+}
+
 static int open_eval(const struct evaluator_ops *ops, const struct eval_split *split, struct coco_eval **ret, struct err *err)
 {
     struct coco_eval *e = calloc(1, sizeof *e);
@@ -37,7 +43,7 @@ static int open_eval(const struct evaluator_ops *ops, const struct eval_split *s
         e ? truths_check(split->truths, split->ntruths, split->nclasses, err) : err_set(err, -ENOMEM, "COCO evaluation: out of memory");
 
     if (rc >= 0)
-        rc = coco_matcher_open(split->truths, split->ntruths, &e->matcher, err);
+        rc = coco_matcher_open(split->truths, split->ntruths, counted(split), &e->matcher, err);
     if (rc < 0) {
         free(e);
         return rc;
@@ -200,7 +206,10 @@ static int add_metrics(const struct eval_split *s, const char *what, const struc
     int rc = names ? 0 : err_set(err, -ENOMEM, "COCO evaluation: out of memory");
 
     for (int i = 0; i < COCO_STATS && rc >= 0; i++) {
-        snprintf(stat.text, sizeof stat.text, "%s%s", what, coco_stat_name[i]);
+        if (i == COCO_AR_ALL)
+            snprintf(stat.text, sizeof stat.text, "%sAR%d", what, counted(s));
+        else
+            snprintf(stat.text, sizeof stat.text, "%s%s", what, coco_stat_name[i]);
         rc = metrics_add(ret, stat.text, score_or_nan(ap->stat[i]), err);
     }
     if (rc >= 0)

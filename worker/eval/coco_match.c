@@ -14,13 +14,15 @@ struct coco_matcher {
     const struct truth *given;
     const struct truth **truths; /* by image and class, else as given */
     size_t ntruths;
+    int counted; /* detections of an image and class */
     struct coco_verdict *verdicts;
     size_t nverdicts, room;
     const struct detection **dets; /* of one image, sorted by detection_compare() */
     size_t dets_room;
-    /* Scratch of one image and class, as many as the largest group of truths. */
-    double area[COCO_KEPT];     /* of detections */
-    double *overlap;            /* [COCO_KEPT][truths] */
+    /* Scratch of one image and class. */
+    double *area, *overlap; /* of detections; [detections][truths] */
+    size_t area_room, overlap_room;
+    /* As many as the largest group of truths. */
     const struct truth **order; /* those that count first */
     int *column;                /* of order[i] in overlap */
     bool *taken, *ignored;
@@ -119,12 +121,27 @@ static double overlap_of(const struct coco_matcher *s, const struct measured *m,
     return m->by ? m->by->overlap(m->by->of, (size_t)(d - m->dets), (size_t)(t - s->given)) : box_overlap(d->box, t->box, t->crowd);
 }
 
-/* One image and class. */
-static void match_group(struct coco_matcher *s, const struct measured *m, const struct detection *const *dets, size_t found,
+/* Room for n numbers; what was there is lost. */
+static bool make_numbers(double **numbers, size_t *room, size_t n)
+{
+    if (n <= *room)
+        return true;
+    free(*numbers);
+    *numbers = malloc(2 * n * sizeof **numbers);
+    *room = *numbers ? 2 * n : 0;
+    return *numbers != NULL;
+}
+
+/* One image and class. False: out of memory. */
+static bool match_group(struct coco_matcher *s, const struct measured *m, const struct detection *const *dets, size_t found,
                         const struct truth *const *truths, int ntruths)
 {
-    int ndets = found < COCO_KEPT ? (int)found : COCO_KEPT;
+    int ndets = found < (size_t)s->counted ? (int)found : s->counted;
     struct coco_verdict *v = s->verdicts + s->nverdicts;
+
+    if (!make_numbers(&s->area, &s->area_room, (size_t)ndets) ||
+        !make_numbers(&s->overlap, &s->overlap_room, (size_t)ndets * (size_t)ntruths))
+        return false;
 
     for (int d = 0; d < ndets; d++) {
         memset(&v[d], 0, sizeof v[d]); /* padding travels between ranks too */
@@ -134,7 +151,7 @@ static void match_group(struct coco_matcher *s, const struct measured *m, const 
         v[d].score = dets[d]->score;
         s->area[d] = area_of(m, dets[d]);
         for (int g = 0; g < ntruths; g++)
-            s->overlap[d * ntruths + g] = overlap_of(s, m, dets[d], truths[g]);
+            s->overlap[(size_t)d * (size_t)ntruths + (size_t)g] = overlap_of(s, m, dets[d], truths[g]);
     }
     for (int a = 0; a < COCO_AREAS; a++) {
         order_truths(s, truths, ntruths, a);
@@ -142,6 +159,7 @@ static void match_group(struct coco_matcher *s, const struct measured *m, const 
             match(s, v, ndets, ntruths, a, t);
     }
     s->nverdicts += (size_t)ndets;
+    return true;
 }
 
 /* First truth at or behind (image, cls). */
@@ -194,7 +212,7 @@ static bool sort_truths(struct coco_matcher *s, const struct truth *truths)
     return true;
 }
 
-int coco_matcher_open(const struct truth *truths, size_t ntruths, struct coco_matcher **ret, struct err *err)
+int coco_matcher_open(const struct truth *truths, size_t ntruths, int counted, struct coco_matcher **ret, struct err *err)
 {
     struct coco_matcher *s = calloc(1, sizeof *s);
     size_t room;
@@ -202,16 +220,16 @@ int coco_matcher_open(const struct truth *truths, size_t ntruths, struct coco_ma
     if (s) {
         s->given = truths;
         s->ntruths = ntruths;
+        s->counted = counted;
     }
     if (s && sort_truths(s, truths)) {
         room = largest_group(s);
-        s->overlap = calloc(room, COCO_KEPT * sizeof *s->overlap);
         s->order = malloc(room * sizeof *s->order);
         s->column = malloc(room * sizeof *s->column);
         s->taken = malloc(room * sizeof *s->taken);
         s->ignored = malloc(room * sizeof *s->ignored);
     }
-    if (!s || !s->overlap || !s->order || !s->column || !s->taken || !s->ignored) {
+    if (!s || !s->order || !s->column || !s->taken || !s->ignored) {
         coco_matcher_close(s);
         return err_set(err, -ENOMEM, "COCO evaluation: out of memory");
     }
@@ -226,6 +244,7 @@ void coco_matcher_close(struct coco_matcher *s)
     free(s->truths);
     free(s->verdicts);
     free(s->dets);
+    free(s->area);
     free(s->overlap);
     free(s->order);
     free(s->column);
@@ -281,7 +300,8 @@ int coco_match(struct coco_matcher *s, const struct detection *dets, size_t ndet
             end++;
         if (g < s->ntruths && s->truths[g]->image == s->dets[d]->image && s->truths[g]->cls == s->dets[d]->cls)
             gend = group_end(s, g);
-        match_group(s, &m, s->dets + d, end - d, s->truths + g, (int)(gend - g));
+        if (!match_group(s, &m, s->dets + d, end - d, s->truths + g, (int)(gend - g)))
+            return err_set(err, -ENOMEM, "COCO evaluation: out of memory");
     }
     return 0;
 }

@@ -13,20 +13,21 @@ struct err;
 enum {
     COCO_THRESHOLDS = 10, /* .50, .55 ... .95 */
     COCO_AREAS = 4,       /* all, small, medium, large */
-    COCO_KEPT = 100,      /* detections of an image and class that count */
+    COCO_COUNTED = 100,   /* detections of an image and class that count, where nobody asks for more */
 };
 
 /* A kept detection and what it was: enum pr_flag, for every size class and threshold. */
 struct coco_verdict {
-    int32_t image, cls, rank; /* rank: place in its image and class */
+    int32_t image, cls, rank; /* rank: place in its image and class, below the number that counts */
     double score;
     uint8_t flag[COCO_AREAS][COCO_THRESHOLDS];
 };
 
-/* truths must stay; their order only matters for those with exactly equal overlap (the later one is taken). -ENOMEM. Caller closes. */
-int coco_matcher_open(const struct truth *truths, size_t ntruths, struct coco_matcher **ret, struct err *err);
+/* truths must stay; their order only matters for those with exactly equal overlap (the later one is taken). counted: so many best detections of an image and
+ * class are matched, pycocotools' largest maxDets; >= 1. -ENOMEM. Caller closes. */
+int coco_matcher_open(const struct truth *truths, size_t ntruths, int counted, struct coco_matcher **ret, struct err *err);
 void coco_matcher_close(struct coco_matcher *s);
-/* How detections and truths are measured, where not by their boxes: by place in the arrays that were given. Of a class, its 100 best detections are asked
+/* How detections and truths are measured, where not by their boxes: by place in the arrays that were given. Of a class, the detections that count are asked
  * for, and each of them before its overlaps. */
 struct coco_measure {
     void *of;

@@ -50,6 +50,7 @@ struct eval_split {
     const struct eval_masks *masks;   /* NULL: there are none, and nothing is said of masks */
     const struct eval_depths *depths; /* NULL: there are none, and nothing is said of depth */
     const struct eval_poses *poses;   /* likewise */
+    int max_det; /* detections that a model gives of an image, at most; COCO's scores count 100 of each class or, where it is more, it */
 };
 
 /* An implementation's own struct begins with this one. */

@@ -87,6 +87,15 @@ static int report_census(const struct machine *m, const char *split, const struc
                         census_text(d, counted ? d->nimages - family->task->count(d, m->spec) : 0, text, sizeof text));
 }
 
+static int report_crowded(const struct machine *m, const char *split, const struct dataset *d, struct err *err)
+{
+    char text[CENSUS_TEXT];
+
+    if (strcmp(split, "val") != 0 || !census_crowded(d, m->spec->val_max_det, text, sizeof text))
+        return 0;
+    return report_event(m->report, err, "warning", "data", "%s: %s", split, text);
+}
+
 static int report_depth(const struct machine *m, const char *split, const struct dataset *d, struct err *err)
 {
     char text[DEPTH_TRUTH_TEXT];
@@ -127,6 +136,8 @@ static int check_once(const struct machine *m, const char *split, const struct c
             rc = report_notes(m, split, problems, err);
         if (rc >= 0)
             rc = report_census(m, split, d, err);
+        if (rc >= 0)
+            rc = report_crowded(m, split, d, err);
         if (rc >= 0)
             rc = report_depth(m, split, d, err);
         if (rc >= 0)

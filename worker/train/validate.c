@@ -145,8 +145,16 @@ static int answers_open(struct answers *s, const struct validator *t, struct err
             s->truths[k] = (struct truth){ i, b->cls, b->crowd, false, b->area, { 0 } };
             memcpy(s->truths[k].box, b->told, sizeof b->told);
         }
-    s->eval = (struct eval_split){ d->nimages, d->nclasses, s->class_ids, s->class_names, s->truths, ntruths, d->masks ? &s->masks : NULL,
-                                   NULL,       NULL };
+    s->eval = (struct eval_split){ d->nimages,
+                                   d->nclasses,
+                                   s->class_ids,
+                                   s->class_names,
+                                   s->truths,
+                                   ntruths,
+                                   d->masks ? &s->masks : NULL,
+                                   NULL,
+                                   NULL,
+                                   (int)t->machine->spec->val_max_det };
     return open_depths(s, d, t->machine->spec, err) < 0 ? err->code : open_poses(s, d, t, err);
 }
 

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LINE_MAX_BYTES = 1024 };
+#include "proto/tell.h"
 
 /* JOURNAL_STREAM holds device and inode of the journal's socket, and is inherited by those whose stderr leads elsewhere. */
 static bool is_journal(void)
@@ -30,19 +30,11 @@ static const char *prefix(const char *level)
 
 void log_line(const char *level, const char *fmt, ...)
 {
-    char line[LINE_MAX_BYTES];
-    size_t begin = (size_t)snprintf(line, sizeof line, "%s", prefix(level)), len;
-    ssize_t n;
+    char text[TELL_LINE_BYTES];
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(line + begin, sizeof line - begin - 1, fmt, ap);
+    vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    len = strlen(line);
-    for (size_t i = begin; i < len; i++) /* what others have said must not look like lines of ours */
-        if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
-            line[i] = ' ';
-    line[len++] = '\n';
-    n = write(STDERR_FILENO, line, len); /* at once: lines of threads do not mix */
-    (void)n;
+    tell_line(prefix(level), "%s", text);
 }

@@ -2,5 +2,5 @@
  * sd-daemon(3). Any thread. */
 #pragma once
 
-/* level: as of events, "info", "warning" or "error". A line has at most about 1,000 bytes. */
+/* level: as of events, "info", "warning" or "error". A line has at most about 1,000 bytes. Never waits for a reader (proto/tell.h). */
 void log_line(const char *level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

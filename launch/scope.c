@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "proto/tell.h"
+
 enum { NAME = 48, PATH = 4096 };
 
 static int root = -1;        /* folder of our own group */
@@ -68,7 +70,7 @@ static void limit(int scope, const char *file, long long value)
     snprintf(text, sizeof text, "%lld", value);
     rc = value > 0 ? put(scope, file, text) : 0;
     if (rc < 0 && rc != -ENOENT)
-        fprintf(stderr, "<4>%s of a scope: %s\n", file, strerror(-rc));
+        tell_line("<4>", "%s of a scope: %s", file, strerror(-rc));
 }
 
 static int open_limited(const char *name)
@@ -101,8 +103,7 @@ static void look_over(void)
 
 static void give_up(const char *what)
 {
-    fprintf(stderr, "<4>no scopes here (%s: %s): a job is its session, and what leaves that is not killed with it\n", what,
-            strerror(errno));
+    tell_line("<4>", "no scopes here (%s: %s): a job is its session, and what leaves that is not killed with it", what, strerror(errno));
     if (root >= 0)
         close(root);
     root = -1;
@@ -127,11 +128,11 @@ void scope_open(const struct scope_limits *l, const char *folder)
         return;
     }
     if (put(root, "main/cgroup.procs", "0") < 0)
-        fprintf(stderr, "<4>the group 'main' cannot be entered, and scopes have no limits\n");
+        tell_line("<4>", "the group 'main' cannot be entered, and scopes have no limits");
     if (put(root, "cgroup.subtree_control", "+pids") < 0 && limits.tasks > 0)
-        fprintf(stderr, "<4>scopes have no limit of tasks here: the controller pids is not given to this service\n");
+        tell_line("<4>", "scopes have no limit of tasks here: the controller pids is not given to this service");
     if (put(root, "cgroup.subtree_control", "+memory") < 0 && limits.memory > 0)
-        fprintf(stderr, "<4>scopes have no limit of memory here: the controller memory is not given to this service\n");
+        tell_line("<4>", "scopes have no limit of memory here: the controller memory is not given to this service");
     look_over();
 }
 
@@ -169,7 +170,7 @@ int scope_make(const struct launch_ticket *t)
 
     scope_forget(t);
     if (symlinkat(group, notes, name_of(t, name)) < 0)
-        fprintf(stderr, "<4>the scope of job %lld is not noted: %s\n", (long long)t->job, strerror(errno));
+        tell_line("<4>", "the scope of job %lld is not noted: %s", (long long)t->job, strerror(errno));
     if (mkdirat(root, name_of(t, name), 0755) < 0 && errno != EEXIST)
         return -errno;
     return open_limited(name);

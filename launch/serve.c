@@ -20,6 +20,7 @@
 #include "launch/scope.h"
 #include "launch/ticket.h"
 #include "proto/err.h"
+#include "proto/tell.h"
 
 enum { TICK_MS = 20, POLLED = 3 };
 
@@ -200,7 +201,7 @@ static void listen_to_caller(void)
     if (nfds == -EAGAIN)
         return;
     if (nfds == ERR_PROTO)
-        fprintf(stderr, "<4>detd is left: %s\n", err.msg);
+        tell_line("<4>", "detd is left: %s", err.msg);
     if (nfds < 0) {
         hang_up();
         return;

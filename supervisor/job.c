@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "proto/report.h"
+#include "proto/tell.h"
 #include "supervisor/job_impl.h"
 #include "supervisor/left.h"
 #include "supervisor/published.h"
@@ -40,16 +41,16 @@ double job_time(void)
 
 void job_log(const char *fmt, ...)
 {
-    char when[32], text[1200];
+    char prefix[48], text[TELL_LINE_BYTES];
     time_t now = time(NULL);
     struct tm tm;
     va_list ap;
 
-    strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", gmtime_r(&now, &tm));
+    strftime(prefix, sizeof prefix, "%Y-%m-%d %H:%M:%S UTC detd-job: ", gmtime_r(&now, &tm));
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    fprintf(stderr, "%s UTC detd-job: %s\n", when, text);
+    tell_line(prefix, "%s", text);
 }
 
 void job_fatal(struct job *j, const struct err *err)

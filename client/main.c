@@ -7,6 +7,8 @@
 #include "client/command.h"
 #include "client/link.h"
 #include "proto/near.h"
+#include "proto/output.h"
+#include "proto/start.h"
 #include "proto/version.h"
 
 static void usage(FILE *out)
@@ -101,12 +103,11 @@ static int run(struct context *ctx, int argc, char **argv)
     return CODE_USAGE;
 }
 
-int main(int argc, char **argv)
+static int run_line(int argc, char **argv)
 {
     struct context ctx = { 0 };
     int code;
 
-    setlocale(LC_CTYPE, ""); /* for UTF-8 drawing only: numbers stay as in C */
     if (!take_socket(&argc, argv, &ctx.socket)) {
         fputs("detctl: --socket needs a path\n", stderr);
         return CODE_USAGE;
@@ -125,9 +126,17 @@ int main(int argc, char **argv)
     }
     code = run(&ctx, argc - 1, argv + 1);
     link_close(ctx.link);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        perror("detctl: write");
-        return code ? code : CODE_REFUSED;
-    }
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    int code;
+
+    start_tool();
+    setlocale(LC_CTYPE, ""); /* for UTF-8 drawing only: numbers stay as in C */
+    code = run_line(argc, argv);
+    if (output_end(stdout, "detctl") < 0)
+        code = code ? code : CODE_REFUSED;
     return code;
 }

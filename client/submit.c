@@ -86,8 +86,8 @@ int submitted(struct context *ctx, int64_t id, bool wait, bool watch)
 {
     if (watch || wait)
         catch_interrupt(); /* whoever sees the id may interrupt */
-    printf("%lld\n", (long long)id);
-    fflush(stdout);
+    if (printf("%lld\n", (long long)id) < 0 || fflush(stdout) != 0)
+        fprintf(stderr, "detctl: job %lld is queued; its id cannot be written to standard output\n", (long long)id);
     if (watch)
         return watch_job(ctx, id, "total", isatty(STDOUT_FILENO) ? WATCH_SCREEN : WATCH_LINES);
     return wait ? watch_job(ctx, id, "total", WATCH_QUIETLY) : CODE_DONE;

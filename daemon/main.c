@@ -1,6 +1,5 @@
 /* daemon/main.c - detd: options, then the daemon. */
 #include <malloc.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -9,9 +8,16 @@
 #include "daemon/gpu_probe.h"
 #include "daemon/log.h"
 #include "proto/err.h"
+#include "proto/output.h"
+#include "proto/start.h"
 #include "proto/version.h"
 
 enum { EXIT_REFUSED = 1, EXIT_USAGE = 2 };
+
+static int end_output(void)
+{
+    return output_end(stdout, "detd") < 0 ? EXIT_REFUSED : 0;
+}
 
 int main(int argc, char **argv)
 {
@@ -19,6 +25,7 @@ int main(int argc, char **argv)
     struct config cfg;
     struct err err = { 0 };
 
+    start_service();
     if (config_read(argc, argv, &cfg, &action, &err) < 0) {
         fprintf(stderr, "detd: %s\n", err.msg);
         return EXIT_USAGE;
@@ -26,18 +33,17 @@ int main(int argc, char **argv)
     switch (action) {
     case CONFIG_HELP:
         config_help(stdout);
-        return 0;
+        return end_output();
     case CONFIG_VERSION:
         printf("detd %s (protocol %d)\n", DETD_VERSION, DETD_PROTOCOL);
-        return 0;
+        return end_output();
     case CONFIG_PROBE:
-        return gpu_probe_main();
+        return gpu_probe_main() != 0 || end_output() != 0;
     case CONFIG_WATCH:
         return gpu_watch_main();
     case CONFIG_RUN:
         break;
     }
-    signal(SIGPIPE, SIG_IGN);
     umask(cfg.private ? 077 : 027); /* group detd of a system daemon may query the database */
     mallopt(M_ARENA_MAX, 2);        /* an arena a thread would keep what each of them once needed */
     if (daemon_run(&cfg, &err) < 0) {

@@ -21,6 +21,8 @@
 #include "launch/ticket.h"
 #include "proto/err.h"
 #include "proto/launch.h"
+#include "proto/output.h"
+#include "proto/start.h"
 #include "proto/version.h"
 
 enum { SYSTEMD_FD = 3, BACKLOG = 8 };
@@ -94,10 +96,10 @@ static int read_options(int argc, char **argv, struct err *err)
             break;
         case 'V':
             printf("detd-launch %s\n", DETD_VERSION);
-            exit(0);
+            exit(output_end(stdout, "detd-launch") < 0);
         case 'h':
             fputs(usage, stdout);
-            exit(0);
+            exit(output_end(stdout, "detd-launch") < 0);
         default:
             rc = err_set(err, ERR_INPUT, "see detd-launch --help");
         }
@@ -194,6 +196,7 @@ int main(int argc, char **argv)
 {
     struct err err = { 0 };
 
+    start_service();
     if (read_options(argc, argv, &err) < 0) {
         fprintf(stderr, "detd-launch: %s\n", err.msg);
         return 2;

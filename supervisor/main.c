@@ -13,7 +13,9 @@
 #include <unistd.h>
 
 #include "proto/err.h"
+#include "proto/output.h"
 #include "proto/report.h"
+#include "proto/start.h"
 #include "supervisor/given.h"
 #include "supervisor/job.h"
 #include "supervisor/left.h"
@@ -247,7 +249,7 @@ static int parse_options(int argc, char **argv, struct options *o, struct err *e
     while (rc == 0 && (c = getopt_long(argc, argv, "", names, NULL)) != -1) {
         if (c == 'h') {
             fputs(usage, stdout);
-            exit(0);
+            exit(output_end(stdout, "detd-job") < 0);
         }
         rc = take_option(o, c, optarg, err);
     }
@@ -284,22 +286,6 @@ static int take_lock(struct job_options *o, struct err *err)
     if (o->lock_fd < 0)
         return err_sys(err, "keep the lock");
     close(fd);
-    return 0;
-}
-
-/* Standard descriptors exist from here on, so no file of ours ever gets their numbers; nothing else is inherited by ranks. */
-static int tidy_descriptors(struct err *err)
-{
-    int fd;
-
-    do
-        fd = open("/dev/null", O_RDWR);
-    while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd < 0)
-        return err_sys(err, "open '/dev/null'");
-    close(fd);
-    if (close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
-        return err_sys(err, "mark inherited descriptors");
     return 0;
 }
 
@@ -341,14 +327,12 @@ int main(int argc, char **argv)
     struct err err = { 0 };
     int rc;
 
+    start_service();
     job_hold_signals();
-    rc = tidy_descriptors(&err);
-    signal(SIGPIPE, SIG_IGN);
     signal(SIGHUP, SIG_IGN); /* of a terminal, when it is started by hand: SIGTERM is the word to stop */
     prctl(PR_SET_NAME, "detd-job");
     left_adopt();
-    if (rc == 0)
-        rc = parse_options(argc, argv, &options, &err);
+    rc = parse_options(argc, argv, &options, &err);
     if (rc == 0 && chdir(options.job_dir) < 0)
         rc = err_sys(&err, "enter '%s'", options.job_dir);
     if (rc == 0)

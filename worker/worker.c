@@ -13,7 +13,9 @@
 #include "proto/cpu.h"
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "proto/output.h"
 #include "proto/report.h"
+#include "proto/start.h"
 #include "worker/backend/devices.h"
 #include "worker/anchorfit.h"
 #include "worker/checkprogress.h"
@@ -597,20 +599,11 @@ static int parse(int argc, char **argv, struct args *a)
     return bad ? usage_error("an option's number is out of range") : -1;
 }
 
-int worker_main(int argc, char **argv, const struct model_registry *models)
+static int run(int argc, char **argv, const struct model_registry *models)
 {
     struct args a = { .models = models, .predict_opt = { .conf = 0.25, .results_conf = NAN, .checkpoint = "best" } };
-    FILE *plain_err;
-    int status;
+    int status = parse(argc, argv, &a);
 
-    if (strcmp(argv[0], "detctl") == 0)
-        called = argv[0];
-    plain_out = plain_open(STDOUT_FILENO);
-    plain_err = plain_open(STDERR_FILENO);
-    if (!plain_out || !plain_err)
-        abort();
-    stderr = plain_err;
-    status = parse(argc, argv, &a);
     if (status >= 0)
         return status;
     argc -= optind;
@@ -634,4 +627,23 @@ int worker_main(int argc, char **argv, const struct model_registry *models)
     if (argc < 1)
         return usage_error("a job file is needed");
     return run_alone(&a, argc, argv);
+}
+
+int worker_main(int argc, char **argv, const struct model_registry *models)
+{
+    FILE *plain_err;
+    int status;
+
+    start_tool();
+    if (strcmp(argv[0], "detctl") == 0)
+        called = argv[0];
+    plain_out = plain_open(STDOUT_FILENO);
+    plain_err = plain_open(STDERR_FILENO);
+    if (!plain_out || !plain_err)
+        return 1;
+    stderr = plain_err;
+    status = run(argc, argv, models);
+    if (output_end(stdout, called) < 0 || output_end(plain_out, called) < 0)
+        status = status ? status : 1;
+    return status;
 }

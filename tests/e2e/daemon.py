@@ -114,6 +114,7 @@ class Daemon:
         self.root = tempfile.mkdtemp(prefix="detd-e2e-")
         self.state, self.path, self.bin = self.root + "/state", self.root + "/run/detd.sock", self.root + "/bin"
         self.slots, self.step_s, self.proc, self.env, self.under = slots, step_s, None, {}, []
+        self.prepare, self.log_to = None, None  # what detd finds at its start: called in its process before it is; a descriptor in place of the log
         self.options = ["--system"] if system else []
         if system:  # other users come as far as the socket
             os.mkdir(self.root + "/run")
@@ -188,9 +189,9 @@ class Daemon:
         return faults
 
     def start(self, wait=True, stdin=subprocess.DEVNULL):
-        log = open(self.root + "/log", "a")
+        log = self.log_to if self.log_to is not None else open(self.root + "/log", "a")
         self.proc = subprocess.Popen(self.under + [self.bin + "/detd", "--state", self.state, "--socket", self.path, "--config", self.root + "/conf"] + self.options,
-                                     stdout=log, stderr=log, stdin=stdin, env=dict(os.environ, **self.env))
+                                     stdout=log, stderr=log, stdin=stdin, preexec_fn=self.prepare, env=dict(os.environ, **self.env))
         return self.client() if wait else None
 
     def client(self):

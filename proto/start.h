@@ -1,0 +1,14 @@
+/* proto/start.h - sets right what a program may find at its start: descriptors and signals that whoever started it has closed, ignored or blocked.
+ * Needs the C library alone. */
+#pragma once
+
+/* The first call of main() in a program that a person runs. It exits with 1 where it cannot do this:
+ * - Missing standard descriptors lead to /dev/null, opened for reading alone. A read sees the end, a write fails with EBADF. So no socket or file that is
+ *   opened later gets their numbers.
+ * - SIGXFSZ is ignored: a write beyond the limit of file sizes fails with EFBIG.
+ * - Other ignored signals have their default action, and no signal is blocked. Signals by which a terminal or a starter (nohup, the & of a script)
+ *   stops programs stay ignored: SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN and SIGTTOU. */
+void start_tool(void);
+/* The same for a program that serves others. Besides SIGPIPE is ignored, and programs that it executes get none of the descriptors that it was started
+ * with, but the standard ones. */
+void start_service(void);

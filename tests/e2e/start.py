@@ -1,0 +1,270 @@
+#!/usr/bin/env python3
+"""What programs find at their start, each with each program: closed descriptors, ignored and blocked signals, limits, an output that takes nothing, a log that
+nobody reads."""
+import fcntl
+import itertools
+import json
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+import termios
+
+from daemon import BUILD, HERE, SANITIZED, Daemon, run_scenarios
+
+PROGRAMS = ("detd", "detctl", "detd-job", "detd-worker", "detd-launch")
+SETS = [closed for n in range(4) for closed in itertools.combinations((0, 1, 2), n)]
+STANDARD = ("stdin", "stdout", "stderr")
+
+
+def run(program, *args, closed=(), before=lambda: None, out=subprocess.PIPE, cwd=None, env=None):
+    def prepare():
+        before()
+        for fd in closed:
+            os.close(fd)
+
+    return subprocess.run([BUILD + "/" + program, *args], preexec_fn=prepare, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE, cwd=cwd, text=True,
+                          env=dict(os.environ, **(env or {})), check=False, timeout=600)
+
+
+class Node:
+    """A daemon, real jobs of a few steps, and commands with its socket."""
+
+    def __init__(self, d):
+        self.d = d
+        subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", d.root + "/shapes", "--train", "4", "--val", "2", "--size", "64"], check=True,
+                       stdout=subprocess.DEVNULL)
+        data = {split: {"annotations": "shapes/%s.json" % split, "images": "shapes/images"} for split in ("train", "val")}
+        with open(d.root + "/job.json", "w", encoding="utf-8") as f:
+            json.dump({"name": "tiny", "model": {"preset": "yolov3_tiny", "size": 64, "width": 0.05}, "data": data, "train": {"steps": 2, "batch": 2},
+                       "val": {"every": 2}, "run": {"device": "cpu"}}, f)
+
+    def ctl(self, *args, **more):
+        return run("detctl", *args, cwd=self.d.root, env={"DETD_SOCKET": self.d.path}, **more)
+
+    def good(self, *args, **more):
+        done = self.ctl(*args, **more)
+        assert done.returncode == 0, done
+        return done.stdout
+
+
+def closed_descriptors():
+    """Whatever is closed: what is printed is written or told to be lost, and never goes into a socket or a file of the program's own."""
+    for program, closed in itertools.product(PROGRAMS, SETS):
+        done = run(program, "--help", closed=closed)
+        assert done.returncode == (1 if 1 in closed else 0), (program, closed, done)
+        assert (1 in closed or "detd" in done.stdout) and (2 in closed or ("standard output" in done.stderr) == (1 in closed)), (program, closed, done)
+
+
+def daemon_without_descriptors():
+    for closed in SETS[1:]:
+        with Daemon(foreign=False) as d:
+            d.prepare = lambda gone=closed: [os.close(fd) for fd in gone]
+            d.kill()
+            d.start()
+            for fd in closed:
+                assert os.readlink("/proc/%d/fd/%d" % (d.proc.pid, fd)) == "/dev/null", (closed, fd)
+            node = Node(d)
+            node.good("submit", "job.json")
+            node.good("wait", "1")
+            # the process that asks the GPU driver can print
+            gpus = node.good("gpus") + node.ctl("gpus").stderr
+            assert "has ended" not in gpus, (closed, gpus)
+            d.stop()
+
+
+def client_without_descriptors():
+    """What a trainer prints is never taken for a request of whoever reads it."""
+    with Daemon(foreign=False) as d:
+        node = Node(d)
+        node.good("submit", "job.json", "--wait")
+        node.good("submit", "job.json", "train.steps=100000", "val.every=50000")
+        d.wait(2, "running")
+        with open(d.state + "/jobs/1/log/rank-0.log", "a", encoding="utf-8") as f:
+            f.write('{"jsonrpc":"2.0","id":77,"method":"job.cancel","params":{"id":2}}\n' * 50)
+        for closed in SETS:
+            if 1 not in closed:
+                continue
+            for command in (["logs", "1", "--rank", "0"], ["loss", "1", "--csv"], ["ls"], ["show", "1", "--json"], ["layers", "yolov3_tiny"], ["check", "job.json"]):
+                done = node.ctl(*command, closed=closed)
+                assert done.returncode == 1 and (2 in closed or "standard output" in done.stderr), (command, closed, done)
+        assert d.job(2)["state"] == "running", d.job(2)
+        done = node.ctl("submit", "job.json", closed=(1,))
+        assert done.returncode == 1 and "job 3 is queued" in done.stderr, done
+        done = node.ctl("retry", "3", closed=(1,))  # it has not ended: nothing is queued, and nothing told of
+        assert done.returncode == 1 and "is queued;" not in done.stderr, done
+        done = node.ctl("clone", "1", closed=(1,))
+        assert done.returncode == 1 and "job 4 is queued" in done.stderr, done
+        node.good("cancel", "2")
+
+
+def trainer_without_descriptors():
+    with Daemon(foreign=False) as d:
+        node = Node(d)
+        for closed in SETS:
+            done = run("detd-worker", "--dir", "alone%s" % "".join(map(str, closed)), "job.json", closed=closed, cwd=d.root)
+            assert done.returncode == (1 if 1 in closed else 0), (closed, done)
+            if 1 in closed and 2 not in closed:
+                assert "Bad file descriptor" in done.stderr, done
+        first = node.good("layers", "yolov3_tiny")
+        assert run("detd-worker", "--layers", "yolov3_tiny", closed=(0, 2)).stdout == first
+
+
+def ignore_and_block():
+    for sig in set(range(1, 32)) - {signal.SIGKILL, signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGHUP}:
+        signal.signal(sig, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+
+def ignored_signals():
+    """SIGCHLD that is ignored, SIGTERM that is blocked, and all others."""
+    for program in PROGRAMS:
+        assert run(program, "--help", before=ignore_and_block).returncode == 0, program
+    with Daemon(foreign=False) as d:
+        d.prepare = ignore_and_block
+        d.kill()
+        d.start()
+        node = Node(d)
+        node.good("submit", "job.json", "run.on_end=kill -PIPE $$")
+        node.good("wait", "1", before=ignore_and_block)
+        # ranks and the user's command begin with signals as they are by default
+        d.until(lambda: "was killed by signal 13" in open(d.state + "/jobs/1/log/supervisor.log", encoding="utf-8").read(), "the command ignores SIGPIPE")
+        node.good("layers", "yolov3_tiny", before=ignore_and_block)
+        with subprocess.Popen([BUILD + "/detctl", "--help"], stdout=subprocess.PIPE, preexec_fn=ignore_and_block) as child:
+            child.stdout.close()  # as of `| head`
+        assert child.returncode in (0, -signal.SIGPIPE), child.returncode
+        d.stop()
+
+
+def no_environment():
+    """Neither HOME, TERM nor PATH; the folder in which they are started is gone."""
+    with Daemon(foreign=False) as d:
+        node = Node(d)
+        node.good("submit", "job.json", "--wait")
+        gone = d.root + "/gone"
+
+        def prepare():
+            os.mkdir(gone)
+            os.chdir(gone)
+            os.rmdir(gone)
+
+        for program, *args in [[p, "--help"] for p in PROGRAMS] + [["detctl", "--socket", d.path, "ls"], ["detctl", "--socket", d.path, "wait", "1"],
+                                                                   ["detctl", "layers", "yolov3_tiny"]]:
+            done = subprocess.run([BUILD + "/" + program, *args], preexec_fn=prepare, env={}, capture_output=True, text=True, check=False, timeout=60)
+            assert done.returncode == 0, (program, args, done)
+        for program, *args in [["detctl", "check", "job.json"], ["detd", "--state", "here", "--socket", "s"], ["detd-worker", "job.json"],
+                               ["detctl", "sample", "job.json", "-o", "here"]]:
+            done = subprocess.run([BUILD + "/" + program, *args], preexec_fn=prepare, env={}, capture_output=True, text=True, check=False, timeout=60)
+            assert done.returncode in (1, 2) and done.stderr.startswith("det"), (program, args, done)
+
+
+def full_output():
+    """An output that takes nothing is told of, by each command."""
+    if not os.path.exists("/dev/full"):
+        print("skip: no /dev/full", flush=True)
+        return
+    with Daemon(foreign=False) as d, open("/dev/full", "w", encoding="utf-8") as full:
+        node = Node(d)
+        node.good("submit", "job.json", "--wait")
+        for program in PROGRAMS:
+            done = run(program, "--help", out=full)
+            assert done.returncode == 1 and done.stderr == "%s: standard output: No space left on device\n" % program, done
+        for program in ("detd", "detctl", "detd-launch"):
+            assert run(program, "--version", out=full).returncode == 1, program
+        # a file of names from the one list of commands
+        for line in run("detctl", "--help").stdout.split("\n\n")[1].split("\n"):
+            done = node.ctl(line.split()[0], "--help", out=full)
+            assert done.returncode == 1 and "standard output: No space left on device" in done.stderr, done
+        for command in ("ls", "show 1", "why 1", "loss 1", "loss 1 --csv", "eval 1", "events", "usage 1", "gpus --json", "info", "doctor", "logs 1", "compare 1 1",
+                        "diff 1 1", "queue --json", "ls --json", "show 1 --json", "watch 1", "deterministic", "completion", "submit --help-keys", "layers yolov3_tiny",
+                        "layers yolov3_tiny --json", "check job.json", "anchors job.json", "sample job.json -o seen", "export 1 -f safetensors -o x.st", "tag 1 +a",
+                        "note 1 x", "drain why", "undrain", "prune --older 0s --dry-run", "verify 1", "predict 1 shapes/images -o found"):
+            done = node.ctl(*command.split(), out=full)
+            assert done.returncode == 1 and "No space left on device" in done.stderr, (command, done)
+        done = node.ctl("submit", "job.json", out=full)
+        assert done.returncode == 1 and "is queued; its id cannot be written" in done.stderr, done
+        done = run("detd-worker", "--dir", "alone", "job.json", out=full, cwd=d.root)
+        assert done.returncode == 1 and "No space left on device" in done.stderr, done
+
+
+def drain_often(node, times=400):
+    """detd tells of each on a line of about 240 bytes; a pipe holds 65536."""
+    client = node.d.client()
+    for _ in range(times):
+        client.call("daemon.drain", reason="x" * 190)
+    client.call("daemon.undrain")
+    client.close()
+
+
+def submit_one(d):
+    node = Node(d)
+    node.good("submit", "job.json", "--wait")
+    return node
+
+
+def pipe_in(folder):
+    os.mkfifo(folder + "/fifo")
+    return os.open(folder + "/fifo", os.O_RDWR), os.open(folder + "/fifo", os.O_WRONLY)
+
+
+def journal_in(_):
+    """The journal's end of what a service writes to is a stream socket."""
+    return [end.detach() for end in socket.socketpair()]
+
+
+def unread_log():
+    """Nobody reads detd's standard error: it goes on, and says later how many lines are missing. The descriptor, which others share, stays as it was."""
+    for make in pipe_in, journal_in:
+        with Daemon(foreign=False) as d:
+            d.kill()
+            reader, d.log_to = make(d.root)
+            d.start()
+            node = submit_one(d)
+            drain_often(node)
+            node.good("submit", "job.json", "--wait")
+            assert not fcntl.fcntl(d.log_to, fcntl.F_GETFL) & os.O_NONBLOCK
+            os.set_blocking(reader, False)
+            said = b""
+            while b"lines before this one were not written" not in said:  # audit lines come a moment after the answer
+                drain_often(node, 1)
+                try:
+                    said += os.read(reader, 1 << 20)
+                except BlockingIOError:
+                    pass
+            assert said.count(b"drain (") > 50 and all(line.startswith(b"detd: ") for line in said.splitlines()), said[-1000:]
+            drain_often(node)
+            d.stop()  # it stops, too
+            os.close(reader)
+            os.close(d.log_to)
+
+
+def stopped_terminal():
+    """Ctrl-S."""
+    try:
+        master, slave = pty.openpty()
+    except OSError:
+        print("skip: no pseudo-terminal", flush=True)
+        return
+    with Daemon(foreign=False) as d:
+        d.kill()
+        d.log_to = slave
+        d.start()
+        node = submit_one(d)
+        termios.tcflow(slave, termios.TCOOFF)
+        drain_often(node)
+        termios.tcflow(slave, termios.TCOON)
+        said = b""
+        while b"lines before this one were not written" not in said:
+            drain_often(node, 1)
+            said += os.read(master, 1 << 16)
+        os.set_blocking(master, False)
+        drain_often(node)  # and nobody reads
+        d.stop()
+        os.close(master)
+        os.close(slave)
+
+
+run_scenarios([full_output, client_without_descriptors, daemon_without_descriptors, trainer_without_descriptors, unread_log, stopped_terminal, ignored_signals,
+               closed_descriptors, no_environment])

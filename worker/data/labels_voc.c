@@ -19,6 +19,12 @@
 
 enum { XML_MAX_BYTES = 64 << 20, XML_MAX_DEPTH = 32, XML_MAX_TEXT = 1023, LIST_MAX_BYTES = 1 << 28 };
 
+#if XML_MAJOR_VERSION > 2 || XML_MINOR_VERSION >= 9 /* calls the other one deprecated */
+#define line_of XML_GetCurrentLineNumber64
+#else
+#define line_of XML_GetCurrentLineNumber
+#endif
+
 /* ---- one file ---- */
 
 enum side { XMIN, YMIN, XMAX, YMAX, SIDES };
@@ -74,7 +80,7 @@ static void new_object(struct voc_file *f)
         f->object = bigger;
         f->room = room;
     }
-    f->object[f->nobjects++] = (struct voc_object){ .line = (int64_t)XML_GetCurrentLineNumber(f->parser) };
+    f->object[f->nobjects++] = (struct voc_object){ .line = (int64_t)line_of(f->parser) };
 }
 
 static bool is_leaf(enum place in, const char *name)
@@ -320,7 +326,7 @@ static int parse(struct labels_maker *m, const char *path, struct voc_file *f)
     XML_SetCharacterDataHandler(f->parser, on_text);
     XML_SetStartDoctypeDeclHandler(f->parser, on_doctype);
     status = XML_Parse(f->parser, (const char *)m->file.bytes, (int)m->file.size, XML_TRUE);
-    line = (long long)XML_GetCurrentLineNumber(f->parser);
+    line = (long long)line_of(f->parser);
     if (status != XML_STATUS_OK && !f->why) {
         f->memory = XML_GetErrorCode(f->parser) == XML_ERROR_NO_MEMORY;
         f->why = XML_ErrorString(XML_GetErrorCode(f->parser));

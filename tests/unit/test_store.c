@@ -195,8 +195,8 @@ static void evaluations_are_listed_under_their_set(void **state)
     look(f, 5, "test", 24, "failed");
     look(f, 6, "theirs", 32, "completed");
     look(f, 0, "of root", 40, "completed");
-    assert_string_equal(sql(f, "SELECT group_concat(dataset || ' ' || step || ' ' || value || ' ' || by) FROM eval_on "
-                               "WHERE job=1 AND metric='loss/total'"),
+    assert_string_equal(sql(f, "SELECT group_concat(dataset || ' ' || step || ' ' || value || ' ' || by) FROM (SELECT * FROM eval_on "
+                               "WHERE job=1 AND metric='loss/total' ORDER BY dataset)"),
                         "of root 7 10.0 6,test 7 4.0 3");
     assert_int_equal(ask(f, "test", "loss/total", &t, &err), 0);
     assert_non_null(strstr(t.p, "\"value\":4.0"));
@@ -402,7 +402,8 @@ static void identities_are_kept(void **state)
     if (!strstr(t.p, want) || !strstr(t.p, first))
         fail_msg("%s", t.p);
     text_free(&t);
-    assert_string_equal(sql(f, "SELECT group_concat(identity, ';') FROM attempts"), "{\"hash\":\"02\",\"versions\":{}};");
+    assert_string_equal(sql(f, "SELECT group_concat(identity, ';') FROM (SELECT * FROM attempts ORDER BY attempt)"),
+                        "{\"hash\":\"02\",\"versions\":{}};");
 }
 
 static void a_number_told_twice_is_refused_and_noted(void **state)
@@ -513,7 +514,9 @@ static void gpus_are_kept(void **state)
     f->waiting++;
     store_gpu(f->s, &gpus[1], 10, done, f);
     wait_all(f);
-    assert_string_equal(sql(f, "SELECT group_concat(uuid) FROM gpus WHERE quarantine='' AND quarantined IS NULL"), "GPU-1,GPU-2");
+    assert_string_equal(
+        sql(f, "SELECT group_concat(uuid) FROM (SELECT * FROM gpus WHERE quarantine='' AND quarantined IS NULL ORDER BY uuid)"),
+        "GPU-1,GPU-2");
 }
 
 static void list_and_load(void **state)

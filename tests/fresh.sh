@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# tests/fresh.sh - `make check` and `make demo` in a bare Debian 12 root: debootstrap, then chroot in mount, PID and IPC namespaces of its own, so that
+# tests/fresh.sh - `make check` and `make demo` in a bare root of Debian 12 or 13: debootstrap, then chroot in mount, PID and IPC namespaces of its own, so that
 # the host is not touched and nothing outlives it; a systemd runs the shipped units there (tests/e2e/systemd.sh). A package missing from the Makefile's
 # list shows here. Needs root and debootstrap.
+# FRESH_SUITE: bookworm (the default) or trixie.
 # FRESH_DIR: where the root is built (default: a new folder under TMPDIR; 3 GB). FRESH_TARGETS: what to make (default: check demo).
 set -eu
 cd "$(dirname "$0")/.."
@@ -9,13 +10,14 @@ cd "$(dirname "$0")/.."
 command -v debootstrap >/dev/null || { echo "check-fresh: debootstrap is missing: apt-get install debootstrap" >&2; exit 1; }
 root=${FRESH_DIR:-$(mktemp -d)}
 targets=${FRESH_TARGETS:-check demo}
+suite=${FRESH_SUITE:-bookworm}
 trap 'rm -rf --one-file-system "$root"' EXIT
 mkdir -p "$root" && chmod 755 "$root" # tests become other users, who have to get in
 
 # The host's Debian mirror and proxy, so that it works wherever apt works.
 mirror=$(grep -rhoE '^(deb|URIs:) .*' /etc/apt/sources.list /etc/apt/sources.list.d 2>/dev/null | grep -oE 'https?://[^ ]*/debian/?( |$)' | head -1)
 mirror=${mirror:-http://deb.debian.org/debian}
-debootstrap --variant=minbase --include=make,ca-certificates,systemd bookworm "$root" "${mirror% }" >"$root.log" 2>&1 ||
+debootstrap --variant=minbase --include=make,ca-certificates,systemd "$suite" "$root" "${mirror% }" >"$root.log" 2>&1 ||
     { tail -5 "$root.log" >&2; exit 1; }
 rm -f "$root.log"
 cp -a /etc/apt/apt.conf* "$root/etc/apt/"
@@ -24,7 +26,7 @@ cp -L /etc/hosts "$root/etc/hosts" 2>/dev/null || true
 mkdir -p "$root/src"
 git archive --format=tar HEAD | tar -x -C "$root/src"
 for target in $targets; do
-    echo "== make $target in a bare root"
+    echo "== make $target in a bare root of $suite"
     # shellcheck disable=SC2016
     unshare --mount --pid --ipc --fork --kill-child sh -c '
         mount --make-rprivate / && mount --bind "$1" "$1" && mount -t proc proc "$1/proc" && mount -t sysfs -o ro sys "$1/sys" &&

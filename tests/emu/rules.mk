@@ -7,7 +7,7 @@ EMU_CU   := $(patsubst %,$(B)/emu/%.o,$(wildcard cuda/*.cu))
 EMU_C    := $(patsubst %.c,$(B)/emu/%.o,cuda/device.c cuda/memory.c cuda/staging.c cuda/backend.c cuda/plan_key.c \
             $(filter-out tests/emu/nccl.c,$(wildcard tests/emu/*.c)))
 EMU_NCCL := $(patsubst %.c,$(B)/emu/%.o,$(wildcard cuda/nccl*.c) tests/emu/nccl.c)
-EMU_WARN := -Wall -Werror -Wno-unknown-pragmas -Wno-maybe-uninitialized
+EMU_WARN := -Wall $(if $(WERROR),-Werror) -Wno-unknown-pragmas -Wno-maybe-uninitialized
 # Of C++ the kernels use templates and overloads; nothing of its library.
 EMU_CXX  := -x c++ -std=c++17 -g -ffp-contract=off -fno-math-errno -fno-exceptions -fno-rtti -fno-threadsafe-statics \
             $(if $(findstring clang,$(CXX)),,-fno-gnu-unique) $(EMU_WARN) $(EMU_INC) -I. -MMD -MP

@@ -142,7 +142,7 @@ static void print_for(struct context *ctx, const struct command *c, const char *
     if (strcmp(before, "--job") == 0) {
         print_jobs(ctx);
     } else if (typed[0] == '-') {
-        puts("--help\n--socket");
+        puts("--help\n--socket\n--utc");
         each_option(c->args, print_option, NULL);
         each_option(c->options, print_option, NULL);
     } else if (before[0] == '-' && takes_value(c, before)) {
@@ -180,7 +180,7 @@ static void complete(struct context *ctx, int argc, char **argv)
     else if (c)
         print_for(ctx, c, before, typed);
     else if (strcmp(before, "--socket") != 0)
-        for (puts("--help\n--version\n--socket"), c = commands; c->name; c++)
+        for (puts("--help\n--version\n--socket\n--utc"), c = commands; c->name; c++)
             puts(c->name);
 }
 

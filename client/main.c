@@ -6,6 +6,7 @@
 
 #include "client/command.h"
 #include "client/link.h"
+#include "client/print.h"
 #include "proto/near.h"
 #include "proto/output.h"
 #include "proto/start.h"
@@ -13,10 +14,11 @@
 
 static void usage(FILE *out)
 {
-    fputs("usage: detctl [--socket PATH] COMMAND ...\n\n", out);
+    fputs("usage: detctl [--socket PATH] [--utc] COMMAND ...\n\n", out);
     for (const struct command *c = commands; c->name; c++)
         fprintf(out, "  %-14s %s\n", c->name, c->help);
-    fputs("\ndetctl COMMAND --help explains one with an example. The socket: --socket, DETD_SOCKET, the user's own\n"
+    fputs("\ndetctl COMMAND --help explains one with an example. Times are local, or with --utc UTC, as in logs. The socket: --socket, "
+          "DETD_SOCKET, the user's own\n"
           "daemon ($XDG_RUNTIME_DIR/detd/detd.sock), or /run/detd/detd.sock.\n\nexit codes:\n",
           out);
 #define X(name, code, text) fprintf(out, "  %3d  %s\n", code, text);
@@ -32,8 +34,8 @@ static void explain(const struct command *c)
     printf("\nexample:\n%s", c->example);
 }
 
-/* Takes --socket out of argv wherever it stands before "--", so that commands need not know it. Returns false when its value is missing. */
-static bool take_socket(int *argc, char **argv, const char **ret_socket)
+/* Takes --socket and --utc out of argv wherever they stand before "--", so that commands need not know them. Returns false when a value is missing. */
+static bool take_common(int *argc, char **argv, const char **ret_socket)
 {
     int kept = 1, i = 1;
 
@@ -44,6 +46,8 @@ static bool take_socket(int *argc, char **argv, const char **ret_socket)
             *ret_socket = argv[i];
         } else if (strncmp(argv[i], "--socket=", 9) == 0) {
             *ret_socket = argv[i] + 9;
+        } else if (strcmp(argv[i], "--utc") == 0) {
+            print_times_in_utc();
         } else {
             argv[kept++] = argv[i];
         }
@@ -108,7 +112,7 @@ static int run_line(int argc, char **argv)
     struct context ctx = { 0 };
     int code;
 
-    if (!take_socket(&argc, argv, &ctx.socket)) {
+    if (!take_common(&argc, argv, &ctx.socket)) {
         fputs("detctl: --socket needs a path\n", stderr);
         return CODE_USAGE;
     }

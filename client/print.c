@@ -1,24 +1,60 @@
 #include "client/print.h"
 
 #include <langinfo.h>
+#include <limits.h>
+#include <locale.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
+#include <wchar.h>
+
+#include "proto/clean.h"
 
 void print_clean(FILE *out, const char *text)
 {
-    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-        /* 0xC2 0x80..0x9F are control characters too */
-        if (*p < 0x20 || *p == 0x7f || (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0)) {
+    uint32_t code;
+    size_t n;
+
+    for (size_t left = strlen(text); left > 0; text += n, left -= n) {
+        n = clean_next(text, left, &code);
+        n = n ? n : left; /* the text ends in half a character */
+        if (clean_is_obeyed(code))
             fputc('?', out);
-            p += *p == 0xc2;
-        } else {
-            fputc(*p, out);
-        }
+        else
+            fwrite(text, 1, n, out);
     }
+}
+
+/* wcwidth() knows letters by the locale. */
+static int cells_of(uint32_t code)
+{
+    static locale_t utf8;
+    locale_t before;
+    int cells;
+
+    if (!utf8 && !(utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0)))
+        return 1;
+    before = uselocale(utf8);
+    cells = wcwidth((wchar_t)code);
+    uselocale(before);
+    return cells < 0 ? 1 : cells;
+}
+
+int print_width(const char *text, size_t len)
+{
+    int width = 0;
+    uint32_t code;
+    size_t n;
+
+    for (; len > 0; text += n, len -= n) {
+        n = clean_next(text, len, &code);
+        n = n ? n : len;
+        width += clean_is_obeyed(code) ? 1 : cells_of(code);
+    }
+    return width;
 }
 
 const char *text_of(const json_t *obj, const char *name)
@@ -52,16 +88,50 @@ void print_real(FILE *out, const json_t *value)
         fprintf(out, "%.17g", json_real_value(value));
 }
 
+static bool begins_with_one_of(const char *text, const char *const *words)
+{
+    for (; *words; words++)
+        if (strncmp(text, *words, strlen(*words)) == 0)
+            return true;
+    return false;
+}
+
+/* Whether the node knows the terminal, or everybody does. */
+static bool is_known(const char *term)
+{
+    static const char *const folders[] = { "/etc/terminfo", "/lib/terminfo", "/usr/share/terminfo", "/usr/lib/terminfo" };
+    static const char *const usual[] = { "xterm", "screen", "tmux", "rxvt", "linux", "vt100", "vt220", NULL };
+    char path[PATH_MAX];
+
+    if (begins_with_one_of(term, usual))
+        return true;
+    for (size_t i = 0; i < sizeof folders / sizeof *folders && !strchr(term, '/'); i++)
+        if (snprintf(path, sizeof path, "%s/%c/%s", folders[i], term[0], term) < (int)sizeof path && access(path, R_OK) == 0)
+            return true;
+    return false;
+}
+
+bool print_moves(FILE *out)
+{
+    static const char *const none[] = { "dumb", "unknown", NULL };
+    const char *term = getenv("TERM");
+
+    return isatty(fileno(out)) && term && *term && !begins_with_one_of(term, none) && is_known(term);
+}
+
 bool print_colour(FILE *out)
 {
-    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+    const char *no = getenv("NO_COLOR");
 
-    return isatty(fileno(out)) && !(no && *no) && term && strcmp(term, "dumb") != 0;
+    return print_moves(out) && !(no && *no);
 }
 
 bool print_utf8(void)
 {
-    return strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+    const char *term = getenv("TERM");
+    bool console = isatty(STDOUT_FILENO) && term && strncmp(term, "linux", 5) == 0; /* its font has 256 or 512 characters */
+
+    return strcmp(nl_langinfo(CODESET), "UTF-8") == 0 && !console;
 }
 
 void print_size(int *ret_columns, int *ret_rows)
@@ -121,14 +191,21 @@ struct text_buf text_bytes(double bytes)
     return b;
 }
 
+static bool in_utc;
+
+void print_times_in_utc(void)
+{
+    in_utc = true;
+}
+
 struct text_buf text_time(double unix_time)
 {
     struct text_buf b = { "-" };
     time_t t = (time_t)unix_time;
     struct tm tm;
 
-    if (unix_time > 0 && unix_time < 1e12 && localtime_r(&t, &tm))
-        strftime(b.s, sizeof b.s, "%Y-%m-%d %H:%M:%S", &tm);
+    if (unix_time > 0 && unix_time < 1e12 && (in_utc ? gmtime_r(&t, &tm) : localtime_r(&t, &tm)))
+        strftime(b.s, sizeof b.s, in_utc ? "%Y-%m-%d %H:%M:%SZ" : "%Y-%m-%d %H:%M:%S", &tm);
     return b;
 }
 
@@ -229,14 +306,9 @@ void table_addf(struct table *t, const char *fmt, ...)
     append(t, cell);
 }
 
-/* Characters, not bytes: UTF-8 continuation bytes take no column. */
 static int width_of(const char *s)
 {
-    int w = 0;
-
-    for (; *s; s++)
-        w += ((unsigned char)*s & 0xc0) != 0x80;
-    return w;
+    return print_width(s, strlen(s));
 }
 
 static int last_column(const struct table *t)

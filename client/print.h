@@ -5,8 +5,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Text of others (names, reasons, paths) with control characters replaced by '?'. */
+/* Text of others (names, reasons, paths), '?' for all that a terminal would obey (proto/clean.h). */
 void print_clean(FILE *out, const char *text);
+/* Cells of a terminal that len bytes of text take as print_clean() writes them: letters of East Asia take two, accents that combine none. */
+int print_width(const char *text, size_t len);
 /* A CSV field on stdout: quoted where it has to be. */
 void print_csv_text(const char *text);
 /* Indented JSON and a newline on stdout. */
@@ -19,9 +21,14 @@ const char *text_of(const json_t *obj, const char *name);
 long long int_of(const json_t *obj, const char *name);
 double real_of(const json_t *obj, const char *name);
 
-/* Whether to use colour / UTF-8 drawing on this stream: a terminal, no NO_COLOR, TERM not dumb / a UTF-8 locale. */
+/* Whether the stream is a terminal that obeys escape sequences: TERM is set, is neither dumb nor unknown, and the node knows it. */
+bool print_moves(FILE *out);
+/* Such a terminal, and no NO_COLOR. */
 bool print_colour(FILE *out);
+/* Whether to draw with UTF-8: a locale that has it, and stdout is not the Linux console, which lacks the characters. */
 bool print_utf8(void);
+/* From here on text_time() writes UTC, with a Z behind it. */
+void print_times_in_utc(void);
 /* Columns and rows of the terminal on stdout; 80 and 24 where it is none. */
 void print_size(int *ret_columns, int *ret_rows);
 
@@ -31,7 +38,7 @@ struct text_buf {
 };
 struct text_buf text_duration(double seconds); /* 1d 3h, 2h 05m, 6m 12s, 9 s */
 struct text_buf text_bytes(double bytes);      /* 1.5 GiB */
-struct text_buf text_time(double unix_time);   /* 2026-01-31 14:05:09, local; "-" for 0 */
+struct text_buf text_time(double unix_time);   /* 2026-01-31 14:05:09, local unless UTC was asked for; "-" for 0 */
 struct text_buf text_taken(const json_t *job); /* how long it took, or has run since it was started first; "-" before */
 struct text_buf text_step(const json_t *job);  /* 4/8; "-" of one that evaluates */
 struct text_tags_buf {

@@ -11,6 +11,7 @@
 #include "client/check.h"
 #include "client/command.h"
 #include "client/inits.h"
+#include "client/print.h"
 #include "client/spec.h"
 #include "client/watch.h"
 #include "proto/err.h"
@@ -89,7 +90,7 @@ int submitted(struct context *ctx, int64_t id, bool wait, bool watch)
     if (printf("%lld\n", (long long)id) < 0 || fflush(stdout) != 0)
         fprintf(stderr, "detctl: job %lld is queued; its id cannot be written to standard output\n", (long long)id);
     if (watch)
-        return watch_job(ctx, id, "total", isatty(STDOUT_FILENO) ? WATCH_SCREEN : WATCH_LINES);
+        return watch_job(ctx, id, "total", print_moves(stdout) ? WATCH_SCREEN : WATCH_LINES);
     return wait ? watch_job(ctx, id, "total", WATCH_QUIETLY) : CODE_DONE;
 }
 

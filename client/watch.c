@@ -13,6 +13,7 @@
 #include "client/link.h"
 #include "client/plot.h"
 #include "client/print.h"
+#include "proto/clean.h"
 #include "proto/pictures.h"
 
 /* Between two looks at a job of which detd tells nothing: why it waits, which a screen shows, changes in silence. */
@@ -353,27 +354,40 @@ static int picture(struct watch *w, char **ret_text)
     return rc;
 }
 
-/* Lines longer than the terminal would break the count of lines to go back: they are cut (escape sequences take no room). */
+/* What begins the text and is written as a whole: an escape sequence, which takes no cell, or a character. Its bytes. */
+static size_t piece(const char *text, int *ret_cells)
+{
+    size_t left = strlen(text), n;
+    uint32_t code;
+
+    if (*text == '\033') {
+        n = strcspn(text, "m");
+        *ret_cells = 0;
+        return n < left ? n + 1 : left;
+    }
+    n = clean_next(text, left, &code);
+    n = n ? n : left;
+    *ret_cells = print_width(text, n);
+    return n;
+}
+
+/* Lines longer than the terminal would break the count of lines to go back: they are cut. */
 static int put_lines(const char *text, int columns)
 {
-    int lines = 0, at = 0;
-    bool escape = false;
+    int lines = 0, at = 0, cells;
+    size_t n;
 
-    for (const char *p = text; *p; p++) {
-        if (*p == '\n') {
+    for (; *text; text += n) {
+        n = piece(text, &cells);
+        if (*text == '\n') {
             fputs("\033[K\n", stdout);
             lines++;
             at = 0;
             continue;
         }
-        if (*p == '\033')
-            escape = true;
-        if (!escape && ((unsigned char)*p & 0xc0) != 0x80)
-            at++;
-        if (escape || at <= columns)
-            fputc(*p, stdout);
-        if (escape && *p == 'm')
-            escape = false;
+        at += cells;
+        if (cells == 0 || at <= columns)
+            fwrite(text, 1, n, stdout);
     }
     return lines;
 }
@@ -406,7 +420,7 @@ static void show_steps(struct watch *w)
     bool over = outcome(state) >= 0;
     char *why;
 
-    if (!isatty(STDERR_FILENO))
+    if (!print_moves(stderr))
         return;
     measure_rate(w);
     why = why_queued(w);
@@ -516,5 +530,5 @@ int command_watch(struct context *ctx, int argc, char **argv)
         return misuse(ctx, "one job at a time");
     if ((rc = take_id_or_newest(ctx, argv[optind], &id)))
         return rc;
-    return watch_job(ctx, id, term, term && isatty(STDOUT_FILENO) ? WATCH_SCREEN : WATCH_LINES);
+    return watch_job(ctx, id, term, term && print_moves(stdout) ? WATCH_SCREEN : WATCH_LINES);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "daemon/text.h"
+#include "proto/clean.h"
 #include "proto/err.h"
 
 #define TAG_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
@@ -134,8 +135,7 @@ int label_check_note(const char *note, struct err *err)
 {
     if (strlen(note) > JOB_NOTE_MAX)
         return err_field(err, ERR_INPUT, "note", "note: must have at most %d bytes, has %zu", JOB_NOTE_MAX, strlen(note));
-    for (const unsigned char *at = (const unsigned char *)note; *at; at++) /* also those of two bytes, as U+009B */
-        if (*at < ' ' || *at == 0x7f || (*at == 0xc2 && at[1] < 0xa0))
-            return err_field(err, ERR_INPUT, "note", "note: one line of text, without control characters");
+    if (clean_has_obeyed(note))
+        return err_field(err, ERR_INPUT, "note", "note: one line of text, without control or format characters");
     return 0;
 }

@@ -28,3 +28,57 @@ void clean_copy(char *to, size_t size, const char *from)
     memcpy(to, from, n);
     to[n] = '\0';
 }
+
+/* Bytes of a sequence that begins with this byte; 0: none does. */
+static size_t sequence(unsigned char lead)
+{
+    return lead < 0x80 ? 1 : lead >= 0xc2 && lead < 0xe0 ? 2 : lead >= 0xe0 && lead < 0xf0 ? 3 : lead >= 0xf0 && lead < 0xf5 ? 4 : 0;
+}
+
+size_t clean_next(const char *text, size_t len, uint32_t *ret_code)
+{
+    static const unsigned char bits[] = { 0, 0x7f, 0x1f, 0x0f, 0x07 };
+    const unsigned char *p = (const unsigned char *)text;
+    size_t n = sequence(*p);
+    uint32_t code = *p & bits[n];
+
+    *ret_code = *p;
+    for (size_t i = 1; i < n; i++) {
+        if (i == len)
+            return 0;
+        if ((p[i] & 0xc0) != 0x80)
+            return 1;
+        code = code << 6 | (p[i] & 0x3f);
+    }
+    if (n == 0)
+        return 1;
+    *ret_code = code;
+    return n;
+}
+
+bool clean_is_obeyed(uint32_t code)
+{
+    static const struct {
+        uint32_t from, to;
+    } ranges[] = { { 0, 0x1f },        { 0x7f, 0x9f },     { 0x61c, 0x61c },   { 0x200b, 0x200b }, { 0x200e, 0x200f },
+                   { 0x2028, 0x202e }, { 0x2060, 0x206f }, { 0xfeff, 0xfeff }, { 0xfff9, 0xfffb }, { 0xe0000, 0xe007f } };
+
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (code >= ranges[i].from && code <= ranges[i].to)
+            return true;
+    return false;
+}
+
+bool clean_has_obeyed(const char *text)
+{
+    uint32_t code;
+    size_t n;
+
+    for (size_t left = strlen(text); left > 0; text += n, left -= n) {
+        n = clean_next(text, left, &code);
+        if (clean_is_obeyed(code))
+            return true;
+        n = n ? n : left;
+    }
+    return false;
+}

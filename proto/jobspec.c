@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/clean.h"
 #include "proto/err.h"
 #include "proto/jobspec_table.h"
 
@@ -59,9 +60,8 @@ static int take_text(char **ret, const struct job_key *k, const json_t *v, struc
         return job_error(err, k->path, "must not be empty");
     if ((double)len > k->max)
         return job_error(err, k->path, "must have at most %.0f bytes, has %zu", k->max, len);
-    for (const unsigned char *p = (const unsigned char *)text; *p; p++)
-        if (*p < 0x20 || *p == 0x7f)
-            return job_error(err, k->path, "must not have control characters, is %s", show(v).text);
+    if (clean_has_obeyed(text))
+        return job_error(err, k->path, "must not have control or format characters, is %s", show(v).text);
     *ret = strdup(text);
     return *ret ? 0 : err_set(err, -ENOMEM, "out of memory");
 }

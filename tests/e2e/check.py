@@ -164,14 +164,14 @@ def a_split_without_a_box(root):
 
 def names_that_a_terminal_would_obey(root):
     """A data set says what its files and classes are called: no control character of it comes out, of whatever looks at it."""
-    evil = "\033[31m\u009b31m"
+    evil = "\033[31m\u009b31m\u202e"
     picture(root, evil + ".png", 90)
     place = Place(root, good(root) + [(evil + ".png", [(1, 0, 0, 9, 9)]), (evil, [])], [("d.png", [])], names=(evil, "dog"))
     for on_bad in "error", "skip":
         place.spec["data"]["on_bad"] = on_bad
         for words in ["--check"], ["--anchors"], ["--layers"], ["--count-images"], ["--sample", "--out", root + "/seen"]:
             done = place.run(*words)
-            assert not re.search("[\033\u009b]", done.stdout + done.stderr), (words, done)
+            assert not re.search("[\033\u009b\u202e]", done.stdout + done.stderr), (words, done)
 
 
 def main():

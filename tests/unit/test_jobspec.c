@@ -223,7 +223,11 @@ static void refused(void **state)
         { "run.device=3", "run.device", "run.device: must be auto, cpu or cuda, is \"3\"" },
         { "model.sync_bn=1", "model.sync_bn", "model.sync_bn: must be true or false, is 1" },
         { "name=", "name", "name: must not be empty" },
-        { "name=a\tb", "name", "name: must not have control characters, is \"a\\tb\"" },
+        { "name=a\tb", "name", "name: must not have control or format characters, is \"a\\tb\"" },
+        { "name=a\xc2\x9b"
+          "b",
+          "name", "name: must not have control or format characters, is \"a\\u009Bb\"" },
+        { "name=a\u202eb", "name", "name: must not have control or format characters, is \"a\\u202Eb\"" },
         { "model.preset=null", "model.preset", "model.preset: is required (or model.cfg)" },
         { "model.cfg=x.cfg", "model.cfg", "model.cfg: cannot be combined with model.preset" },
         { "model.preset=null;model.cfg=x.cfg;model.width=0.5", "model.width", "model.width: scales presets only, not model.cfg" },

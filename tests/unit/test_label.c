@@ -102,6 +102,7 @@ static void notes(void **state)
     assert_int_equal(label_check_note(note, &err), 0);
     assert_int_equal(label_check_note("two\nlines", &err), ERR_INPUT);
     assert_int_equal(label_check_note("\033[2J", &err), ERR_INPUT);
+    assert_int_equal(label_check_note("a\u202eb", &err), ERR_INPUT);
     assert_int_equal(label_check_note("\xc2\x9b"
                                       "2J",
                                       &err),

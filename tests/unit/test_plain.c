@@ -44,6 +44,11 @@ static void cleans(void **state)
           "31m \x9b"
           "31m",
           "?31m ?31m" },
+        { "a\u202eb\ufeffc\U000e0041d", "a?b?c?d" },
+        { "\xe2\x80"
+          "x\xf0\x9f"
+          "y",
+          "\xe2?x\xf0?y" },
         { "\xc2\xc2\x9b\xc2\033\xc2\xa3", "\xc2?\xc2?\xc2\xa3" },
     };
 

@@ -1,10 +1,14 @@
 /* How detctl writes durations, sizes, numbers, text of others, and columns. uses: proto client */
+#include <fcntl.h>
+#include <locale.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -50,6 +54,12 @@ static void times_and_numbers(void **state)
     assert_string_equal(text_time(-1).s, "-");
     assert_string_equal(text_time(1e12).s, "-");
     assert_string_equal(text_time(1769868309).s, "2026-01-31 14:05:09");
+    setenv("TZ", "EST5", 1);
+    tzset();
+    assert_string_equal(text_time(1769868309).s, "2026-01-31 09:05:09");
+    print_times_in_utc();
+    assert_string_equal(text_time(1769868309).s, "2026-01-31 14:05:09Z");
+    assert_string_equal(text_time(0).s, "-");
     assert_string_equal(text_number(whole).s, "123456789");
     assert_string_equal(text_number(real).s, "0.123457");
     assert_string_equal(text_number(text).s, "-");
@@ -90,6 +100,9 @@ static void columns(FILE *out, const void *arg)
     table_addf(t, "%d", 7);
     table_add(t, "caf\xc3\xa9\x1b[1m");
     table_add(t, "12/400");
+    table_addf(t, "%d", 8);
+    table_add(t, "\u65e5\u672c");
+    table_add(t, "4");
     table_addf(t, "%d", 1234);
     table_add(t, "x");
     table_add(t, "-");
@@ -111,6 +124,9 @@ static void text_of_others_is_clean(void **state)
           "31m \xc2\x80\xc2\x9f",
           "?31m ??" },
         { "ends \xc2", "ends \xc2" },
+        { "ends \xe2\x80", "ends \xe2\x80" },
+        { "a\u202eb\u2066c\u200ed\u2028e\ufefff", "a?b?c?d?e?f" },  /* turned around, or hidden */
+        { "\u0645\u06cc\u200c\u062e", "\u0645\u06cc\u200c\u062e" }, /* a joiner, as Persian has it */
     };
 
     (void)state;
@@ -137,6 +153,78 @@ static void all_digits_of_a_number(void **state)
     }
 }
 
+static void widths_are_cells(void **state)
+{
+    static const struct {
+        const char *text;
+        int cells;
+    } rows[] = {
+        { "plain", 5 },   { "caf\u00e9", 4 }, { "\u65e5\u672c\u8a9e", 6 }, { "e\u0301", 1 }, { "\U0001f600!", 3 }, { "a\u202eb", 3 },
+        { "\x1b[1m", 4 }, { "\xc2", 1 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_int_equal(print_width(rows[i].text, strlen(rows[i].text)), rows[i].cells);
+}
+
+/* Stands for stdout while moves are asked for. */
+static bool moves_with(const char *term, int terminal)
+{
+    FILE *f = fdopen(dup(terminal), "w");
+    bool moves;
+
+    if (term)
+        setenv("TERM", term, 1);
+    else
+        unsetenv("TERM");
+    moves = print_moves(f);
+    fclose(f);
+    return moves;
+}
+
+static void terminals_that_obey(void **state)
+{
+    int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+
+    (void)state;
+    if (terminal < 0) {
+        print_message("skip: no pseudo-terminal here\n");
+        skip();
+    }
+    assert_true(moves_with("xterm-256color", terminal));
+    assert_true(moves_with("linux", terminal));
+    assert_false(moves_with(NULL, terminal));
+    assert_false(moves_with("", terminal));
+    assert_false(moves_with("dumb", terminal));
+    assert_false(moves_with("unknown", terminal));
+    assert_false(moves_with("nonsense", terminal));
+    assert_false(moves_with("../../dev/null", terminal));
+    close(terminal);
+}
+
+/* The Linux console is asked for by stdout. */
+static void consoles_lack_braille(void **state)
+{
+    int terminal = posix_openpt(O_RDWR | O_NOCTTY), before = dup(STDOUT_FILENO);
+    bool console, other, utf8;
+
+    (void)state;
+    if (terminal < 0)
+        skip();
+    utf8 = setlocale(LC_CTYPE, "C.UTF-8") != NULL;
+    dup2(terminal, STDOUT_FILENO);
+    setenv("TERM", "linux", 1);
+    console = print_utf8();
+    setenv("TERM", "xterm", 1);
+    other = print_utf8();
+    dup2(before, STDOUT_FILENO);
+    close(before);
+    close(terminal);
+    assert_false(console);
+    assert_true(other == utf8);
+}
+
 static void columns_are_aligned(void **state)
 {
     char *got = written(columns, NULL);
@@ -144,6 +232,7 @@ static void columns_are_aligned(void **state)
     (void)state;
     assert_string_equal(got, "  ID  NAME        STEP\n"
                              "   7  caf\xc3\xa9?[1m  12/400\n"
+                             "   8  \u65e5\u672c           4\n"
                              "1234  x              -\n");
     free(got);
 }
@@ -156,7 +245,10 @@ int main(void)
         cmocka_unit_test(times_and_numbers),
         cmocka_unit_test(text_of_others_is_clean),
         cmocka_unit_test(all_digits_of_a_number),
+        cmocka_unit_test(widths_are_cells),
         cmocka_unit_test(columns_are_aligned),
+        cmocka_unit_test(terminals_that_obey),
+        cmocka_unit_test(consoles_lack_braille),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

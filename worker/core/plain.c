@@ -2,44 +2,47 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-enum { LEAD = 0xc2, PIECE = 512 };
+#include "proto/clean.h"
+
+enum { PIECE = 512, CHARACTER = 4 };
 
 struct plain {
     struct plain *next;
     int fd;
-    unsigned char last; /* byte that came before */
-    bool held;          /* a LEAD whose second byte is to come */
+    char held[CHARACTER]; /* a character of which bytes are still to come */
+    size_t nheld;
 };
 
 /* Those that are open: to a sanitizer the C library's pointer to them is none, and what nobody points to has leaked. */
 static struct plain *first;
 
-static bool is_c1(unsigned char c)
+static bool is_shown(uint32_t code)
 {
-    return c >= 0x80 && c < 0xa0;
+    return !clean_is_obeyed(code) || code == '\n' || code == '\t';
 }
 
-/* Of one byte up to two. */
-static size_t put(struct plain *p, unsigned char c, char *to)
+/* Returns how many bytes of `to` are known by now, up to CHARACTER of them. */
+static size_t put(struct plain *p, char c, char *to)
 {
-    bool held = p->held, alone = p->last < 0x80;
-    size_t n = 0;
+    size_t n, done = 0;
+    uint32_t code;
 
-    p->last = c;
-    p->held = c == LEAD;
-    if (held && is_c1(c)) {
-        to[n++] = '?';
-        return n;
+    p->held[p->nheld++] = c;
+    while (p->nheld > 0 && (n = clean_next(p->held, p->nheld, &code)) > 0) {
+        if (is_shown(code))
+            memcpy(to + done, p->held, n);
+        else
+            to[done] = '?';
+        done += is_shown(code) ? n : 1;
+        p->nheld -= n;
+        memmove(p->held, p->held + n, p->nheld);
     }
-    if (held)
-        to[n++] = (char)LEAD;
-    if (p->held)
-        return n;
-    to[n++] = (c < ' ' && c != '\n' && c != '\t') || c == 0x7f || (is_c1(c) && alone) ? '?' : (char)c;
-    return n;
+    return done;
 }
 
 static bool write_all(int fd, const char *bytes, size_t size)
@@ -64,8 +67,8 @@ static ssize_t plain_write(void *cookie, const char *from, size_t size)
     size_t n = 0;
 
     for (size_t i = 0; i < size; i++) {
-        n += put(p, (unsigned char)from[i], piece + n);
-        if (n + 2 > sizeof piece || i + 1 == size) {
+        n += put(p, from[i], piece + n);
+        if (n + CHARACTER > sizeof piece || i + 1 == size) {
             if (!write_all(p->fd, piece, n))
                 return 0;
             n = 0;

@@ -30,5 +30,6 @@ struct plot {
 };
 
 /* The picture, exactly `height` lines each ending in '\n': legend, grid, axis, steps and what changed at them, as far as there is room. The value axis is logarithmic where all
- * values are positive and span more than a factor of 20. Caller frees. NULL: out of memory. */
+ * values are positive and span more than a factor of 20. A few values that would make the others a line are drawn at its edge, and the legend counts them. Several lines
+ * without colour have a sign each. Caller frees. NULL: out of memory. */
 char *plot_text(const struct plot *p);

@@ -33,7 +33,7 @@ static void a_line_and_marks(void **state)
     char *text = plot_text(&p);
 
     (void)state;
-    assert_string_equal(text, "total  ** train 1  o val 4\n"
+    assert_string_equal(text, "total  ** train  o val\n"
                               "     10 |**\n"
                               "        |  ** o\n"
                               "    5.5 |    **\n"
@@ -92,6 +92,79 @@ static void log_axis(void **state)
     free(text);
 }
 
+/* The first validation of fresh running statistics: the others would be a line at the bottom. */
+static void outliers_are_clipped_and_told(void **state)
+{
+    static const double calm[] = { 9, 8.5, 8, 8, 7.5, 7, 7, 6.5, 6, 6, 6 }, val_x[] = { 2, 4, 6, 8 }, val[] = { 167, 9, 8, 7 },
+                        low[] = { 9, 8.5, 8, -80, 7.5, 7, 7, 6.5, -90, 6, 6 }, falls[] = { 500, 200, 100, 60, 40, 25, 20, 15, 12, 10, 9 };
+    struct plot p = {
+        .width = 60, .height = 12, .title = "total", .curve = { { "train", steps, calm, 11, false }, { "val", val_x, val, 4, true } }
+    };
+    char *text = plot_text(&p);
+
+    (void)state;
+    assert_string_equal(strtok(text, "\n"), "total  ** train 6  o val 7  (1 value above, to 167)");
+    assert_true(strncmp(strtok(NULL, "\n"), "      9 |", 9) == 0);
+    free(text);
+    p.curve[0].y = low;
+    text = plot_text(&p);
+    assert_string_equal(strtok(text, "\n"), "total  ** train 6  o val 7  (1 value above, to 167)  (2 values below, to -90)");
+    free(text);
+    /* A loss that falls by much has no outliers, and of a few values nobody can tell. */
+    p.curve[0].y = falls;
+    p.curve[1].n = 0;
+    text = plot_text(&p);
+    assert_string_equal(strtok(text, "\n"), "total  ** train 9  (log scale)");
+    free(text);
+    p.curve[0] = (struct plot_curve){ "val", val_x, val, 4, true };
+    text = plot_text(&p);
+    assert_string_equal(strtok(text, "\n"), "total  o val 7  (log scale)");
+    free(text);
+}
+
+/* Long numbers move the axis of all rows alike. */
+static void labels_have_room(void **state)
+{
+    static const double y[] = { -1.25e-05, -1.5e-05, -2.125e-05 };
+    struct plot p = { .width = 40, .height = 8, .curve = { { "train", steps, y, 3, false } } };
+    char *text = plot_text(&p);
+    int at = -1;
+
+    (void)state;
+    strtok(text, "\n");
+    for (char *line; (line = strtok(NULL, "\n")) && strpbrk(line, "|+");) {
+        char *axis = strchr(line, '|') ? strchr(line, '|') : strrchr(line, '+');
+
+        assert_true(at < 0 || axis - line == at || axis > line + at); /* a label has e-05 and no + */
+        at = at < 0 ? (int)(axis - line) : at;
+        assert_int_equal(line[at] == '|' || line[at] == '+', 1);
+        assert_true(strlen(line) <= 40);
+    }
+    assert_int_equal(at, 11);
+    free(text);
+}
+
+/* Two jobs in a pipe. */
+static void lines_without_colour_have_signs(void **state)
+{
+    static const double up[] = { 1, 2, 3 }, down[] = { 3, 2.5, 1 };
+    struct plot p = {
+        .width = 40, .height = 8, .utf8 = true, .curve = { { "job 1", steps, up, 3, false }, { "job 2", steps, down, 3, false } }
+    };
+    char *text = plot_text(&p);
+
+    (void)state;
+    assert_non_null(strstr(text, "  ** job 1 3  ++ job 2 1\n"));
+    assert_non_null(strchr(strchr(text, '\n'), '*'));
+    assert_non_null(strchr(strchr(text, '\n'), '+'));
+    free(text);
+    p.colour = true;
+    text = plot_text(&p);
+    assert_non_null(strstr(text, "⠒⠒ job 1"));
+    assert_null(strchr(text, '*'));
+    free(text);
+}
+
 /* Whatever comes in, exactly `height` lines come out and nothing is drawn outside the grid. */
 static void odd_input(void **state)
 {
@@ -140,8 +213,11 @@ static void colours_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_line_and_marks), cmocka_unit_test(changes),   cmocka_unit_test(braille),
-        cmocka_unit_test(log_axis),         cmocka_unit_test(odd_input), cmocka_unit_test(colours_end),
+        cmocka_unit_test(a_line_and_marks), cmocka_unit_test(changes),
+        cmocka_unit_test(braille),          cmocka_unit_test(outliers_are_clipped_and_told),
+        cmocka_unit_test(labels_have_room), cmocka_unit_test(lines_without_colour_have_signs),
+        cmocka_unit_test(log_axis),         cmocka_unit_test(odd_input),
+        cmocka_unit_test(colours_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

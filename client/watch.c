@@ -18,7 +18,7 @@
 
 /* Between two looks at a job of which detd tells nothing: why it waits, which a screen shows, changes in silence. */
 enum { LOOK_MS = 2000, LOOK_QUIETLY_MS = 30000, NEWS_MS = 200 /* what comes together is one look */ };
-enum { BAR_CHARS = 30, PLOT_MAX_ROWS = 20 };
+enum { BAR_CHARS = 30, BAR_LEAST = 5, PLOT_MAX_ROWS = 20 };
 enum { ROWS_AT_ONCE = 1000 /* about, and the steps that are asked for first */, RATE_LEAST_S = 10 /* of which a rate says something */ };
 
 struct watch {
@@ -243,13 +243,13 @@ static int show_lines(struct watch *w)
 
 /* ---- the screen ---- */
 
-static void bar(FILE *out, double part)
+static void bar(FILE *out, double part, int chars)
 {
-    int full = (int)(part * BAR_CHARS + 0.5);
+    int full = (int)(part * chars + 0.5);
     bool utf8 = print_utf8();
 
     fputc('[', out);
-    for (int i = 0; i < BAR_CHARS; i++)
+    for (int i = 0; i < chars; i++)
         fputs(i < full ? (utf8 ? "█" : "#") : (utf8 ? "░" : "."), out);
     fputc(']', out);
 }
@@ -278,34 +278,81 @@ static void measure_rate(struct watch *w)
     }
 }
 
+/* Steps a second of the newest attempt since it began, data read and weights loaded; 0: not known. */
+static double rate_of_attempt(const struct watch *w)
+{
+    const json_t *a = newest_attempt(w->job);
+    double began = real_of(a, "started"), now = (double)time(NULL);
+    int64_t steps = int_of(w->job, "step") - int_of(a, "resume_step");
+
+    return strcmp(text_of(w->job, "state"), "running") == 0 && began > 0 && now > began && steps > 0 ? (double)steps / (now - began) : 0;
+}
+
 /* "  12 min left", or nothing where that cannot be told yet. */
 static void print_left(const struct watch *w, FILE *out)
 {
     int64_t step = int_of(w->job, "step"), steps = last_step(w->job);
+    bool seen = w->rate > 0 && w->rate_time - w->rate_since >= RATE_LEAST_S;
+    double rate = seen ? w->rate : rate_of_attempt(w);
 
-    if (w->rate > 0 && w->rate_time - w->rate_since >= RATE_LEAST_S && step < steps && outcome(text_of(w->job, "state")) < 0)
-        fprintf(out, "  %s left", text_duration((double)(steps - step) / w->rate).s);
+    if (rate > 0 && step < steps && outcome(text_of(w->job, "state")) < 0)
+        fprintf(out, "  %s%s left", seen ? "" : "about ", text_duration((double)(steps - step) / rate).s);
 }
 
-static void head(struct watch *w, FILE *out)
+/* The line of the bar, which gives way to what stands behind it. */
+static void progress(struct watch *w, FILE *out, int columns)
+{
+    int64_t step = int_of(w->job, "step"), steps = last_step(w->job);
+    const char *phase = text_of(w->job, "phase");
+    char *rest = NULL;
+    size_t len;
+    FILE *behind = open_memstream(&rest, &len);
+    int room;
+
+    if (!behind)
+        abort(); /* out of memory */
+    fprintf(behind, " %lld/%lld  %.1f images/s", (long long)step, (long long)steps, real_of(w->job, "images_per_s"));
+    print_left(w, behind);
+    fputs(*phase ? "  " : "", behind);
+    print_clean(behind, phase);
+    fclose(behind);
+    room = columns - 2 - print_width(rest, len);
+    bar(out, steps > 0 ? (double)step / (double)steps : 0, room > BAR_CHARS ? BAR_CHARS : room < BAR_LEAST ? BAR_LEAST : room);
+    fprintf(out, "%s\n", rest);
+    free(rest);
+}
+
+/* The line that says which job it is: as many of its parts as have room. */
+static void what(const struct watch *w, FILE *out, int columns)
+{
+    const json_t *j = w->job;
+    char part[5][256];
+    int width = 0, n = 0;
+
+    snprintf(part[n++], sizeof *part, "job %lld  %s", (long long)w->id, text_of(j, "name"));
+    snprintf(part[n++], sizeof *part, "  %s", text_of(j, "state"));
+    snprintf(part[n++], sizeof *part, "  %lld rank%s on %s", int_of(j, "ranks"), int_of(j, "ranks") == 1 ? "" : "s", text_of(j, "device"));
+    snprintf(part[n++], sizeof *part, "  attempt %lld", int_of(j, "attempt"));
+    snprintf(part[n++], sizeof *part, "  tier %s", text_of(j, "tier"));
+    for (int i = 0; i < n; i++) {
+        int more = print_width(part[i], strlen(part[i]));
+
+        if (i == 0 || width + more <= columns)
+            print_clean(out, part[i]);
+        width += i == 0 || width + more <= columns ? more : 0;
+    }
+    fputc('\n', out);
+}
+
+static void head(struct watch *w, FILE *out, int columns)
 {
     const json_t *j = w->job;
     char path[PATH_MAX];
     int64_t shown = newest_picture(w, path);
-    int64_t step = int_of(j, "step"), steps = last_step(j);
-    const char *phase = text_of(j, "phase");
     char *why;
 
-    fprintf(out, "job %lld  ", (long long)w->id);
-    print_clean(out, text_of(j, "name"));
-    fprintf(out, "  %s  %lld rank%s on %s  attempt %lld  tier %s\n", text_of(j, "state"), (long long)int_of(j, "ranks"),
-            int_of(j, "ranks") == 1 ? "" : "s", text_of(j, "device"), (long long)int_of(j, "attempt"), text_of(j, "tier"));
-    bar(out, steps > 0 ? (double)step / (double)steps : 0);
-    fprintf(out, " %lld/%lld  %.1f images/s", (long long)step, (long long)steps, real_of(j, "images_per_s"));
-    print_left(w, out);
-    fputs(*phase ? "  " : "", out);
-    print_clean(out, phase);
-    fputc('\n', out);
+    what(w, out, columns);
+    progress(w, out, columns);
     why = why_queued(w);
     print_clean(out, why ? why : text_of(j, "reason"));
     fputc('\n', out);
@@ -342,7 +389,7 @@ static int picture(struct watch *w, char **ret_text)
     char *plot = rc == 0 ? plot_text(&p) : NULL;
 
     if (plot && (out = open_memstream(ret_text, &len))) {
-        head(w, out);
+        head(w, out, columns);
         fputs(plot, out);
         fclose(out);
     } else if (rc == 0) {

@@ -96,11 +96,13 @@ class Node:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def on_terminal(node, rows, columns, *args):
-    """What a command prints on a terminal of that size."""
+def on_terminal(node, rows, columns, *args, term="xterm"):
+    """What a command prints on a terminal of that size and kind."""
     ours, theirs = pty.openpty()
+    env = {k: v for k, v in node.environment().items() if k != "TERM"}
+    env.update({} if term is None else {"TERM": term})
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    with subprocess.Popen([DETCTL, *args], cwd=node.folder, env=node.environment(), stdout=theirs, stderr=subprocess.DEVNULL):
+    with subprocess.Popen([DETCTL, *args], cwd=node.folder, env=env, stdout=theirs, stderr=subprocess.DEVNULL):
         os.close(theirs)
         said = b""
         while True:
@@ -181,8 +183,17 @@ def shown_to_users(node, job):
     screen = on_terminal(node, 30, 60, "watch", "1")
     lines = re.sub(r"\033\[[0-9;]*[A-Za-z]", "", screen).split("\r\n")
     assert re.sub(" [0-9.]+ images/s$", "", lines[1]) == "[" + "\u2588" * 30 + "] 8/8 ", lines[1]
-    assert max(map(len, lines)) == 60 and lines[0] == "job 1  tiny  completed  2 ranks on cpu  attempt 1  tier reru", lines[0]
+    assert max(map(len, lines)) == 60 and lines[0] == "job 1  tiny  completed  2 ranks on cpu  attempt 1", lines[0]
     assert sorted(len(line) for line in lines if "\u2500" in line) == [60], lines  # the axis
+    narrow = re.sub(r"\033\[[0-9;]*[A-Za-z]", "", on_terminal(node, 30, 36, "watch", "1")).split("\r\n")
+    assert re.fullmatch("\\[\u2588{5,29}\\] 8/8  [0-9.]+ images/s", narrow[1]) and narrow[0] == "job 1  tiny  completed  attempt 1", narrow
+    for term in "", "dumb", "unknown", "nonsense", None:  # nothing is sent that they do not know
+        said = on_terminal(node, 30, 60, "watch", "1", term=term)
+        assert "\033" not in said and "step 8/8  train  total  " in said, (term, said)
+    console = on_terminal(node, 30, 60, "loss", "1", "--plot", term="linux")
+    assert "*" in console and not re.search("[\u2800-\u28ff]", console), console
+    (local,), (utc,) = (re.findall(r"^submitted +(.*)$", node.ctl("show", *more).stdout, re.M) for more in ((), ("--utc",)))
+    assert re.fullmatch(r"[0-9-]{10} [0-9:]{8}Z", utc) and re.fullmatch(r"[0-9-]{10} [0-9:]{8}", local), (local, utc)
 
 
 def test_a_job_that_completes(node):
@@ -651,7 +662,17 @@ def test_verify_waits(node):
     assert waiting.returncode == 130 and said[0] == "" and "job 3 goes on" in said[1], (waiting.returncode, said)
     assert node.job("3")["state"] == "queued", node.job("3")
     ours, theirs = pty.openpty()
-    with subprocess.Popen([DETCTL, "verify", "1", "--steps", "2"], cwd=node.folder, env=node.environment(), stdout=subprocess.PIPE,
+    with subprocess.Popen([DETCTL, "watch", holder], cwd=node.folder, env=dict(node.environment(), TERM="xterm"), stdout=theirs,
+                          stderr=subprocess.DEVNULL) as shown:
+        said = b""
+        while b"  about " not in said:  # the rate of the attempt, before a rate was watched for long enough
+            said += os.read(ours, 65536)
+        assert re.search(rb"images/s  about [0-9dhms ]+ left", said), said
+        shown.send_signal(signal.SIGINT)
+    os.close(ours)
+    os.close(theirs)
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([DETCTL, "verify", "1", "--steps", "2"], cwd=node.folder, env=dict(node.environment(), TERM="xterm"), stdout=subprocess.PIPE,
                           stderr=theirs) as shown:
         os.close(theirs)
         said = b""

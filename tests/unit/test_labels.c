@@ -802,6 +802,11 @@ static void yolo_key_points(void **state)
     put(&p, "set/data.yaml", "train: images/val\nnames: [a, b]\nkpt_shape: [3, 3]\n");
     must_read(&p, 1, 2, 0);
     box_is(&p, 0, 0, 24, 12, 16, 24);
+    put(&p, "set/data.yaml", "train: images/val\nnames: [a, b]\n"); /* the cause is told, not what follows from it in each line */
+    put(&p, "set/labels/val/c.txt", "0 .5 .5 .25 .5 .45 .45 2 .55 .45 2\n1 .5 .5 .25 .5 .45 .45 2 .55 .45 2\n");
+    must_fail(&p, ERR_DATA, "a class and 10 numbers", "\"kpt_shape: [2, 3]\"");
+    assert_int_equal(p.problems.count, 0);
+    put(&p, "set/data.yaml", "train: images/val\nnames: [a, b]\nkpt_shape: [3, 3]\n");
     put(&p, "set/labels/val/c.txt", "0 .5 .5 .25 .5\n0 .5 .5 .25 .5 .1 .1\n");
     must_read(&p, 1, 1, 1);
     told(&p, "labels/val/c.txt, line 2: should be a class, 4 numbers of its box and by kpt_shape 9 of key points", "a class and 6 numbers");
@@ -1065,6 +1070,81 @@ static void policy(void **state)
     end(&p);
 }
 
+/* Whatever form they are given as, files of these tools are known by name. */
+static void other_tools(void **state)
+{
+    static const struct {
+        const char *file, *text, *why;
+    } tools[] = {
+        { "via.json", "{\"_via_settings\": {}, \"_via_img_metadata\": {}}", "via.json: a project of VIA (VGG Image Annotator)" },
+        { "via_region.json", "{\"a.jpg12\": {\"filename\": \"a.jpg\", \"regions\": [{\"shape_attributes\": {\"name\": \"rect\"}}]}}",
+          "VIA's own JSON" },
+        { "a.json",
+          " {\"version\": \"5.1\", \"flags\": {}, \"shapes\": [{\"label\": \"x\", \"shape_type\": \"polygon\"}], \"imagePath\": \"a.jpg\"}",
+          "a.json: a file of labelme" },
+        { "studio.json", "[{\"id\": 1, \"annotations\": [{\"id\": 1, \"result\": []}], \"data\": {\"image\": \"/a.jpg\"}}]",
+          "Label Studio's own JSON" },
+        { "studio_min.json", "[{\"image\": \"a.jpg\", \"id\": 1, \"label\": [], \"annotator\": 1, \"annotation_id\": 1}]",
+          "Label Studio's own JSON" },
+        { "_annotations.createml.json", "[{\"image\": \"a.jpg\", \"annotations\": [{\"label\": \"x\", \"coordinates\": {\"x\": 1}}]}]",
+          "CreateML's JSON" },
+        { "annotations.xml", "<?xml version=\"1.0\"?>\n<annotations>\n<version>1.1</version><meta><task/></meta></annotations>",
+          "CVAT's own XML" },
+        { "img1.xml",
+          "<annotation><filename>a.png</filename><object><name>x</name><polygon><pt><x>1</x></pt></polygon></object><imagesize><nrows>1</"
+          "nrows></imagesize></"
+          "annotation>",
+          "XML of the LabelMe web tool" },
+    };
+    const enum labels_form forms[] = { LABELS_VOC, LABELS_YOLO, LABELS_DARKNET };
+    struct dataset *d;
+    char path[512], full[512];
+    struct place p;
+
+    (void)state;
+    begin(&p, LABELS_VOC, "set");
+    names(&p, "x\n");
+    for (size_t i = 0; i < sizeof tools / sizeof *tools; i++) {
+        snprintf(path, sizeof path, "set/%s", tools[i].file);
+        put(&p, path, tools[i].text);
+        for (int k = 0; k < 5; k++) { /* the file as each form, then its folder as voc and its file as coco */
+            struct check_options check = {
+                .on_bad = k % 2 ? BAD_ERROR : BAD_SKIP, .threads = 1, .images = p.dir, .labels = k < 4 ? &p.opt : NULL
+            };
+
+            snprintf(p.annotations, sizeof p.annotations, k == 3 ? "%s/set" : "%s/set/%s", p.dir, tools[i].file);
+            p.opt.form = forms[k % 3];
+            check.annotations = p.annotations;
+            memset(&p.problems, 0, sizeof p.problems);
+            if (check_split(&check, &p.problems, &d, &p.err) != ERR_DATA || !strstr(p.err.msg, tools[i].why) || p.problems.count > 0)
+                fail_msg("%s as form %d: '%s'", tools[i].file, k, p.err.msg);
+        }
+        assert_int_equal(unlink(path_of(&p, path, full)), 0);
+    }
+    end(&p);
+}
+
+/* CVAT's YOLO 1.1 has paths of a folder that the archive lacks. */
+static void cvat_archive(void **state)
+{
+    struct place p;
+
+    (void)state;
+    begin(&p, LABELS_DARKNET, "set/obj.data");
+    put(&p, "set/obj.data", "classes = 1\ntrain = data/train.txt\nnames = data/obj.names\nbackup = backup/\n");
+    put(&p, "set/obj.names", "cat\n");
+    put(&p, "set/train.txt", "data/obj_train_data/a.png\n");
+    picture(&p, "set/obj_train_data/a.png");
+    put(&p, "set/obj_train_data/a.txt", "0 .5 .5 .5 .5\n");
+    must_fail(&p, -ENOENT, "set/obj.data: an archive of CVAT in the form YOLO 1.1", "into a folder data beside it");
+    put(&p, "set/data/obj.names", "cat\n"); /* the advice works */
+    put(&p, "set/data/train.txt", "data/obj_train_data/a.png\n");
+    picture(&p, "set/data/obj_train_data/a.png");
+    put(&p, "set/data/obj_train_data/a.txt", "0 .5 .5 .5 .5\n");
+    must_read(&p, 1, 1, 0);
+    end(&p);
+}
+
 /* Wherever a set lies it is the same one. */
 static void hash_knows_no_place(void **state)
 {
@@ -1119,6 +1199,8 @@ int main(void)
         cmocka_unit_test(above_a_link),
         cmocka_unit_test(index_knows_the_files),
         cmocka_unit_test(policy),
+        cmocka_unit_test(other_tools),
+        cmocka_unit_test(cvat_archive),
         cmocka_unit_test(hash_knows_no_place),
     };
 

@@ -11,6 +11,7 @@
 #include "worker/data/coco.h"
 #include "worker/data/depth_truth.h"
 #include "worker/data/exif.h"
+#include "worker/data/foreign.h"
 #include "worker/data/frames.h"
 #include "worker/data/image.h"
 #include "worker/data/labels.h"
@@ -265,27 +266,38 @@ static int no_images(const struct dataset *d, const struct check_options *opt, c
     return problems->count ? problems_err(problems, d->source, err) : err_set(err, ERR_DATA, "%s: no images", d->source);
 }
 
-/* Of readers that leave bad records out whatever the policy is. */
-static int read_list(const struct check_options *opt, struct problems *problems, struct dataset **ret, struct err *err)
+/* Nothing that can be learned from: such a file may be another tool's. */
+static bool is_bare(const struct dataset *d, const struct problems *problems)
 {
-    return opt->frames ? frames_read(opt->frames, problems, ret, err) : labels_read(opt->labels, problems, ret, err);
+    return d->nimages == 0 || (problems->count > 0 && d->offset[d->nimages] == 0);
+}
+
+static int read_any(const struct check_options *opt, enum bad_policy on_bad, struct problems *problems, struct dataset **ret,
+                    struct err *err)
+{
+    const struct coco_options o = { opt->annotations, opt->images, on_bad, opt->masks, opt->upright, false };
+
+    return opt->frames   ? frames_read(opt->frames, problems, ret, err)
+           : opt->labels ? labels_read(opt->labels, problems, ret, err)
+                         : coco_read_with(&o, problems, ret, err);
 }
 
 static int read_records(const struct check_options *opt, enum bad_policy on_bad, struct problems *problems, struct dataset **ret,
                         struct err *err)
 {
-    const struct coco_options o = { opt->annotations, opt->images, on_bad, opt->masks, opt->upright, false };
+    int64_t before = problems->count;
+    int rc = read_any(opt, on_bad, problems, ret, err);
+    bool bare = !opt->frames && (rc < 0 || is_bare(*ret, problems)), bad = problems->count > before && on_bad == BAD_ERROR;
 
-    if (opt->frames || opt->labels) {
-        int64_t before = problems->count;
-        int rc = read_list(opt, problems, ret, err);
-
-        if (rc < 0 || problems->count == before || on_bad != BAD_ERROR)
-            return rc;
-        dataset_free(*ret);
-        return problems_refuse(problems, opt->annotations, err);
+    if (bare && foreign_tell(opt->annotations, problems, err) < 0) {
+        if (rc >= 0)
+            dataset_free(*ret);
+        return err->code;
     }
-    return coco_read_with(&o, problems, ret, err);
+    if (rc < 0 || !bad || (!opt->frames && !opt->labels))
+        return rc;
+    dataset_free(*ret);
+    return problems_refuse(problems, opt->annotations, err);
 }
 
 /* What is wrong with records is told once, of the larger part: who reads the other one does not listen. */

@@ -99,6 +99,12 @@ static int root_of(struct labels_maker *m, const char *list, char root[DATASET_M
         return 0;
     if (label_path(folder, "..", root) && label_path(root, list, path) && stat(path, &st) == 0)
         return 0;
+    if (label_path(folder, "obj_train_data", path) && stat(path, &st) == 0)
+        return err_set(
+            m->err, -ENOENT,
+            "%s: an archive of CVAT in the form YOLO 1.1: its paths begin with data/, a folder that it lacks. Move everything but obj.data "
+            "into a folder data beside it, or export \"Ultralytics YOLO Detection\" there and give its data.yaml",
+            m->opt->annotations);
     return err_set(
         m->err, -ENOENT,
         "%s: its list '%.200s' is neither in the file's own folder nor in that above; data.train.images (data.val.images) says where",

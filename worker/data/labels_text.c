@@ -124,21 +124,20 @@ int labels_text_end(struct labels_maker *m)
     const struct label_columns *c = &m->columns;
     int size = c->triples ? 3 : 2, column = whole_column(c);
 
-    if (c->points >= 0 || c->lines == 0 || c->n < 6)
+    if (c->points >= 0 || c->lines == 0 || c->n < 6 || (!c->triples && !c->pairs && column < 0))
         return 0;
+    problems_forget(m->problems);
     if (c->triples || c->pairs)
         return err_set(m->err, ERR_DATA,
                        "%s: each line of its labels is a class and %d numbers, and the first four are a box around the rest: key points? "
                        "Then data.yaml needs \"kpt_shape: [%d, %d]\"; if they are corners of outlines, \"kpt_shape: null\"",
                        m->opt->annotations, c->n, (c->n - 4) / size, size);
-    if (column >= 0)
-        return err_set(
-            m->err, ERR_DATA,
-            "%s: each line of its labels is a class and %d numbers, and number %d is whole in every line, unlike corners of outlines. "
-            "Key points need \"kpt_shape: [K, D]\" in data.yaml, other columns behind a box have to go, and outlines need "
-            "\"kpt_shape: null\"",
-            m->opt->annotations, c->n, column + 1);
-    return 0;
+    return err_set(
+        m->err, ERR_DATA,
+        "%s: each line of its labels is a class and %d numbers, and number %d is whole in every line, unlike corners of outlines. "
+        "Key points need \"kpt_shape: [K, D]\" in data.yaml, other columns behind a box have to go, and outlines need "
+        "\"kpt_shape: null\"",
+        m->opt->annotations, c->n, column + 1);
 }
 
 /* ---- one object ---- */

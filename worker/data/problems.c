@@ -39,6 +39,11 @@ void problems_note_key(struct problems *p, const char *place, const char *what, 
                   near ? "\" may be meant" : "");
 }
 
+void problems_forget(struct problems *p)
+{
+    p->count = p->kept = 0;
+}
+
 /* advice: stands behind the number of problems. */
 static int tell(const struct problems *p, const char *source, const char *advice, struct err *err)
 {

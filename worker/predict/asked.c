@@ -12,6 +12,7 @@
 #include "proto/err.h"
 #include "worker/data/check.h"
 #include "worker/data/coco.h"
+#include "worker/data/foreign.h"
 #include "worker/data/image_names.h"
 #include "worker/data/labels.h"
 #include "worker/data/problems.h"
@@ -395,6 +396,8 @@ int asked_of_file(const struct check_options *set, const struct network *net, FI
     struct asked *a = NULL;
     int rc = !problems ? no_memory(err) : set->labels ? labels_read(set->labels, problems, &d, err) : coco_read_with(&o, problems, &d, err);
 
+    if (problems && (rc < 0 || d->nimages == 0) && foreign_tell(set->annotations, problems, err) < 0)
+        rc = err->code;
     if (rc >= 0)
         rc = asked_new(net, &a, err);
     if (rc >= 0) {

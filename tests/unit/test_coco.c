@@ -260,6 +260,36 @@ static int read_one(const char *file, const char *annotation, enum bad_policy on
     return read_text(text, on_bad, p, ret, err);
 }
 
+/* An absolute name is good where it begins with the image folder, by its own path or by that behind links. */
+static void absolute_names(void **state)
+{
+    struct problems *p = calloc(1, sizeof *p);
+    char dir[TEMP_MAX], link[TEMP_MAX + 8], near[TEMP_MAX + 16], text[3 * TEMP_MAX + 512];
+    struct dataset *d;
+    struct err err;
+
+    (void)state;
+    assert_non_null(mkdtemp(temp_path(dir, sizeof dir, "detd-coco-XXXXXX")));
+    snprintf(link, sizeof link, "%s-link", dir);
+    snprintf(near, sizeof near, "%s/x", link);
+    assert_int_equal(symlink(dir, link), 0);
+    snprintf(text, sizeof text,
+             CATEGORIES "\"images\": [{\"id\": 1, \"file_name\": \"%s//a/b.jpg\", \"width\": 9, \"height\": 9},"
+                        "{\"id\": 2, \"file_name\": \"%s/c.jpg\", \"width\": 9, \"height\": 9},"
+                        "{\"id\": 3, \"file_name\": \"%sx/c.jpg\", \"width\": 9, \"height\": 9}], \"annotations\": []}",
+             dir, link, link);
+    assert_int_equal(read_below(text, near, BAD_SKIP, p, &d, &err), 0);
+    assert_int_equal(d->nimages, 2);
+    assert_string_equal(d->images[0].file, "a/b.jpg");
+    assert_string_equal(d->images[1].file, "c.jpg");
+    assert_int_equal(p->count, 1);
+    assert_non_null(strstr(p->text[0], "x/c.jpg' leaves the image folder"));
+    dataset_free(d);
+    assert_int_equal(unlink(link), 0);
+    assert_int_equal(rmdir(dir), 0);
+    free(p);
+}
+
 /* want: why it is refused; doubt: what is told of one that stays. Neither: it is good. */
 struct value {
     const char *annotation, *want, *doubt;
@@ -652,6 +682,7 @@ int main(void)
         cmocka_unit_test(ids_names_and_boxes_arrive),
         cmocka_unit_test(foreign_tools_are_read),
         cmocka_unit_test(real_sets_count_right),
+        cmocka_unit_test(absolute_names),
         cmocka_unit_test(impossible_values_are_told),
         cmocka_unit_test(odd_ids_of_annotations_cost_no_object),
         cmocka_unit_test(ids_of_images_and_categories_join),

@@ -1,6 +1,7 @@
 #include "worker/data/coco.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,6 +108,22 @@ static bool leaves_folder(const char *file)
     return false;
 }
 
+/* Cuts the image folder off an absolute name that begins with it. */
+static void make_relative(const char *folder, char *file)
+{
+    char real[PATH_MAX];
+    const char *const begins[] = { folder, realpath(folder, real) };
+
+    for (size_t i = 0; i < 2 && file[0] == '/'; i++) {
+        size_t len = begins[i] ? strlen(begins[i]) : 0;
+
+        while (len > 0 && begins[i][len - 1] == '/')
+            len--;
+        if (len > 0 && strncmp(file, begins[i], len) == 0 && file[len] == '/')
+            memmove(file, file + len + strspn(file + len, "/"), strlen(file + len + strspn(file + len, "/")) + 1);
+    }
+}
+
 /* Fills in a size that the file does not state. Returns 1, 0 with the problem told, or an error that is not the file's. */
 static int image_ok(struct build *b, struct raw_image *im)
 {
@@ -121,6 +138,8 @@ static int image_ok(struct build *b, struct raw_image *im)
         problems_add(b->problems, "image %lld (line %lld): %s", (long long)im->id, line_of(b, im->at, false), im->flaw);
         return 0;
     }
+    if (im->file[0] == '/')
+        make_relative(b->folder, im->file);
     if (leaves_folder(im->file)) {
         problems_add(b->problems, "image %lld: file_name '%s' leaves the image folder", (long long)im->id, im->file);
         return 0;

@@ -91,13 +91,52 @@ def the_same_bytes(root):
     picture(root, "e.png", 10)
     picture(root, "f.png", 20)
     Place(root, train + [("e.png", [(1, 0, 0, 9, 9)]), ("b.png", [(2, 0, 0, 9, 9)])], [("d.png", [(1, 0, 0, 9, 9)]), ("f.png", [])]).check(
-        0, r"^train: images 1 \('a.png'\) and 4 \('e.png'\) are the same bytes$",
+        0, r"^train: images 1 \('a.png'\) and 4 \('e.png'\) are the same bytes, but their boxes differ$",
         r"^train: images 2 and 5 are both 'b.png': objects of one are background in the other$",
-        r"^val: image 2 \('f.png'\) is the same bytes as image 2 \('b.png'\) of train$", never=("val: image 1 ",))
+        r"^val: image 2 \('f.png'\) is the same bytes as image 2 \('b.png'\) of train, but their boxes differ$",
+        r"^train: possible mistakes: 1 boxes nearly twice, 2 pictures with the bytes of another$", never=("val: image 1 ",))
+    Place(root, train[:1] + [("e.png", train[0][1][::-1])], train[:1]).check(
+        0, r"^train: images 1 \('a.png'\) and 2 \('e.png'\) are the same bytes$", r"^val: image 1 \('a.png'\) is the same bytes as .* of train$")
     for i in range(30):
         picture(root, "n%d.png" % i, 77)
     many = [("n%d.png" % i, [(1, 0, 0, 9, 9)]) for i in range(30)]
     Place(root, many, [("d.png", [])]).check(0, r"^train: \.\.\. and 19 more images that are the same bytes as another$")
+
+
+def boxes_that_are_nearly_anothers(root):
+    """Whether networks find boxes or masks; crowds aside."""
+    near = [(1, 10, 10, 40, 40), (2, 10.5, 10, 40, 40.5), (1, 60, 60, 20, 20), (1, 60, 62, 20, 20), (2, 70, 5, 30, 30), (2, 70, 5, 30, 30)]
+    whole = [(2, 0, 0, SIDE, SIDE), (1, 0.2, 0, SIDE - 0.3, SIDE), (1, 0, 0, SIDE, SIDE - 2)]
+    place = Place(root, [("a.png", near), ("b.png", whole[:1]), ("c.png", whole[1:])], [("d.png", near)])
+    place.change("val", lambda t: [a.update({"iscrowd": 1}) for a in t["annotations"][::2]])
+    told = (r"^train: image 1 \('a.png'\) has two boxes with an IoU of 0\.96: annotation 1, 'cat' \[10, 10, 40, 40\] and annotation 2, 'dog' \[10\.5, 10, 40, 40\.5\]$",
+            r"^train: image 1 \('a.png'\) has a box twice: annotation 5, 'dog' \[70, 5, 30, 30\] and annotation 6, 'dog' \[70, 5, 30, 30\]$",
+            r"^train: image 2 \('b.png'\) has a box of the whole picture: annotation 7, 'dog' \[0, 0, 128, 128\]$",
+            r"^train: image 3 \('c.png'\) has a box of the whole picture: annotation 8, 'cat' ",
+            r"^train: possible mistakes: 3 boxes nearly twice, 2 boxes of the whole picture$")
+    place.check(0, *told, r"^train: 3 images, 9 boxes, ", never=("annotations? 3", "annotation 4", r"val: .*(twice|IoU|mistakes)"))
+    place.spec["model"] = {"preset": "mask_rcnn_r18_fpn"}
+    for split in "train", "val":
+        place.change(split, lambda t: [a.update({"segmentation": [[x, y, x + w, y, x + w, y + h, x, y + h]]}) for a in t["annotations"] for x, y, w, h in [a["bbox"]]])
+    place.check(0, *told, r"^train: 3 images, 9 boxes, ")
+    place = Place(root, [("a.png", [(1, 10, 10, 40, 40)] * 30)], [])
+    place.check(1, r"^train: possible mistakes: 29 boxes nearly twice$")
+
+
+def pattern(root, name, seed, lighter=0):
+    """Blocks of grey levels that depend on the seed."""
+    levels = [[(seed * 7919 + 31 * x * (seed + y) + 57 * y * y) % 200 + lighter for x in range(16)] for y in range(16)]
+    with open(os.path.join(root, name), "wb") as f:
+        f.write(png(SIDE, SIDE, [b"".join(bytes([levels[y // 8][x]]) * (3 * SIDE // 16) for x in range(16)) for y in range(SIDE)]))
+
+
+def pictures_that_nearly_equal(root):
+    """Saved anew, a little lighter: not the same bytes, and the same picture all the same. Plain ones look alike, and are not told."""
+    for k in range(6):
+        pattern(root, "p%d.png" % k, k + 1)
+    pattern(root, "q.png", 3, lighter=4)
+    place = Place(root, [("p%d.png" % k, [(1, 0, 0, 9, 9)]) for k in range(5)] + [("a.png", [])], [("p5.png", []), ("q.png", []), ("b.png", [])])
+    place.check(0, r"^val: image 2 \('q.png'\) nearly equals image 3 \('p2.png'\) of train$", never=("val: image [13]", "same bytes"))
 
 
 def orientations(root):
@@ -175,7 +214,7 @@ def names_that_a_terminal_would_obey(root):
 
 
 def main():
-    for test in (sizes_and_empty_ones, the_same_bytes, orientations, both_splits_are_looked_at, doubtful_records_cost_nothing, clipped_boxes_of_pictures_that_stay, more_objects_than_detections, other_categories_in_val, a_split_without_a_box,
+    for test in (sizes_and_empty_ones, the_same_bytes, boxes_that_are_nearly_anothers, pictures_that_nearly_equal, orientations, both_splits_are_looked_at, doubtful_records_cost_nothing, clipped_boxes_of_pictures_that_stay, more_objects_than_detections, other_categories_in_val, a_split_without_a_box,
                  names_that_a_terminal_would_obey):
         with tempfile.TemporaryDirectory(prefix="check-") as root:
             good(root)

@@ -235,7 +235,7 @@ def checked(place, path, on_bad):
     else:
         assert re.search(re.escape(path) + r"[:,] \S+ \S+", done.stderr), done
         told = [line for line in done.stdout.splitlines() if line.startswith("train: ")]
-        of_a_record = r"train: (note: )?((annotation|image) (\d+|in line \d+)\b|annotation id \d+|categories \d+|\d+ images?( without an object to train on|, )|\d+ of \d+ images have no box|objects by|\w+: key )"
+        of_a_record = r"train: (note: )?((annotation|image) (\d+|in line \d+)\b|annotation id \d+|categories \d+|\d+ images?( without an object to train on|, )|\d+ of \d+ images have no box|objects by|\w+: key |possible mistakes: )"
         assert all(re.match(of_a_record, line) for line in told), done
     return done.returncode == 0, job
 

@@ -15,6 +15,7 @@
 #include "worker/data/frames.h"
 #include "worker/data/image.h"
 #include "worker/data/labels.h"
+#include "worker/data/likeness.h"
 #include "worker/data/problems.h"
 #include "worker/data/whole_file.h"
 
@@ -78,6 +79,7 @@ static int check_image(struct job *job, int i, struct decoder *dec, struct whole
     if (img.w != im->w || img.h != im->h)
         return wrong_size(&img, im, path, upright, turned > 0, d->views != NULL, err);
     im->orientation = exif_orientation(file->bytes, file->size);
+    im->likeness = likeness_of(&img);
     if (turned > 0)
         atomic_store(&job->turned, true);
     im->size_bytes = (int64_t)img.size_bytes;

@@ -34,7 +34,8 @@ struct dataset_image {
     /* Of the file, when it was checked; 0 before. A later difference is a data error (index.h). */
     int64_t size_bytes, mtime_ns;
     struct hash128 hash;
-    int orientation; /* in its file (exif.h), as check_split() saw it; 0: nobody looked */
+    int orientation;   /* in its file (exif.h), as check_split() saw it; 0: nobody looked */
+    uint64_t likeness; /* of its pixels (likeness.h), likewise */
 };
 
 /* A file that the set was read from, besides dataset.source: a picture's labels, a list, names. */

@@ -8,6 +8,8 @@
 #include "proto/err.h"
 #include "worker/data/census.h"
 #include "worker/data/dataset.h"
+#include "worker/data/likeness.h"
+#include "worker/data/survey_boxes.h"
 
 /* ---- sizes ---- */
 
@@ -129,7 +131,22 @@ static void tell_rest(const char *split, int found, const char *what, FILE *out)
         fprintf(out, "%s: ... and %d more %s\n", split, found - SURVEY_LINES, what);
 }
 
-static int tell_doubles(const struct dataset *d, const char *split, FILE *out, struct err *err)
+/* Of the boxes of a picture, whatever their order is. */
+static uint64_t boxes_hash(const struct dataset *d, int image)
+{
+    uint64_t sum = 0;
+
+    for (int64_t k = d->offset[image]; k < d->offset[image + 1]; k++)
+        sum += hash_fold_u64(hash_bytes(d->boxes[k].told, sizeof d->boxes[k].told, 0), (uint64_t)d->boxes[k].cls).lane[0];
+    return sum;
+}
+
+static const char *other_boxes(const struct dataset *a, int i, const struct dataset *b, int k)
+{
+    return boxes_hash(a, i) == boxes_hash(b, k) ? "" : ", but their boxes differ";
+}
+
+static int tell_doubles(const struct dataset *d, const char *split, FILE *out, int64_t *ret_found, struct err *err)
 {
     struct content *c = contents(d, NULL, err);
     int found = 0;
@@ -149,16 +166,39 @@ static int tell_doubles(const struct dataset *d, const char *split, FILE *out, s
             fprintf(out, "%s: images %lld and %lld are both '%s': objects of one are background in the other\n", split, (long long)a->id,
                     (long long)b->id, a->file);
         else
-            fprintf(out, "%s: images %lld ('%s') and %lld ('%s') are the same bytes\n", split, (long long)a->id, a->file, (long long)b->id,
-                    b->file);
+            fprintf(out, "%s: images %lld ('%s') and %lld ('%s') are the same bytes%s\n", split, (long long)a->id, a->file,
+                    (long long)b->id, b->file, other_boxes(d, c[first].image, d, c[i].image));
     }
     tell_rest(split, found, "images that are the same bytes as another", out);
     free(c);
+    *ret_found = found;
     return 0;
+}
+
+static void tell_summary(const char *split, int64_t twice, int64_t whole, int64_t doubles, FILE *out)
+{
+    const struct {
+        int64_t n;
+        const char *what;
+    } rows[] = { { twice, "boxes nearly twice" },
+                 { whole, "boxes of the whole picture" },
+                 { doubles, "pictures with the bytes of another" } };
+    const char *before = "possible mistakes: ";
+
+    if (twice + whole + doubles == 0)
+        return;
+    fprintf(out, "%s: ", split);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].n) {
+            fprintf(out, "%s%lld %s", before, (long long)rows[i].n, rows[i].what);
+            before = ", ";
+        }
+    fputs("\n", out);
 }
 
 int survey_split(const struct dataset *d, const char *split, bool upright, FILE *facts, FILE *warnings, struct err *err)
 {
+    int64_t twice = 0, whole = 0, doubles = 0;
     int rc;
 
     if (d->views)
@@ -166,7 +206,13 @@ int survey_split(const struct dataset *d, const char *split, bool upright, FILE 
     rc = tell_sizes(d, split, facts, err);
     tell_empty(d, split, facts);
     tell_turned(d, split, upright, warnings);
-    return rc < 0 ? rc : tell_doubles(d, split, warnings, err);
+    if (rc >= 0)
+        rc = survey_boxes(d, split, warnings, &twice, &whole, err);
+    if (rc >= 0)
+        rc = tell_doubles(d, split, warnings, &doubles, err);
+    if (rc >= 0)
+        tell_summary(split, twice, whole, doubles, warnings);
+    return rc;
 }
 
 /* Neighbours of targets are frames, too. */
@@ -188,6 +234,34 @@ static void tell_frames(const struct dataset *train, const struct dataset *val, 
                 found, val->nimages, val->images[first].file);
 }
 
+/* The picture of train that one of val looks like, and is not; -1: none. */
+static int alike(const struct dataset *train, const struct dataset_image *im)
+{
+    for (int i = 0; i < train->nimages; i++)
+        if (likeness_near(train->images[i].likeness, im->likeness) && memcmp(&train->images[i].hash, &im->hash, sizeof im->hash) != 0)
+            return i;
+    return -1;
+}
+
+static void tell_alike(const struct dataset *train, const struct dataset *val, FILE *out)
+{
+    int found = 0;
+
+    if ((int64_t)train->nimages * val->nimages > SURVEY_PAIRS) {
+        fprintf(out, "val: too many pictures to look for those that nearly equal one of train\n");
+        return;
+    }
+    for (int i = 0; i < val->nimages; i++) {
+        const struct dataset_image *a = &val->images[i];
+        int k = alike(train, a);
+
+        if (k >= 0 && found++ < SURVEY_LINES)
+            fprintf(out, "val: image %lld ('%s') nearly equals image %lld ('%s') of train\n", (long long)a->id, a->file,
+                    (long long)train->images[k].id, train->images[k].file);
+    }
+    tell_rest("val", found, "images that nearly equal one of train", out);
+}
+
 int survey_common(const struct dataset *train, const struct dataset *val, FILE *out, struct err *err)
 {
     struct content *c = contents(train, val, err);
@@ -206,10 +280,11 @@ int survey_common(const struct dataset *train, const struct dataset *val, FILE *
         if (memcmp(&c[i].hash, &c[first].hash, sizeof c->hash) != 0)
             first = i;
         else if (c[i].val && !c[first].val && found++ < SURVEY_LINES)
-            fprintf(out, "val: image %lld ('%s') is the same bytes as image %lld ('%s') of train\n", (long long)b->id, b->file,
-                    (long long)a->id, a->file);
+            fprintf(out, "val: image %lld ('%s') is the same bytes as image %lld ('%s') of train%s\n", (long long)b->id, b->file,
+                    (long long)a->id, a->file, other_boxes(train, c[first].image, val, c[i].image));
     }
     tell_rest("val", found, "images that are trained on, too", out);
+    tell_alike(train, val, out);
     free(c);
     return 0;
 }

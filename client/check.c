@@ -117,7 +117,7 @@ int command_check(struct context *ctx, int argc, char **argv)
     json_t *spec;
     int rc;
 
-    if (getopt_long(argc, argv, "", options, NULL) != -1)
+    if (next_option(argc, argv, "", options) != -1)
         return CODE_USAGE;
     if (optind >= argc)
         return misuse(ctx, "no job file given");

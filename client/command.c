@@ -14,6 +14,7 @@
 #include "client/link.h"
 #include "client/print.h"
 #include "proto/err.h"
+#include "proto/near.h"
 
 enum { DURATION_MAX_S = 1000000000 };
 
@@ -151,13 +152,50 @@ FILE *open_plain(const char *path)
     return f;
 }
 
+/* The most similar option; NULL: none is like it. */
+static const char *nearest_option(const char *word, const struct option *options)
+{
+    unsigned best_far = near_bound(word);
+    const char *best = NULL;
+
+    for (const struct option *o = options; o->name; o++) {
+        unsigned far = near_distance(word, o->name);
+
+        if (strncmp(o->name, word, strlen(word)) == 0)
+            return NULL; /* one of several, which getopt names */
+        if (far < best_far && far < strlen(o->name)) {
+            best = o->name;
+            best_far = far;
+        }
+    }
+    return best;
+}
+
+int next_option(int argc, char **argv, const char *letters, const struct option *options)
+{
+    int o = getopt_long(argc, argv, letters, options, NULL);
+    const char *word = o == '?' && optopt == 0 && optind > 1 ? argv[optind - 1] : "", *near = NULL;
+    char name[64];
+
+    if (o != '?')
+        return o;
+    if (strncmp(word, "--", 2) == 0) {
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
+        near = nearest_option(name, options);
+    }
+    if (near)
+        fprintf(stderr, "%s: did you mean --%s? ", argv[0], near);
+    fprintf(stderr, "%s --help lists the options\n", argv[0]);
+    return o;
+}
+
 int take_json(int argc, char **argv, bool *ret_json)
 {
     static const struct option options[] = { { "json", no_argument, NULL, 'j' }, { 0 } };
     int o;
 
     *ret_json = false;
-    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    while ((o = next_option(argc, argv, "", options)) != -1) {
         if (o == '?')
             return CODE_USAGE;
         *ret_json = true;

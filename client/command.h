@@ -97,6 +97,9 @@ void tell_asked(int64_t id, const char *what, const char *state);
 /* Opens for reading what lies in a job's folder, where its user puts what he likes: neither a link nor what is no file is opened or waited for. NULL with errno. */
 FILE *open_plain(const char *path);
 
+struct option;
+/* getopt_long(), which names the nearest of the options where it complains of an unknown one. */
+int next_option(int argc, char **argv, const char *letters, const struct option *options);
 /* The options of a command that has --json alone; words begin at optind. 0, or CODE_USAGE after getopt has complained. */
 int take_json(int argc, char **argv, bool *ret_json);
 /* A time such as 30d, 12h, 45m, 90s or 2w, in seconds. 0, or CODE_USAGE after complaining. */

@@ -294,7 +294,7 @@ int command_compare(struct context *ctx, int argc, char **argv)
     struct comparison c = { .ctx = ctx, .split = "val", .term = "total" };
     int rc, o, how = 0;
 
-    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    while ((o = next_option(argc, argv, "", options)) != -1) {
         if (o == '?')
             return CODE_USAGE;
         if (o == 's')

@@ -32,7 +32,7 @@ int command_control(struct context *ctx, int argc, char **argv)
     char method[40];
     int rc = CODE_DONE;
 
-    if (getopt_long(argc, argv, "", options, NULL) != -1)
+    if (next_option(argc, argv, "", options) != -1)
         return CODE_USAGE;
     if (optind >= argc)
         return misuse(ctx, "no job id given");
@@ -122,7 +122,7 @@ int command_deterministic(struct context *ctx, int argc, char **argv)
     int64_t id = 0;
     int rc, o;
 
-    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    while ((o = next_option(argc, argv, "", options)) != -1) {
         if (o == '?' || (o == 'i' && take_id(ctx, optarg, &id)))
             return CODE_USAGE;
         json |= o == 'j';

@@ -319,7 +319,7 @@ int command_diff(struct context *ctx, int argc, char **argv)
     struct wish w = { 0 };
     int rc, o;
 
-    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    while ((o = next_option(argc, argv, "", options)) != -1) {
         if (o == '?')
             return CODE_USAGE;
         w.json |= o == 'j';

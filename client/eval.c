@@ -180,7 +180,7 @@ int command_eval(struct context *ctx, int argc, char **argv)
     int64_t id = 0;
     int rc, o;
 
-    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    while ((o = next_option(argc, argv, "", options)) != -1) {
         if (o == '?')
             return CODE_USAGE;
         w.metric = o == 'm' ? optarg : w.metric;

@@ -133,7 +133,7 @@ int command_evidence(struct context *ctx, int argc, char **argv)
     struct run r;
     int rc;
 
-    if (getopt_long(argc, argv, "", options, NULL) != -1)
+    if (next_option(argc, argv, "", options) != -1)
         return CODE_USAGE;
     if (argc - optind != 3 || strcmp(argv[optind], "export") != 0)
         return misuse(ctx, "export ID FOLDER is what it can do");

@@ -256,7 +256,7 @@ int command_export(struct context *ctx, int argc, char **argv)
     int64_t id;
     int o, rc;
 
-    while ((o = getopt_long(argc, argv, "f:o:", options, NULL)) != -1) {
+    while ((o = next_option(argc, argv, "f:o:", options)) != -1) {
         if (o == '?')
             return CODE_USAGE;
         all = all || o == 'a';

@@ -71,7 +71,7 @@ static int take_more(struct context *ctx, int argc, char **argv, struct more *re
     int o;
 
     *ret = (struct more){ 0 };
-    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    while ((o = next_option(argc, argv, "", options)) != -1) {
         if (o == '?')
             return CODE_USAGE;
         ret->wait |= o == 'w';
@@ -214,7 +214,7 @@ int command_clone(struct context *ctx, int argc, char **argv)
     int64_t id = 0;
     int rc, o, n;
 
-    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    while ((o = next_option(argc, argv, "", options)) != -1) {
         if (o == '?')
             return CODE_USAGE;
         take_queueing(o, &q);

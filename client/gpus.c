@@ -100,7 +100,7 @@ int command_gpus(struct context *ctx, int argc, char **argv)
     bool json = false;
     int o;
 
-    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    while ((o = next_option(argc, argv, "", options)) != -1) {
         if (o == '?')
             return CODE_USAGE;
         json = json || o == 'j';

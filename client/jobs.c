@@ -178,7 +178,7 @@ int command_ls(struct context *ctx, int argc, char **argv)
     json_t *jobs;
     int rc, o;
 
-    while ((o = getopt_long(argc, argv, "n:", options, NULL)) != -1) {
+    while ((o = next_option(argc, argv, "n:", options)) != -1) {
         if (o == '?' || (o == 'n' && take_limit(ctx, optarg, &l.limit)) || (o == 'S' && take_duration(ctx, optarg, &ago)))
             return CODE_USAGE;
         json |= o == 'j';
@@ -407,7 +407,7 @@ static int show_with(struct context *ctx, int argc, char **argv, const char *met
     json_t *result;
     int rc, o;
 
-    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    while ((o = next_option(argc, argv, "", options)) != -1) {
         if (o == '?')
             return CODE_USAGE;
         json = true;
@@ -486,7 +486,7 @@ int command_usage(struct context *ctx, int argc, char **argv)
     json_t *rows;
     int rc, o;
 
-    while ((o = getopt_long(argc, argv, "n:", options, NULL)) != -1) {
+    while ((o = next_option(argc, argv, "n:", options)) != -1) {
         if (o == '?' || (o == 'n' && take_limit(ctx, optarg, &l.limit)))
             return CODE_USAGE;
         json |= o == 'j';
@@ -515,7 +515,7 @@ int command_events(struct context *ctx, int argc, char **argv)
     int64_t id = 0;
     int rc, o;
 
-    while ((o = getopt_long(argc, argv, "n:", options, NULL)) != -1) {
+    while ((o = next_option(argc, argv, "n:", options)) != -1) {
         if (o == '?' || (o == 'n' && take_limit(ctx, optarg, &l.limit)))
             return CODE_USAGE;
         json |= o == 'j';

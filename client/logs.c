@@ -200,7 +200,7 @@ int command_logs(struct context *ctx, int argc, char **argv)
     char *end;
     int rc, o;
 
-    while ((o = getopt_long(argc, argv, "f", options, NULL)) != -1) {
+    while ((o = next_option(argc, argv, "f", options)) != -1) {
         if (o == '?')
             return CODE_USAGE;
         following |= o == 'f';

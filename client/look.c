@@ -121,7 +121,7 @@ static int take(struct context *ctx, const struct option *options, int argc, cha
 {
     int o;
 
-    while ((o = getopt_long(argc, argv, "n:o:", options, NULL)) != -1) {
+    while ((o = next_option(argc, argv, "n:o:", options)) != -1) {
         if (o == '?')
             return CODE_USAGE;
         if ((o == 'n' || o == 'c') && (!is_number(optarg) || strlen(optarg) > 6 || atoi(optarg) == 0))

@@ -149,7 +149,7 @@ int command_loss(struct context *ctx, int argc, char **argv)
     struct curve_query q = { 0 };
     int rc, o, how = 0;
 
-    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    while ((o = next_option(argc, argv, "", options)) != -1) {
         if (o == '?' || (o == 'n' && take_points(ctx, optarg, &q.points)))
             return CODE_USAGE;
         if (o == 's')

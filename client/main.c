@@ -17,7 +17,7 @@ static void usage(FILE *out)
     fputs("usage: detctl [--socket PATH] [--utc] COMMAND ...\n\n", out);
     for (const struct command *c = commands; c->name; c++)
         fprintf(out, "  %-14s %s\n", c->name, c->help);
-    fputs("\ndetctl COMMAND --help explains one with an example. Times are local, or with --utc UTC, as in logs. The socket: --socket, "
+    fputs("\ndetctl help COMMAND explains one with an example. Times are local, or with --utc UTC, as in logs. The socket: --socket, "
           "DETD_SOCKET, the user's own\n"
           "daemon ($XDG_RUNTIME_DIR/detd/detd.sock), or /run/detd/detd.sock.\n\nexit codes:\n",
           out);
@@ -67,16 +67,36 @@ static bool wants_help(int argc, char **argv)
     return false;
 }
 
+/* Words of other programs for commands. */
+static const struct {
+    const char *theirs, *ours;
+} others[] = {
+    { "train", "submit" }, { "run", "submit" },    { "start", "submit" },    { "sbatch", "submit" },  { "qsub", "submit" },
+    { "list", "ls" },      { "jobs", "ls" },       { "ps", "ls" },           { "squeue", "queue" },   { "qstat", "queue" },
+    { "status", "show" },  { "stop", "cancel" },   { "kill", "cancel" },     { "scancel", "cancel" }, { "qdel", "cancel" },
+    { "val", "eval" },     { "validate", "eval" }, { "test", "eval" },       { "infer", "predict" },  { "detect", "predict" },
+    { "delete", "rm" },    { "remove", "rm" },     { "nvidia-smi", "gpus" },
+};
+
+/* A command that acts on the whole node is never offered: whoever mistypes does not mean that. */
+static bool acts_on_the_node(const struct command *c)
+{
+    return strcmp(c->name, "drain") == 0 || strcmp(c->name, "undrain") == 0;
+}
+
 /* NULL: none is like it. Of several the first. */
 static const char *nearest(const char *word)
 {
     unsigned best_far = near_bound(word);
     const char *best = NULL;
 
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(word, others[i].theirs) == 0)
+            return others[i].ours;
     for (const struct command *c = commands; c->name; c++) {
         unsigned far = near_distance(word, c->name);
 
-        if (far < best_far && far < strlen(c->name)) {
+        if (far < best_far && far < strlen(c->name) && !acts_on_the_node(c)) {
             best = c->name;
             best_far = far;
         }
@@ -84,27 +104,52 @@ static const char *nearest(const char *word)
     return best;
 }
 
-static int run(struct context *ctx, int argc, char **argv)
+static const struct command *find(const char *name)
 {
-    const char *near;
-    char name[64];
+    for (const struct command *c = commands; c->name; c++)
+        if (strcmp(c->name, name) == 0)
+            return c;
+    return NULL;
+}
 
-    for (const struct command *c = commands; c->name; c++) {
-        if (strcmp(c->name, argv[0]) != 0)
-            continue;
-        if (wants_help(argc, argv)) {
-            explain(c);
-            return CODE_DONE;
-        }
-        snprintf(name, sizeof name, "detctl %s", c->name);
-        argv[0] = name; /* getopt puts it in front of its messages */
-        ctx->command = c;
-        return c->run(ctx, argc, argv);
-    }
-    near = nearest(argv[0]);
-    fprintf(stderr, "detctl: no command '%s'%s%s%s; see detctl --help\n", argv[0], near ? "; did you mean " : "", near ? near : "",
+static int refuse(const char *word)
+{
+    const char *near = nearest(word);
+
+    fprintf(stderr, "detctl: no command '%s'%s%s%s; see detctl --help\n", word, near ? "; did you mean " : "", near ? near : "",
             near ? "?" : "");
     return CODE_USAGE;
+}
+
+/* help [COMMAND] */
+static int help(const char *word)
+{
+    const struct command *c = word ? find(word) : NULL;
+
+    if (word && !c)
+        return refuse(word);
+    if (c)
+        explain(c);
+    else
+        usage(stdout);
+    return CODE_DONE;
+}
+
+static int run(struct context *ctx, int argc, char **argv)
+{
+    const struct command *c = find(argv[0]);
+    char name[64];
+
+    if (!c)
+        return refuse(argv[0]);
+    if (wants_help(argc, argv)) {
+        explain(c);
+        return CODE_DONE;
+    }
+    snprintf(name, sizeof name, "detctl %s", c->name);
+    argv[0] = name; /* getopt puts it in front of its messages */
+    ctx->command = c;
+    return c->run(ctx, argc, argv);
 }
 
 static int run_line(int argc, char **argv)
@@ -120,10 +165,10 @@ static int run_line(int argc, char **argv)
         usage(stderr);
         return CODE_USAGE;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
-        usage(stdout);
-        return CODE_DONE;
-    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+        return help(NULL);
+    if (strcmp(argv[1], "help") == 0)
+        return help(argv[2]);
     if (strcmp(argv[1], "--version") == 0) {
         puts("detctl " DETD_VERSION);
         return CODE_DONE;

@@ -88,7 +88,7 @@ int command_drain(struct context *ctx, int argc, char **argv)
     bool wait = false;
     int o, rc;
 
-    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    while ((o = next_option(argc, argv, "", options)) != -1) {
         if (o == '?')
             return CODE_USAGE;
         wait = true;
@@ -116,7 +116,7 @@ int command_undrain(struct context *ctx, int argc, char **argv)
     static const struct option options[] = { { 0 } };
     int rc;
 
-    if (getopt_long(argc, argv, "", options, NULL) != -1)
+    if (next_option(argc, argv, "", options) != -1)
         return CODE_USAGE;
     if (optind < argc)
         return misuse(ctx, "'%s' is not expected", argv[optind]);

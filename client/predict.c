@@ -114,7 +114,7 @@ int command_predict(struct context *ctx, int argc, char **argv)
     int64_t id = 0;
     int rc, o;
 
-    while ((o = getopt_long(argc, argv, "o:", options, NULL)) != -1) {
+    while ((o = next_option(argc, argv, "o:", options)) != -1) {
         if (o == '?')
             return CODE_USAGE;
         r.value[o == 'o' ? OUT : o] = optarg ? optarg : "";

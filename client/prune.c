@@ -92,7 +92,7 @@ int command_prune(struct context *ctx, int argc, char **argv)
     struct prune p = { .older_s = -1 };
     int o;
 
-    while ((o = getopt_long(argc, argv, "n", options, NULL)) != -1) {
+    while ((o = next_option(argc, argv, "n", options)) != -1) {
         if (o == '?' || (o == 'o' && take_duration(ctx, optarg, &p.older_s)))
             return CODE_USAGE;
         p.keep_best |= o == 'k';

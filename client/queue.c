@@ -138,7 +138,7 @@ int command_wait(struct context *ctx, int argc, char **argv)
     static const struct option options[] = { { 0 } };
     int rc = CODE_DONE;
 
-    if (getopt_long(argc, argv, "", options, NULL) != -1)
+    if (next_option(argc, argv, "", options) != -1)
         return CODE_USAGE;
     if (optind >= argc)
         return misuse(ctx, "no job id given");

@@ -73,7 +73,7 @@ int take_again(struct context *ctx, int argc, char **argv, struct queueing *ret,
     int o;
 
     *ret = (struct queueing){ 0 };
-    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    while ((o = next_option(argc, argv, "", options)) != -1) {
         if (o == '?')
             return CODE_USAGE;
         take_queueing(o, ret);
@@ -190,7 +190,7 @@ int command_submit(struct context *ctx, int argc, char **argv)
     int64_t id = 0;
     int rc, o;
 
-    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    while ((o = next_option(argc, argv, "", options)) != -1) {
         if (o == '?')
             return CODE_USAGE;
         keys |= o == 'k';

@@ -171,7 +171,7 @@ int command_verify(struct context *ctx, int argc, char **argv)
     int64_t recorded = 0;
     int rc, o;
 
-    while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    while ((o = next_option(argc, argv, "", options)) != -1) {
         if (o == '?' || (o == 'f' && take_number(ctx, optarg, 0, &w.from)) || (o == 's' && take_number(ctx, optarg, 1, &w.steps)) ||
             (o == 'r' && take_number(ctx, optarg, 1, &w.ranks)) || (o == 'S' && take_number(ctx, optarg, 0, &w.stress)))
             return CODE_USAGE;

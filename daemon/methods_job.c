@@ -127,6 +127,15 @@ static int take_text(char *to, size_t size, const char *from, const char *name, 
     return 0;
 }
 
+static int no_state(const char *word, struct err *err)
+{
+#define X(ident, name, ...) ", " name
+    static const char all[] = JOB_STATES(X);
+#undef X
+
+    return err_field(err, ERR_INPUT, "state", "state: '%.40s' is no state of a job, which are %s", word, all + strlen(", "));
+}
+
 static int take_filter(struct request *rq, struct store_job_filter *f, struct err *err)
 {
     const char *state = NULL, *user = "", *name = "", *tag = "";
@@ -141,7 +150,7 @@ static int take_filter(struct request *rq, struct store_job_filter *f, struct er
                                     .uid = mine ? (int64_t)rq->caller.uid : -1,
                                     .since = since };
     if (state && f->state < 0)
-        return err_field(err, ERR_INPUT, "state", "state: '%.40s' is no state of a job", state);
+        return no_state(state, err);
     rc = take_text(f->user, sizeof f->user, user, "user", err);
     if (rc == 0)
         rc = take_text(f->name, sizeof f->name, name, "name", err);

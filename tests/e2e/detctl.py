@@ -123,7 +123,18 @@ def expect(done, code, stderr=None):
 def test_usage(node):
     expect(node.ctl(), 2)
     expect(node.ctl("fly"), 2, "no command 'fly'")
-    expect(node.ctl("ls", "--colour"), 2)
+    for word, command in {"train": "submit", "run": "submit", "squeue": "queue", "lss": "ls", "predct": "predict"}.items():
+        expect(node.ctl(word, "job"), 2, r"no command '%s'; did you mean %s\?" % (word, command))
+    for word in "drai", "brain", "undrai", "drains":  # no command that acts on the whole node is offered
+        expect(node.ctl(word), 2, r"no command '%s'(; did you mean (?!drain|undrain)\w+\?)?; see detctl --help\n$" % word)
+    expect(node.ctl("ls", "--colour"), 2, r"^detctl ls: unrecognized option '--colour'\ndetctl ls --help lists the options\n$")
+    expect(node.ctl("submit", "job", "--wathc"), 2, r"detctl submit: did you mean --watch\? detctl submit --help lists the options\n$")
+    expect(node.ctl("eval", "--metrics=AP"), 2, r"did you mean --metric\?")
+    expect(node.ctl("eval", "--checkpoint"), 2, r"option '--checkpoint' requires an argument\ndetctl eval --help lists")
+    expect(node.ctl("ls", "--state", "done"), 1, r"'done' is no state of a job, which are queued, starting, .*, completed, failed, cancelled")
+    assert node.ctl("help", "submit").stdout == node.ctl("submit", "--help").stdout != ""
+    assert node.ctl("help").stdout == node.ctl("--help").stdout
+    expect(node.ctl("help", "sbmit"), 2, r"no command 'sbmit'; did you mean submit\?")
     expect(node.ctl("show", "first"), 2, "not a job id")
     expect(node.ctl("--help"), 0)
     for line in node.ctl("--help").stdout.split("\n\n")[1].split("\n"):

@@ -133,6 +133,16 @@ int take_id_or_newest(struct context *ctx, const char *text, int64_t *ret_id)
     return rc;
 }
 
+int refuse_assignment(const struct context *ctx, const char *word, const char *what)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.";
+    const size_t len = strspn(word, letters);
+
+    if (word[len] != '=' || !memchr(word, '.', len) || access(word, F_OK) == 0)
+        return 0;
+    return misuse(ctx, "'%.100s' is a key of a job and its value: %s", word, what);
+}
+
 FILE *open_plain(const char *path)
 {
     int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);

@@ -205,6 +205,8 @@ int command_submit(struct context *ctx, int argc, char **argv)
         return help_keys(argc - optind, argv + optind);
     if (optind >= argc)
         return misuse(ctx, "no job file given");
+    if (refuse_assignment(ctx, argv[optind], "the job file comes first"))
+        return CODE_USAGE;
     if ((rc = load(ctx, argv + optind, argc - optind, init, &spec)))
         return rc;
     for (int i = 0; i < 3; i++)

@@ -301,6 +301,20 @@ def test_labels_and_comparisons(node):
     expect(node.ctl("compare", "1", "9"), 1, "no job 9")
 
 
+def test_keys_in_the_place_of_files(node):
+    """They are refused by name, and not taken for a picture, a folder or a job file."""
+    for words in (["predict", "1", "val.conf=0.1", "-o", "o"], ["predict", "1", "d/images", "val.conf=0.1", "-o", "o"], ["predict", "1", "--split", "val", "val.conf=0.1", "-o", "o"],
+                  ["submit", "val.conf=0.1"], ["check", "val.conf=0.1", "job"], ["layers", "val.conf=0.1"], ["anchors", "val.conf=0.1", "job"],
+                  ["sample", "val.conf=0.1", "-o", "o"], ["evidence", "export", "1", "val.conf=0.1"]):
+        expect(node.ctl(*words), 2, r"^detctl %s: 'val\.conf=0\.1' is a key of a job and its value: " % words[0])
+    for words in ["resume", "1", "val.conf=0.1"], ["extend", "1", "--steps", "9", "val.conf=0.1"], ["retry", "1", "val.conf=0.1"]:
+        done = node.ctl(*words)
+        assert done.returncode in (1, 2) and re.search(r"val\.conf=0\.1|clone changes them", done.stderr), done
+    shutil.copy(node.folder + "/job.json", node.folder + "/a.b=c")
+    expect(node.ctl("check", "a.b=c"), 0)  # a file may be called so
+    assert not os.path.exists(node.folder + "/o"), "a folder for nothing"
+
+
 def test_edges(node):
     """What a newcomer types."""
     expect(node.ctl("chekc", "job"), 2, "no command 'chekc'; did you mean check\\?")

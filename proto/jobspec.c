@@ -302,16 +302,12 @@ static void take_null(struct jobspec *s, const struct job_key *k)
 static int unknown(struct err *err, const char *group, const char *name)
 {
     char path[96];
-    const char *near;
 
     snprintf(path, sizeof path, "%s%s%.*s", group, *group ? "." : "", NAME_SHOWN, name);
     for (char *p = path; *p; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7f)
             *p = '?';
-    near = job_key_near(path);
-    if (near)
-        return job_error(err, path, "unknown key; did you mean %s?", near);
-    return job_error(err, path, "unknown key; detctl submit --help-keys lists them");
+    return job_key_unknown(err, path);
 }
 
 /* Finds what is given for each key; members that are neither key nor group are errors. Depth is bounded by the table's. */

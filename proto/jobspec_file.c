@@ -141,7 +141,7 @@ static const struct job_key *holder_of_member(const char *path)
 
 int jobspec_override(json_t *root, const char *assignment, struct err *err)
 {
-    const char *equals = strchr(assignment, '='), *name, *near;
+    const char *equals = strchr(assignment, '='), *name;
     size_t len = equals ? (size_t)(equals - assignment) : 0;
     char path[160];
 
@@ -152,11 +152,8 @@ int jobspec_override(json_t *root, const char *assignment, struct err *err)
     const struct job_key *k = job_key_find(path, len);
     if (!k)
         k = holder_of_member(path);
-    if (!k && !job_key_is_group(path, len)) {
-        near = job_key_near(path);
-        return err_field(err, ERR_INPUT, path, "%s: unknown key%s%s%s", path, near ? "; did you mean " : "", near ? near : "",
-                         near ? "?" : "");
-    }
+    if (!k && !job_key_is_group(path, len))
+        return job_key_unknown(err, path);
     json_t *value, *obj;
     if (value_of(k, path, equals + 1, &value, err) < 0)
         return ERR_INPUT;

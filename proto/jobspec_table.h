@@ -80,5 +80,12 @@ int jobspec_finish(struct jobspec *s, bool uncounted, struct err *err);
 int jobspec_refuse_idle(const struct jobspec *s, struct err *err);
 /* Whether the len bytes at path are an object that holds keys, as "data.train". */
 int job_key_is_group(const char *path, size_t len);
-/* The most similar path (of a key or a group), or NULL when nothing is near. */
-const char *job_key_near(const char *path);
+/* What another program calls a key, told by the unknown-key error. */
+struct job_word {
+    const char *theirs; /* the last part of a path; NULL ends the table */
+    const char *ours;   /* NULL: there is no such key */
+    const char *said;   /* what to know besides, or "" */
+};
+extern const struct job_word job_words[];
+/* ERR_INPUT: no key is called `path`. Names the key that was meant, where one is known or similar. */
+int job_key_unknown(struct err *err, const char *path);

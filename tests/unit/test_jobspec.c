@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
+#include "proto/jobspec_table.h"
 #include "tests/unit/job_file.h"
 
 static void defaults(void **state)
@@ -330,9 +330,18 @@ static void unknown_keys(void **state)
         { "train", "lr.x", "train.lr.x: unknown key; did you mean train.lr?" },
         { NULL, "batch", "batch: unknown key; did you mean train.batch?" },
         { NULL, "train.lr", "train.lr: unknown key; did you mean train.lr?" },
-        { NULL, "elephants", "elephants: unknown key; detctl submit --help-keys lists them" },
-        { NULL, "", ": unknown key; detctl submit --help-keys lists them" },
-        { NULL, "a\nb", "a?b: unknown key; detctl submit --help-keys lists them" },
+        { NULL, "elephants", "elephants: unknown key; detctl submit --help-keys lists the keys" },
+        { NULL, "", ": unknown key; detctl submit --help-keys lists the keys" },
+        { NULL, "a\nb", "a?b: unknown key; detctl submit --help-keys lists the keys" },
+        { "train", "gpus", "train.gpus: unknown key; did you mean run.ranks? With run.device=cuda each rank has a GPU" },
+        { "model", "imgsz", "model.imgsz: unknown key; did you mean model.size? It is model.min_size of R-CNN" },
+        { "model", "weights", "model.weights: unknown key; did you mean model.init?" },
+        { NULL, "mosaic",
+          "mosaic: unknown key; no such augmentation is there: data.augment has flip, scale, jitter and colours; detctl submit --help-keys "
+          "lists the "
+          "keys" },
+        { "train", "amp", "train.amp: unknown key; did you mean run.precision? With bf16 activations take half the memory" },
+        { "train", "IMS_PER_BATCH", "train.IMS_PER_BATCH: unknown key; did you mean train.batch?" },
     };
 
     (void)state;
@@ -348,6 +357,26 @@ static void unknown_keys(void **state)
     }
 }
 
+/* Every row leads to a key that is there, and none hides one of ours. */
+static void words_of_other_programs(void **state)
+{
+    (void)state;
+    for (const struct job_word *w = job_words; w->theirs; w++) {
+        if (w->ours && !job_key_find(w->ours, strlen(w->ours)))
+            fail_msg("%s: there is no key %s", w->theirs, w->ours);
+        if (!w->ours && !*w->said)
+            fail_msg("%s: neither a key nor a word about it", w->theirs);
+        for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
+            const char *dot = strrchr(job_keys[i].path, '.');
+
+            if (strcmp(dot ? dot + 1 : job_keys[i].path, w->theirs) == 0)
+                fail_msg("%s is the name of %s", w->theirs, job_keys[i].path);
+        }
+        for (const struct job_word *other = job_words; other != w; other++)
+            assert_string_not_equal(other->theirs, w->theirs);
+    }
+}
+
 static void overrides(void **state)
 {
     static const struct {
@@ -356,8 +385,8 @@ static void overrides(void **state)
         { "train.lr", "'train.lr' is not of the form key=value" },
         { "=3", "'=3' is not of the form key=value" },
         { "train.lrx=3", "train.lrx: unknown key; did you mean train.lr?" },
-        { "zzz=3", "zzz: unknown key" },
-        { "run.env.=3", "run.env.: unknown key" },
+        { "zzz=3", "zzz: unknown key; detctl submit --help-keys lists the keys" },
+        { "run.env.=3", "run.env.: unknown key; did you mean run.env?" },
         { "train.lr=.9", "train.lr: '.9' is not how JSON writes a number; 0.9 is" },
         { "train.steps=+0x10", "train.steps: '+0x10' is not how JSON writes a number; 16 is" },
         { "model.size=064", "model.size: '064' is not how JSON writes a number; 64 is" },
@@ -754,6 +783,7 @@ int main(void)
         cmocka_unit_test(shards_of_a_batch),
         cmocka_unit_test(refused),
         cmocka_unit_test(unknown_keys),
+        cmocka_unit_test(words_of_other_programs),
         cmocka_unit_test(overrides),
         cmocka_unit_test(paths),
         cmocka_unit_test(paths_of_a_user),

@@ -91,7 +91,7 @@ const struct command commands[] = {
     { "resume", "ID ...", "Queues paused and failed jobs again; each goes on from its newest checkpoint",
       "A failed job keeps its id, losses and checkpoints, and comes out as if it had never failed. Mend the cause first: put back the data\n"
       "that was missing or had changed, or free memory. A job whose loss was not finite fails at the same step again, for the same numbers\n"
-      "lead there: change its keys with clone.\n",
+      "lead there: change its keys with clone. A queued job that waits for a missing file or for the node is tried at once.\n",
       "  detctl resume 3\n", command_control },
     { "hold", "ID ...", "Keeps jobs from starting; one that runs is paused", "", "  detctl hold 3 4\n", command_control },
     { "release", "ID ...", "Queues jobs again that are held or paused", "", "  detctl release 3 4\n", command_control },

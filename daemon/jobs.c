@@ -609,6 +609,8 @@ int jobs_command(struct jobs *jobs, struct job *j, enum job_event event, store_d
 
     if (rc < 0)
         return rc;
+    if (event == JOB_EV_RESUME && row.state == JOB_QUEUED) /* what it waited for may be there: the next try is now */
+        j->life.not_before = 0;
     return save_wish(jobs, j, &row, word ? ASKS_END : 0, word, NULL, done, arg, err);
 }
 

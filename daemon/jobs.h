@@ -45,6 +45,8 @@ struct job {
     struct sup *sup;     /* its supervisor's connection, NULL while there is none */
     struct life life;    /* of its processes */
     char trouble[256];   /* why it cannot start, or end, just now; "": it can */
+    char told[256];      /* the trouble that an event told last, till a supervisor says hello; "": none */
+    int exit_status;     /* of the supervisor that left last, as of a shell */
     char says[256];      /* what keeps it from going on just now, in its supervisor's words; "": nothing */
     bool counts;         /* an attempt of the running supervisor was reported: its CPU time comes on top of row.cpu_before */
     int cpu_slots;       /* held */

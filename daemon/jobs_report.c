@@ -166,7 +166,10 @@ static void on_end(struct jobs *jobs, struct job *j, const struct report *rep)
         j->row.want_tier = -1;
     else
         j->row.deaths = 0;
-    if (j->row.state == JOB_QUEUED && !j->yields_to) /* it gave its slots back on its own: what kept it from running may need a moment */
+    if (j->row.state == JOB_QUEUED && strcmp(rep->label, "missing") == 0) {
+        j->life.not_before = mono_s() + LIFE_BACKOFF_MAX_S;
+        snprintf(j->told, sizeof j->told, "%.255s", rep->text);
+    } else if (j->row.state == JOB_QUEUED && !j->yields_to) /* it gave its slots back on its own: what kept it from running may need a moment */
         j->life.not_before = mono_s() + REQUEUE_S;
     life_next(&j->life, LIFE_FACT_ENDED, mono_s());
 }

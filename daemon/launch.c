@@ -560,11 +560,23 @@ static int open_log(const struct launch_request *rq, struct err *err)
     return fd < 0 ? err_sys(err, "create '%s'", path) : fd;
 }
 
-static int start(const struct launch_request *rq, int *lock_fd, struct launched **ret, struct err *err)
+/* What somebody has put in the place of a file or folder of the job, or taken from it, as against what the system lacks. */
+static bool is_made_unusable(int rc)
+{
+    static const int codes[] = { EACCES, EPERM, ENOTDIR, EISDIR, EEXIST, ELOOP, ENAMETOOLONG, ENOTEMPTY, EINVAL, ENXIO };
+
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (rc == -codes[i])
+            return true;
+    return rc == ERR_CORRUPT;
+}
+
+static int start(struct launch_request *rq, int *lock_fd, struct launched **ret, struct err *err)
 {
     struct launched *c = calloc(1, sizeof *c);
     int log_fd = open_log(rq, err), rc = log_fd < 0 ? log_fd : 0;
 
+    rq->unusable = is_made_unusable(rc);
     if (!c)
         rc = err_set(err, -ENOMEM, "out of memory");
     else
@@ -607,6 +619,7 @@ int launch_start(struct store *s, struct launch_request *rq, const atomic_bool *
     if (rq->ticket[0]) /* started by launcher.h, on the loop */
         return name_holder(rq, prepare_held(s, rq, err), err);
     lock_fd = prepare(s, rq, err);
+    rq->unusable = lock_fd < 0 && is_made_unusable(lock_fd);
     if (lock_fd < 0)
         return name_holder(rq, lock_fd, err);
     rc = *stop ? 0 : start(rq, &lock_fd, ret, err);

@@ -19,6 +19,8 @@ struct store;
 
 /* How the reason of a job begins whose reports are lost: what is left of its spool is kept. */
 #define LAUNCH_SPOOL_LOST "spool lost"
+/* Likewise, of a job that ended before all reports of its spool were read: the spool is kept. */
+#define LAUNCH_SPOOL_UNREAD "spool unread"
 
 /* How a job ended whose spool is gone. */
 struct launch_end {
@@ -47,6 +49,7 @@ struct launch_request {
     char busy[256];                      /* out: who has that */
     char moved[80];                      /* out: what the folder is called now that another job had left here; "": there was none */
     struct launch_end end;               /* out */
+    bool unusable;                       /* out: of an error: what lies in the job's folder is the cause, and not the node */
     bool anew;                           /* out: it had ended, and was queued again: its spool went with that end */
 };
 

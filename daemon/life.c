@@ -27,6 +27,7 @@ static const struct cell table[LIFE_PHASE_COUNT][LIFE_FACT_COUNT] = {
     AT(IDLE, HELLO)             = TO(LEAVING, NOTHING, LIFE_OBEY_S), /* for the ack of its end, and likewise */
 
     AT(COMMITTING, COMMITTED)   = TO(WAITING, NOTHING, 0),
+    AT(COMMITTING, ENDED)       = TO(LEAVING, NOTHING, LIFE_LEAVE_S), /* in place of another start */
     AT(COMMITTING, UNCOMMITTED) = TO(STARTED, NOTHING, LIFE_HELLO_S), /* its lock will be found free, and all begins anew */
 
     AT(WAITING, DUE)            = TO(PREPARING, PREPARE, 0),
@@ -35,6 +36,7 @@ static const struct cell table[LIFE_PHASE_COUNT][LIFE_FACT_COUNT] = {
     AT(PREPARING, READY)        = TO(STARTED, NOTHING, LIFE_HELLO_S),
     AT(PREPARING, REFUSED)      = TO(WAITING, TELL_REFUSED, 0),
     AT(PREPARING, UNREADABLE)   = TO(WAITING, TELL_UNREADABLE, 0),
+    AT(PREPARING, UNREACHABLE)  = TO(WAITING, TELL_UNREACHABLE, 0),
     AT(PREPARING, HELD)         = TO(WAITING, TELL_HELD, 0),
     AT(PREPARING, HELLO)        = TO(CONNECTED, NOTHING, 0), /* quicker than the thread that has started it */
     AT(PREPARING, ENDED)        = TO(LEAVING, NOTHING, LIFE_LEAVE_S),
@@ -78,9 +80,13 @@ double life_backoff_s(int tries)
 static void count(struct life *l, enum life_fact fact, double now)
 {
     switch (fact) {
+    case LIFE_FACT_ADOPTED:
+    case LIFE_FACT_LOST:
+        l->written = true;
+        break;
     case LIFE_FACT_READY:
         l->tried = l->child = true;
-        l->known = false;
+        l->known = l->unseen = false;
         break;
     case LIFE_FACT_REFUSED:
         l->not_before = now + life_backoff_s(++l->refusals);
@@ -96,9 +102,9 @@ static void count(struct life *l, enum life_fact fact, double now)
         l->not_before = now + 1;
         break;
     case LIFE_FACT_HELLO:
-        l->known = true;
+        l->known = l->written = true;
         l->tried = false;
-        l->silent_s = l->refusals = l->unreadable = l->unreachable = 0;
+        l->silent_s = l->refusals = l->unreadable = l->unreachable = l->mute = 0;
         break;
     default:
         break;

@@ -26,7 +26,7 @@ enum life_phase { LIFE_PHASES(X) LIFE_PHASE_COUNT };
     X(READY, "ready")             /* its supervisor was started, with the lock */        \
     X(REFUSED, "refused")         /* the system has not what a start needs */            \
     X(UNREADABLE, "unreadable")   /* its spool is missing or cannot be read */           \
-    X(UNREACHABLE, "unreachable") /* its submitter has made its folder useless */        \
+    X(UNREACHABLE, "unreachable") /* its folder cannot be used */                        \
     X(HELD, "held")               /* the lock could not be taken */                      \
     X(HELLO, "hello")                                                                    \
     X(GONE, "gone")     /* its connection is closed */                                   \
@@ -47,7 +47,7 @@ enum life_action {
     LIFE_TELL_UNREADABLE,  /* likewise; the third time it ends */
     LIFE_TELL_UNREACHABLE, /* likewise; after so many times it ends */
     LIFE_TELL_HELD,
-    LIFE_LOSE,    /* count the death where one was seen, and commit another start */
+    LIFE_LOSE,    /* count the death where one was seen, and commit another start or end the job */
     LIFE_RELEASE, /* its slots are free */
     LIFE_KILL,
     LIFE_NAME /* kill once more, and say which process stays */
@@ -63,20 +63,24 @@ enum {
     LIFE_BACKOFF_MAX_S = 60,
     LIFE_UNREADABLE_MAX = 3,
     LIFE_UNREACHABLE_MAX = 7, /* a minute, by then */
-    LIFE_REFUSALS_MAX = 3,    /* of a job that runs as its submitter, who may be the cause: then it waits without slots */
-    LIFE_DRAINS_MAX = 6       /* likewise; then it ends without what its spool holds */
+    LIFE_MUTE_MAX = 7,        /* likewise */
+    LIFE_REFUSALS_MAX = 3,    /* then it waits without slots */
+    LIFE_DRAINS_MAX = 6       /* of a job that runs as its submitter, who may be the cause: then it ends without what its spool holds */
 };
 
 struct life {
     enum life_phase phase;
     bool known;        /* a supervisor of it was heard by this daemon: its death counts */
-    bool tried;        /* one was started, and has not said hello: where it leaves, that is no death but a start that was refused */
+    bool tried;        /* one was started, and has not said hello */
+    bool written;      /* a supervisor since the grant may have written reports that are still in the spool */
+    bool unseen;       /* nobody tells how it leaves, so its silence is not held against the job */
     bool child;        /* its supervisor is a child of this daemon, which will hear of its exit */
     bool beats;        /* its supervisor says something every few seconds */
     int silent_s;      /* since it said something */
     int refusals;      /* of starts, in a row */
     int unreadable;    /* times in a row that its spool was missing or could not be read */
     int unreachable;   /* likewise, its folder could not be used */
+    int mute;          /* likewise, its supervisor left before it said hello, and was seen to */
     int drains;        /* supervisors started to read its spool to the end, in a row */
     double not_before; /* no supervisor is started earlier */
     double deadline;   /* 0: none */
@@ -93,7 +97,7 @@ bool life_is_to_look(const struct life *l);
 void life_within(struct life *l, double now, double seconds);
 /* Seconds before try number `tries` + 1: 0, 1, 2, 4 ... LIFE_BACKOFF_MAX_S. */
 double life_backoff_s(int tries);
-/* Its slots are of no use to it: it has been refused a start too often, and it may be its submitter who sees to that. */
+/* Its slots are of no use to it: it has been refused a start too often. Whether reports wait in its spool is another question. */
 bool life_is_in_vain(const struct life *l, double now);
 const char *life_phase_name(enum life_phase p);
 const char *life_fact_name(enum life_fact f);

@@ -158,9 +158,10 @@ static void end_as_before(struct runner *r, struct job *j, const struct launch_e
 
 static void tell_trouble(struct runner *r, struct job *j, const char *kind, const char *why)
 {
-    if (strncmp(j->trouble, why, sizeof j->trouble - 1) != 0)
+    if (strncmp(j->told, why, sizeof j->told - 1) != 0)
         event_add(r->events, j->row.id, "warning", kind, "%s", why);
     snprintf(j->trouble, sizeof j->trouble, "%.255s", why);
+    memcpy(j->told, j->trouble, sizeof j->told);
 }
 
 /* It is queued again, or paused where that was asked for; what its spool holds is read when it runs again. */
@@ -169,6 +170,7 @@ static void give_slots_back(struct runner *r, struct job *j)
     char why[sizeof j->trouble];
 
     memcpy(why, j->trouble, sizeof why);
+    j->row.attempt -= !j->life.written; /* it never began: the next start has the same number */
     job_apply(&j->row, JOB_EV_END_PAUSED, why, now_s(), NULL);
     j->phase[0] = '\0';
     jobs_save(r->jobs, j);
@@ -177,33 +179,33 @@ static void give_slots_back(struct runner *r, struct job *j)
     look(r, j);
 }
 
-/* Nothing of a job lives that waits for a start. Where that may go on for as long as its submitter likes, it has no slots meanwhile; and where nobody comes to
- * the end of what its spool holds, it ends as it is. last: why the last one did not, "": it does not say. */
+static bool is_cancelled(const struct job *j)
+{
+    return j->row.want == JOB_WANT_CANCEL;
+}
+
+/* Nothing of a job lives that waits for a start. Where starts are refused again and again it has no slots meanwhile, unless reports wait in its spool: a cancel of
+ * a queued job would lose them. Where its submitter may be the cause, and no
+ * supervisor comes to the end of what its spool holds, it ends as it is. last: why the last one did not, "": it does not say. */
 static void do_without(struct runner *r, struct job *j, const char *last)
 {
     char text[sizeof j->trouble];
 
-    if (!j->row.ticket[0] || j->life.phase != LIFE_WAITING)
+    if (j->life.phase != LIFE_WAITING)
         return;
-    if (is_to_end(j) && j->life.drains > LIFE_DRAINS_MAX) {
-        snprintf(text, sizeof text, "spool unreachable: %d supervisors did not come to the end of it in jobs/%lld%s%.120s", LIFE_DRAINS_MAX,
-                 (long long)j->row.id, last[0] ? ": " : "", last);
+    if (j->row.ticket[0] && is_to_end(j) && j->life.drains > LIFE_DRAINS_MAX) {
+        snprintf(text, sizeof text, LAUNCH_SPOOL_UNREAD ": %d supervisors did not come to the end of it in jobs/%lld%s%.120s",
+                 LIFE_DRAINS_MAX, (long long)j->row.id, last[0] ? ": " : "", last);
         end(r, j, JOB_EV_END_FAILED, text);
-    } else if (j->row.want != JOB_WANT_CANCEL && life_is_in_vain(&j->life, mono_s())) {
+    } else if (!is_cancelled(j) && life_is_in_vain(&j->life, mono_s()) && (j->row.ticket[0] || !j->life.written)) {
         give_slots_back(r, j);
     }
-}
-
-/* Its submitter may be the cause of every one of them. */
-static bool is_cancelled_users(const struct job *j)
-{
-    return j->row.ticket[0] && j->row.want == JOB_WANT_CANCEL;
 }
 
 /* A start was refused. Who only reads what a cancelled job has left needs no slots, however long it takes till there is one who can. */
 static void drain_without_slots(struct runner *r, struct job *j)
 {
-    if (!is_cancelled_users(j) || j->life.phase != LIFE_WAITING)
+    if (!is_cancelled(j) || j->life.phase != LIFE_WAITING)
         return;
     if (j->life.drains == 0)
         j->life.drains = 1;
@@ -234,6 +236,7 @@ static void launch_work(void *arg)
 static void leave_unwatched(struct job *j)
 {
     j->life.child = false;
+    j->life.unseen = true;
     j->life.known = j->life.phase == LIFE_CONNECTED;
 }
 
@@ -241,7 +244,7 @@ static void leave_unwatched(struct job *j)
  * that never came so far is none, as while detd-launch is away. */
 static void count_refused_drain(struct job *j, int status)
 {
-    if (status == SUP_EXIT_REFUSED && j->life.phase == LIFE_STARTED && is_cancelled_users(j))
+    if (status == SUP_EXIT_REFUSED && j->life.phase == LIFE_STARTED && is_cancelled(j))
         j->life.refusals = j->life.drains++;
 }
 
@@ -257,6 +260,7 @@ static void on_supervisor_exit(void *arg, int64_t id, int status, const char *wh
         look(r, j);
         return;
     }
+    j->exit_status = status;
     tell_life(r, j, LIFE_FACT_EXITED, "");
     count_refused_drain(j, status);
     if (status == SUP_EXIT_REFUSED)
@@ -310,7 +314,7 @@ static void launch_after(void *arg)
     if (wanted && l->rq.end.state)
         end_as_before(r, j, &l->rq.end);
     else if (wanted)
-        tell_life(r, j, launch_fact(l->rc), l->err.msg);
+        tell_life(r, j, l->rc < 0 && l->rq.unusable ? LIFE_FACT_UNREACHABLE : launch_fact(l->rc), l->err.msg);
     if (l->started && launch_watch(r->loop, l->started, on_supervisor_exit, r) < 0 && j)
         leave_unwatched(j);
     free(l);
@@ -423,9 +427,10 @@ static void grant(struct runner *r, const struct sched_grant *g)
     j->off_gpu = false;
     j->yields_to = 0;
     j->row.backfill = g->backfill;
-    j->life = (struct life){ .refusals = j->life.refusals, .unreachable = j->life.unreachable };
+    j->life = (struct life){ .refusals = j->life.refusals, .unreachable = j->life.unreachable, .mute = j->life.mute };
     take_gpus(r, j, g->gpus);
-    event_add(r->events, j->row.id, "info", "state", g->backfill ? "starting, past a job that waits for more slots" : "starting");
+    if (!j->told[0]) /* else it is one try of many */
+        event_add(r->events, j->row.id, "info", "state", g->backfill ? "starting, past a job that waits for more slots" : "starting");
     tell_life(r, j, LIFE_FACT_GRANTED, "");
 }
 
@@ -531,12 +536,12 @@ static void tell_refused(struct runner *r, struct job *j, const char *why)
     do_without(r, j, why);
 }
 
-/* Who may mend it is its submitter, and he has some time; a cancel waits no longer than for a spool. */
+/* The owner of the job may mend it, and has some time; a cancel waits no longer than for a spool. */
 static void tell_unreachable(struct runner *r, struct job *j, const char *why)
 {
     char text[sizeof j->trouble];
 
-    snprintf(text, sizeof text, "spool unreachable: jobs/%lld cannot be used by its submitter: %.180s", (long long)j->row.id, why);
+    snprintf(text, sizeof text, LAUNCH_SPOOL_UNREAD ": jobs/%lld cannot be used: %.180s", (long long)j->row.id, why);
     if (j->life.unreachable >= (is_to_end(j) ? LIFE_UNREADABLE_MAX : LIFE_UNREACHABLE_MAX))
         end(r, j, JOB_EV_END_FAILED, text);
     else
@@ -561,7 +566,7 @@ static void tell_held(struct runner *r, struct job *j, const char *why)
     char text[sizeof j->trouble];
 
     snprintf(text, sizeof text, "its supervisor cannot be started: %.200s", why);
-    if (is_cancelled_users(j) && j->life.refusals >= 2)
+    if (is_cancelled(j) && j->life.refusals >= 2)
         j->life.not_before = mono_s() + life_backoff_s(++j->life.drains);
     drain_without_slots(r, j);
     if (j->life.refusals >= 2)
@@ -578,22 +583,55 @@ static void clear_scope(struct runner *r, const struct job *j)
         launcher_kill(r->launcher, j->row.ticket, NULL, NULL, NULL);
 }
 
+static void tell_mute(const struct job *j, char *ret, size_t size)
+{
+    int status = j->exit_status;
+    char how[64];
+
+    if (j->life.unseen)
+        snprintf(how, sizeof how, "nobody saw how");
+    else if (status > 128)
+        snprintf(how, sizeof how, "signal %d, %s", status - 128, strsignal(status - 128));
+    else
+        snprintf(how, sizeof how, "status %d", status);
+    snprintf(ret, size, "its supervisor leaves before it says anything (%s); log/supervisor.log says why; it is tried %d times", how,
+             LIFE_MUTE_MAX);
+}
+
+/* Such as one that finds a damaged file, or lacks a library: more tries would find the same. What its spool holds stays. */
+static void end_mute(struct runner *r, struct job *j, const char *why)
+{
+    char text[JOB_REASON_MAX + 1];
+    bool unread = launch_has_spool(r->jobs->folder, j->row.id);
+
+    snprintf(text, sizeof text, "%s%s", unread ? LAUNCH_SPOOL_UNREAD ": " : "", why);
+    end(r, j, JOB_EV_END_FAILED, text);
+}
+
 /* No process of the job lives and it has not ended. A supervisor that left while no detd watched may have ended the job: the next one finds
  * that in the spool; so only deaths of those that this daemon heard count against the budget: one that never said anything may lack a library. A job that is not to go on gets a supervisor too: what its
  * spool holds is stored before its end, which may be another one than was asked for. */
 static void lose(struct runner *r, struct job *j, const char *why)
 {
     bool counted = j->life.known, mute = j->life.tried;
+    char text[sizeof j->trouble];
 
+    if (mute)
+        tell_mute(j, text, sizeof text);
     clear_scope(r, j);
-    if (is_cancelled_users(j))
+    j->life.mute += mute && !j->life.unseen;
+    if (j->life.mute >= LIFE_MUTE_MAX) {
+        end_mute(r, j, text);
+        return;
+    }
+    if (is_cancelled(j))
         release(r, j);
     j->row.deaths += counted && !is_to_end(j);
     if (counted)
         event_add(r->events, j->row.id, "warning", "supervisor_lost", "detd-job and its ranks are gone without an end; %s",
                   is_to_end(j) ? "their reports are read to the end" : "another attempt follows");
     if (mute)
-        tell_trouble(r, j, "waits", "its supervisor leaves before it says anything, and is tried again; log/supervisor.log says why");
+        tell_trouble(r, j, "waits", text);
     else if (counted && j->life.drains > 0)
         snprintf(j->trouble, sizeof j->trouble, "detd-job did not come to the end of the spool; log/supervisor.log says why");
     else
@@ -696,6 +734,7 @@ void run_connected(struct runner *r, struct job *j)
 {
     if (j->life.refusals + j->life.unreadable + j->life.unreachable > 0)
         j->trouble[0] = '\0';
+    j->told[0] = '\0';
     tell_life(r, j, LIFE_FACT_HELLO, "");
     if (j->life.drains > 0)
         life_within(&j->life, mono_s(), LIFE_LEAVE_S);

@@ -6,10 +6,10 @@
 #include "daemon/jobs.h"
 #include "daemon/run.h"
 
-/* Who only reads what a cancelled job has left needs none, and its submitter may see to it that this takes long. */
+/* A supervisor that only reads what a cancelled job has left needs none, and that may take long. */
 bool slots_are_held(const struct job *j)
 {
-    return j->life.phase != LIFE_IDLE && !(j->row.ticket[0] && j->row.want == JOB_WANT_CANCEL && j->life.drains > 0);
+    return j->life.phase != LIFE_IDLE && !(j->row.want == JOB_WANT_CANCEL && j->life.drains > 0);
 }
 
 int run_cpu_free(const struct runner *r)

@@ -145,8 +145,9 @@ void run_why(struct runner *r, const struct job *j, char *ret, size_t size)
         snprintf(ret, size, "no job is started on this node now, which is drained: %s", r->drained);
         return;
     }
-    if (j->row.reason[0] && j->life.refusals + j->life.unreachable > 0) {
-        snprintf(ret, size, "has given its slots back: %s", j->row.reason);
+    if (j->row.reason[0] && j->life.not_before > mono_s()) {
+        snprintf(ret, size, "has given its slots back, and is tried again in %.0f s: %s", ceil(j->life.not_before - mono_s()),
+                 j->row.reason);
         return;
     }
     if (is_kept_from_queue(r, j, ret, size))

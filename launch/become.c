@@ -66,7 +66,7 @@ static void give_up_folder(const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    leave(err_is_shortage(&err) ? SUP_EXIT_REFUSED : SUP_EXIT_UNREACHABLE, -err.code, text);
+    leave(err_is_shortage(&err) || err.code == -EIO ? SUP_EXIT_REFUSED : SUP_EXIT_UNREACHABLE, -err.code, text);
 }
 
 #define NEED(what)          \

@@ -52,7 +52,7 @@ static const struct field identity[] = { { "identity", IDENTITY, 0 }, { 0 } };
 static const struct field event[] = { { "level", WORD, "info|warning|error" }, { "kind", STRING, 0 }, { "text", STRING, 0 }, { 0 } };
 static const struct field end[] = { { "outcome", WORD, "completed|failed|cancelled|paused" },
                                     { "reason", STRING | NULL_OK | MAYBE, 0 },
-                                    { "class", WORD | NULL_OK | MAYBE, "user|data|nonfinite|fault|" },
+                                    { "class", WORD | NULL_OK | MAYBE, "user|data|nonfinite|missing|fault|" },
                                     { 0 } };
 
 static const struct {

@@ -17,8 +17,9 @@
  *               something is wrong with them, left out where there are none
  *   identity (0) {identity:{hash, ...}}        what the bits of this attempt depend on (proto/identity.h); once more where it has changed
  *   event       {level:"info"|"warning"|"error", kind, text}
- *   end         {outcome:"completed"|"failed"|"cancelled"|"paused", reason, class:"user"|"data"|"nonfinite"|"fault"|""}   a rank's last line.
- *               class says who has to act: only "fault" (and leaving without an `end`) is tried again
+ *   end         {outcome:"completed"|"failed"|"cancelled"|"paused", reason, class:"user"|"data"|"nonfinite"|"missing"|"fault"|""}   a rank's last line.
+ *               class says who has to act. "fault" (and leaving without an `end`) is tried again run.restarts times. "missing": a file that was there is
+ *               away; the job waits for it as long as it takes
  *   loss, eval, identity and checkpoint are faults before `start`. A line that is malformed, or longer than REPORT_MAX_LINE, is a fault of its rank.
  *
  * fd 3, detd-job -> rank:
@@ -46,7 +47,8 @@
  *     T = ended                    {attempt, outcome:"failed"|"stopped", reason, class, time, cpu_seconds, max_rss}   an attempt is over and the job is
  *                                  not: another one follows, or an `end`. "stopped": not the job's fault, an `end` follows. It may
  *                                  come without `attempt` before it, when the ranks did not come so far as `start`
- *     T = end                      {attempt, outcome, reason, class, time, cpu_seconds, max_rss}     of the job (outcomes as of ranks); nothing follows
+ *     T = end                      {attempt, outcome, reason, class, time, cpu_seconds, max_rss}     of the job (outcomes as of ranks); nothing follows.
+ *                                  "paused" of class "missing": detd queues the job and starts it again after a minute
  *   status  {attempt, step, phase, images_per_s, cpu_seconds, max_rss, rss?, trouble?, ranks:[{rank, phase, step, pid}]}     once a second while it changes;
  *           not sequenced, sent only while connected. cpu_seconds: of all ranks of all attempts since this detd-job started; rss: bytes of all ranks now; max_rss: of the largest
  *           rank, at most. phase is rank 0's, or "backoff" between two attempts. trouble: what keeps the job from going on, in words
@@ -58,7 +60,7 @@
  *
  * Exit status of detd-job where it has not come so far as to connect; what it says of it stands in the file of --trouble-fd too:
  *   SUP_EXIT_UNREADABLE   its spool cannot be read
- *   SUP_EXIT_REFUSED      the system has not what it needs (room for the spool, memory, descriptors): it may be started again
+ *   SUP_EXIT_REFUSED      the system has not what it needs (room for the spool, memory, descriptors) or its disk fails: it may be started again
  *   SUP_EXIT_UNREACHABLE  it could not get into its folder, which is its submitter's (detd-launch): he has made it useless
  *
  * The environment and descriptors of a rank, set by detd-job: argv = detd-worker --job-dir DIR --rank R --ranks P --local-rank L --attempt N;

@@ -297,11 +297,24 @@ static void look_at_published(struct job *j)
     j->unheard = j->unheard || (j->saved > before && j->saved > j->options.saved);
 }
 
-static void next_attempt(struct job *j)
+static void next_attempt(struct job *j, int tries)
 {
     j->attempt++;
     j->state = RUN_BACKOFF;
-    arm(j, on_backoff_over, backoff_ms(j->failures));
+    arm(j, on_backoff_over, backoff_ms(tries));
+}
+
+/* No failure of the job: it waits till the file is back, after a few tries without slots. */
+static void after_missing(struct job *j, const struct outcome *o)
+{
+    char text[OUTCOME_TEXT + 64];
+
+    if (++j->missing < JOB_MISSING_TRIES) {
+        next_attempt(j, j->missing);
+        return;
+    }
+    snprintf(text, sizeof text, "it waits for a file that is missing: %s", o->reason);
+    job_end(j, "paused", text, o->class);
 }
 
 static void after_failure(struct job *j, const struct outcome *o)
@@ -309,11 +322,15 @@ static void after_failure(struct job *j, const struct outcome *o)
     char text[OUTCOME_TEXT + 100];
 
     look_at_published(j);
+    if (o->missing) {
+        after_missing(j, o);
+        return;
+    }
     j->failures++;
     if (o->retry && !(j->hung && strcmp(j->spec->run_on_hang, "fail") == 0) && j->failures <= j->spec->run_restarts) {
         if (!j->hung)
             job_tell_command(j, "failure", "failed", o->reason);
-        next_attempt(j);
+        next_attempt(j, j->failures);
         return;
     }
     if (o->retry && j->failures > 1)
@@ -352,7 +369,8 @@ static void attempt_over(struct job *j)
     if (strcmp(o.outcome, "failed") == 0) {
         if (granted_anyway(j, &o))
             return;
-        append_ended(j, "failed", o.reason, o.class);
+        if (!o.missing || j->started) /* else each look at a missing file would be told */
+            append_ended(j, "failed", o.reason, o.class);
         after_failure(j, &o);
     } else if (strcmp(o.outcome, "paused") == 0) {
         job_end_stopped(j, o.reason);

@@ -34,6 +34,7 @@ struct job_rank {
     struct outcome_rank out;
 };
 
+enum { JOB_MISSING_TRIES = 4 }; /* attempts in a row that a missing file may end before the job gives its slots back */
 enum { JOB_RATE_LOOKS = 10 }; /* seconds over which images/s are averaged */
 struct job_rate {
     uint64_t images[JOB_RATE_LOOKS];
@@ -60,6 +61,7 @@ struct job {
     int64_t saved;         /* step of the newest checkpoint that is known of */
     bool lost;             /* the detd-job before this one was, in mid-attempt */
     bool unheard;          /* a checkpoint is in the spool that detd has not stored */
+    int missing;           /* attempts in a row that ended for a file that is away */
     int refusals;          /* times in a row that the system refused what a start needs */
     char refusal[512];     /* the last one */
     bool started;          /* rank 0 said `start` in this attempt */

@@ -90,7 +90,7 @@ static json_t *parse_milestone(const char *text, const char **ret_type)
 
 static void take_milestone(struct job *j, const json_t *rec, const char *type, uint64_t seq, int *ret_open)
 {
-    const char *outcome = json_string_value(json_object_get(rec, "outcome"));
+    const char *outcome = json_string_value(json_object_get(rec, "outcome")), *class = json_string_value(json_object_get(rec, "class"));
     bool attempt = strcmp(type, "attempt") == 0, ended = strcmp(type, "ended") == 0, end = strcmp(type, "end") == 0;
     bool checkpoint = strcmp(type, "checkpoint") == 0;
     int n = (int)json_integer_value(json_object_get(rec, "attempt"));
@@ -107,6 +107,10 @@ static void take_milestone(struct job *j, const json_t *rec, const char *type, u
         j->failures++;
     if (checkpoint)
         job_saved(j, json_integer_value(json_object_get(rec, "step")));
+    if (attempt)
+        j->missing = 0;
+    if (end && class && strcmp(class, "missing") == 0) /* it looks for the file once, and gives its slots back again */
+        j->missing = JOB_MISSING_TRIES - 1;
     if (end)
         j->failures = 0;
     if (checkpoint && seq > j->options.last_seq)

@@ -25,12 +25,18 @@ static void set(struct outcome *o, const char *outcome, const char *class, const
     snprintf(o->outcome, sizeof o->outcome, "%s", outcome);
     snprintf(o->class, sizeof o->class, "%s", class);
     snprintf(o->reason, sizeof o->reason, "%s", reason);
-    o->retry = strcmp(outcome, "failed") == 0 && (!class[0] || strcmp(class, "fault") == 0);
+    o->missing = strcmp(outcome, "failed") == 0 && strcmp(class, "missing") == 0;
+    o->retry = o->missing || (strcmp(outcome, "failed") == 0 && (!class[0] || strcmp(class, "fault") == 0));
+}
+
+static bool is_missing(const struct outcome_rank *r)
+{
+    return r->ended && strcmp(r->outcome, "failed") == 0 && strcmp(r->class, "missing") == 0;
 }
 
 static bool is_fault(const struct outcome_rank *r)
 {
-    return !r->class[0] || strcmp(r->class, "fault") == 0;
+    return !r->class[0] || strcmp(r->class, "fault") == 0 || is_missing(r);
 }
 
 static bool is_final(const struct outcome_rank *r)
@@ -90,6 +96,8 @@ void outcome_decide(const struct outcome_rank *ranks, int nranks, const char *ca
         set(ret, "failed", "fault", cause);
     } else if ((i = first(ranks, nranks, is_final)) >= 0) {
         set_failure(ret, &ranks[i], i);
+    } else if ((i = first(ranks, nranks, is_missing)) >= 0) {
+        set(ret, "failed", "missing", ranks[i].reason);
     } else if ((i = first(ranks, nranks, is_crash)) >= 0) {
         set_crash(ret, &ranks[i], i);
     } else if ((i = first(ranks, nranks, is_failure)) >= 0) {

@@ -19,11 +19,12 @@ struct outcome {
     char outcome[OUTCOME_WORD]; /* completed, failed, cancelled, paused */
     char class[OUTCOME_WORD];
     char reason[OUTCOME_TEXT];
-    bool retry; /* failed, and another attempt may do better */
+    bool retry;   /* failed, and another attempt may do better */
+    bool missing; /* likewise: it waits for a file, and the failure does not count against run.restarts */
 };
 
 /* Rank 0's word counts when it is not "failed": it has seen the last step of all. Then `cause` (why detd-job itself stopped the ranks;
- * "" otherwise), then errors that nobody's retry repairs, then the first crash, then the first failure, then who left with status 1 and
+ * "" otherwise), then errors that nobody's retry repairs, then a file that is missing, then the first crash, then the first failure, then who left with status 1 and
  * said nothing, as a rank does that lost another; of equal ones, the first in time. So the rank that broke is named, and not those that
  * lost it. */
 void outcome_decide(const struct outcome_rank *ranks, int nranks, const char *cause, struct outcome *ret);

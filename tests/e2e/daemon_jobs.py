@@ -419,16 +419,22 @@ def supervisor_cannot_be_started():
             assert d.job(job)["state"] == "starting"
             wait_tries(d, job, 3)
             assert len(d.events("waits", job)) == 1, "it is told again: %s" % d.events("waits", job)
-            waiting = d.submit(5, threads=1)
-            d.wait_event("waits", waiting)
+            waiting, other = d.submit(5, threads=1), d.submit(5, threads=1)
+            for new in (waiting, other):  # nothing of them is in a spool: they wait without slots
+                d.wait(new, "queued")
+                d.until(lambda n=new: "has given its slots back, and is tried again in" in d.call("job.why", id=n)["text"], "it does not say so")
+            assert d.call("daemon.info")["cpu_free"] == 3
             d.call("job.cancel", id=waiting)  # of which nothing ran: it needs no supervisor to end
             d.wait(waiting, "cancelled")
+        d.call("job.resume", id=other)  # the next try is now
+        assert d.wait(other, "completed")["reason"] == ""
+        assert len(d.events("waits", other)) == 1 and d.events("state", other).count("starting") == 1, d.events("state", other)
         assert len(d.wait(job, "completed")["attempts"]) == 1
         d.check_rows(job, 80)
 
 
 def a_supervisor_that_says_nothing():
-    """As one that lacks a library: it leaves at once, again and again, and ends no job, however few restarts it may have."""
+    """As one that lacks a library: it leaves at once. Seven times in a row end the job, which says how; resumed, with the cause mended, it runs."""
     with Daemon() as d:
         d.stop()
         whole = d.bin + "/whole"
@@ -438,13 +444,33 @@ def a_supervisor_that_says_nothing():
         os.chmod(d.bin + "/detd-job", 0o755)
         d.start()
         job = d.submit(5, restarts=0)
-        d.until(lambda: os.path.exists(d.root + "/starts") and len(open(d.root + "/starts").readlines()) >= 4, "it is not tried again")
-        assert "leaves before it says anything" in d.wait_event("waits", job)[0]
+        assert "leaves before it says anything (status 127)" in d.wait_event("waits", job)[0]
         d.until(lambda: "supervisor.log" in d.call("job.why", id=job)["text"], "it does not say why it waits")
         assert len(d.events("waits", job)) == 1 and d.job(job)["state"] == "starting", d.job(job)
+        failed = d.wait(job, "failed", 240)
+        assert failed["reason"].startswith("its supervisor leaves before it says anything (status 127)"), failed["reason"]
+        assert len(open(d.root + "/starts").readlines()) == 7
+        d.until(lambda: d.call("daemon.info")["cpu_free"] == 4, "the slots are not free")
         os.rename(whole, d.bin + "/detd-job")
-        d.wait(job, "completed")
+        d.call("job.resume", id=job)
+        assert d.wait(job, lambda j: j["state"] in ("completed", "failed"))["state"] == "completed"
+        d.check_rows(job, 5)
         assert not d.events("supervisor_lost", job)
+
+
+def a_folder_that_cannot_be_used():
+    """A file stands in the place of the folder of logs: its owner's to mend. After seven tries the job has failed, and holds no slots."""
+    with Daemon() as d:
+        d.call("daemon.drain", reason="test")
+        job = d.submit(5)
+        os.makedirs("%s/jobs/%d" % (d.state, job))
+        with open("%s/jobs/%d/log" % (d.state, job), "w", encoding="utf-8"):
+            pass
+        d.call("daemon.undrain")
+        assert "cannot be used" in d.wait_event("waits", job)[0], d.events("waits", job)
+        failed = d.wait(job, "failed", 240)
+        assert failed["reason"].startswith("spool unread: jobs/%d cannot be used" % job), failed["reason"]
+        d.until(lambda: d.call("daemon.info")["cpu_free"] == 4, "the slots are not free")
 
 
 def a_fifo_in_a_folder():
@@ -1177,7 +1203,7 @@ def a_lock_that_is_removed():
 
 SCENARIOS = [what_holds_the_lock_does_not_die, a_silent_supervisor_is_killed, no_room_for_the_spool, budget_counts_from_the_newest_checkpoint,
              a_lock_that_stays_held, who_has_a_lock_is_named, an_upgrade_in_mid_job, ends_without_a_supervisor, the_wall_clock_is_moved, supervisor_cannot_be_started,
-             a_supervisor_that_says_nothing, a_checkpoint_without_room, the_spool_is_lost, a_fifo_in_a_folder, a_forgotten_job_is_not_run_again,
+             a_supervisor_that_says_nothing, a_folder_that_cannot_be_used, a_checkpoint_without_room, the_spool_is_lost, a_fifo_in_a_folder, a_forgotten_job_is_not_run_again,
              runs_to_the_end, the_database_is_damaged_while_it_runs, daemon_dies_again_and_again, job_ends_while_nobody_listens,
              spools_go_with_their_jobs, what_looks_like_a_spent_spool_is_kept, ends_outlive_an_older_database, an_end_that_nobody_reported_outlives_an_older_database,
              numbers_that_are_given_again,

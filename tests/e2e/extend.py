@@ -161,6 +161,28 @@ def failed_jobs_go_on(d, data, whole):
         assert any(t.startswith("resume by ") for t in d.events("audit", job)), d.events("audit", job)
 
 
+def what_is_missing_is_waited_for(d, data, whole):
+    """The pictures are away, as on a server that is down: the job waits for them without slots, and goes on to the same bits."""
+    job = submit(d, spec_of(data, MORE))
+    d.wait(job, lambda j: j["checkpoints"])
+    d.call("job.pause", id=job)
+    d.wait(job, "paused")
+    os.rename(data + "/images", data + "/away")
+    d.call("job.resume", id=job)
+    d.wait(job, lambda j: j["state"] == "queued" and "waits for a file that is missing" in j["reason"])
+    d.until(lambda: "No such file" in ctl(d, "why", str(job)).stdout, "why does not say what is missing")
+    d.until(lambda: d.call("daemon.info")["cpu_free"] == 4, "the slots are not free")
+    known = len(d.call("event.query", id=job, limit=1000)["events"])
+    d.call("job.resume", id=job)  # a look at once, which finds nothing
+    d.until(lambda: len(d.events("end", job)) == 3, "it is not tried again")  # of the pause and of each wait
+    assert len(d.call("event.query", id=job, limit=1000)["events"]) <= known + 2, "each try is told at length"
+    os.rename(data + "/away", data + "/images")
+    d.call("job.resume", id=job)
+    assert d.wait(job, lambda j: j["state"] in ("completed", "failed"))["state"] == "completed"
+    d.wait_left(job)
+    check_same(d, job, whole, MORE)
+
+
 def check_link(d, job):
     """best/ is the folder of the checkpoint that is the best by validation loss, also where it is not the last one."""
     best = max(c["step"] for c in d.job(job)["checkpoints"] if c["best"])
@@ -305,6 +327,7 @@ def main():
         data_that_has_changed(d, data, whole)
         killed_on_the_way(d, data, whole)
         failed_jobs_go_on(d, data, whole)
+        what_is_missing_is_waited_for(d, data, whole)
         refusals(d, data)
         epochs_and_clone(d, data, whole)
         intervals_of_a_clone(d, data)

@@ -831,8 +831,8 @@ def an_unusable_folder():
             spoil(job, how)
         for job, (_, _, what) in zip(jobs, ways):
             reason = d.wait(job, lambda now: now["state"] == "queued" and now["reason"])["reason"]
-            assert what in reason and "unreachable: jobs/%d " % job in reason, reason
-            d.until(lambda j=job: "unreachable: jobs/%d " % j in d.call("job.why", id=j)["text"], "it does not say why it waits")
+            assert what in reason and "unread: jobs/%d " % job in reason, reason
+            d.until(lambda j=job: "unread: jobs/%d " % j in d.call("job.why", id=j)["text"], "it does not say why it waits")
         # others have what they had, GPUs too
         d.wait(d.submit_as(ANN, 10, device="cuda", ranks=2), "completed")
         # one that is cancelled while it waits, and one that is while its supervisor is deaf
@@ -845,14 +845,14 @@ def an_unusable_folder():
         d.of(BOB).call("job.cancel", id=deaf)
         spoil(deaf, ways[0][0])
         d.until(lambda: d.job(deaf)["state"] == "stopping" and not d.job(deaf)["gpus"], "who reads what is left holds a GPU")
-        assert "unreachable" in d.wait(deaf, "cancelled", 30)["reason"]
+        assert "unread" in d.wait(deaf, "cancelled", 30)["reason"]
         # who mends it goes on where he was; who does not has a minute
         for job, (_, mend, _) in list(zip(jobs, ways))[1:3]:
             as_user(BOB, lambda j=job, m=mend: m(j))
             assert d.wait(job, lambda now: now["state"] == "running" and now["phase"] != "starting", 90)["step"] > 0
             d.call("job.cancel", id=job)
         failed = d.wait(jobs[3], "failed", 150)
-        assert failed["reason"].startswith("spool unreachable: jobs/%d " % jobs[3]) and "Not a directory" in failed["reason"], failed
+        assert failed["reason"].startswith("spool unread: jobs/%d " % jobs[3]) and "Not a directory" in failed["reason"], failed
         d.until(lambda: not of_uid(BOB) and d.call("daemon.info")["cpu_free"] == 8, "something is held")
         os.rename(d.folder(jobs[3]) + "/log", d.folder(jobs[3]) + "/nolog")
         d.call("job.rm", id=jobs[3])
@@ -886,7 +886,7 @@ def who_cancels_what_cannot_be_started():
         d.start()
         for job in jobs:
             reason = d.wait(job, "cancelled", 180)["reason"]
-            assert reason.startswith("spool unreachable: ") and "jobs/%d" % job in reason and "No space left" in reason, reason
+            assert reason.startswith("spool unread: ") and "jobs/%d" % job in reason and "No space left" in reason, reason
         d.until(nothing_is_held, "something is held")
 
 

@@ -80,6 +80,8 @@ static void check_reason(const struct folder *f, int state)
         return;
     if (state == JOB_COMPLETED && !ended_so(f, "completed"))
         fail("job %lld is completed, and no supervisor said so", (long long)f->id);
+    if ((state == JOB_FAILED || (state == JOB_CANCELLED && f->cancelled)) && f->mute >= LIFE_MUTE_MAX)
+        return;
     if (state == JOB_FAILED && !ended_so(f, "failed") && (f->count > 0 || f->deaths <= f->restarts))
         fail("job %lld is failed, and no supervisor said so", (long long)f->id);
     if (state == JOB_CANCELLED && !f->cancelled && !waits_in_vain(f))
@@ -110,7 +112,7 @@ static void look_at(struct folder *f, int64_t id, const char *state_name, int64_
     }
     if (f->end == JOB_FAILED && state == JOB_QUEUED && f->again) {
         say("job %lld: is queued again in the store", (long long)id);
-        f->end = f->deaths = f->unreadable = 0;
+        f->end = f->deaths = f->unreadable = f->mute = 0;
         f->again = false;
         f->reopened++;
     }
@@ -131,7 +133,7 @@ static void look_at(struct folder *f, int64_t id, const char *state_name, int64_
 static void check_gone(struct folder *f)
 {
     bool ended = f->end || f->cancelled || ended_so(f, "completed") || ended_so(f, "failed") || f->deaths > f->restarts ||
-                 f->unreadable >= LIFE_UNREADABLE_MAX || waits_in_vain(f);
+                 f->unreadable >= LIFE_UNREADABLE_MAX || f->mute >= LIFE_MUTE_MAX || waits_in_vain(f);
 
     if (!f->removed)
         fail("job %lld is not in the store any more, and nobody wished that", (long long)f->id);
@@ -257,7 +259,7 @@ static int cpu_need(const struct folder *f)
 {
     int need = f->ranks * f->run_threads;
 
-    return f->cuda ? 0 : need > WORLD_SLOTS ? WORLD_SLOTS : need;
+    return f->cuda || f->run_drains ? 0 : need > WORLD_SLOTS ? WORLD_SLOTS : need;
 }
 
 /* Slots and GPUs are held while any process of a job lives. */
@@ -312,9 +314,10 @@ void check_start(struct folder *f, const struct launch_request *rq)
     if (f->end)
         fail("job %lld is %s and is started", (long long)f->id, job_state_name((enum job_state)f->end));
     f->run_threads = rq->threads;
+    f->run_drains = rq->drain == JOB_CANCELLED; /* which needs no slots */
     memcpy(f->run_gpus, rq->gpus, sizeof f->run_gpus);
     memcpy(f->nonce, rq->nonce, sizeof f->nonce);
-    if (f->cuda && !rq->gpus[0])
+    if (f->cuda && !rq->gpus[0] && !f->run_drains)
         fail("job %lld starts without the GPUs it needs", (long long)f->id);
     check_after(f);
     check_slots(f, rq);

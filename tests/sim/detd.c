@@ -360,7 +360,7 @@ static void wish_again(struct folder *f, const struct job *j)
     struct job_row row = j->row;
     struct err err;
 
-    if (!may_reopen(j) || job_apply(&row, JOB_EV_RESUME, "", now_s(), &err) < 0)
+    if (!may_reopen(j) || f->end != JOB_FAILED || job_apply(&row, JOB_EV_RESUME, "", now_s(), &err) < 0)
         return;
     say("job %lld: a user wishes that it went on after its failure", (long long)f->id);
     f->again = true;

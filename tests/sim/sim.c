@@ -134,6 +134,7 @@ static void mix(struct rates *r)
     r->second = 3 + (int)roll(8);
     r->refused = chance(50) ? 0 : 5 + (int)roll(30);
     r->unreadable = chance(60) ? 0 : 5 + (int)roll(60);
+    r->mute = chance(80) ? 0 : 20 + (int)roll(80);
     r->lost = chance(50) ? 0 : 1 + (int)roll(4);
     r->memory = chance(50) ? 0 : 1 + (int)roll(10);
 }

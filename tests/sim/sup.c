@@ -148,6 +148,7 @@ void sup_kill(struct folder *f)
     struct sup *s = f->sup;
 
     say("job %lld: its supervisor is killed", (long long)f->id);
+    f->mute += !s->welcomed;
     if (s->state != ENDED) {
         f->deaths++;
         f->died = world.mono;
@@ -274,6 +275,9 @@ static void open_up(struct sup *s)
         f->refused_under = s->detd == detd_number ? detd_number : 0;
         f->unreadable++;
         leave(s, SUP_EXIT_UNREADABLE, "input/output error");
+    } else if (world.faults && chance(world.rates.mute)) {
+        f->mute++;
+        leave(s, 127, "");
     } else {
         begin(s);
     }
@@ -439,7 +443,7 @@ static void take_line(struct sup *s, const char *line)
         fail("job %lld: detd sends '%s'", (long long)s->f->id, line);
     } else if (strcmp(type, "welcome") == 0) {
         s->welcomed = true;
-        s->f->unreadable = 0;
+        s->f->unreadable = s->f->mute = 0;
         s->sent = json_integer_value(json_object_get(msg, "last_seq"));
         acked(s, s->sent);
         json_array_foreach (json_object_get(msg, "control"), i, word) {

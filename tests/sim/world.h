@@ -70,6 +70,7 @@ struct folder {
     int stray_s;  /* a process that a supervisor left behind goes by itself after; -1: only when it is killed */
     int stubborn; /* kills that do nothing, as in state D */
     struct sup *sup;
+    bool run_drains; /* it only reads what a cancelled job has left */
     int run_threads; /* granted, while the lock is held by a supervisor or a stray process */
     char run_gpus[JOB_GPUS_MAX * (JOB_UUID_MAX + 1)];
     char nonce[JOB_NONCE_LEN + 1]; /* of the supervisor started last */
@@ -80,6 +81,7 @@ struct folder {
     double refused;
     int refused_under, refusals;
     int unreadable; /* times in a row that its spool could not be read */
+    int mute;       /* likewise, that its supervisor left before it said hello */
     /* what the store was seen to hold */
     bool stored;
     int64_t stored_seq;
@@ -112,6 +114,7 @@ struct rates {
     int fault, wish, second; /* percent of the steps */
     int refused, lost;       /* percent of starts, and of reports on their way */
     int unreadable;          /* percent of starts that find a spool */
+    int mute;                /* percent of starts: the supervisor leaves before it says hello */
     int memory;              /* percent of what detd does that finds too little */
 };
 

@@ -1,11 +1,13 @@
 #include "worker/train/trainer.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "proto/err.h"
 #include "proto/jobspec.h"
@@ -425,9 +427,31 @@ static int train(struct trainer *t, const char **ret_outcome, struct err *err)
     return rc;
 }
 
-/* Who has to act on a failure: only "fault" is tried again. */
-static const char *class_of(int code)
+/* What the system says of a file while its folder, its disk or its server is away. */
+static bool is_away(int code)
 {
+    static const int codes[] = { ENOENT, ENOTDIR, EIO, ESTALE, ENOTCONN, ENXIO, ENODEV, EHOSTDOWN, EHOSTUNREACH, ETIMEDOUT };
+
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (code == -codes[i])
+            return true;
+    return false;
+}
+
+/* Then every file of the set was there once. */
+static bool was_checked(const char *job_dir)
+{
+    char index[PATH_MAX + 16];
+
+    snprintf(index, sizeof index, "%s/index.train", job_dir);
+    return access(index, F_OK) == 0;
+}
+
+/* Who has to act on a failure: only "fault" and "missing" are tried again. */
+static const char *class_of(const struct trainer_options *opt, int code)
+{
+    if (is_away(code) && was_checked(opt->job_dir))
+        return "missing";
     switch (code) {
     case ERR_NONFINITE:
         return "nonfinite";
@@ -449,14 +473,14 @@ static void report_rest(const struct trainer *t)
 }
 
 /* All ranks fail on a loss that is not finite, and each says so; a rank that was only aborted leaves the word to the one that failed. */
-static void report_failure(struct trainer *t, int code, const struct err *why)
+static void report_failure(struct trainer *t, const struct trainer_options *opt, int code, const struct err *why)
 {
     struct err ignored;
 
     if (t->machine.comm)
         comm_abort(t->machine.comm);
     if (t->machine.report && code != ERR_ABORTED)
-        report_end(t->machine.report, "failed", why->msg, class_of(code), &ignored);
+        report_end(t->machine.report, "failed", why->msg, class_of(opt, code), &ignored);
 }
 
 /* Why the job ends where it does, if it is not for its last step; "" else. */
@@ -490,7 +514,7 @@ int trainer_run(const struct jobspec *spec, const struct trainer_options *opt, s
         rc = report_end(t->machine.report, outcome, spec->eval_run ? "" : end_reason(t, outcome, why, sizeof why), "", err);
     } else {
         report_rest(t);
-        report_failure(t, rc, err);
+        report_failure(t, opt, rc, err);
     }
     close_all(t);
     free(t);
@@ -503,7 +527,7 @@ int trainer_refuse(const struct trainer_options *opt, const struct err *why)
     struct err ignored;
 
     if (report_open(opt->control_fd, opt->rank, opt->local_rank, opt->nranks, &report, &ignored) >= 0) {
-        report_end(report, "failed", why->msg, class_of(why->code), &ignored);
+        report_end(report, "failed", why->msg, class_of(opt, why->code), &ignored);
         report_close(report);
     }
     return why->code;

@@ -169,6 +169,28 @@ def doubtful_records_cost_nothing(root):
     place.check(0, r"^train: note: \.\.\. and 103 more notes$", r" 123 notes")
 
 
+def doubtful_labels_are_told(root):
+    """By check and in the events of the job: unknown keys and elements, doubles, of labels in many files."""
+    place = Place(root, good(root), [("d.png", [(1, 0, 0, 10, 10)])])
+    for path, text in (("set/data.yaml", "train: .\nval: .\nnames: [cat]\nnamse: [dog]\n"), ("set/labels.txt", ""), ("set/a.txt", 2 * "0 .5 .5 .5 .5\n"),
+                       ("set/a.xml", "<annotation><object><name>cat</name><dificult>1</dificult><bndbox><xmin>1</xmin><ymin>2</ymin><xmax>9</xmax>"
+                                     "<ymax>9</ymax></bndbox></object></annotation>")):
+        os.makedirs(root + "/set", exist_ok=True)
+        with open(os.path.join(root, path), "w", encoding="utf-8") as f:
+            f.write(text)
+    picture(root + "/set", "a.png", 10)
+    for form, annotations, told in (("yolo", "/set/data.yaml", (r'set/data\.yaml, line 4: key "namse" is not known and ignored; "names" may be meant',
+                                                               r"set/a\.txt, line 2: the same object as in line 1; one of them is kept")),
+                                    ("voc", "/set", (r'set/a\.xml, line 1: element of <object> "dificult" is not known and ignored; "difficult" may be meant',))):
+        place.spec["data"] = {s: {"format": form, "annotations": root + annotations} for s in ("train", "val")}
+        place.check(0, *("^%s: note: .*%s$" % (split, text) for split in ("train", "val") for text in told))
+        done = place.run("--dir", "%s/job-%s" % (root, form))
+        assert done.returncode == 0, done
+        events = [e["text"] for e in map(json.loads, done.stdout.splitlines()) if e["type"] == "event" and e["level"] == "warning"]
+        for text in told:
+            assert any(re.search("^train: .*%s$" % text, e) for e in events), (text, events)
+
+
 def clipped_boxes_of_pictures_that_stay(root):
     """Whatever was left out, the counts are of what is trained on."""
     place = Place(root, good(root) + [("gone.png", [(1, -5, 0, 20, 20), (2, 0, -5, 20, 20)]), ("a.png", [(1, 120, 0, 20, 20)])], [("d.png", [])])
@@ -214,7 +236,7 @@ def names_that_a_terminal_would_obey(root):
 
 
 def main():
-    for test in (sizes_and_empty_ones, the_same_bytes, boxes_that_are_nearly_anothers, pictures_that_nearly_equal, orientations, both_splits_are_looked_at, doubtful_records_cost_nothing, clipped_boxes_of_pictures_that_stay, more_objects_than_detections, other_categories_in_val, a_split_without_a_box,
+    for test in (sizes_and_empty_ones, the_same_bytes, boxes_that_are_nearly_anothers, pictures_that_nearly_equal, orientations, both_splits_are_looked_at, doubtful_records_cost_nothing, doubtful_labels_are_told, clipped_boxes_of_pictures_that_stay, more_objects_than_detections, other_categories_in_val, a_split_without_a_box,
                  names_that_a_terminal_would_obey):
         with tempfile.TemporaryDirectory(prefix="check-") as root:
             good(root)

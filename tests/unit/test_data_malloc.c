@@ -19,6 +19,7 @@
 #include "tests/unit/frames_set.h"
 #include "worker/data/check.h"
 #include "worker/data/image.h"
+#include "worker/data/labels.h"
 #include "worker/data/loader.h"
 #include "worker/data/sample/boxes.h"
 #include "worker/data/sample/frames.h"
@@ -247,6 +248,62 @@ static void frames_tree(bool kitti)
     tree_text(&frames, "list.txt", kitti ? "d/r 1\n" : "a 1\n");
 }
 
+/* Labels in many files: outlines, doubles, unknown keys, pictures without labels. */
+static struct tree labels;
+
+static int load_labels(enum labels_form form, const char *annotations, struct err *err)
+{
+    char path[TEMP_MAX + 32], index[TEMP_MAX + 32];
+    const struct labels_options o = { .form = form, .annotations = path, .masks = form == LABELS_YOLO };
+    const struct check_options check = { .annotations = path, .on_bad = BAD_SKIP, .threads = 1, .masks = o.masks, .labels = &o };
+    static struct problems told;
+    struct dataset *d;
+    int rc;
+
+    snprintf(path, sizeof path, "%s/%s", labels.dir, annotations);
+    snprintf(index, sizeof index, "%s/index", labels.dir);
+    memset(&told, 0, sizeof told);
+    rc = check_split(&check, &told, &d, err);
+    if (rc < 0)
+        return rc;
+    rc = index_write(index, d, err);
+    dataset_free(d);
+    return rc;
+}
+
+static int load_yolo(struct err *err)
+{
+    return load_labels(LABELS_YOLO, "data.yaml", err);
+}
+
+static int load_darknet(struct err *err)
+{
+    return load_labels(LABELS_DARKNET, "obj.data", err);
+}
+
+static int load_voc(struct err *err)
+{
+    return load_labels(LABELS_VOC, "images", err);
+}
+
+static void labels_tree(void)
+{
+    tree_new(&labels);
+    tree_frame(&labels, "images/a.png", 1, 16, 12);
+    tree_frame(&labels, "images/b.PNG", 1, 16, 12);
+    tree_frame(&labels, "images/c.png", 2, 16, 12);
+    tree_text(&labels, "images/notes.md", "no picture");
+    tree_text(&labels, "data.yaml", "train: images\nnc: 2\nlost: 1\n");
+    tree_text(&labels, "obj.data", "train=list.txt\nnames=obj.names\nlost=1\n");
+    tree_text(&labels, "obj.names", "cat\ndog\n");
+    tree_text(&labels, "list.txt", "images/a.png\nimages/b.PNG\n");
+    tree_text(&labels, "labels/a.txt", "0 .1 .1 .5 .1 .5 .5\n0 .1 .1 .5 .1 .5 .5\n1 .1 .1 .5 .1 .5 .5 .1 .5\n");
+    tree_text(&labels, "labels/b.txt", "1 .5 .5 .5 .5\n1 .5 .5 .5 .5\n");
+    tree_text(&labels, "images/a.xml",
+              "<annotation><odd/><object><name>cat</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox></"
+              "object></annotation>");
+}
+
 /* Fails allocation after allocation until a run gets by without one. may_do: some failures are made up for (a cache not filled, masks not shrunk). */
 static void fail_each(const char *what, int (*run)(struct err *err), bool may_do)
 {
@@ -306,6 +363,11 @@ static void every_allocation_may_fail(void **state)
         fail_each(kitti ? "frames, kitti" : "frames", load_frames, true);
         tree_free(&frames);
     }
+    labels_tree();
+    fail_each("yolo", load_yolo, true);
+    fail_each("darknet", load_darknet, true);
+    fail_each("voc", load_voc, true);
+    tree_free(&labels);
     for (int i = 0; i < 3; i++)
         unlink(path[i]);
     unlink(json);

@@ -282,6 +282,11 @@ static void voc_folder_of_files(void **state)
     snprintf(p.images, sizeof p.images, "%s/pictures/", p.dir);
     p.opt.images = p.images;
     must_read(&p, 2, 1, 0);
+    assert_int_equal(p.problems.notes, 0);
+    picture(&p, "pictures/1.png");
+    picture(&p, "pictures/20.png");
+    must_read(&p, 2, 1, 0);
+    noted(&p, "/pictures: pictures without an XML file are left out: 2, as '1.png'", "");
     assert_string_equal(p.d->images[0].file, "10.jpeg"); /* bytes, not numbers */
     assert_true(p.d->images[1].w == W && p.d->images[1].h == H);
     p.opt.images = NULL; /* beside them */
@@ -311,7 +316,11 @@ static void voc_endings(void **state)
     assert_int_equal(unlink(path_of(&p, "voc/JPEGImages/a.Jpg", path)), 0);
     assert_int_equal(unlink(path_of(&p, "voc/JPEGImages/a.webp", path)), 0);
     must_read(&p, 1, 1, 1);
-    told(&p, "voc/Annotations/a.xml: there is no picture 'a' in ", "its <filename> 'a.webp' is not used");
+    told(&p, "voc/Annotations/a.xml: there is no picture 'a' in ", ".bmp or .webp)");
+    assert_null(strstr(p.problems.text[0], "<filename>"));
+    put(&p, "voc/Annotations/a.xml", XML("<filename>ab.webp</filename>" OBJECT("dog", "1", "1", "64", "48")));
+    must_read(&p, 1, 1, 1);
+    told(&p, "voc/Annotations/a.xml: there is no picture 'a' in ", "its <filename> 'ab.webp' is not used");
     put(&p, "voc/JPEGImages/a.tiff", "II*");
     put(&p, "voc/Annotations/a.xml", "<annotation>" OBJECT("dog", "1", "1", "64", "48") "</annotation>");
     must_read(&p, 1, 1, 1);
@@ -592,8 +601,12 @@ static void unlabelled_pictures_are_empty(void **state)
     picture(&p, "net/data/images/n.png");
     put(&p, "net/data/train.txt", "data/images/n.png\ndata/images/a.png\ndata/images/n.png\n");
     must_read(&p, 2, 2, 0);
+    assert_int_equal(p.problems.notes, 1);
     noted(&p, "train.txt, line 3: ", "train.txt, line 1");
     assert_int_equal(p.d->unlabelled, 1);
+    put(&p, "net/data/train.txt", "data/images/n.png\n");
+    must_read(&p, 1, 0, 0);
+    noted(&p, "obj.data: none of its pictures has a file of labels, as '", "/net/data/labels/n.txt'");
     end(&p);
 }
 
@@ -1124,6 +1137,21 @@ static void other_tools(void **state)
     end(&p);
 }
 
+/* Rotated boxes of Roboflow lie in folders of their own. */
+static void rotated_boxes(void **state)
+{
+    struct place p;
+
+    (void)state;
+    begin(&p, LABELS_YOLO, "set/data.yaml");
+    put(&p, "set/data.yaml", "train: ../train/images\nnames: [a]\n");
+    picture(&p, "set/train/images/a.png");
+    put(&p, "set/train/labelTxt/a.txt", "0 0 0 2 2 2 2 0 a 0\n");
+    must_read(&p, 1, 0, 0);
+    noted(&p, "set/data.yaml: none of its pictures has a file of labels", "labelTxt has rotated boxes, which are not read");
+    end(&p);
+}
+
 /* CVAT's YOLO 1.1 has paths of a folder that the archive lacks. */
 static void cvat_archive(void **state)
 {
@@ -1200,6 +1228,7 @@ int main(void)
         cmocka_unit_test(index_knows_the_files),
         cmocka_unit_test(policy),
         cmocka_unit_test(other_tools),
+        cmocka_unit_test(rotated_boxes),
         cmocka_unit_test(cvat_archive),
         cmocka_unit_test(hash_knows_no_place),
     };

@@ -5,5 +5,5 @@ struct err;
 struct problems;
 
 /* Looks at annotations that could not be read: a file, or the first .json or .xml file of a folder. Returns ERR_DATA, with the tool and the way out in err and
- * without the bad records in problems, which it explains; 0 where no tool is recognised, err and problems untouched. */
+ * without what problems holds, which it explains; 0 where no tool is recognised, err and problems untouched. */
 int foreign_tell(const char *path, struct problems *problems, struct err *err);

@@ -164,4 +164,4 @@ static int open_darknet(struct labels_maker *m)
     return len > 5 && strcmp(m->opt->annotations + len - 5, ".data") == 0 ? open_data(m) : open_list(m);
 }
 
-const struct labels_kind labels_darknet = { open_darknet, labels_text_take, NULL };
+const struct labels_kind labels_darknet = { open_darknet, labels_text_take, labels_text_end };

@@ -62,6 +62,7 @@ struct labels_maker {
     struct idmap row_of;   /* by their hashes, or the next number that was free */
     int nrows;
     int64_t rows_room;
+    char unlabelled[800]; /* the first picture without a file of labels, and where that would be */
     struct voc_notes voc;
     struct image_names pictures; /* of voc: the folder that was looked through last */
     char **picture;              /* [d->nimages]: path of each */
@@ -110,7 +111,7 @@ struct labels_kind {
 extern const struct labels_kind labels_voc, labels_darknet, labels_yolo;
 /* Lines of text as darknet has them: what `take` is of the other two. */
 int labels_text_take(struct labels_maker *m, int i);
-/* ERR_DATA: by all their lines, labels that were taken for outlines are boxes with key points. */
+/* Tells where labels are looked for if no picture has any. ERR_DATA: by all their lines, labels that were taken for outlines are boxes with key points. */
 int labels_text_end(struct labels_maker *m);
 /* The pictures of a list, a path a line, relative to folder; or below one. */
 int labels_text_list(struct labels_maker *m, const char *path, const char *folder);

@@ -119,12 +119,32 @@ static int whole_column(const struct label_columns *c)
     return -1;
 }
 
+/* Whether folders labelTxt lie beside those of the pictures, as Roboflow exports rotated boxes. */
+static bool has_rotated(const struct labels_maker *m)
+{
+    char folder[DATASET_MAX_PATH], up[DATASET_MAX_PATH], path[DATASET_MAX_PATH];
+    struct stat st;
+
+    label_path_folder(m->picture[0], folder);
+    label_path_folder(folder, up);
+    return label_path(up, "labelTxt", path) && stat(path, &st) == 0;
+}
+
+/* Not one file of labels: more likely they lie elsewhere. */
+static void tell_unlabelled(struct labels_maker *m)
+{
+    if (m->d->nimages > 0 && m->d->unlabelled == m->d->nimages)
+        problems_note(m->problems, "%s: none of its pictures has a file of labels, as %s%s", m->opt->annotations, m->unlabelled,
+                      has_rotated(m) ? "; labelTxt has rotated boxes, which are not read: export \"YOLOv8\" or \"COCO\"" : "");
+}
+
 int labels_text_end(struct labels_maker *m)
 {
     const struct label_columns *c = &m->columns;
     int size = c->triples ? 3 : 2, column = whole_column(c);
 
-    if (c->points >= 0 || c->lines == 0 || c->n < 6 || (!c->triples && !c->pairs && column < 0))
+    tell_unlabelled(m);
+    if (m->opt->form != LABELS_YOLO || c->points >= 0 || c->lines == 0 || c->n < 6 || (!c->triples && !c->pairs && column < 0))
         return 0;
     problems_forget(m->problems);
     if (c->triples || c->pairs)
@@ -258,6 +278,15 @@ static bool there(const char *path)
     return lstat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
+/* Keeps in mind the first picture without a file of labels. */
+static void see_unlabelled(struct labels_maker *m, const char *picture)
+{
+    char path[DATASET_MAX_PATH];
+
+    if (m->d->unlabelled++ == 0 && (label_path_rule(picture, path) || label_path_beside(picture, path)))
+        snprintf(m->unlabelled, sizeof m->unlabelled, "'%.380s', which would be '%.380s'", picture, path);
+}
+
 int labels_text_take(struct labels_maker *m, int i)
 {
     const char *picture = m->item[i].picture;
@@ -272,7 +301,8 @@ int labels_text_take(struct labels_maker *m, int i)
         rc = labels_make_file(m, path, LABELS_MAX_BYTES, false);
     if (rc == 0)
         rc = labels_make_image(m, i, picture, w, h);
-    m->d->unlabelled += rc == 0 && !labelled;
+    if (rc == 0 && !labelled)
+        see_unlabelled(m, picture);
     return rc == 0 && labelled ? put_lines(m, path, w, h) : rc;
 }
 

@@ -413,9 +413,17 @@ static int64_t choose(const struct image_names *names, size_t first, size_t n, c
     return -1;
 }
 
+/* A <filename> may lack its ending. */
+static bool names_picture(const char *filename, const char *stem)
+{
+    size_t len = strlen(stem);
+
+    return strncmp(filename, stem, len) == 0 && (!filename[len] || image_name_ending(filename) == filename + len);
+}
+
 static void tell_none(struct labels_maker *m, const char *xml, const char *name, const char *folder, const char *filename)
 {
-    if (*filename)
+    if (*filename && !names_picture(filename, name))
         problems_add(m->problems,
                      "%s: there is no picture '%.100s' in '%.150s' (" IMAGE_NAMES_READ "); its <filename> '%.100s' is not used", xml, name,
                      folder, filename);
@@ -446,13 +454,14 @@ static int picture_of(struct labels_maker *m, const struct label_item *item, con
     return 1;
 }
 
-/* A <filename> may lack its ending. */
+/* Counts files whose <filename> is another picture's. */
 static void see_filename(struct labels_maker *m, const char *filename, const char *picture)
 {
     const char *slash = strrchr(picture, '/'), *name = slash ? slash + 1 : picture;
-    size_t stem = (size_t)(image_name_ending(name) - name);
+    char stem[DATASET_MAX_PATH];
 
-    if (!*filename || strcmp(filename, name) == 0 || (strlen(filename) == stem && memcmp(filename, name, stem) == 0))
+    label_path_stem(picture, stem);
+    if (!*filename || strcmp(filename, name) == 0 || strcmp(filename, stem) == 0)
         return;
     if (m->voc.renamed++ == 0)
         snprintf(m->voc.rename, sizeof m->voc.rename, "%.250s: <filename> is '%.100s'", m->where, filename);
@@ -498,6 +507,33 @@ static int take(struct labels_maker *m, int i)
     return rc;
 }
 
+/* A folder of XML files says nothing of a picture without one: neither objects nor that there are none. */
+static int tell_unused(struct labels_maker *m)
+{
+    const struct image_names *names = &m->pictures;
+    bool *used = calloc(names->n + 1, sizeof *used);
+    char stem[DATASET_MAX_PATH];
+    size_t unused = 0, last = 0, first;
+
+    if (!used)
+        return labels_no_memory(m);
+    for (int i = 0; i < m->nitems; i++) {
+        label_path_stem(m->item[i].picture, stem);
+        for (size_t n = image_names_find(names, stem, &first); n > 0; n--)
+            used[first + n - 1] = true;
+    }
+    for (size_t i = names->n; i-- > 0;)
+        if (!used[i]) {
+            unused++;
+            last = i;
+        }
+    if (unused)
+        problems_note(m->problems, "%s: pictures without an XML file are left out: %zu, as '%.100s'", names->folder, unused,
+                      names->file[last]);
+    free(used);
+    return 0;
+}
+
 static int end(struct labels_maker *m)
 {
     const struct voc_notes *v = &m->voc;
@@ -511,7 +547,7 @@ static int end(struct labels_maker *m)
     if (v->renamed)
         problems_note(m->problems, "%s, which is not the name of its picture (%lld such files). The name of the XML file counts", v->rename,
                       (long long)v->renamed);
-    return 0;
+    return m->nitems > 0 && m->item[0].list < 0 && m->pictures.n > 0 ? tell_unused(m) : 0;
 }
 
 /* ---- which ---- */

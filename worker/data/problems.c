@@ -41,7 +41,7 @@ void problems_note_key(struct problems *p, const char *place, const char *what, 
 
 void problems_forget(struct problems *p)
 {
-    p->count = p->kept = 0;
+    memset(p, 0, sizeof *p);
 }
 
 /* advice: stands behind the number of problems. */

@@ -21,7 +21,7 @@ void problems_add(struct problems *p, const char *fmt, ...) __attribute__((forma
 void problems_note(struct problems *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* A note on an unknown key. place: "FILE, line 7"; what: "key" or another noun; known: keys that may be meant, ending with NULL. */
 void problems_note_key(struct problems *p, const char *place, const char *what, const char *key, const char *const *known);
-/* Drops the bad records: one cause that is told elsewhere explains them all. Notes stay. */
+/* Drops bad records and notes: one cause, which an error tells, explains them all. */
 void problems_forget(struct problems *p);
 /* ERR_DATA with as many of them as fit: "train.json: 3 problems: annotation 7: ...; ...". */
 int problems_err(const struct problems *p, const char *source, struct err *err);

@@ -1,12 +1,13 @@
 /* What the sum of gradients in the canonical tree costs between GPUs, beside NCCL's own all-reduce of the same bytes.
  * uses: proto worker/backend trainer cpu
- * Usage: bench_link [ranks=P] [sizes=1,16,64,248] [repeats=20] [seconds=300]       sizes in MiB; 248 is the gradient of yolov3
+ * Usage: bench_link [ranks=P] [sizes=1,16,64,248] [repeats=20] [seconds=300] [shared=nccl]       sizes in MiB; 248 is the gradient of yolov3
  *
  * One process a GPU, as in a job: worker/gradients/gradients.c over the device's link, one shard a rank, backward that costs nothing. The peer
  * is the NCCL that the link has found: one ncclAllReduce of the whole array, both arrays in memory of NCCL's, no limit on its blocks.
  * A rank for every visible GPU. With one GPU a rank is alone on NCCL first: nothing crosses a link, but communicators, windows and their
- * end are real; then two and four ranks share it, by way of the host's memory, and there is no peer. Ranks that take longer than `seconds`
- * are ended. */
+ * end are real; then two and four ranks share it, by way of the host's memory, and there is no peer. With shared=nccl ranks share the GPU by way
+ * of NCCL: 2.30 or newer, with NCCL_MULTI_RANK_GPU_ENABLE=1 in the environment; its times mean nothing, since the GPU gives the ranks turns.
+ * Ranks that take longer than `seconds` are ended. */
 #include <dlfcn.h>
 #include <link.h>
 
@@ -21,12 +22,14 @@ enum { MAX_SIZES = 8, MAX_PARAMS = 64, PARAM = 4 << 20, TIMEOUT = 60000, ID_TEXT
 
 struct options {
     int ranks, repeats, seconds, nsizes, sizes[MAX_SIZES]; /* MiB */
+    bool shared;                                           /* ranks share a GPU through NCCL */
 };
 
 /* In shared memory; rank 0 writes. */
 struct result {
     struct options o;
     bool own_gpus; /* one a rank */
+    bool by_nccl;  /* else by way of the host's memory */
     bool links;    /* the device has a link: NCCL */
     int devices, nccl;
     char name[96];
@@ -253,7 +256,7 @@ static double time_peer(struct bench *b, struct peer *p, int mib)
     return best;
 }
 
-static void open_link(struct bench *b, bool own_gpus)
+static void open_link(struct bench *b, bool by_nccl)
 {
     struct comm_options opt = {
         .fd = -1, .rank = comm_rank(b->host), .nranks = comm_ranks(b->host), .timeout_ms = TIMEOUT, .host = b->host
@@ -262,7 +265,7 @@ static void open_link(struct bench *b, bool own_gpus)
     char id[ID_TEXT] = "";
     struct err err;
 
-    if (!own_gpus) {
+    if (!by_nccl) {
         NEED_OK(comm_open_staged(b->host, b->dev, b->side, &b->link, &err));
         return;
     }
@@ -337,7 +340,7 @@ static void measure(struct bench *b, struct result *res)
     for (b->nshards = 1; b->nshards < nranks;)
         b->nshards *= 2;
     b->dev->ops->set_tier(b->dev, TIER_WORLD);
-    open_link(b, res->own_gpus);
+    open_link(b, res->by_nccl);
     try_link(b);
     for (int i = 0; i < b->o->nsizes; i++) {
         double ms = time_tree(b, b->o->sizes[i]);
@@ -345,26 +348,26 @@ static void measure(struct bench *b, struct result *res)
         if (comm_rank(b->host) == 0)
             res->tree_ms[i] = ms;
     }
-    if (res->own_gpus)
+    if (res->by_nccl)
         measure_peer(b, res);
     comm_close(b->link);
     free(b->host_memory);
 }
 
-/* The GPU of a rank by itself and what else detd-job sets for it; what was visible before may have been a choice. */
-static void see_one_gpu(int rank)
+/* Makes the n-th visible GPU the only one, and sets the other variables that detd-job sets for a rank. */
+static void see_one_gpu(int n)
 {
     const char *list = getenv("CUDA_VISIBLE_DEVICES");
     char one[96];
 
-    for (int i = 0; list && i < rank; i++) {
+    for (int i = 0; list && i < n; i++) {
         list = strchr(list, ',');
         list = list ? list + 1 : NULL;
     }
     if (list)
         snprintf(one, sizeof(one), "%.*s", (int)strcspn(list, ","), list);
     else
-        snprintf(one, sizeof(one), "%d", rank);
+        snprintf(one, sizeof(one), "%d", n);
     NEED(setenv("CUDA_VISIBLE_DEVICES", one, 1) == 0 && setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1) == 0 &&
          setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1) == 0 && setenv("NCCL_SOCKET_IFNAME", "lo", 1) == 0);
 }
@@ -380,6 +383,8 @@ static void rank_main(struct comm *host, void *arg)
     alarm((unsigned)res->o.seconds); /* a collective of the peer that never ends */
     if (res->own_gpus)
         see_one_gpu(comm_rank(host));
+    else if (res->by_nccl)
+        see_one_gpu(0);
     NEED_OK(device_backend("cuda", "auto", &ops, &err));
     NEED_OK(ops->open(0, &opt, &b.dev, &err));
     NEED_OK(ops->open(0, &opt, &b.side, &err));
@@ -429,13 +434,15 @@ static void print(const struct result *res, int nranks)
 
     if (res->own_gpus)
         printf("link: %d rank%s, a GPU (%s) each, NCCL %d\n", nranks, nranks == 1 ? "" : "s", res->name, res->nccl);
+    else if (res->by_nccl)
+        printf("link: %d ranks share one GPU (%s), NCCL %d\n", nranks, res->name, res->nccl);
     else
         printf("link: %d rank%s one GPU (%s), by way of the host's memory\n", nranks, nranks == 1 ? " on" : "s share", res->name);
     for (int i = 0; i < res->o.nsizes; i++) {
         double gb = share * (double)((size_t)res->o.sizes[i] << 20) / 1e9, tree = res->tree_ms[i], peer = res->peer_ms[i];
 
         printf("link: ranks %d, %3d MiB: tree %8.3f ms, %6.1f GB/s", nranks, res->o.sizes[i], tree, gb / tree * 1e3);
-        if (res->own_gpus)
+        if (res->by_nccl)
             printf("; ncclAllReduce %8.3f ms, %6.1f GB/s; tree over it %.2f", peer, gb / peer * 1e3, tree / peer);
         printf("\n");
     }
@@ -446,6 +453,7 @@ static int run(struct result *res, int nranks, bool own_gpus)
     int bad;
 
     res->own_gpus = own_gpus;
+    res->by_nccl = own_gpus || res->o.shared;
     fflush(stdout);
     bad = run_ranks(nranks, TIMEOUT, rank_main, res);
     if (bad == 0)
@@ -494,9 +502,11 @@ static int parse(struct options *o, int argc, char **argv)
             bad = (o->seconds = atoi(argv[i] + 8)) < 1;
         else if (strncmp(argv[i], "sizes=", 6) == 0)
             bad = parse_sizes(o, argv[i] + 6);
+        else if (strcmp(argv[i], "shared=nccl") == 0)
+            o->shared = true, bad = 0;
         if (bad) {
-            fprintf(stderr, "bench_link: '%s': takes ranks=1..%d sizes=MIB,... (up to %d of at most %d) repeats=N seconds=N\n", argv[i],
-                    MAX_RANKS, MAX_SIZES, (int)((size_t)MAX_PARAMS * PARAM >> 20));
+            fprintf(stderr, "bench_link: '%s': takes ranks=1..%d sizes=MIB,... (up to %d of at most %d) repeats=N seconds=N shared=nccl\n",
+                    argv[i], MAX_RANKS, MAX_SIZES, (int)((size_t)MAX_PARAMS * PARAM >> 20));
             return -1;
         }
     }
@@ -513,6 +523,8 @@ int main(int argc, char **argv)
     res->o = (struct options){ .repeats = 20, .seconds = 300, .nsizes = 4, .sizes = { 1, 16, 64, 248 } };
     if (parse(&res->o, argc, argv) < 0 || look(res) < 0)
         return 1;
+    if (res->o.shared)
+        return run(res, res->o.ranks ? res->o.ranks : 2, false) < 0;
     if (res->devices > 1 && res->o.ranks > res->devices) {
         fprintf(stderr, "bench_link: ranks=%d, but this process sees %d GPUs\n", res->o.ranks, res->devices);
         return 1;

@@ -1,5 +1,5 @@
-/* The NCCL link on emulated GPUs: ranks are threads of one process, each with two streams, over an emulated NCCL that is as
- * asynchronous as the real one.
+/* The NCCL link on emulated GPUs: ranks are threads of one process, each with two streams, over an emulated NCCL that is as asynchronous as the real one; or on a
+ * real GPU (tests/emu/nccl_ranks.h), where the cases run that ask nothing of the emulation.
  * uses: proto worker/comm worker/core cuda */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +12,8 @@
 #include "tests/emu/nccl_ranks.h"
 #include "worker/ops/families.h"
 #include "tests/unit/comm_script.h"
+
+enum { REAL_MS = 20000 }; /* for a collective of ranks that have turns on one GPU */
 
 /* ---- what arrives ---- */
 
@@ -406,6 +408,77 @@ static void test_refused(void **state)
     assert_int_equal(run_threads(1, SECONDS_20, false, refused, NULL), 0);
 }
 
+/* ---- the real NCCL ---- */
+
+static void real_cases(void **state)
+{
+    static const struct {
+        const char *name;
+        void (*fn)(struct rank *r);
+        int most; /* ranks */
+    } cases[] = { { "script", script, 4 }, { "queued", queued, 4 }, { "many", many, 2 } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int n = 1; n <= cases[i].most; n *= 2) {
+            int bad = run_joined(n, REAL_MS, cases[i].fn, NULL);
+
+            if (bad)
+                fail_msg("%s: %d of %d ranks failed", cases[i].name, bad, n);
+            print_message("nccl: %s, %d rank%s\n", cases[i].name, n, n == 1 ? "" : "s");
+        }
+}
+
+static void real_leaving(void **state)
+{
+    atomic_int *arrived = shared_memory(sizeof(*arrived));
+
+    (void)state;
+    assert_int_equal(run_joined(2, REAL_MS, leaving, arrived), 0);
+}
+
+static void real_disagreeing(void **state)
+{
+    atomic_int *told = shared_memory(sizeof(*told));
+
+    (void)state;
+    assert_int_equal(run_joined(2, REAL_MS, disagreeing, told), 0);
+    assert_true(*told >= 1);
+}
+
+/* Rank 1 ends without a word: the deadline ends the wait of rank 0, and the abort ends the work of NCCL on the GPU. */
+static void silent(struct rank *r)
+{
+    struct err err;
+    char *mem = comm_alloc_shared(r->link, MAX_RANKS * 64, &err);
+    int done, rc;
+
+    NEED(mem && gather_in(r, COMM_GRAD, mem, 4, &done, &err) == 0);
+    if (r->rank == 1)
+        _exit(0);
+    rc = gather_in(r, COMM_GRAD, mem, 96, &done, &err);
+    NEED(done == 0 && (rc == ERR_TIMEOUT || rc == ERR_ABORTED || rc == ERR_DEVICE));
+    all_over(r);
+}
+
+static void real_silent(void **state)
+{
+    (void)state;
+    assert_int_equal(run_joined(2, 5000, silent, NULL), 0);
+}
+
+static int run_real(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(real_cases),
+        cmocka_unit_test(real_leaving),
+        cmocka_unit_test(real_disagreeing),
+        cmocka_unit_test(real_silent),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -415,5 +488,7 @@ int main(void)
         cmocka_unit_test(test_absent),  cmocka_unit_test(test_refused),
     };
 
+    if (getenv("DETD_TEST_CUDA"))
+        return run_real();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

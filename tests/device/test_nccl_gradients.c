@@ -1,4 +1,4 @@
-/* Gradients reduced over the NCCL link on emulated GPUs: for any number of ranks the bits of the canonical tree, while the other
+/* Gradients reduced over the NCCL link on emulated GPUs, or a real one (tests/emu/nccl_ranks.h): for any number of ranks the bits of the canonical tree, while the other
  * channel is in use.
  * uses: proto trainer cuda */
 #include <setjmp.h>
@@ -148,7 +148,7 @@ static void test_any_ranks(void **state)
     (void)state;
     nccl_forget();
     for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++)
-        assert_int_equal(run_threads(ranks[i], SECONDS_20, true, reduce_steps, NULL), 0);
+        assert_int_equal(run_joined(ranks[i], SECONDS_20, reduce_steps, NULL), 0);
 }
 
 int main(void)

@@ -2,6 +2,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "proto/err.h"
@@ -35,10 +36,13 @@ static void on_wait(void *arg, bool waiting)
     progress_phase(m->progress, waiting ? PHASE_REPORT_WAIT : PHASE_OPTIMIZER);
 }
 
-/* Ranks on whole GPUs of their own meet through the backend's link. NCCL takes slices of one GPU for that GPU twice and refuses. */
+/* Ranks on whole GPUs of their own meet through the backend's link. NCCL takes slices of one GPU for that GPU twice and refuses. For tests of NCCL with
+ * several ranks on one GPU, which it allows from 2.30 on with NCCL_MULTI_RANK_GPU_ENABLE=1, DETD_TEST_SHARED_LINK in the environment asks for the link too. */
 static bool wants_link(const struct machine *m, const struct device_info *info)
 {
-    return m->opt->backend->link_open && m->opt->nranks > 1 && m->spec->run_ranks_per_gpu == 1 && strncmp(info->uuid, "MIG-", 4) != 0;
+    bool alone = m->spec->run_ranks_per_gpu == 1 && strncmp(info->uuid, "MIG-", 4) != 0;
+
+    return m->opt->backend->link_open && m->opt->nranks > 1 && (alone || getenv("DETD_TEST_SHARED_LINK"));
 }
 
 static int say_hello(struct machine *m, struct err *err)

@@ -212,12 +212,12 @@ prove: deps
 mutants: deps
 	@python3 tests/mutants/run.py $(if $(filter command% env%,$(origin N)),--n $(N)) $(addprefix --seed ,$(SEED)) $(ONLY)
 
-# What only a GPU can show; what was built here may also be carried to one (pack-gpu, with BCCD=FOLDER that data set, too): tests/gpu.sh and
+# What only a GPU can show; what was built here may also be carried to one (pack-gpu, with BCCD=FOLDER that data set, too, with NCCL=FOLDER that library): tests/gpu.sh and
 # tests/bench/bench_gpu.py take the folder. GPU_PARTS and DETD_DATA as tests/gpu.sh says, GPU_BENCH as bench_gpu.py.
 check-gpu: all tests $(B)/tests/bench/bench_link $(PLUGIN:$(B)/%=$(B)/tests/bench/%)
 	@$(if $(PLUGIN),tests/gpu.sh $(B),echo 'check-gpu: $(if $(NVCC),$(NO_CUDA),there is no nvcc)' >&2; exit 1)
 pack-gpu: all tests $(BENCH)
-	@tests/gpu_pack.sh $(B) $(BCCD)
+	@tests/gpu_pack.sh $(B) "$(BCCD)" "$(NCCL)"
 bench-gpu: all $(BENCH) $(PLUGIN:$(B)/%=$(B)/tests/bench/%)
 	@python3 tests/bench/bench_gpu.py $(B) $(GPU_BENCH)
 # Programs look for it beside themselves.
@@ -303,7 +303,7 @@ help:
 	@echo 'make check-long what searches further, up to half an hour'
 	@echo 'make fuzz       libFuzzer, which needs clang, on each parser for SECONDS=60     TARGET=spool: on one'
 	@echo 'make check-gpu  what only a GPU can show                          make bench-gpu: its speed beside PyTorch'
-	@echo 'make pack-gpu   an archive for a machine with a GPU on which nothing can be built     BCCD=FOLDER: with that data set'
+	@echo 'make pack-gpu   an archive for a machine with a GPU on which nothing can be built     BCCD=FOLDER: with that data set   NCCL=FOLDER: with that library'
 	@echo 'make bench      speed, as ratios against a peer or a limit'
 	@echo 'make mutants    draws one-line faults: how many would the tests notice?     N=60 SEED=n ONLY=worker/train'
 	@echo 'make prove      jobs under everything that must not change a bit     N=59 runs a cell, ONLY=cells or models'

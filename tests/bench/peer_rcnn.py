@@ -4,9 +4,10 @@
 peer_rcnn.py step  [--px 480 --batch 2 --classes 80 --steps N --layout plain|channels_last --bf16 --cuda [--tf32] [--no-search]] ...
     a record "peer" of the quickest training step and of the median, in fp32, tf32 or bf16 autocast, of the most memory that the process (on a GPU: its tensors)
     held, and of the last step's regions in the mask head. --no-search: without cudnn.benchmark, which looks for algorithms for each new number of regions
+peer_rcnn.py twice [--steps N] ...        trains two times from the same seed, on made-up pictures: a record "twice" of the first step whose loss differs, 0: none does
 peer_rcnn.py train TRAIN.json VAL.json IMAGES --seconds S ...        trains for S seconds and scores the validation set now and then: a record "ap" each
     --budget STEPS in place of S, on a busy machine: as many as an idle one makes in the time
-Both: --threads N, --backbone resnet18|34|50|101, --fpn CHANNELS, --head UNITS, --mask CHANNELS (torchvision's: 256 1024 256), --boxes: without masks,
+All: --threads N, --backbone resnet18|34|50|101, --fpn CHANNELS, --head UNITS, --mask CHANNELS (torchvision's: 256 1024 256), --boxes: without masks,
 --frozen: frozen normalisation and first two stages, as with weights of ImageNet; without it everything trains, as from scratch.
 --seed of the weights. train: --px, --max (default 1333), --batch, --lr (default .02 / 16 x batch), --workers.
 
@@ -81,7 +82,8 @@ def peak_mib(cuda):
         return next(int(line.split()[1]) / 1024 for line in f if line.startswith("VmHWM:"))
 
 
-def time_steps(a):
+def made(a):
+    """The model of `step` and `twice`, where it is to run."""
     torch.manual_seed(a.seed)
     model = model_of(a, a.classes).train()
     if a.frozen:
@@ -92,9 +94,26 @@ def time_steps(a):
         model = model.cuda()
         torch.backends.cudnn.benchmark = not a.no_search
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = a.tf32 or a.bf16
-    if a.layout == "channels_last":
-        model = model.to(memory_format=torch.channels_last)
-    regions = [0]
+    return model.to(memory_format=torch.channels_last) if a.layout == "channels_last" else model
+
+
+def losses(a):
+    """Of each step of a run from scratch."""
+    model, (images, targets) = made(a), shown(a)
+    opt = optimizer_of(model, 0.005)
+    torch.manual_seed(a.seed)  # of the regions that are drawn
+    for _ in range(a.steps):
+        yield step(model, opt, images, targets, a.bf16)
+
+
+def twice(a):
+    first = list(losses(a))
+    parted = next((i for i, (one, other) in enumerate(zip(first, losses(a)), 1) if one != other), 0)
+    print("twice steps=%d parted=%d" % (a.steps, parted), flush=True)
+
+
+def time_steps(a):
+    model, regions = made(a), [0]
     if not a.boxes:
         model.roi_heads.mask_head.register_forward_pre_hook(lambda _, args: regions.__setitem__(0, len(args[0])))
     opt, times, began = optimizer_of(model, 1e-6), [], time.perf_counter()
@@ -209,7 +228,7 @@ def learn(a):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("what", choices=("step", "train"))
+    p.add_argument("what", choices=("step", "twice", "train"))
     p.add_argument("files", nargs="*")
     for name, kind, default in (("threads", int, 2), ("backbone", str, "resnet50"), ("fpn", int, 256), ("head", int, 1024), ("mask", int, 256), ("px", int, 480),
                                 ("max", int, 1333), ("batch", int, 2), ("classes", int, 80), ("steps", int, 5), ("seconds", float, 600), ("budget", int, 0), ("lr", float, 0),
@@ -224,10 +243,12 @@ def main():
     p.add_argument("--no-search", action="store_true")
     a = p.parse_args()
     if len(a.files) != (3 if a.what == "train" else 0):
-        p.error("train takes TRAIN.json VAL.json IMAGES, step no files")
+        p.error("train takes TRAIN.json VAL.json IMAGES, the others no files")
     torch.set_num_threads(a.threads)
     if a.what == "step":
         time_steps(a)
+    elif a.what == "twice":
+        twice(a)
     else:
         a.train, a.val, a.images = a.files
         learn(a)

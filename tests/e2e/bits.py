@@ -14,7 +14,8 @@ from gpu_node import REAL, Node
 from ranks import base_spec, draw, draw_frames, draw_masks, finish, frames_spec, isas, mask_spec, merged, rows, struck, submit
 
 KNOWN = os.path.dirname(os.path.abspath(__file__)) + "/bits.json"
-RANKS = (1, 3, 8)
+GPU_ALONE = bool(os.environ.get("BITS_GPU_ALONE"))  # no jobs of the CPU, and fewer ranks: for little time on a GPU
+RANKS = (1, 3) if GPU_ALONE else (1, 3, 8)
 LONG = bool(os.environ.get("TEST_LONG")) or sys.argv[1:2] == ["write"] or REAL
 HALF = {"run": {"precision": "bf16"}}
 STEPS, SAVED, KILLED = 10, 3, 3  # steps, steps between checkpoints, ranks of the job that is killed
@@ -67,7 +68,7 @@ def machines(kind, spec):
     run.isa auto uses."""
     gpu = spec["run"].get("precision") != "bf16"
     have = isas() if gpu else ["auto"] + isas()
-    for i, ranks in enumerate(RANKS):
+    for i, ranks in enumerate(() if GPU_ALONE else RANKS):
         yield "cpu", {"ranks": ranks, "isa": have[i % len(have)], "deterministic": ("rerun", "world", "off")[i]}
     for ranks in RANKS if gpu and LONG else RANKS[:1] if gpu and kind != "depth" else ():
         env = {"EMU_SEED": str(random.getrandbits(30))}

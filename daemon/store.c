@@ -426,12 +426,19 @@ static struct op *take_queued(struct store *s, bool (*is_meant)(const struct op 
     return taken;
 }
 
+static const char *no_room(int why)
+{
+    return why == EFBIG    ? "the limit of file sizes (ulimit -f) is reached"
+           : why == EDQUOT ? "the disk quota is used up"
+                           : "the disk is full";
+}
+
 static void refuse(struct store *s, struct op *asked)
 {
     for (struct op *op = asked; op; op = op->next)
         op->rc = s->w.damaged
                      ? err_set(&op->err, ERR_CORRUPT, "the database '%.300s' is damaged, and nothing was changed", s->path)
-                     : err_set(&op->err, -ENOSPC, "the disk is full: '%.300s' cannot be written, and nothing was changed", s->path);
+                     : err_set(&op->err, -ENOSPC, "%s: '%.300s' cannot be written, and nothing was changed", no_room(s->w.full), s->path);
     if (asked)
         hand_back(s, asked);
 }

@@ -122,7 +122,7 @@ struct writer {
     struct seq_mark *marks;
     int nmarks, marks_cap;
     char node[65];
-    bool full;    /* the last batch found no room on the disk */
+    int full; /* ENOSPC, EDQUOT or EFBIG: the last batch found no room on the disk, in the quota, or below the limit of file sizes; else 0 */
     bool damaged; /* the database is: nothing is written any more */
 };
 

@@ -777,10 +777,12 @@ static int apply(struct writer *w, struct op *op)
 
 static int roll_back(struct writer *w, int rc)
 {
-    int why = sqlite3_system_errno(w->db);
+    int last = errno, why = sqlite3_system_errno(w->db);
 
+    if (why == 0)
+        why = last; /* SQLite 3.40 forgets it when it gives its locks back */
     w->damaged = rc == SQLITE_CORRUPT || rc == SQLITE_NOTADB;
-    w->full = rc == SQLITE_FULL || (rc == SQLITE_IOERR && (why == ENOSPC || why == EDQUOT || why == EFBIG));
+    w->full = rc == SQLITE_FULL ? ENOSPC : rc == SQLITE_IOERR && (why == ENOSPC || why == EDQUOT || why == EFBIG) ? why : 0;
     sqlite3_exec(w->db, "ROLLBACK", NULL, NULL, NULL);
     forget_series(w);
     w->npoints = w->nmarks = 0;

@@ -8,6 +8,11 @@ if nm "$build/detd" 2>/dev/null | grep -qE '__[atu]san_|__ubsan_'; then
     echo "skip: a build with sanitizers is not bundled"
     exit 77
 fi
+glibc=$(getconf GNU_LIBC_VERSION)
+if [ "$(printf '%s\n' "glibc 2.36" "$glibc" | sort -V | tail -1)" != "glibc 2.36" ]; then
+    echo "skip: a bundle is built on Debian 12, with glibc 2.36 at most; here is $glibc"
+    exit 77
+fi
 make --no-print-directory -s B="$build" bundle
 tmp=$(mktemp -d)
 daemon=

@@ -21,6 +21,7 @@ struct fixture {
     struct store *s;
     int waiting;
     int rc;
+    char said[512]; /* of the last failure */
     int64_t value;
 };
 
@@ -79,9 +80,9 @@ static inline void done(void *arg, int rc, int64_t value, const struct err *err)
 {
     struct fixture *f = arg;
 
-    (void)err;
     f->waiting--;
     f->rc = rc;
+    snprintf(f->said, sizeof f->said, "%s", rc < 0 ? err->msg : "");
     f->value = value;
 }
 

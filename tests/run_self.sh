@@ -78,6 +78,10 @@ run 0 "$tmp/clean.sh" "$tmp/listed.sh"
 run 1 "$tmp/clean.sh" "$tmp/part.sh"
 says 'tests/skips has no row for that: rain'
 run 1 "$tmp/clean.sh" "$tmp/unbuilt.sh=skip:no compiler"
+# What a user's clone lacks, data beside it, may be skipped by each test that asks for it.
+mapfile -t asks < <(grep -lE 'no \.\./shared|\.\./shared/' tests/*/test_*.c | sed "s|^|$build/|; s|\.c\$|=skip:no ../shared/data|")
+more=(STRICT=1 TEST_SKIPS=tests/skips)
+run 0 "$tmp/clean.sh" "${asks[@]}"
 more=(STRICT=0 TEST_SECONDS=1)
 echo 'exec sleep 1000' | write hangs
 run 1 "$tmp/hangs.sh"

@@ -2,6 +2,7 @@
 """Who may do what on a system daemon: root, group detd, a job's owner and others, on every method of proto/methods.h."""
 import json
 import os
+import pwd
 import re
 import subprocess
 import sys
@@ -12,6 +13,16 @@ from evidence import Run
 
 DETD, OTHERS = 4242, 4343  # group ids
 OWNER, OTHER, MEMBER = 1001, 1002, 1003
+
+
+def name_of(uid):
+    """As detd has it: the number where the host has no such user."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
 SECRET = "swordfish"
 INSIDE = os.environ.get("DETD_GROUP") == "1"
 
@@ -187,7 +198,8 @@ def who_asked_is_an_event():
         root.call("deterministic.set", tier="off")
         as_user(*PEOPLE["primary group"][0], d.client).call("job.cancel", id=job)
         d.wait(job, "cancelled")
-        by = ["submitted by 1001 (uid 1001)", "pause by 1001 (uid 1001)", "tier world by root (uid 0)", "cancel by 1003 (uid 1003)"]
+        by = ["submitted by %s (uid 1001)" % name_of(OWNER), "pause by %s (uid 1001)" % name_of(OWNER), "tier world by root (uid 0)",
+              "cancel by %s (uid 1003)" % name_of(MEMBER)]
         until = time.time() + 60
         while told(root, job) != by:  # a name may take a while
             assert time.time() < until, told(root, job)
@@ -212,10 +224,10 @@ def a_user_has_limits():
             submit(OWNER)
             raise AssertionError("a fourth job was taken")
         except Refused as e:
-            assert e.reason == "STATE" and "1001 has 2 jobs that wait or are paused" in str(e) and "user_queued" in str(e), e
+            assert e.reason == "STATE" and name_of(OWNER) + " has 2 jobs that wait or are paused" in str(e) and "user_queued" in str(e), e
         assert submit(OWNER, "again") == third
         why = root.call("job.why", id=second)["text"]
-        assert "1001's 1 running jobs" in why and "user_running" in why, why
+        assert name_of(OWNER) + "'s 1 running jobs" in why and "user_running" in why, why
         theirs = submit(MEMBER)
         d.wait(theirs, "running")
         mine = [d.submit(100000, threads=1) for _ in range(3)]  # root has no limit

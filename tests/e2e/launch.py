@@ -62,6 +62,13 @@ def as_user(uid, what, groups=()):
         os.setgroups([])
 
 
+def listens(path):
+    """Whether a program listens there: the file is there a moment before it does."""
+    with open("/proc/net/unix", encoding="utf-8", errors="replace") as f:
+        rows = [line.split() for line in f]
+    return any(row[-1] == path and int(row[3], 16) & 0x10000 for row in rows if len(row) == 8 and row[3] != "Flags")
+
+
 class Node(Daemon):
     """A system daemon that is not root, with detd-launch beside it."""
 
@@ -108,7 +115,7 @@ class Node(Daemon):
         with open(self.root + "/log", "a") as log:
             self.helper = subprocess.Popen(["unshare", "--mount", "sh", "-c", join + ' && exec "$@"', "sh"] + (os.environ.get("WRAP", "").split()) + command, stdout=log, stderr=log,
                                            stdin=subprocess.DEVNULL)
-        self.until(lambda: os.path.exists(self.socket) or self.helper.poll() is not None, "detd-launch does not come up")
+        self.until(lambda: listens(self.socket) or self.helper.poll() is not None, "detd-launch does not come up")
         assert self.helper.poll() is None
 
     def stop_helper(self, number=signal.SIGKILL):

@@ -76,6 +76,12 @@ class Watched(Daemon):
         os.chmod(self.bin + "/detd-job", 0o755)
         open(self.log, "w", encoding="utf-8").close()
 
+    def has_said(self, word, since):
+        """Whether the log has the word behind that place."""
+        with open(self.log, "rb") as f:
+            f.seek(since)
+            return word in f.read()
+
 
 def record(shim, data):
     """A job whose tier changes, and under which detd is killed, then its rank; in the end detd stops. Returns the watched daemon, which has
@@ -86,12 +92,19 @@ def record(shim, data):
         d.start()
         job = submit(d, data, d.env)
         d.wait(job, lambda j: j["step"] >= 2, PATIENCE_S)
+        rank = next((pid for pid, name in d.members(job).items() if name == "detd-worker"), None)
+        if rank is None:
+            return None
+        d.signal(rank, signal.SIGSTOP)  # the job cannot end before it hears of the tier
         try:
             d.call("deterministic.set", id=job, tier="world")
         except Refused:
             return None
         d.kill()
+        said = os.path.getsize(d.log)
         d.start()
+        d.until(lambda: d.has_said(b'"world"', said), "detd does not pass the tier on", PATIENCE_S)
+        d.signal(rank, signal.SIGCONT)
         d.until(lambda: d.newest_checkpoint(job) >= 2 * SAVED, "no checkpoint", PATIENCE_S)
         for pid, name in d.members(job).items():
             if name == "detd-worker":

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/checkpoint.h"
 #include "client/classes.h"
 #include "client/command.h"
 #include "client/eval_name.h"
@@ -113,6 +114,23 @@ static void keep_step(json_t *rows, long long step)
             json_array_remove(rows, i);
 }
 
+/* Which step the newest validation is of, where the best checkpoint, which other commands take, is of another. */
+static int tell_step(struct context *ctx, int64_t id, json_int_t newest)
+{
+    const json_t *best;
+    json_t *job;
+    int rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job);
+
+    if (rc)
+        return rc;
+    best = checkpoint_find(json_object_get(job, "checkpoints"), "best");
+    if (best && int_of(best, "step") != newest)
+        fprintf(stderr, "step %lld is the newest validation; predict, export and job:%lld take the best checkpoint, of step %lld\n",
+                (long long)newest, (long long)id, (long long)int_of(best, "step"));
+    json_decref(job);
+    return 0;
+}
+
 /* step: that alone; 0: all. */
 static int show(struct context *ctx, int64_t id, const struct wish *w, long long step)
 {
@@ -137,6 +155,8 @@ static int show(struct context *ctx, int64_t id, const struct wish *w, long long
                 (long long)id, w->set);
     else
         print_table(rows, w->metric != NULL);
+    if (!rc && !w->how && !w->set && !w->metric && json_array_size(rows) > 0)
+        rc = tell_step(ctx, id, classes_newest(rows));
     json_decref(rows);
     return rc;
 }

@@ -38,6 +38,15 @@ static int read_wish(const char *key, const char *text, struct wish *ret, struct
     return 1;
 }
 
+/* Where the step was not asked for by its number. */
+static void tell_step(const struct wish *w, const json_t *checkpoint)
+{
+    if (w->which[0] && strcmp(w->which, "best") != 0 && strcmp(w->which, "last") != 0)
+        return;
+    fprintf(stderr, "model.%s: checkpoint of step %lld of job %" PRId64 ", its %s\n", w->key, int_of(checkpoint, "step"), w->job,
+            strcmp(w->which, "last") != 0 && json_is_true(json_object_get(checkpoint, "best")) ? "best" : "newest");
+}
+
 static int put(json_t *model, const struct wish *w, const json_t *checkpoints, struct err *err)
 {
     const json_t *c = checkpoint_find(checkpoints, w->which);
@@ -46,6 +55,7 @@ static int put(json_t *model, const struct wish *w, const json_t *checkpoints, s
         return err_set(err, ERR_NOTFOUND,
                        "model.%s: of job %" PRId64 " no checkpoint is on the disk that is '%s'; detctl show %" PRId64 " lists them", w->key,
                        w->job, w->which[0] ? w->which : "best", w->job);
+    tell_step(w, c);
     return json_object_set_new(model, w->key, json_sprintf("%s/model.safetensors", json_string_value(json_object_get(c, "path")))) < 0
                ? err_set(err, ERR_INPUT, "model.%s: out of memory", w->key)
                : 0;

@@ -245,6 +245,10 @@ def test_the_best_by_a_metric(node):
     flagged = [step for step, in sql(node, "SELECT step FROM checkpoints WHERE job=2 AND best ORDER BY step")]
     assert flagged[-1] == best, (values, flagged)
     assert sorted(os.listdir(node.folder + "/state/jobs/2/checkpoints")) == sorted({"step-%d" % best, "step-6"})
+    done = node.ctl("eval", "2")
+    other = "step 6 is the newest validation; predict, export and job:2 take the best checkpoint, of step %d\n" % best
+    assert done.stderr == ("" if best == 6 else other), done
+    assert node.ctl("eval", "2", "--metric", "AP").stderr == "" == node.ctl("eval", "2", "--csv").stderr
     done = node.ctl("predict", "2", "d/images/" + sorted(os.listdir(node.folder + "/d/images"))[0], "-o", "out")
     expect(done, 0)
     assert re.match(r"checkpoint of step %d: the best conf:RBC, " % best, done.stdout), done.stdout

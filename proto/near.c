@@ -1,5 +1,6 @@
 #include "proto/near.h"
 
+#include <ctype.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -51,4 +52,28 @@ const char *near_word(const char *word, const char *const *known)
         }
     }
     return found;
+}
+
+/* Small letters without '_' and '-'. A word that is too long is cut. */
+static void plain(const char *word, char ret[WORD_MAX + 2])
+{
+    size_t n = 0;
+
+    for (; *word && n <= WORD_MAX; word++)
+        if (*word != '_' && *word != '-')
+            ret[n++] = (char)tolower((unsigned char)*word);
+    ret[n] = '\0';
+}
+
+bool near_misspelt(const char *word, const char *key)
+{
+    char a[WORD_MAX + 2], b[WORD_MAX + 2];
+    unsigned far;
+
+    if (strcmp(word, key) == 0)
+        return false;
+    plain(word, a);
+    plain(key, b);
+    far = near_distance(a, b);
+    return far == 0 || (strlen(b) > 3 && far < near_bound(b));
 }

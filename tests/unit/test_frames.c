@@ -319,6 +319,11 @@ static void cameras_that_are_refused(void **state)
           "\"frame_pattern\" stands here a second time" },
         { "{\"fx\": 3, \"fy\": 3, \"cx\": 1, \"cy\": 1, \"width\": 41, \"height\": 30, \"right\": {\"cx\": 3, \"cx\": 3}}",
           "\"cx\" stands here a second time" },
+        { "{\"fx\": 3, \"fy\": 3, \"cx\": 1, \"cy\": 1, \"width\": 41, \"height\": 30, \"baseline\": 0.5}",
+          "\"baseline\" is no key; did you mean \"baseline_m\"?" },
+        { "{\"FX\": 3, \"fy\": 3, \"cx\": 1, \"cy\": 1, \"width\": 41, \"height\": 30}", "\"FX\" is no key; did you mean \"fx\"?" },
+        { "{\"fx\": 3, \"fy\": 3, \"cx\": 1, \"cy\": 1, \"width\": 41, \"height\": 30, \"right\": {\"distorsion\": 1}}",
+          "\"distorsion\" is no key; did you mean \"distortion\"?" },
         { "{\"per_frame\": {}, \"fx\": 3, \"fy\": 3, \"cx\": 1, \"cy\": 1, \"width\": 41, \"height\": 30, \"per_frame\": {}}",
           "\"per_frame\" stands here a second time" },
     };

@@ -1,6 +1,5 @@
 #include "worker/data/coco_keys.h"
 
-#include <ctype.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,34 +38,11 @@ static const struct obeyed *obeyed_by_others(enum coco_place place, const char *
     return NULL;
 }
 
-/* Small letters without '_' and '-'. */
-static void plain(const char *name, char ret[COCO_KEY_MAX])
-{
-    size_t n = 0;
-
-    for (; *name && n < COCO_KEY_MAX - 1; name++)
-        if (*name != '_' && *name != '-')
-            ret[n++] = (char)tolower((unsigned char)*name);
-    ret[n] = '\0';
-}
-
-/* Keys of two letters are too short for a distance: "cid" is no misspelt "id". */
-static bool looks_like(const char *name, const char *key)
-{
-    char a[COCO_KEY_MAX], b[COCO_KEY_MAX];
-    unsigned far;
-
-    plain(name, a);
-    plain(key, b);
-    far = near_distance(a, b);
-    return far == 0 || (strlen(b) > 3 && far < near_bound(b));
-}
-
 /* The key that is read and that was meant, or NULL. */
 static const char *meant(enum coco_place place, const char *name)
 {
     for (const char *const *key = read_keys[place]; *key; key++)
-        if (looks_like(name, *key))
+        if (near_misspelt(name, *key))
             return *key;
     return NULL;
 }
@@ -111,7 +87,7 @@ void coco_keys_see(struct coco_keys *k, enum coco_place place, const char *name,
 const char *coco_keys_like(const struct coco_keys *k, const char *name)
 {
     for (int i = 0; i < k->ntold; i++)
-        if (k->told[i].place == COCO_FILE && looks_like(k->told[i].name, name))
+        if (k->told[i].place == COCO_FILE && near_misspelt(k->told[i].name, name))
             return k->told[i].name;
     return NULL;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "proto/near.h"
 #include "worker/data/image.h"
 #include "worker/data/json_scan.h"
 
@@ -60,8 +61,8 @@ bool intrinsics_same(const double a[4], const double b[4], int w, int h)
     return fabs(a[0] / b[0] - 1) * w <= most && fabs(a[1] / b[1] - 1) * h <= most && fabs(a[2] - b[2]) <= most && fabs(a[3] - b[3]) <= most;
 }
 
-/* Of two values of one key either may be what is meant. *seen: bits of the keys that the object had so far. */
-static bool stands_twice(struct json_scan *s, unsigned *seen)
+/* Of two values of one key either may be what is meant, and a misspelt key may be one. *seen: bits of the keys that the object had so far. */
+static bool is_wrong(struct json_scan *s, unsigned *seen)
 {
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (scan_key_is(s, keys[i])) {
@@ -70,6 +71,9 @@ static bool stands_twice(struct json_scan *s, unsigned *seen)
             *seen |= 1u << i;
             return false;
         }
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (near_misspelt(s->key, keys[i]))
+            return !scan_fail(s, "\"%s\" is no key; did you mean \"%s\"?", s->key, keys[i]);
     return false;
 }
 
@@ -99,7 +103,7 @@ static void camera_object(struct json_scan *s, struct intrinsics_camera *c)
     c->there = true;
     scan_object(s);
     while (scan_member(s))
-        if (!stands_twice(s, &seen) && !camera_member(s, c))
+        if (!is_wrong(s, &seen) && !camera_member(s, c))
             scan_skip(s);
 }
 
@@ -275,7 +279,7 @@ int intrinsics_parse(const char *name, const char *bytes, size_t len, struct int
     scan_open(&s, name, bytes, len);
     scan_object(&s);
     while (scan_member(&s))
-        if (!stands_twice(&s, &seen))
+        if (!is_wrong(&s, &seen))
             member(&s, &k, &fraction);
     scan_finish(&s);
     rc = scan_failed(&s) ? err_set(err, s.err.code, "%s", s.err.msg) : finish(name, &k, fraction, err);

@@ -145,7 +145,7 @@ enum { JOB_MAX_SOURCES = 3 };
     X(data_voc_difficult, "data.voc_difficult", ENUM, "\"ignore\"", "\"ignore\"", "!depth", 0, 0, "", "ignore|object",                     \
       "voc: what says that it is difficult is neither trained on nor scored, as a crowd of COCO's; or is like any other object")          \
     X(data_on_bad, "data.on_bad", ENUM, "\"error\"", "-", "", 0, 0, "", "error|skip",                                                     \
-      "bad records: refuse the data set, or skip and count them")                                                                         \
+      "records that the network cannot use: refuse the data set, or skip and count them; doubtful ones stay and are told")                                                                        \
     X(data_sources, "data.sources", INTS, "[-1, 1]", "-", "depth", -1000, 1000, "frames", "",                                             \
       "at most three frames that a target is compared with, told from it: -1 is the one before. 0: none but data.stereo")                  \
     X(data_stereo, "data.stereo", BOOL, "false", "-", "depth", 0, 0, "", "", "compare with the other camera's picture, too")              \

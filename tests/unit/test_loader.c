@@ -331,6 +331,7 @@ static void lost_files_are_named_or_replaced(void **state)
         ;
     assert_true(rc < 0);
     assert_non_null(strstr(err.msg, "4.png"));
+    assert_non_null(strstr(err.msg, "; data.on_bad=skip would put another picture in its place"));
     assert_int_equal(loader_next(l, &b, &err), rc);
     loader_close(l);
     o.on_bad = BAD_SKIP;

@@ -197,6 +197,16 @@ static struct hash128 hash_sample(const struct batch_form *f, struct canvas canv
     return h;
 }
 
+/* The same error, and what would help where a sample of a training was lost. */
+static int lost(const struct loader *l, int rc, struct err *err)
+{
+    const struct err why = *err;
+
+    if (!file_at_fault(rc) || !l->opt.train || l->opt.on_bad == BAD_SKIP)
+        return rc;
+    return err_set(err, rc, "%s; data.on_bad=skip would put another picture in its place", why.msg);
+}
+
 /* Makes image i of a slot. Under BAD_SKIP the next sample that can be read stands in: which one does not depend on thread or rank. */
 static int make_image(struct loader *l, struct hand *hand, struct slot *s, int i, struct err *err)
 {
@@ -217,6 +227,8 @@ static int make_image(struct loader *l, struct hand *hand, struct slot *s, int i
     *place.index = task_image(t, draw.sample);
     if (rc >= 0)
         rc = wave_store_count(s->store, i, err);
+    else
+        rc = lost(l, rc, err);
     if (rc >= 0 && s->hash)
         s->hash[i] = hash_sample(t->form, s->shard[v].canvas, &place);
     return rc;

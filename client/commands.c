@@ -6,8 +6,9 @@
 const struct command commands[] = {
     { "submit", "FILE [KEY=VALUE ...] [--init WEIGHTS] [--after ID[:ok]] [--time LIMIT] [--no-check] [--wait | --watch]", "Queues a job and prints its id",
       "FILE is a job file (FILE.json is tried too); KEY=VALUE changes one of its keys. Paths are relative to FILE, those\n"
-      "of KEY=VALUE to the folder in which detctl runs; each is opened before anything is queued. train.epochs becomes\n"
-      "train.steps: detd-worker counts the images, with data.on_bad=skip or data.val.fraction by reading all of them.\n"
+      "of KEY=VALUE to the folder in which detctl runs; each is opened before anything is queued. train.epochs, and texts as\n"
+      "\"2 epochs\" of other keys, become steps: detd-worker counts the images, with data.on_bad=skip or data.val.fraction by\n"
+      "reading all of them.\n"
       "Data and weights are checked first, as check does; a job that would fail is not queued. A good check is remembered in\n"
       "~/.cache/detd while the files of labels and weights stay as they are. Root checks no files of other users.\n\n"
       "  --init W     begin with these weights (model.init): a file, or job:12, with @best, @last or @STEP\n"

@@ -133,9 +133,10 @@ int spec_assign(json_t *root, char *const *assignments, int count, struct err *e
 static int complete(json_t *root, const char *path, struct err *err)
 {
     struct jobspec *s = NULL, *counted = NULL;
+    bool epochs;
     int rc = check(root, path, &s, err);
 
-    if (rc == 0 && s->train_steps < 0) {
+    if (rc == 0 && jobspec_has_units(root, &epochs)) {
         rc = epochs_count(root, s, path, err);
         if (rc == 0)
             rc = check(root, path, &counted, err);

@@ -253,7 +253,12 @@ static int take_numbers(json_t **ret, const struct job_key *k, const json_t *v, 
 static int take(struct jobspec *s, const struct job_key *k, const json_t *v, struct err *err)
 {
     void *at = member(s, k);
+    int rc = job_units_read(k, v, err);
 
+    if (rc != 0)
+        return rc < 0
+                   ? rc
+                   : job_error(err, k->path, "only detctl submit, clone and check make steps of %s; a number is needed here", show(v).text);
     switch (k->type) {
     case TYPE_STR:
     case TYPE_PATH:
@@ -424,6 +429,19 @@ static int fill_family(struct jobspec *s, bool stored, const json_t *const *give
     return rc;
 }
 
+/* Keys whose steps are still to be counted. */
+static int forget_units(const json_t **given, struct err *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < JOB_KEY_COUNT && rc >= 0; i++) {
+        rc = given[i] ? job_units_read(&job_keys[i], given[i], err) : 0;
+        if (rc > 0)
+            given[i] = NULL;
+    }
+    return rc < 0 ? rc : 0;
+}
+
 /* A key that is null is not given. */
 static int refuse_foreign(const struct jobspec *s, const json_t *const *given, struct err *err)
 {
@@ -454,6 +472,8 @@ static int parse(const struct job_presets *presets, const json_t *root, bool sto
     if (!s)
         return err_set(err, -ENOMEM, "out of memory");
     rc = walk(root, "", given, err);
+    if (rc == 0 && uncounted)
+        rc = forget_units(given, err);
     if (rc == 0)
         rc = fill_all(s, presets, stored, given, err);
     if (rc == 0)

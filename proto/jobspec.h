@@ -209,7 +209,7 @@ enum { JOB_MAX_SOURCES = 3 };
       "how the rate falls after the warm-up: at train.lr_steps, to train.lr_end at the end of the job, or not at all")                    \
     X(train_lr_end, "train.lr_end", REAL, "0", "0", "", 0, 1, "x", "", "what cosine and poly fall to, as a factor of train.lr")           \
     X(train_poly_power, "train.poly_power", REAL, "0.9", "0.9", "", 0.1, 10, "", "", "poly: (1 - part done) ^ power")                     \
-    X(train_lr_steps, "train.lr_steps", REALS, "[0.8, 0.9]", "-", "", 0, 64, "steps", "",                                                 \
+    X(train_lr_steps, "train.lr_steps", REALS, "[0.8, 0.9]", "-", "", 0, 64, "steps, or texts as \"2 epochs\"", "",                                                 \
       "steps from which on, or with train.warmup linear after which, the rate is scaled; below 1: fractions of train.steps")              \
     X(train_lr_scale, "train.lr_scale", REAL, "0.1", "-", "", 1e-300, 1, "x", "", "factor at each of train.lr_steps")                     \
     X(train_clip_norm, "train.clip_norm", REAL, "0", "-", "", 0, 1e9, "", "", "clip the norm of the whole gradient; 0: off")              \
@@ -223,7 +223,7 @@ enum { JOB_MAX_SOURCES = 3 };
       "end the job, completed, when so many validations in a row, of those by val.every, were no better than the best; 0: never")         \
     X(train_log_every, "train.log_every", INT, "10", "-", "", 1, 1000000, "steps", "",                                                    \
       "training loss is summed over so many steps and stored")                                                                            \
-    X(val_every, "val.every", INT, "null", "-", "", 0, 100000000, "steps", "",                                                            \
+    X(val_every, "val.every", INT, "null", "-", "", 0, 100000000, "steps, or a text as \"2 epochs\"", "",                                                            \
       "validate after so many steps, and after the last; 0: never; default steps/10 where there is data.val")                             \
     X(val_batch, "val.batch", INT, "8", "-", "", 1, 4096, "images", "", "images of a validation shard")                                   \
     X(val_conf, "val.conf", REAL, "0.005", "-", "yolo rcnn", 0, 1, "score", "",                                                          \
@@ -241,7 +241,7 @@ enum { JOB_MAX_SOURCES = 3 };
       "default factor of kitti with data.stereo and where val.depth_factor is given, else median")                                        \
     X(val_depth_factor, "val.depth_factor", REAL, "null", "-", "depth", 1e-300, 1e9, "m", "",                                             \
       "with val.depth_scale factor; default 36 of kitti with data.stereo, the 0.54 m between its cameras over 0.015")                     \
-    X(checkpoint_every, "checkpoint.every", INT, "null", "-", "", 0, 100000000, "steps", "",                                              \
+    X(checkpoint_every, "checkpoint.every", INT, "null", "-", "", 0, 100000000, "steps, or a text as \"2 epochs\"", "",                                              \
       "0: only at the end; else besides after each validation that is the best so far; default: val.every, or steps/10 without validation")                                                           \
     X(checkpoint_keep, "checkpoint.keep", INT, "3", "-", "", 1, 1000, "", "",                                                             \
       "newest checkpoints kept, besides the best; of those written by word, at a pause or as the best so far as many, which take no other's place")          \
@@ -331,7 +331,7 @@ int jobspec_parse_stored(const json_t *root, struct jobspec **ret_spec, struct e
 /* Either of both with other networks than job_presets; they must outlive the spec. */
 int jobspec_parse_for(const struct job_presets *presets, const json_t *root, bool stored, struct jobspec **ret_spec, struct err *err);
 /* For who counts images: like jobspec_parse_for() of a new job, but train.epochs may stand for train.steps. That is then -1, and what follows from it
- * is neither checked nor filled in. */
+ * is neither checked nor filled in. A key with a text such as "2 epochs" is as if it were not given. */
 int jobspec_parse_uncounted(const struct job_presets *presets, const json_t *root, struct jobspec **ret_spec, struct err *err);
 void jobspec_free(struct jobspec *s);
 /* The nested JSON form with every default filled in (new reference), the keys of its family in table order: what spec.json holds. */
@@ -345,8 +345,11 @@ json_t *jobspec_portable(const struct jobspec *s);
 int jobspec_read(const char *path, json_t **ret_root, struct err *err);
 /* Applies "train.lr=0.01" to the nested object: the value is JSON, else a string. */
 int jobspec_override(json_t *root, const char *assignment, struct err *err);
-/* Puts train.steps into the nested object and takes train.epochs out. s: what jobspec_parse_uncounted() made of it, with train.epochs. images: of the
- * training split as it is trained on, at least 1. ERR_INPUT: more steps than a job may have. */
+/* Whether keys of the nested object say steps in another way: by train.epochs, or by a text such as "2 epochs" or "100 steps". *ret_epochs: images have
+ * to be counted for that. */
+bool jobspec_has_units(const json_t *root, bool *ret_epochs);
+/* Turns all of them into numbers of steps, train.epochs into train.steps; *ret_steps is written with the latter alone. s: what jobspec_parse_uncounted() made
+ * of the object. images: of the training split as it is trained on, at least 1. ERR_INPUT: more steps than a job may have. */
 int jobspec_count_steps(json_t *root, const struct jobspec *s, int64_t images, int64_t *ret_steps, struct err *err);
 /* Of a job that was given s->train_steps: whether it was after `step` where it would have been with more of them: rates and sizes of pictures may depend on how
  * many there are, and the last step may have cut a log window short, or have validated out of turn. */

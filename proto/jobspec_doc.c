@@ -14,6 +14,8 @@ static json_t *type_of(const struct job_key *k)
 
     if (k->type == TYPE_SIZE || k->type == TYPE_INTS || k->type == TYPE_STRS)
         json_array_append_new(all, json_string("array"));
+    if (job_key_takes_units(k))
+        json_array_append_new(all, json_string("string"));
     if (strcmp(k->def, "null") == 0)
         json_array_append_new(all, json_string("null"));
     if (json_array_size(all) == 1) {
@@ -66,7 +68,9 @@ static void add_limits(json_t *out, const struct job_key *k)
         add_range(out, k);
         break;
     case TYPE_REALS:
-        json_object_set_new(out, "items", json_pack("{s:s}", "type", "number"));
+        json_object_set_new(out, "items",
+                            job_key_takes_units(k) ? json_pack("{s:[s,s]}", "type", "number", "string")
+                                                   : json_pack("{s:s}", "type", "number"));
         json_object_set_new(out, "maxItems", limit(k->max));
         break;
     case TYPE_SIZE:

@@ -65,6 +65,10 @@ static inline int job_key_positive(const struct job_key *k)
 {
     return k->min > 0 && k->min <= 1e-300;
 }
+/* Whether the key counts steps and takes a text with a unit, as "2 epochs", which who submits turns into steps. */
+int job_key_takes_units(const struct job_key *k);
+/* 1: value is such a text of k, or a list with one; 0: it is none; ERR_INPUT: a text that has no such form. */
+int job_units_read(const struct job_key *k, const json_t *value, struct err *err);
 /* The row whose path is the len bytes at path, or NULL. */
 const struct job_key *job_key_find(const char *path, size_t len);
 /* ERR_INPUT about the key at path, as "train.lr: must be > 0, is -1". */

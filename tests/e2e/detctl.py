@@ -506,6 +506,34 @@ def test_ctrl_c_while_data_is_checked(node):
     assert jobs(node) == 0
 
 
+def test_other_keys_in_epochs(node):
+    """val.every, checkpoint.every and train.lr_steps; whatever reads a job file takes them."""
+    with open(node.folder + "/job.json", encoding="utf-8") as f:
+        spec = json.load(f)
+    spec["train"].update(steps=None, epochs=3, lr_steps=["1 epochs", "2 epochs"])
+    spec["val"]["every"] = "1 epochs"
+    spec["checkpoint"] = {"every": "2 epochs"}
+    with open(node.folder + "/few.json", "w", encoding="utf-8") as f:
+        json.dump(spec, f)
+    data = some_images(node.folder, 1)  # 4 images that can be read
+    done = node.ctl("submit", "few", *data, "train.batch=2", "run.ranks=1", "--wait")
+    expect(done, 0, '^train.epochs 3 of 4 images, batch 2: 6 steps\ntrain.lr_steps \\["1 epochs", "2 epochs"\\] of 4 images, batch 2: steps \\[2, 4\\]\n'
+           'val.every "1 epochs" of 4 images, batch 2: steps 2\ncheckpoint.every "2 epochs" of 4 images, batch 2: steps 4\n')
+    job = node.job("1")
+    kept = job["spec"]
+    assert (kept["train"]["steps"], kept["train"]["lr_steps"], kept["val"]["every"], kept["checkpoint"]["every"]) == (6, [2, 4], 2, 4), kept
+    assert job["step"] == 6 and {c["step"] for c in job["checkpoints"]} >= {4, 6}, job
+    for words in ["check", "few", *data, "train.batch=2", "run.ranks=1"], ["layers", "few", *data, "train.batch=2", "run.ranks=1"], ["check", "few", *data, "train.batch=2", "run.ranks=1", "train.epochs=null", "train.steps=9"], \
+            ["sample", "few", "-o", "seen", "-n", "1", *data, "train.batch=2", "run.ranks=1"]:
+        expect(node.ctl(*words), 0)
+    more = some_images(node.folder, 0)
+    done = node.ctl("clone", "1", "val.every=1 epochs", *more, "--wait")  # counted of the data that the new job has
+    expect(done, 0, 'val.every "1 epochs" of 5 images, batch 2: steps 3\n(.|\n)*checkpoint.every, which was 4|val.every')
+    assert node.job("2")["spec"]["val"]["every"] == 3, node.job("2")["spec"]
+    expect(node.ctl("submit", "few", *more, "val.every=soon"), 1, r"few\.json: val\.every: 'soon' is neither a number of steps nor a text as \"2 epochs\"")
+    expect(node.ctl("submit", "few", *more, "val.every=2 hours"), 1, "'2 hours' has no unit that is known")
+
+
 def refused_epochs(node, program, said, *args):
     done = subprocess.run([program, "submit", "job", "train.steps=null", *args], cwd=node.folder, env=node.environment(), capture_output=True,
                           text=True, timeout=60, check=False)

@@ -291,7 +291,7 @@ static void refused(void **state)
         { "data.augment.size_max=528", "data.augment.size_max", "data.augment.size_max: must be a multiple of 32, is 528" },
         { "train.steps=9007199254740994.0", "train.steps", "train.steps: must be a whole number, is 9.0072e15" },
         { "train.lr_steps=[1.5]", "train.lr_steps", "train.lr_steps: must be whole steps, or fractions between 0 and 1; number 1 is 1.5" },
-        { "train.lr_steps=[\"a\"]", "train.lr_steps", "train.lr_steps: number 1 must be a number, is \"a\"" },
+        { "train.lr_steps=[\"a\"]", "train.lr_steps", "train.lr_steps: 'a' is neither a number of steps nor a text as \"2 epochs\"" },
         { "train.lr_steps=3", "train.lr_steps", "train.lr_steps: must be a list of numbers, is 3" },
         { "run.env={\"A\":1}", "run.env", "run.env: A must be a string of at most 4096 bytes" },
         { "run.env={\"A=B\":\"1\"}", "run.env", "run.env: 'A=B' is not a variable name" },
@@ -491,6 +491,92 @@ static void epochs_become_steps(void **state)
         json_decref(root);
         json_decref(want);
     }
+}
+
+/* Texts with a unit, once somebody has counted the images. */
+static void texts_become_steps(void **state)
+{
+    static const struct {
+        const char *set, *path, *want; /* of 24 images, batch 16: an epoch is 1.5 steps */
+    } rows[] = {
+        { "val.every=2 epochs", "val.every", "3" },
+        { "val.every=1epoch", "val.every", "2" },
+        { "val.every=0.1 epochs", "val.every", "1" },
+        { "val.every=7 steps", "val.every", "7" },
+        { "checkpoint.every=4 epochs", "checkpoint.every", "6" },
+        { "train.lr_steps=[\"8 epochs\", \"11 epochs\"]", "train.lr_steps", "[12,17]" },
+        { "train.lr_steps=[0.125, \"11 epochs\", 90, \"95 steps\"]", "train.lr_steps", "[0.125,17,90,95]" },
+        { "train.lr_steps=8 epochs", "train.lr_steps", "[12]" },
+        { "train.steps=null;train.epochs=12;train.lr_steps=[\"8 epochs\"]", "train.lr_steps", "[12]" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char set[256];
+        struct jobspec *s = NULL, *counted = NULL;
+        struct err err = { 0 };
+        int64_t steps = -1;
+        bool epochs;
+
+        snprintf(set, sizeof set, "train.steps=100;train.batch=16;data.val.annotations=/v;data.val.images=/v;%s", rows[i].set);
+        json_t *root = job(set);
+        assert_true(jobspec_has_units(root, &epochs));
+        assert_int_equal(epochs, strstr(rows[i].set, "epoch") != NULL);
+        assert_int_equal(jobspec_parse_uncounted(&job_presets, root, &s, &err), 0);
+        assert_int_equal(jobspec_parse(root, &counted, &err), ERR_INPUT);
+        assert_non_null(strstr(err.msg, "only detctl submit"));
+        assert_int_equal(jobspec_count_steps(root, s, 24, &steps, &err), 0);
+        assert_false(jobspec_has_units(root, &epochs));
+        assert_int_equal(steps, strstr(rows[i].set, "train.epochs") ? 18 : -1);
+        if (jobspec_parse(root, &counted, &err) < 0)
+            fail_msg("%s", err.msg);
+        char *now = json_dumps(at(root, rows[i].path), JSON_ENCODE_ANY | JSON_COMPACT);
+        if (strcmp(now, rows[i].want) != 0)
+            fail_msg("%s: %s, not %s", rows[i].set, now, rows[i].want);
+        free(now);
+        jobspec_free(s);
+        jobspec_free(counted);
+        json_decref(root);
+    }
+}
+
+static void texts_that_say_no_steps(void **state)
+{
+    static const struct {
+        const char *set, *msg;
+    } rows[] = {
+        { "val.every=two epochs", "val.every: 'two epochs' is neither a number of steps nor a text as \"2 epochs\"" },
+        { "val.every=-1 epochs", "val.every: '-1 epochs' is neither a number of steps nor a text as \"2 epochs\"" },
+        { "val.every=2 hours", "val.every: '2 hours' has no unit that is known: \"2 epochs\" and \"100 steps\" have one" },
+        { "val.every=0 epochs", "val.every: must be above 0 epochs, is '0 epochs'" },
+        { "val.every=1.5 steps", "val.every: must be whole steps, is '1.5 steps'" },
+        { "checkpoint.every=[\"1 epochs\"]", "checkpoint.every: must be a whole number, is a list" },
+        { "train.lr_steps=[\"1 epochs\", \"x\"]", "train.lr_steps: 'x' is neither a number of steps nor a text as \"2 epochs\"" },
+        { "train.log_every=2 epochs", "train.log_every: must be a whole number, is \"2 epochs\"" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        json_t *root = job(rows[i].set);
+        struct jobspec *s = NULL;
+        struct err err = { 0 };
+
+        assert_int_equal(jobspec_parse_uncounted(&job_presets, root, &s, &err), ERR_INPUT);
+        assert_string_equal(err.msg, rows[i].msg);
+        assert_int_equal(jobspec_parse(root, &s, &err), ERR_INPUT);
+        assert_string_equal(err.msg, rows[i].msg);
+        json_decref(root);
+    }
+    json_t *root = job("val.every=1e8 epochs;train.batch=16");
+    struct jobspec *s = NULL;
+    struct err err = { 0 };
+    int64_t steps;
+
+    assert_int_equal(jobspec_parse_uncounted(&job_presets, root, &s, &err), 0);
+    assert_int_equal(jobspec_count_steps(root, s, 24, &steps, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "val.every: '1e8 epochs' of 24 images, batch 16, are 150000000 steps; at most 100000000 are possible");
+    jobspec_free(s);
+    json_decref(root);
 }
 
 static void epochs_are_bounded(void **state)
@@ -788,6 +874,8 @@ int main(void)
         cmocka_unit_test(paths),
         cmocka_unit_test(paths_of_a_user),
         cmocka_unit_test(epochs_become_steps),
+        cmocka_unit_test(texts_become_steps),
+        cmocka_unit_test(texts_that_say_no_steps),
         cmocka_unit_test(epochs_are_bounded),
         cmocka_unit_test(uncounted_jobs_are_checked),
         cmocka_unit_test(full_form),

@@ -210,7 +210,7 @@ const struct command commands[] = {
     { "undrain", "", "Starts jobs again", "", "  detctl undrain\n", command_undrain },
     { "info", "[--json]", "Shows version, slots and counters of detd", "", "  detctl info --json\n", command_info },
     { "predict", "ID IMAGE|FOLDER|PATTERN|- ... | --on SET [--images DIR] [--format F] | --split train|val -o DIR [--conf SCORE] [--results-conf SCORE] "
-                 "[--checkpoint STEP|best|last] [--no-pictures] [--enlarge]",
+                 "[--checkpoint STEP|best|last] [--no-pictures] [--quiet] [--enlarge]",
       "Draws the boxes and masks, or the depth, that a job's network finds in pictures",
       "To DIR go NAME.png for each picture and results.json: COCO results, each record with the file_name given; image_id\n"
       "counts the pictures from 1. A network that finds masks has these in a file of their own, results_segm.json, as COCO's\n"
@@ -239,6 +239,7 @@ const struct command commands[] = {
       "                    job (.005; R-CNN .05) with --on and --split, as in validation: a higher one costs AP\n"
       "  --checkpoint C    a step, last, or best (the default): the best validation by checkpoint.best of the job\n"
       "  --no-pictures     write results alone\n"
+      "  --quiet           no line for each picture; what cannot be read is told all the same\n"
       "  --enlarge         draw small pictures enlarged, so that letters can be read\n",
       "  detctl predict 3 street.jpg -o out --conf 0.3\n"
       "  detctl predict 3 --split val --no-pictures -o out\n", command_predict },

@@ -10,7 +10,7 @@
 #include "client/worker.h"
 
 /* Options that go on to the worker as they are. */
-enum { OUT, CONF, RESULTS_CONF, CHECKPOINT, ON, IMAGES, FORMAT, SPLIT, NO_PICTURES, ENLARGE, OPTIONS };
+enum { OUT, CONF, RESULTS_CONF, CHECKPOINT, ON, IMAGES, FORMAT, SPLIT, NO_PICTURES, QUIET, ENLARGE, OPTIONS };
 
 static const struct option options[] = { [OUT] = { "out", required_argument, NULL, 'o' },
                                          [CONF] = { "conf", required_argument, NULL, CONF },
@@ -21,6 +21,7 @@ static const struct option options[] = { [OUT] = { "out", required_argument, NUL
                                          [FORMAT] = { "format", required_argument, NULL, FORMAT },
                                          [SPLIT] = { "split", required_argument, NULL, SPLIT },
                                          [NO_PICTURES] = { "no-pictures", no_argument, NULL, NO_PICTURES },
+                                         [QUIET] = { "quiet", no_argument, NULL, QUIET },
                                          [ENLARGE] = { "enlarge", no_argument, NULL, ENLARGE },
                                          [OPTIONS] = { 0 } };
 

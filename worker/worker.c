@@ -46,7 +46,8 @@ static const char usage[] =
     "  detd-worker --sample --out DIR [--count N] FILE [key=value ...]\n"
     "                                                   draw what the network of a job sees in its first steps\n"
     "  detd-worker --predict --job-dir DIR --out DIR [--checkpoint STEP|best|last] [--conf X] [--results-conf X]\n"
-    "              [--no-pictures] [--enlarge] IMAGE|FOLDER|PATTERN|-... | --on SET [--images DIR] [--format F] | --split train|val\n"
+    "              [--no-pictures] [--quiet] [--enlarge] IMAGE|FOLDER|PATTERN|-... | --on SET [--images DIR] [--format F] | --split "
+    "train|val\n"
     "                                                   draw what a trained model finds, and write results.json\n"
     "  detd-worker --export FORM --job-dir DIR --out FILE [--checkpoint STEP|best|last]\n"
     "                                                   write its weights: safetensors, in the names of the reference\n"
@@ -493,6 +494,7 @@ static int parse(int argc, char **argv, struct args *a)
         { "format", required_argument, NULL, 'T' },
         { "split", required_argument, NULL, 's' },
         { "no-pictures", no_argument, NULL, 'N' },
+        { "quiet", no_argument, NULL, 'q' },
         { "enlarge", no_argument, NULL, 'E' },
         { "checkpoint", required_argument, NULL, 'k' },
         { "rank", required_argument, NULL, 'r' },
@@ -576,6 +578,9 @@ static int parse(int argc, char **argv, struct args *a)
             break;
         case 'N':
             a->predict_opt.no_pictures = true;
+            break;
+        case 'q':
+            a->predict_opt.quiet = true;
             break;
         case 'E':
             a->predict_opt.enlarge = true;

@@ -556,6 +556,11 @@ def test_a_folder_of_frames_is_a_way(place):
     for _ in range(2):  # what an earlier run wrote is replaced
         place.expect(place.predict("out", folder, job="way"), 0, b"the way of 7 frames -> out/trajectory.txt, out/trajectory_kitti.txt\n")
         assert place.files("out") == sorted(names + ["trajectory.txt", "trajectory_kitti.txt"]), place.files("out")
+    said = place.predict("out", folder, job="way").stdout.decode().splitlines()  # a line a frame, and none where that is asked
+    assert len([line for line in said if "depth -> " in line]) == 7 == len([line for line in said if "/00000" in line]), said
+    assert sum(" shows it -> out/" in line for line in said) == 6, said
+    place.expect(place.predict("out", "--quiet", folder, job="way"), 0, b"the way of 7 frames")
+    assert b"depth ->" not in place.predict("out", "--quiet", folder, job="way").stdout
     assert size_of(place.read("out/000003_next.png")) == (80, 64)
     tum, kitti = poses_of(place.read("out/trajectory.txt")), poses_of(place.read("out/trajectory_kitti.txt"))
     assert [p[0] for p in tum] == list(range(7)) and [p[3::4] for p in kitti] == [p[1:4] for p in tum], (tum, kitti)

@@ -57,6 +57,22 @@ static void a_frame_lies_on_its_box(void **state)
     free(p.rgb);
 }
 
+/* Where there is no room above, or a small object lies there. */
+static void labels_leave_small_objects_alone(void **state)
+{
+    struct picture p = blank(200, 100), q = blank(200, 100);
+    struct detection top = { .score = .5, .box = { 50, 2, 20, 14 } };
+    struct detection two[2] = { { .score = .9, .box = { 50, 40, 60, 50 } }, { .cls = 1, .score = .5, .box = { 60, 22, 16, 14 } } };
+
+    (void)state;
+    draw(&p, &top, 1);
+    assert_true(at(&p, 60, 9)[0] == 60);
+    draw(&q, two, 2);
+    assert_true(at(&q, 68, 29)[0] == 60);
+    free(p.rgb);
+    free(q.rgb);
+}
+
 /* Half of the colour inside, nearly all of it at the edge, nothing beside; the best lies on top; what lies outside is clipped. */
 static void masks_cover_their_pixels(void **state)
 {
@@ -328,6 +344,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_frame_lies_on_its_box),
+        cmocka_unit_test(labels_leave_small_objects_alone),
         cmocka_unit_test(masks_cover_their_pixels),
         cmocka_unit_test(the_best_is_on_top_and_scores_are_from_nought_to_one),
         cmocka_unit_test(letters_stand_out),

@@ -10,7 +10,7 @@
 #include "proto/err.h"
 #include "worker/eval/font.h"
 
-enum { MAX_LETTERS = 48, FAR = 1 << 24 };
+enum { MAX_LETTERS = 48, FAR = 1 << 24, SMALL_OBJECT = 8 /* areas of its label */ };
 
 /* Pixels x0 .. x1 - 1, y0 .. y1 - 1. */
 struct area {
@@ -115,8 +115,16 @@ static double common(struct area a, struct area b)
     return w > 0 && h > 0 ? (double)w * h : 0;
 }
 
-/* The place above, inside or below the box, flush left or right, that hides least of the labels placed before. */
-static void place_label(const struct canvas *c, struct label *labels, size_t index)
+/* Part of a small object that a label there would hide, as much as it were letters; a label on a large one hides little of it. */
+static double hides(struct area place, struct area box)
+{
+    double size = (double)(place.x1 - place.x0) * (place.y1 - place.y0), object = (double)(box.x1 - box.x0) * (box.y1 - box.y0);
+
+    return object < SMALL_OBJECT * size ? common(place, box) : 0;
+}
+
+/* The place above, inside or below the box, flush left or right, that hides least of the labels placed before and of small objects. */
+static void place_label(const struct canvas *c, struct label *labels, size_t count, size_t index)
 {
     struct label *l = &labels[index];
     int w = (int)(floor(FONT_ADVANCE * c->scale + 0.5) * (double)l->length) + 2 * c->pad;
@@ -129,8 +137,8 @@ static void place_label(const struct canvas *c, struct label *labels, size_t ind
         struct area a = { x, y, x + w, y + h };
         double hidden = (double)w * h - common(a, (struct area){ 0, 0, c->p->w, c->p->h });
 
-        for (size_t j = 0; j < index; j++)
-            hidden += common(a, labels[j].place);
+        for (size_t j = 0; j < count; j++)
+            hidden += hides(a, labels[j].box) + (j < index ? common(a, labels[j].place) : 0);
         if (hidden < best) {
             best = hidden;
             l->place = a;
@@ -190,7 +198,7 @@ int draw_detections(struct picture *p, const struct detection *dets, size_t n, c
     for (size_t i = count; i-- > 0;)
         draw_frame(&c, &labels[i]);
     for (size_t i = 0; i < count; i++)
-        place_label(&c, labels, i);
+        place_label(&c, labels, count, i);
     for (size_t i = count; i-- > 0;) {
         fill(p, labels[i].place, labels[i].color, 225);
         draw_text(&c, &labels[i]);

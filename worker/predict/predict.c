@@ -287,11 +287,12 @@ static int write_found(struct predictor *p, int index, const struct image *img, 
         rc = outputs_picture(p->outputs, a->place, "", &drawn, err);
     if (rc >= 0)
         rc = write_drawn(p, drawn, img, found, n, err);
-    if (rc >= 0)
+    if (rc >= 0 && !p->opt->quiet)
         fprintf(p->out, "%s: %d objects -> %s\n", a->name, n, drawn);
     return rc;
 }
 
+/* Begins the frame's line; who calls ends it. */
 static int write_depth(struct predictor *p, int index, const struct result *found, struct err *err)
 {
     const struct asked_picture *a = &p->asked->picture[index];
@@ -305,8 +306,8 @@ static int write_depth(struct predictor *p, int index, const struct result *foun
     }
     if (rc >= 0)
         rc = predict_write_depth(found, p->net.spec, numbers, colours, err);
-    if (rc >= 0)
-        fprintf(p->out, "%s: depth -> %s, in colours -> %s\n", a->name, numbers, colours);
+    if (rc >= 0 && !p->opt->quiet)
+        fprintf(p->out, "%s: depth -> %s, in colours -> %s", a->name, numbers, colours);
     return rc;
 }
 
@@ -352,6 +353,12 @@ static int read_picture(struct predictor *p, int index, struct image *ret, bool 
     return 0;
 }
 
+static void end_line(struct predictor *p)
+{
+    if (!p->opt->quiet)
+        fputc('\n', p->out);
+}
+
 static int predict_image(struct predictor *p, int index, int *nbad, struct err *err)
 {
     struct result found;
@@ -367,7 +374,10 @@ static int predict_image(struct predictor *p, int index, int *nbad, struct err *
     if (!p->net.deep)
         return write_found(p, index, &img, &found, err);
     outputs_forget(p->outputs, p->asked->picture[index].place, "_next"); /* of a run that knew one */
-    return write_depth(p, index, &found, err);
+    rc = write_depth(p, index, &found, err);
+    if (rc >= 0)
+        end_line(p);
+    return rc;
 }
 
 /* ---- a folder of frames ---- */
@@ -383,8 +393,8 @@ static int write_next(struct predictor *p, int i, const struct result *found, co
 
     if (rc >= 0)
         rc = predict_write_view(found, &lens, motion, next->rgb, path, err);
-    if (rc >= 0)
-        fprintf(p->out, "%s: as %s shows it -> %s\n", frame->name, frame[1].name, path);
+    if (rc >= 0 && !p->opt->quiet)
+        fprintf(p->out, ", as %s shows it -> %s", frame[1].name, path);
     return rc;
 }
 
@@ -401,7 +411,11 @@ static int predict_frame(struct predictor *p, int i, const struct image *next, s
     if (rc >= 0)
         rc = way_add(p->way, i, &found, &motion, err);
     if (rc >= 0 && motion)
-        return write_next(p, i, &found, motion, next, err);
+        rc = write_next(p, i, &found, motion, next, err);
+    if (rc >= 0)
+        end_line(p);
+    if (motion)
+        return rc;
     outputs_forget(p->outputs, p->asked->picture[i].place, "_next");
     return rc;
 }

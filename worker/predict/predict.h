@@ -16,6 +16,7 @@ struct predict_options {
     const char *images, *format; /* its, as data.val has them; NULL: the job's where the form is its own, and by its file, data_format() */
     const char *split;           /* "train" or "val": the job's own; NULL: neither */
     bool no_pictures;            /* none is drawn */
+    bool quiet;                  /* no line for each picture */
     bool enlarge;                /* small ones are drawn enlarged, so that letters can be read */
     FILE *list;                  /* of names, for the picture "-" */
 };

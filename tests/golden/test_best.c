@@ -2,8 +2,12 @@
  * middle, with checkpoint.keep = 1, under a detd-job that the test plays.
  * uses: proto worker/backend trainer cpu */
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "tests/golden/job.h"
 #include "worker/checkpoint/ckpt.h"
@@ -27,6 +31,21 @@ static const char *const up_and_down[] = { "model.init=init.safetensors",
                                            NULL };
 /* Weights that never move. */
 static const char *const level[] = { "train.steps=4", "checkpoint.every=1", "checkpoint.keep=1", NULL };
+
+/* The checkpoint of that step finds no room; 0: each does. */
+static int64_t no_room;
+
+int rename(const char *from, const char *to)
+{
+    char end[32];
+    size_t n = (size_t)snprintf(end, sizeof end, "/step-%lld", (long long)no_room), len = strlen(to);
+
+    if (no_room > 0 && len > n && strcmp(to + len - n, end) == 0) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
 
 /* A line to the rank before its first step. */
 static const char *order = "";
@@ -181,6 +200,38 @@ static void best_in_the_middle(void **state)
     json_decref(told);
 }
 
+/* The best validation has no checkpoint, for want of room: the best is the best of those that have one, in the marks, the link and the state alike. */
+static void no_room_for_the_best(void **state)
+{
+    struct state_best best = { 0 };
+    char dir[160], link[200], target[64] = "";
+    struct ckpt *c;
+    struct err err;
+    json_t *told, *msg;
+    bool marked = false;
+    size_t i;
+
+    (void)state;
+    no_room = BEST;
+    told = attempt("full", up_and_down, 0);
+    no_room = 0;
+    assert_true(val_loss(told, BEST) < val_loss(told, STEPS) && val_loss(told, STEPS) < val_loss(told, BEST + 1));
+    json_array_foreach (told, i, msg) {
+        if (strcmp(text_of(msg, "phase"), "published") == 0)
+            marked = json_is_true(json_object_get(msg, "best")) && int_of(msg, "step") == STEPS;
+    }
+    assert_true(marked);
+    snprintf(dir, sizeof dir, "%s/full/checkpoints", root);
+    if (ckpt_open(dir, STEPS, NULL, &c, &err) < 0)
+        fail_msg("%s", err.msg);
+    assert_true(state_best(c->state, &best) && best.step == STEPS && best.value == val_loss(told, STEPS));
+    ckpt_close(c);
+    snprintf(link, sizeof link, "%s/full/best", root);
+    assert_true(readlink(link, target, sizeof target - 1) > 0);
+    assert_string_equal(target, "checkpoints/step-4");
+    json_decref(told);
+}
+
 /* Validated, and not due to be saved. */
 static void best_between_two(void **state)
 {
@@ -275,10 +326,13 @@ static void equals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_asks_does_not_end_it), cmocka_unit_test(best_in_the_middle), cmocka_unit_test(best_between_two),
-        cmocka_unit_test(killed_after_the_best),    cmocka_unit_test(killed_later),       cmocka_unit_test(equals)
-    };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(who_asks_does_not_end_it),
+                                        cmocka_unit_test(best_in_the_middle),
+                                        cmocka_unit_test(no_room_for_the_best),
+                                        cmocka_unit_test(best_between_two),
+                                        cmocka_unit_test(killed_after_the_best),
+                                        cmocka_unit_test(killed_later),
+                                        cmocka_unit_test(equals) };
 
     return cmocka_run_group_tests(tests, make_root, remove_root);
 }

@@ -28,10 +28,11 @@ struct proof {
 #define STATE_JOB "job" /* the job, in the metadata of state.safetensors; checkpoints of earlier versions have none */
 
 struct state {
-    int64_t step;                /* completed */
-    int64_t skips;               /* the last so many steps were skipped: their gradient was not finite */
-    struct window window;        /* open log window */
-    double best;                 /* lowest validation loss so far, or best of the metric checkpoint.best; INFINITY before the first */
+    int64_t step;         /* completed */
+    int64_t skips;        /* the last so many steps were skipped: their gradient was not finite */
+    struct window window; /* open log window */
+    double
+        best; /* lowest validation loss of those that have a checkpoint, or best of the metric checkpoint.best; INFINITY before the first */
     int64_t best_step, val_step; /* of it; of the last validation, -1 before the first */
     double val_loss;             /* of the last validation, NAN before the first */
     double score;                /* of the last validation of this attempt, what the best one is found by */

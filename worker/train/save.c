@@ -85,7 +85,7 @@ static bool is_no_room(int rc)
     return rc == -ENOSPC || rc == -EDQUOT;
 }
 
-/* Rank 0. The others know nothing of it: they go on, or have said how it ended. */
+/* Rank 0. Returns 1 where there was none and training goes on; the others hear of that by keeper_saved(). */
 static int save_where_there_is_room(struct keeper *k, const struct state *state, bool last, struct err *err)
 {
     bool told = false;
@@ -99,7 +99,7 @@ static int save_where_there_is_room(struct keeper *k, const struct state *state,
                          (long long)state->step, err->msg, last ? "it is tried till there is" : "training goes on without it");
         told = true;
         if (!last)
-            return 0;
+            return 1;
         progress_phase(k->machine->progress, PHASE_REPORT_WAIT); /* which has no deadline */
         sleep(ROOM_S);
     }
@@ -116,9 +116,19 @@ int keeper_save(struct keeper *k, const struct state *state, bool last, struct e
     rc = recorder_sync(k->recorder, err);
     if (rc >= 0 && k->machine->opt->rank == 0)
         rc = save_where_there_is_room(k, state, last, err);
+    if (rc == 0)
+        k->saved_step = state->step;
     if (rc >= 0 && k->machine->opt->rank == 0)
         rc = identity_save(k->identity, err);
-    k->saved_step = state->step;
+    return rc < 0 ? rc : 0;
+}
+
+int keeper_saved(const struct keeper *k, int64_t step, bool *ret, struct err *err)
+{
+    uint64_t saved = k->saved_step == step; /* as rank 0 knows it */
+    int rc = comm_broadcast(k->machine->comm, COMM_SYNC, &saved, sizeof saved, err);
+
+    *ret = saved != 0;
     return rc;
 }
 

@@ -376,6 +376,20 @@ static void count_stale(struct trainer *t)
     s->stale = 0;
 }
 
+/* The best is the best of those that have a checkpoint: where that of this step found no room, or is not wanted, the one before stays the best, on all ranks. Marks,
+ * the link, eval, export and predict all mean that one. */
+static int keep_best(struct trainer *t, double value, int64_t step, struct err *err)
+{
+    bool saved;
+    int rc = t->spec->verify_evidence ? 0 : keeper_saved(&t->keeper, t->state.step, &saved, err);
+
+    if (rc < 0 || t->spec->verify_evidence || saved)
+        return rc;
+    t->state.best = value;
+    t->state.best_step = step;
+    return 0;
+}
+
 /* What is due after step t->state.step by number or by word; a step validates at most once, before its checkpoint. *ret_outcome is set when the
  * job ends here. */
 static int after_step(struct trainer *t, const char **ret_outcome, struct err *err)
@@ -386,6 +400,8 @@ static int after_step(struct trainer *t, const char **ret_outcome, struct err *e
     bool by_number = t->val.set && schedule_due(s->val_every, t->state.step, s->train_steps);
     bool validate = by_number || (t->val.set && word == WORD_EVAL), ends = t->state.step == last_step(t);
     bool save = word == WORD_CHECKPOINT || word == WORD_PAUSE || ends || schedule_due(s->checkpoint_every, t->state.step, s->train_steps);
+    double best = t->state.best;
+    int64_t best_step = t->state.best_step;
     int rc = 0;
 
     if (t->val.set)
@@ -404,6 +420,8 @@ static int after_step(struct trainer *t, const char **ret_outcome, struct err *e
         save = true; /* or the best would be one that nobody has */
     if (rc >= 0 && (save || ends))
         rc = keeper_save(&t->keeper, &t->state, word == WORD_PAUSE || ends, err);
+    if (rc >= 0 && t->state.best_step != best_step)
+        rc = keep_best(t, best, best_step, err);
     if (ends)
         *ret_outcome = "completed";
     else if (word == WORD_PAUSE)

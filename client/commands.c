@@ -103,8 +103,8 @@ const struct command commands[] = {
       "  --watch     follow it as detctl watch does\n",
       "  detctl retry 3\n", command_retry },
     { "extend", "ID --steps N | --epochs N [--wait | --watch]", "Trains a completed job on, to N steps from its beginning",
-      "As if N steps had been asked for at first: weights, losses and scores come out as theirs. What was worked out of the number of\n"
-      "steps, as train.burn_in and val.every, stays. Where the rate depends on how many steps there are (train.schedule cosine or poly,\n"
+      "As if N steps and the job's other keys had been given at first: weights, losses and scores come out as theirs. What was worked out\n"
+      "of the number of steps, as train.burn_in and val.every, stays, and is told where a new job of N steps has it otherwise. Where the rate depends on how many steps there are (train.schedule cosine or poly,\n"
       "fractions in train.lr_steps), or the last step was no multiple of train.log_every and val.every, it goes on from the newest\n"
       "checkpoint before that, and is refused where none is kept, or where its data is no more what it was trained on.\n\n"
       "  --steps N   train.steps\n"

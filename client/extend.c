@@ -111,10 +111,65 @@ static int check_data(struct context *ctx, int64_t id)
     return rc;
 }
 
+/* What a new job of so many steps has for a key that its file does not give; -1: that cannot be told. */
+static long long default_of(const json_t *spec, const char *section, const char *key, int64_t steps)
+{
+    json_t *root = json_deep_copy(spec), *whole;
+    struct jobspec *s = NULL;
+    long long value = -1;
+    struct err ignored;
+
+    json_object_del(json_object_get(root, section), key);
+    json_object_set_new(json_object_get(root, "train"), "steps", json_integer(steps));
+    if (jobspec_parse_for(&job_presets, root, false, &s, &ignored) == 0) {
+        whole = jobspec_json(s);
+        value = int_of(json_object_get(whole, section), key);
+        json_decref(whole);
+    }
+    jobspec_free(s);
+    json_decref(root);
+    return value;
+}
+
+/* Keys that were worked out of the number of steps stay as they are: another job of `steps` has others by default, and other results. */
+static int tell_kept_keys(struct context *ctx, int64_t id, int64_t before, int64_t steps)
+{
+    static const char *const keys[][2] = { { "train", "burn_in" }, { "val", "every" }, { "checkpoint", "every" } };
+    const json_t *spec;
+    json_t *job;
+    int rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job);
+
+    if (rc)
+        return rc;
+    spec = json_object_get(job, "spec");
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const char *section = keys[i][0], *key = keys[i][1];
+        long long has = int_of(json_object_get(spec, section), key), now = default_of(spec, section, key, steps);
+
+        if (now >= 0 && now != has && default_of(spec, section, key, before) == has)
+            fprintf(stderr, "%s.%s stays %lld; a new job of %lld steps has %lld by default\n", section, key, has, (long long)steps, now);
+    }
+    json_decref(job);
+    return 0;
+}
+
+static int steps_before(struct context *ctx, int64_t id, int64_t *ret)
+{
+    json_t *job;
+    int rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job);
+
+    if (rc)
+        return rc;
+    *ret = int_of(job, "steps");
+    json_decref(job);
+    return 0;
+}
+
 int command_extend(struct context *ctx, int argc, char **argv)
 {
     struct more more;
     json_t *result;
+    int64_t before = 0;
     int64_t id = 0;
     int rc;
 
@@ -122,14 +177,15 @@ int command_extend(struct context *ctx, int argc, char **argv)
         return rc;
     if (argc - optind != 1)
         return misuse(ctx, "one job id is needed; keys stay as they are (clone changes them)");
-    if ((rc = take_id(ctx, argv[optind], &id)) || (rc = check_data(ctx, id)) ||
+    if ((rc = take_id(ctx, argv[optind], &id)) || (rc = check_data(ctx, id)) || (rc = steps_before(ctx, id, &before)) ||
         (more.epochs > 0 && (rc = count_epochs(ctx, id, more.epochs, &more.steps))) ||
         (rc = call(ctx, "job.extend", json_pack("{s:I, s:I}", "id", (json_int_t)id, "steps", (json_int_t)more.steps), &result)))
         return rc;
     if (int_of(result, "from") > 0)
         fprintf(stderr, "job %lld goes on after step %lld, to step %lld\n", (long long)id, int_of(result, "from"), (long long)more.steps);
     json_decref(result);
-    return submitted(ctx, id, more.wait, more.watch);
+    rc = tell_kept_keys(ctx, id, before, more.steps);
+    return rc ? rc : submitted(ctx, id, more.wait, more.watch);
 }
 
 /* ---- clone ---- */

@@ -68,6 +68,34 @@ def trains_on(d, data, whole):
     return job
 
 
+def with_rates_that_fall(d, data):
+    """The rate falls at .8 and .9 of the steps, as by default: the newest checkpoint before the first fall stays, whatever checkpoint.keep says."""
+    spec = spec_of(data, STEPS, schedule="steps")
+    spec["checkpoint"] = {"every": 4, "keep": 1}
+    job = submit(d, spec)
+    d.wait(job, "completed")
+    assert {"step-8", "step-12"} <= set(os.listdir("%s/jobs/%d/checkpoints" % (d.state, job)))
+    done = ctl(d, "extend", str(job), "--steps", str(MORE), "--wait")
+    assert done.returncode == 0 and "goes on after step 8, to step %d" % MORE in done.stderr, done
+    assert " stays " not in done.stderr, done.stderr  # its file gives them
+    spec["train"]["steps"] = MORE
+    whole = submit(d, spec)
+    d.wait(whole, "completed")
+    check_same(d, job, whole, MORE)
+
+
+def keys_that_followed_from_the_steps(d, data):
+    """They stay, and extend names each that a new job of that length has otherwise."""
+    spec = spec_of(data, 20)
+    del spec["train"]["burn_in"], spec["val"], spec["checkpoint"]
+    job = submit(d, spec)
+    d.wait(job, "completed")
+    done = ctl(d, "extend", str(job), "--steps", "60", "--wait")
+    assert done.returncode == 0, done
+    told = [line for line in done.stderr.splitlines() if " stays " in line]
+    assert told == ["train.burn_in stays 1; a new job of 60 steps has 3 by default", "val.every stays 2; a new job of 60 steps has 6 by default"], done.stderr
+
+
 def data_that_has_changed(d, data, whole):
     """It is refused before the job is queued, where it would fail for good; with the data as it was the job goes on."""
     job = submit(d, spec_of(data, STEPS))
@@ -324,6 +352,8 @@ def main():
         the_link_is_mended(d, data)
         an_older_copy_of_the_database(d, job)
         from_before_its_last_step(d, data, whole)
+        with_rates_that_fall(d, data)
+        keys_that_followed_from_the_steps(d, data)
         data_that_has_changed(d, data, whole)
         killed_on_the_way(d, data, whole)
         failed_jobs_go_on(d, data, whole)

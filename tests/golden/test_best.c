@@ -30,7 +30,7 @@ static const char *const up_and_down[] = { "model.init=init.safetensors",
                                            "checkpoint.keep=1",
                                            NULL };
 /* Weights that never move. */
-static const char *const level[] = { "train.steps=4", "checkpoint.every=1", "checkpoint.keep=1", NULL };
+static const char *const level[] = { "train.steps=4", "train.lr_steps=[]", "checkpoint.every=1", "checkpoint.keep=1", NULL };
 
 /* The checkpoint of that step finds no room; 0: each does. */
 static int64_t no_room;

@@ -332,12 +332,31 @@ static void test_prune(void **state)
     (void)state;
     for (int64_t step = 10; step <= 60; step += 10)
         publish_step(step);
-    assert_int_equal(ckpt_prune(dir, 2, 20, (struct ckpt_due){ 10, 65 }, &err), 0);
+    assert_int_equal(ckpt_prune(dir, 2, 20, (struct ckpt_due){ 10, 65, NULL, NULL }, &err), 0);
     assert_true(there("step-60") && there("step-50") && there("step-20"));
     assert_false(there("step-40") || there("step-30") || there("step-10"));
-    assert_int_equal(ckpt_prune(dir, 1, -1, (struct ckpt_due){ 0, 0 }, &err), 0);
+    assert_int_equal(ckpt_prune(dir, 1, -1, (struct ckpt_due){ 0, 0, NULL, NULL }, &err), 0);
     assert_true(there("step-60"));
     assert_false(there("step-50") || there("step-20"));
+}
+
+static bool is_before_35(const void *arg, int64_t step)
+{
+    (void)arg;
+    return step < 35;
+}
+
+/* A job of more steps would go on from the newest that it shares with this one. */
+static void test_prune_keeps_the_way(void **state)
+{
+    struct err err;
+
+    (void)state;
+    for (int64_t step = 10; step <= 60; step += 10)
+        publish_step(step);
+    assert_int_equal(ckpt_prune(dir, 1, -1, (struct ckpt_due){ 10, 60, is_before_35, NULL }, &err), 0);
+    assert_true(there("step-60") && there("step-30"));
+    assert_false(there("step-50") || there("step-40") || there("step-20") || there("step-10"));
 }
 
 /* Checkpoints that were asked for, as by a pause, take no place of those that were due, which are validated. */
@@ -349,13 +368,13 @@ static void test_prune_by_turns(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
         publish_step(steps[i]);
-    assert_int_equal(ckpt_prune(dir, 2, -1, (struct ckpt_due){ 10, 35 }, &err), 0);
+    assert_int_equal(ckpt_prune(dir, 2, -1, (struct ckpt_due){ 10, 35, NULL, NULL }, &err), 0);
     assert_true(there("step-35") && there("step-30")); /* the last one is due, too */
     assert_true(there("step-31") && there("step-23"));
     assert_false(there("step-20") || there("step-10") || there("step-22") || there("step-21"));
     publish_step(36);
     publish_step(37);
-    assert_int_equal(ckpt_prune(dir, 2, -1, (struct ckpt_due){ 10, 35 }, &err), 0);
+    assert_int_equal(ckpt_prune(dir, 2, -1, (struct ckpt_due){ 10, 35, NULL, NULL }, &err), 0);
     assert_true(there("step-35") && there("step-30") && there("step-37") && there("step-36"));
     assert_false(there("step-31") || there("step-23"));
 }
@@ -370,7 +389,7 @@ static void test_other_names(void **state)
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         assert_int_equal(mkdir(in_dir(names[i]), 0777), 0);
     assert_int_equal(pick(), 2);
-    assert_int_equal(ckpt_prune(dir, 1, -1, (struct ckpt_due){ 0, 0 }, &err), 0);
+    assert_int_equal(ckpt_prune(dir, 1, -1, (struct ckpt_due){ 0, 0, NULL, NULL }, &err), 0);
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         assert_true(there(names[i]));
     put_file("step-77", "a file where a folder should be");
@@ -429,7 +448,7 @@ static void write_forever(int64_t from)
 
     for (int64_t step = from;; step++)
         if (write_step(step, &bytes, &err) < 0 || ckpt_publish(dir, step, &err) < 0 ||
-            ckpt_prune(dir, 2, -1, (struct ckpt_due){ 1, 0 }, &err) < 0)
+            ckpt_prune(dir, 2, -1, (struct ckpt_due){ 1, 0, NULL, NULL }, &err) < 0)
             _exit(1);
 }
 
@@ -510,6 +529,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_bad_manifests, fresh, clean),
         cmocka_unit_test_setup_teardown(test_renamed, fresh, clean),
         cmocka_unit_test_setup_teardown(test_prune, fresh, clean),
+        cmocka_unit_test_setup_teardown(test_prune_keeps_the_way, fresh, clean),
         cmocka_unit_test_setup_teardown(test_prune_by_turns, fresh, clean),
         cmocka_unit_test_setup_teardown(test_other_names, fresh, clean),
         cmocka_unit_test_setup_teardown(test_errors, fresh, clean),

@@ -244,13 +244,18 @@ static bool is_due(struct ckpt_due due, int64_t step)
 int ckpt_prune(const char *dir, int keep, int64_t best, struct ckpt_due due, struct err *err)
 {
     int left[2] = { keep, keep }; /* of those that were not due, and that were */
+    bool wants_shared = due.shared != NULL;
     int64_t *steps;
     size_t n;
     int rc = list_steps(dir, PUBLISHED, &steps, &n, err);
 
-    for (size_t i = 0; rc == 0 && i < n; i++)
-        if (left[is_due(due, steps[i])]-- <= 0 && steps[i] != best)
+    for (size_t i = 0; rc == 0 && i < n; i++) { /* newest first */
+        bool shared = wants_shared && due.shared(due.arg, steps[i]);
+
+        wants_shared = wants_shared && !shared;
+        if (left[is_due(due, steps[i])]-- <= 0 && steps[i] != best && !shared)
             rc = discard(dir, steps[i], err);
+    }
     free(steps);
     return rc;
 }

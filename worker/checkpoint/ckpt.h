@@ -41,10 +41,13 @@ int ckpt_write(const char *dir, int64_t step, const struct ckpt_identity *id, co
                int64_t *ret_bytes, struct err *err);
 /* Renames the temporary folder into place, durably. Only after everything reported up to step is durable. */
 int ckpt_publish(const char *dir, int64_t step, struct err *err);
-/* Deletes all but step `best` (-1: none), the `keep` newest that were due by their number, which are multiples of `every` and `last`, and as many of the
- * others. every 0: only `last` is. The newest of all stays. */
+/* Deletes all but step `best` (-1: none), the `keep` newest that were due by their number, which are multiples of `every` and `last`, as many of the others, and
+ * the newest that a longer job would share with this one. every 0: only `last` is due. The newest of all stays. */
 struct ckpt_due {
     int64_t every, last;
+    bool (*shared)(const void *arg,
+                   int64_t step); /* with a job of more steps, which can go on from there. NULL: none needs to stay for that */
+    const void *arg;
 };
 int ckpt_prune(const char *dir, int keep, int64_t best, struct ckpt_due due, struct err *err);
 

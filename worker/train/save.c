@@ -37,10 +37,17 @@ static void link_best(const struct keeper *k, const char *dir, int64_t step)
         report_event(k->machine->report, &ignored, "warning", "checkpoint", "%s", why.msg);
 }
 
+/* A longer job has the same rates and sizes of pictures up to that step. */
+static bool is_shared(const void *spec, int64_t step)
+{
+    return jobspec_on_the_way(spec, step);
+}
+
 static int prune(const struct keeper *k, const char *dir, const struct state *state, struct err *err)
 {
     const struct jobspec *s = k->machine->spec;
-    const struct ckpt_due due = { s->checkpoint_every, s->train_steps };
+    const bool changes_at_end = !jobspec_on_the_way(s, s->train_steps - 1); /* else one of the newest is on the way */
+    const struct ckpt_due due = { s->checkpoint_every, s->train_steps, changes_at_end ? is_shared : NULL, s };
 
     return ckpt_prune(dir, (int)s->checkpoint_keep, state->best_step > 0 ? state->best_step : -1, due, err);
 }

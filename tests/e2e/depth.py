@@ -105,6 +105,18 @@ def a_frame_without_neighbours_has_scores_and_no_loss():
         assert "; 2 lack a neighbour: scored, but without losses; " in told[0][0], told
 
 
+def saturated_depth_is_told():
+    """Of a network whose depths are all within 5 % of the nearest; once, and of the default depths not at all."""
+    with Daemon(foreign=False, slots=2) as d:
+        jobs = [submit(d, spec_of(d, train={"steps": 2}, val={"every": 1}, **more), name) for name, more in
+                (("flat", {"model": {"min_depth": 1, "max_depth": 1.04}}), ("deep", {}))]
+        for job in jobs:
+            assert finish(d, job)["state"] == "completed"
+        flat, deep = ([t for (t,) in d.sql("SELECT text FROM events WHERE job=? AND kind='depth'", job)] for job in jobs)
+        assert len(flat) == 1 and flat[0].startswith("validation after step 1: 100 % of the pixels of 'frames/000041.jpg' are at model.min_depth (1)"), flat
+        assert not deep, deep
+
+
 def pictures_of(d, job):
     return d.state + "/jobs/%d/pictures" % job
 
@@ -243,5 +255,5 @@ def poses_that_change_meanwhile_cost_the_score_alone():
 
 
 if __name__ == "__main__":
-    run_scenarios([a_frame_without_neighbours_has_scores_and_no_loss, depth_that_no_pattern_finds_is_told, poses_that_end_early_are_told, depth_is_scored_as_the_job_says, the_way_of_a_folder_is_what_validation_scored, no_picture_is_no_reason_to_fail, a_picture_of_each_validation_while_it_is_new, poses_that_change_meanwhile_cost_the_score_alone, motion_is_scored_alike_by_any_number_of_ranks,
+    run_scenarios([saturated_depth_is_told, a_frame_without_neighbours_has_scores_and_no_loss, depth_that_no_pattern_finds_is_told, poses_that_end_early_are_told, depth_is_scored_as_the_job_says, the_way_of_a_folder_is_what_validation_scored, no_picture_is_no_reason_to_fail, a_picture_of_each_validation_while_it_is_new, poses_that_change_meanwhile_cost_the_score_alone, motion_is_scored_alike_by_any_number_of_ranks,
                    bad_poses_are_refused_before_the_job_begins], lanes=2)

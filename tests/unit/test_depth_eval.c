@@ -287,11 +287,25 @@ static void medians(void **state)
         }
 }
 
+static void saturated(void **state)
+{
+    static const float depth[] = { 0.1f, 0.1049f, 0.1051f, 0.2f, 90, 0.1f, 0.103f, 4 };
+
+    (void)state;
+    assert_float_equal(depth_saturated(&(struct result_map){ 4, 2, depth }, 0.1), 0.5, 0);
+    assert_float_equal(depth_saturated(&(struct result_map){ 4, 2, depth }, 0.03), 0, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_of_a_picture),     cmocka_unit_test(crops),   cmocka_unit_test(means_over_pictures),
-        cmocka_unit_test(pictures_without_a_truth), cmocka_unit_test(refused), cmocka_unit_test(medians),
+        cmocka_unit_test(numbers_of_a_picture),
+        cmocka_unit_test(crops),
+        cmocka_unit_test(means_over_pictures),
+        cmocka_unit_test(pictures_without_a_truth),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(medians),
+        cmocka_unit_test(saturated),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

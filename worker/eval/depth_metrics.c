@@ -184,3 +184,12 @@ int depth_score(const struct depth_rule *rule, const struct result_map *predicti
     free(memory);
     return rc;
 }
+
+double depth_saturated(const struct result_map *depth, double nearest)
+{
+    int64_t pixels = (int64_t)depth->w * depth->h, near = 0;
+
+    for (int64_t i = 0; i < pixels; i++)
+        near += (double)depth->value[i] <= 1.05 * nearest;
+    return (double)near / (double)pixels;
+}

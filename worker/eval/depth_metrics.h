@@ -36,6 +36,8 @@ struct depth_score {
 /* truth: [h][w] metres, as large as the prediction; what is not above 0 is unknown. ERR_NONFINITE where a prediction is not a number above 0; -ENOMEM. */
 int depth_score(const struct depth_rule *rule, const struct result_map *prediction, const float *truth, struct depth_score *ret,
                 struct err *err);
+/* Part of the pixels, 0 .. 1, that are not farther than 1.05 times `nearest`, the nearest depth that the network can say: there it cannot tell them apart. */
+double depth_saturated(const struct result_map *depth, double nearest);
 /* The middle of n values, n > 0, of two middles the mean. Values are finite and not negative; they stay as they are. -ENOMEM. */
 int depth_median(const float *value, int64_t n, double *ret, struct err *err);
 /* The value of place k, 0 .. n - 1, in ascending order; likewise. */

@@ -17,6 +17,7 @@
 #include "worker/data/pose_truth.h"
 #include "worker/data/sample/task.h"
 #include "worker/data/whole_file.h"
+#include "worker/eval/depth_metrics.h"
 #include "worker/eval/evaluator.h"
 #include "worker/models/registry.h"
 #include "worker/optim/ema.h"
@@ -30,6 +31,8 @@
 #include "worker/train/rows.h"
 #include "worker/train/splits.h"
 #include "worker/train/trainer.h"
+
+static const double SATURATED = 0.1; /* part of a picture's pixels that is worth a warning */
 
 /* What there is to be found, as evaluators see it. */
 struct answers {
@@ -201,7 +204,23 @@ static void validation_close(struct validation *v)
     free(v->alone);
 }
 
-/* Of the first image, which rank 0 has. It is no part of the job's results: where it cannot be written, an event says so, once. */
+/* Warns once if much of the first image, which rank 0 has, is at the nearest depth that the network can say. */
+static int tell_saturated(struct validation *v, const struct result *r, struct err *err)
+{
+    struct validator *t = v->t;
+    double least = t->machine->spec->model_min_depth, part = depth_saturated(&r->depth, least);
+
+    if (t->saturated || part < SATURATED)
+        return 0;
+    t->saturated = true;
+    return report_event(t->machine->report, err, "warning", "depth",
+                        "validation after step %lld: %.0f %% of the pixels of '%s' are at model.min_depth (%g), the nearest depth that the "
+                        "network can say, and "
+                        "have no order among them; a new job with model.min_depth=%g may tell them apart",
+                        (long long)t->state->step, 100 * part, t->val->set->images[r->image].file, least, least / 3);
+}
+
+/* Writes the picture of the first image. The job goes on without it: an event tells once that it could not be written. */
 static int show(struct validation *v, const struct result *r, struct err *err)
 {
     struct validator *t = v->t;
@@ -209,6 +228,9 @@ static int show(struct validation *v, const struct result *r, struct err *err)
 
     if (r->kind != RESULT_DEPTH || r->image != 0)
         return 0;
+    rc = tell_saturated(v, r, err);
+    if (rc < 0)
+        return rc;
     rc = val_picture_write(t->machine->opt->job_dir, t->state->step, t->val->set, r->image, r, err);
     if (rc >= 0 || t->pictureless) {
         t->pictureless = rc < 0;

@@ -24,6 +24,7 @@ struct validator {
     struct state *state;
     struct gather *losses; /* of all shards; opened by the first validation, closed by the caller */
     bool pictureless;      /* that no picture can be written has been told */
+    bool saturated;        /* that much of a picture is at model.min_depth has been told */
 };
 
 /* Of the state after state->step, once: losses and detections of the whole split; rank 0 scores and reports. */

@@ -39,15 +39,15 @@ static int read_wish(const char *key, const char *text, struct wish *ret, struct
 }
 
 /* Where the step was not asked for by its number. */
-static void tell_step(const struct wish *w, const json_t *checkpoint)
+static void tell_step(const struct wish *w, const json_t *checkpoint, FILE *tell)
 {
-    if (w->which[0] && strcmp(w->which, "best") != 0 && strcmp(w->which, "last") != 0)
+    if (!tell || (w->which[0] && strcmp(w->which, "best") != 0 && strcmp(w->which, "last") != 0))
         return;
-    fprintf(stderr, "model.%s: checkpoint of step %lld of job %" PRId64 ", its %s\n", w->key, int_of(checkpoint, "step"), w->job,
+    fprintf(tell, "model.%s: checkpoint of step %lld of job %" PRId64 ", its %s\n", w->key, int_of(checkpoint, "step"), w->job,
             strcmp(w->which, "last") != 0 && json_is_true(json_object_get(checkpoint, "best")) ? "best" : "newest");
 }
 
-static int put(json_t *model, const struct wish *w, const json_t *checkpoints, struct err *err)
+static int put(json_t *model, const struct wish *w, const json_t *checkpoints, FILE *tell, struct err *err)
 {
     const json_t *c = checkpoint_find(checkpoints, w->which);
 
@@ -55,13 +55,13 @@ static int put(json_t *model, const struct wish *w, const json_t *checkpoints, s
         return err_set(err, ERR_NOTFOUND,
                        "model.%s: of job %" PRId64 " no checkpoint is on the disk that is '%s'; detctl show %" PRId64 " lists them", w->key,
                        w->job, w->which[0] ? w->which : "best", w->job);
-    tell_step(w, c);
+    tell_step(w, c, tell);
     return json_object_set_new(model, w->key, json_sprintf("%s/model.safetensors", json_string_value(json_object_get(c, "path")))) < 0
                ? err_set(err, ERR_INPUT, "model.%s: out of memory", w->key)
                : 0;
 }
 
-int inits_find(struct context *ctx, json_t *root)
+int inits_find(struct context *ctx, json_t *root, FILE *tell)
 {
     json_t *model = json_object_get(root, "model"), *value, *job;
     struct err err = { 0 };
@@ -78,7 +78,7 @@ int inits_find(struct context *ctx, json_t *root)
             return complain(&err);
         if ((rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)w.job), &job)))
             return rc;
-        rc = put(model, &w, json_object_get(job, "checkpoints"), &err);
+        rc = put(model, &w, json_object_get(job, "checkpoints"), tell, &err);
         json_decref(job);
         if (rc < 0)
             return complain(&err);

@@ -80,7 +80,7 @@ static int name_inits(struct context *ctx, const char *name, char *const *change
         return 0;
     }
     before = json_deep_copy(root);
-    rc = inits_find(ctx, root);
+    rc = inits_find(ctx, root, NULL);
     json_object_foreach (json_object_get(root, "model"), key, value) {
         if (rc == 0 && !json_equal(value, json_object_get(json_object_get(before, "model"), key)))
             json_array_append_new(*ret, json_sprintf("model.%s=%s", key, json_string_value(value)));

@@ -164,7 +164,7 @@ int spec_change(struct context *ctx, const json_t *spec, const char *name, char 
     struct err err = { 0 };
     int rc = spec_assign(root, assignments, count, &err) < 0 ? complain(&err) : 0;
 
-    if (!rc && !(rc = inits_find(ctx, root)) && complete(root, name, &err) < 0)
+    if (!rc && !(rc = inits_find(ctx, root, stderr)) && complete(root, name, &err) < 0)
         rc = complain(&err);
     if (rc == 0)
         *ret_spec = root;

@@ -113,7 +113,7 @@ static int build(struct context *ctx, const struct run *r, const struct wish *w,
     if (rc < 0)
         rc = complain(err);
     if (rc == 0)
-        rc = inits_find(ctx, root);
+        rc = inits_find(ctx, root, stderr);
     if (rc == 0 && spec_check(root, r->name, err) < 0)
         rc = complain(err);
     if (rc == 0)

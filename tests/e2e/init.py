@@ -104,7 +104,7 @@ def looks_at_weights_of_a_job(d, data, job):
         assert done.returncode == 1 and "no job 999" in done.stderr and not done.stdout, done
     done = subprocess.run("%s layers %s | head -n 1" % (BUILD + "/detctl", data + "/begun"), shell=True, env=dict(os.environ, DETD_SOCKET=d.path), capture_output=True,
                           text=True, check=False)
-    assert done.stdout.startswith("LAYER") and done.stderr == "model.init: checkpoint of step 2 of job %d, its newest\n" % job, done
+    assert done.stdout.startswith("LAYER") and not done.stderr, done
 
 
 def arrays_of(path):
@@ -147,7 +147,7 @@ def by_number(d, data, job):
     for which in "", "@last", "@2":
         done = submit(d, data + "/next.json", "model.init=job:%d%s" % (job, which))
         assert done.returncode == 0, done
-        assert ("model.init: checkpoint of step 2 of job %d, its newest\n" % job in done.stderr) == (which != "@2"), done
+        assert done.stderr.count("model.init: checkpoint of step 2 of job %d, its newest\n" % job) == (which != "@2"), done
         assert d.call("job.get", id=int(done.stdout))["spec"]["model"]["init"] == held and os.path.samefile(init, held), which
         d.wait(int(done.stdout), "completed")
     done = submit(d, data + "/next.json", "--init", "job:%d@last" % job, "train.steps=2")

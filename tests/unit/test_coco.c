@@ -443,6 +443,31 @@ static void ids_of_images_and_categories_join(void **state)
     }
 }
 
+/* Files that were put together of others have them: nothing is lost. */
+static void the_same_image_again_is_one_image(void **state)
+{
+#define IMAGE(file, w) "{\"id\": 4, \"file_name\": \"" file "\", \"width\": " w ", \"height\": 9}"
+#define BOXES                                                                                        \
+    "], \"annotations\": [{\"id\": 1, \"image_id\": 4, \"category_id\": 1, \"bbox\": [1, 1, 2, 2]}," \
+    "{\"id\": 2, \"image_id\": 4, \"category_id\": 1, \"bbox\": [3, 3, 2, 2]}]}"
+    static const char *const other[] = { CATEGORIES "\"images\": [" IMAGE("x", "9") ", " IMAGE("y", "9") BOXES,
+                                         CATEGORIES "\"images\": [" IMAGE("x", "9") ", " IMAGE("x", "8") BOXES };
+    static struct problems store, *p = &store;
+    struct dataset *d;
+    struct err err = { 0 };
+
+    (void)state;
+    assert_int_equal(
+        read_text(CATEGORIES "\"images\": [" IMAGE("x", "9") ", " IMAGE("x", "9") ", " IMAGE("x", "9") BOXES, BAD_ERROR, p, &d, &err), 0);
+    assert_true(d->nimages == 1 && d->offset[1] == 2 && p->notes == 2);
+    assert_non_null(strstr(p->note[0], "image 4 stands in \"images\" more than once, with the same file 'x'"));
+    dataset_free(d);
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+        assert_int_equal(read_text(other[i], BAD_SKIP, p, &d, &err), ERR_DATA);
+        assert_non_null(strstr(err.msg, "image id 4 is used twice ("));
+    }
+}
+
 /* Where the stated size is none, the picture's file has it. */
 static void a_size_that_cannot_be_is_the_file_s(void **state)
 {
@@ -686,6 +711,7 @@ int main(void)
         cmocka_unit_test(impossible_values_are_told),
         cmocka_unit_test(odd_ids_of_annotations_cost_no_object),
         cmocka_unit_test(ids_of_images_and_categories_join),
+        cmocka_unit_test(the_same_image_again_is_one_image),
         cmocka_unit_test(a_size_that_cannot_be_is_the_file_s),
         cmocka_unit_test(keys_that_are_not_read_are_told),
         cmocka_unit_test(nothing_behind_the_last_image_is_read),

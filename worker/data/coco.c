@@ -162,6 +162,19 @@ static int image_ok(struct build *b, struct raw_image *im)
     return why.code == 0;
 }
 
+/* Two records with one id, in the order of the ids: the same file again is left out, another file is an error. */
+static int told_twice(struct build *b, const struct raw_image *first, struct raw_image *again)
+{
+    if (first->file && again->file && strcmp(first->file, again->file) == 0 && first->w == again->w && first->h == again->h) {
+        problems_note(b->problems, "image %lld stands in \"images\" more than once, with the same file '%s'", (long long)again->id,
+                      again->file);
+        again->again = true;
+        return 0;
+    }
+    return err_set(b->err, ERR_DATA, "%s: image id %lld is used twice ('%s' and '%s'): its boxes cannot be told apart", b->source,
+                   (long long)again->id, first->file ? first->file : "?", again->file ? again->file : "?");
+}
+
 static int build_images(struct build *b)
 {
     struct coco_raw *raw = (struct coco_raw *)b->raw;
@@ -170,17 +183,19 @@ static int build_images(struct build *b)
     if (raw->nimages > 0)
         qsort(raw->images, (size_t)raw->nimages, sizeof *raw->images, by_image_id);
     for (int i = 1; i < raw->nimages; i++)
-        if (raw->images[i].has_id && raw->images[i - 1].has_id && raw->images[i].id == raw->images[i - 1].id)
-            return err_set(b->err, ERR_DATA, "%s: image id %lld is used twice ('%s' and '%s'): its boxes cannot be told apart", b->source,
-                           (long long)raw->images[i].id, raw->images[i - 1].file ? raw->images[i - 1].file : "?",
-                           raw->images[i].file ? raw->images[i].file : "?");
+        if (raw->images[i].has_id && raw->images[i - 1].has_id && raw->images[i].id == raw->images[i - 1].id &&
+            told_twice(b, &raw->images[i - 1], &raw->images[i]) < 0)
+            return b->err->code;
     d->images = calloc((size_t)raw->nimages + 1, sizeof *d->images);
     if (!d->images)
         return no_memory(b);
     for (int i = 0; i < raw->nimages; i++) {
         struct raw_image *im = &raw->images[i];
-        int ok = image_ok(b, im);
+        int ok;
 
+        if (im->again)
+            continue;
+        ok = image_ok(b, im);
         if (ok < 0)
             return ok;
         if (ok == 0) {

@@ -23,6 +23,7 @@ struct raw_image {
     char *file;
     int w, h; /* 0 0: not stated, or not usable: the picture's file tells */
     bool has_id, has_url;
+    bool again;        /* set by coco.c: the record before it says the same */
     const char *flaw;  /* why it cannot be used; constant text, NULL: it can */
     const char *doubt; /* why its size is not the stated one; likewise */
 };

@@ -11,6 +11,7 @@
 #include "worker/data/image_names.h"
 #include "worker/data/intrinsics.h"
 #include "worker/data/poses.h"
+#include "worker/data/problems.h"
 #include "worker/data/views_make.h"
 
 enum { MAX_SEQUENCES = 1 << 16, MAX_FRAMES = 1 << 20 };
@@ -169,8 +170,8 @@ static int list_frames(const struct sequences *s, struct sequence *q, struct err
     if (rc >= 0 && q->n)
         qsort(q->frame, (size_t)q->n, sizeof *q->frame, by_name);
     if (rc >= 0 && names.others)
-        views_make_note(s->m, "%s: files that are no pictures by their names are no frames: %zu, as '%s'", names.folder, names.others,
-                        names.other);
+        problems_note(views_make_problems(s->m), "%s: files that are no pictures by their names are no frames: %zu, as '%s'", names.folder,
+                      names.others, names.other);
     image_names_free(&names);
     return rc;
 }

@@ -26,10 +26,8 @@ struct label_item {
 };
 
 /* Notes that voc makes once for a whole set, at its end. */
-enum { VOC_ELEMENTS = 64, VOC_PLACE = 400 };
+enum { VOC_PLACE = 400 };
 struct voc_notes {
-    uint64_t element[VOC_ELEMENTS]; /* names of elements that were told already */
-    int nelements;
     int64_t zeros, renamed; /* boxes that begin at 0; files whose <filename> is not the name of their picture */
     char zero[VOC_PLACE], rename[VOC_PLACE];
 };

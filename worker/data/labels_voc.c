@@ -118,18 +118,10 @@ static void tell_element(struct voc_file *f, enum place in, const char *name)
     };
     static const char *const ours[] = { "filename", "size", "width", "height", "object", "name", "difficult",
                                         "bndbox",   "xmin", "ymin",  "xmax",   "ymax",   NULL };
-    struct voc_notes *told = &f->m->voc;
-    uint64_t hash = hash_name(name) + in;
     char place[VOC_PLACE + 32], what[32];
 
     if (is_harmless(in, name))
         return;
-    for (int i = 0; i < told->nelements; i++)
-        if (told->element[i] == hash)
-            return;
-    if (told->nelements == VOC_ELEMENTS)
-        return;
-    told->element[told->nelements++] = hash;
     snprintf(place, sizeof place, "%.*s, line %lld", VOC_PLACE, f->m->where, (long long)XML_GetCurrentLineNumber(f->parser));
     snprintf(what, sizeof what, "element of %s", where[in]);
     problems_note_key(f->m->problems, place, what, name, ours);

@@ -1,6 +1,7 @@
 #include "worker/data/problems.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,12 +32,23 @@ void problems_note(struct problems *p, const char *fmt, ...)
     va_end(ap);
 }
 
+/* Whether a note that is kept has this text. */
+static bool is_noted(const struct problems *p, const char *text)
+{
+    for (int i = 0; i < p->notes_kept; i++)
+        if (strstr(p->note[i], text))
+            return true;
+    return false;
+}
+
 void problems_note_key(struct problems *p, const char *place, const char *what, const char *key, const char *const *known)
 {
     const char *near = near_word(key, known);
+    char text[160];
 
-    problems_note(p, "%s: %s \"%.60s\" is not known and ignored%s%s%s", place, what, key, near ? "; \"" : "", near ? near : "",
-                  near ? "\" may be meant" : "");
+    snprintf(text, sizeof text, ": %.40s \"%.60s\" is not known and ignored", what, key);
+    if (!is_noted(p, text))
+        problems_note(p, "%s%s%s%s%s", place, text, near ? "; \"" : "", near ? near : "", near ? "\" may be meant" : "");
 }
 
 void problems_forget(struct problems *p)

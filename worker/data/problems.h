@@ -19,7 +19,7 @@ struct problems {
 void problems_add(struct problems *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Something that the user should know and that does not make a record unusable: a doubtful record, with file and line or id, or an ignored key. */
 void problems_note(struct problems *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* A note on an unknown key. place: "FILE, line 7"; what: "key" or another noun; known: keys that may be meant, ending with NULL. */
+/* A note on an unknown key, at its first place. place: "FILE, line 7"; what: "key" or another noun; known: keys that may be meant, ending with NULL. */
 void problems_note_key(struct problems *p, const char *place, const char *what, const char *key, const char *const *known);
 /* Drops bad records and notes: one cause, which an error tells, explains them all. */
 void problems_forget(struct problems *p);

@@ -1,7 +1,6 @@
 #include "worker/data/views_make.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,15 +64,9 @@ void views_maker_free(struct views_maker *m)
     free(m);
 }
 
-void views_make_note(struct views_maker *m, const char *fmt, ...)
+struct problems *views_make_problems(struct views_maker *m)
 {
-    char text[PROBLEM_TEXT];
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    problems_note(m->problems, "%s", text);
+    return m->problems;
 }
 
 /* Room for one more of n things of `size` bytes. */

@@ -20,8 +20,8 @@ struct frame_spot {
 /* opt and problems are borrowed. NULL: no memory. */
 struct views_maker *views_maker_new(const struct frames_options *opt, struct problems *problems, struct err *err);
 void views_maker_free(struct views_maker *m);
-/* A note in problems (problems.h). */
-void views_make_note(struct views_maker *m, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The problems that views_maker_new() was given. */
+struct problems *views_make_problems(struct views_maker *m);
 /* Another file that what was read depends on: its bytes. 0 or -ENOMEM. */
 int views_make_file(struct views_maker *m, const char *file, const struct whole_file *bytes, struct err *err);
 /* How files of measured depth are named: fewer than VIEWS_PATTERN bytes. */

@@ -14,6 +14,7 @@
 #include "client/link.h"
 #include "client/print.h"
 #include "proto/err.h"
+#include "proto/methods.h"
 #include "proto/near.h"
 
 enum { DURATION_MAX_S = 1000000000 };
@@ -29,7 +30,7 @@ int complain(const struct err *err)
         print_clean(stderr, err->msg);
         fputc('\n', stderr);
     }
-    return err->code == -ENOTCONN ? CODE_NO_DAEMON : CODE_REFUSED;
+    return err->code == -ENOTCONN || err->code == ERR_TIMEOUT ? CODE_NO_DAEMON : CODE_REFUSED;
 }
 
 int misuse(const struct context *ctx, const char *fmt, ...)
@@ -49,6 +50,17 @@ static int open_link(struct context *ctx, struct err *err)
     return ctx->link ? 0 : link_open(link_default_path(ctx->socket), LINK_ANSWER_S, &ctx->link, err);
 }
 
+static bool changes(const char *method)
+{
+    enum { READ, WRITE, OWNER, SUBMIT };
+#define X(ident, name, access, params, help) \
+    if (strcmp(method, name) == 0)           \
+        return access != READ;
+    METHODS(X)
+#undef X
+    return true;
+}
+
 static int call_with(struct context *ctx, double patience_s, const char *method, json_t *params, json_t **ret_result)
 {
     struct err err = { 0 };
@@ -60,7 +72,13 @@ static int call_with(struct context *ctx, double patience_s, const char *method,
     }
     link_patience(ctx->link, patience_s);
     rc = link_call(ctx->link, method, params, ret_result, &err);
-    return rc < 0 ? complain(&err) : 0;
+    if (rc >= 0)
+        return 0;
+    rc = complain(&err);
+    if (link_unanswered(ctx->link) && changes(method))
+        fprintf(stderr, "detctl: %s was asked for, and nobody knows whether it is carried out: look with detctl ls before you repeat it\n",
+                strchr(method, '.') + 1);
+    return rc;
 }
 
 int call(struct context *ctx, const char *method, json_t *params, json_t **ret_result)

@@ -16,7 +16,7 @@
 #include "proto/frame.h"
 #include "proto/rpc.h"
 
-enum { RETRY_MS = 300, REPLY_MAX_LINE = 4 * RPC_MAX_LINE };
+enum { RETRY_MS = 300, REPLY_MAX_LINE = 4 * RPC_MAX_LINE, SLOW_S = 2 };
 
 struct link {
     int fd; /* -1: lost */
@@ -24,7 +24,9 @@ struct link {
     struct frame *frame;
     double patience_s;
     int answer_s;
-    bool told; /* the user knows that detd is away */
+    bool told;       /* the user knows that detd is away */
+    bool slow_told;  /* the user knows that this call waits */
+    bool unanswered; /* the last call's request was sent, and no answer came */
     long next_id;
     int64_t followed; /* job whose news are asked for; 0: none */
     bool news;        /* some came */
@@ -61,25 +63,58 @@ static int no_answer(const struct link *l, struct err *err)
     return err_set(err, ERR_TIMEOUT, "detd at '%s' gives no answer within %d s", l->path, l->answer_s);
 }
 
-static void limit_waiting(int fd, int seconds)
+static double now(void)
 {
-    struct timeval limit = { .tv_sec = seconds };
+    struct timespec t;
 
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* After each pause of a wait that began at `start`. */
+static int wait_on(struct link *l, double start, struct err *err)
+{
+    double waited = now() - start;
+
+    if (interrupted)
+        return err_set(err, -EINTR, "interrupted");
+    if (waited >= SLOW_S && !l->slow_told) {
+        fprintf(stderr, "detctl: detd at '%s' has not answered for %d s; still waiting\n", l->path, SLOW_S);
+        l->slow_told = true;
+    }
+    return waited >= l->answer_s && l->patience_s >= 0 ? no_answer(l, err) : 0;
+}
+
+/* Until the connection can be read (POLLIN) or written (POLLOUT). */
+static int await(struct link *l, short events, struct err *err)
+{
+    struct pollfd p = { .fd = l->fd, .events = events };
+    double start = now();
+    int rc = 0;
+
+    while (rc == 0 && poll(&p, 1, 1000) <= 0)
+        rc = wait_on(l, start, err);
+    return rc;
 }
 
 /* The queue of those who want to connect may be full, where detd is stopped. */
-static int reach(const struct link *l, int fd, struct err *err)
+static int reach(struct link *l, int fd, struct err *err)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
+    struct timeval pause = { .tv_sec = 1 };
+    double start = now();
+    int rc;
 
     memcpy(address.sun_path, l->path, sizeof l->path);
-    limit_waiting(fd, l->answer_s);
-    if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
-        return 0;
-    if (errno == EAGAIN)
-        return no_answer(l, err);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &pause, sizeof pause);
+    do {
+        if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
+            return 0;
+        rc = errno == EAGAIN ? wait_on(l, start, err) : -errno;
+    } while (rc == 0);
+    if (rc == ERR_TIMEOUT || interrupted)
+        return rc;
+    errno = -rc;
     return err_set(err, errno == EINTR ? -EINTR : -ENOTCONN,
                    "no detd answers at '%s': %s; --socket or DETD_SOCKET says where it is, `detd --state DIR --socket PATH` starts one",
                    l->path, strerror(errno));
@@ -140,21 +175,18 @@ void link_patience(struct link *l, double seconds)
 void link_answer_within(struct link *l, int seconds)
 {
     l->answer_s = seconds;
-    if (l->fd >= 0)
-        limit_waiting(l->fd, seconds);
 }
 
 static int send_all(struct link *l, const char *line, size_t len, struct err *err)
 {
     while (len > 0) {
-        ssize_t n = send(l->fd, line, len, MSG_NOSIGNAL);
+        int rc = await(l, POLLOUT, err);
+        ssize_t n = rc < 0 ? 0 : send(l->fd, line, len, MSG_NOSIGNAL | MSG_DONTWAIT);
 
-        if (n < 0 && errno == EINTR && !interrupted)
+        if (rc < 0)
+            return rc;
+        if (n < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
-        if (n < 0 && errno == EINTR)
-            return err_set(err, -EINTR, "interrupted");
-        if (n < 0 && errno == EAGAIN)
-            return no_answer(l, err);
         if (n < 0)
             return err_set(err, -ENOTCONN, "lost detd at '%s': %s", l->path, strerror(errno));
         line += n;
@@ -166,22 +198,25 @@ static int send_all(struct link *l, const char *line, size_t len, struct err *er
 static int receive(struct link *l, struct err *err)
 {
     char buf[16384];
-    ssize_t n = recv(l->fd, buf, sizeof buf, 0);
+    int rc = await(l, POLLIN, err);
+    ssize_t n = rc < 0 ? 0 : recv(l->fd, buf, sizeof buf, MSG_DONTWAIT);
 
+    if (rc < 0)
+        return rc;
     if (n > 0)
         return frame_push(l->frame, buf, (size_t)n, err);
-    if (n < 0 && errno == EINTR)
-        return interrupted ? err_set(err, -EINTR, "interrupted") : 0;
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-        return no_answer(l, err);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return 0;
     return err_set(err, -ENOTCONN, "lost detd at '%s': %s", l->path, n == 0 ? "it closed the connection" : strerror(errno));
 }
 
 /* Sends the line and waits for the reply with this id; other lines (notifications, late replies) are passed over. */
 static int exchange(struct link *l, long id, const char *line, size_t len, json_t **ret_result, struct err *err)
 {
-    int rc = send_all(l, line, len, err);
+    int rc;
 
+    l->unanswered = true;
+    rc = send_all(l, line, len, err);
     if (rc == -ENOTCONN)
         rc = 0; /* what detd said before it hung up, as why it takes no more, can still be read */
     while (rc == 0) {
@@ -194,6 +229,8 @@ static int exchange(struct link *l, long id, const char *line, size_t len, json_
             continue;
         }
         rc = rpc_reply_parse(got, got_len, &got_id, ret_result, err);
+        if (got_id == id || got_id == RPC_NO_ID)
+            l->unanswered = false;
         if (got_id == id)
             return rc;
         if (rc == 0)
@@ -205,14 +242,6 @@ static int exchange(struct link *l, long id, const char *line, size_t len, json_
         rc = 0;
     }
     return rc;
-}
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 /* Connects again until patience ends, which counts from when the call found no connection first: *lost, 0 till then. */
@@ -272,6 +301,7 @@ int link_call(struct link *l, const char *method, json_t *params, json_t **ret_r
         free(line);
         return err_set(err, ERR_INPUT, "request of %zu bytes; detd takes at most %d", len, RPC_MAX_LINE);
     }
+    l->slow_told = l->unanswered = false;
     while (rc == -ENOTCONN) {
         bool dialled = l->fd < 0;
 
@@ -285,6 +315,11 @@ int link_call(struct link *l, const char *method, json_t *params, json_t **ret_r
     }
     free(line);
     return rc;
+}
+
+bool link_unanswered(const struct link *l)
+{
+    return l->unanswered;
 }
 
 int link_subscribe(struct link *l, int64_t job, struct err *err)

@@ -1,6 +1,7 @@
 #include "daemon/conn.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,6 +190,13 @@ int request_work(struct request *rq, void (*work)(void *arg), void (*after)(void
 int request_fd(const struct request *rq)
 {
     return rq->conn->wire ? wire_fd(rq->conn->wire) : -1;
+}
+
+bool request_gone(const struct request *rq)
+{
+    struct pollfd p = { .fd = request_fd(rq) };
+
+    return p.fd < 0 || (poll(&p, 1, 0) == 1 && (p.revents & POLLHUP));
 }
 
 int request_wanted(const struct request *rq, struct err *err)

@@ -52,6 +52,8 @@ int request_work(struct request *rq, void (*work)(void *arg), void (*after)(void
 
 /* The client's descriptor, for as long as this call of the loop lasts; -1: he is gone. */
 int request_fd(const struct request *rq);
+/* Whether the client has closed its connection. A client that only sends no more (SHUT_WR) waits for its answer. On the loop. */
+bool request_gone(const struct request *rq);
 /* Whether the client is there still; else ERR_STATE. For what is asked for its answer alone; on any thread. */
 int request_wanted(const struct request *rq, struct err *err);
 

@@ -127,6 +127,8 @@ int method_call(struct request *rq, const char *name, struct err *err)
         if (strcmp(table[i].name, name) == 0) {
             int rc = check_access(rq, &table[i], err);
 
+            if (rc == 0 && table[i].access != ACCESS_READ && request_gone(rq))
+                rc = err_set(err, ERR_STATE, "the client has hung up before its request was read");
             if (rc == 0)
                 rc = check_params(&table[i], rq->params, err);
             return rc < 0 ? rc : table[i].fn(rq, err);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What programs find at their start, each with each program: closed descriptors, ignored and blocked signals, limits, an output that takes nothing, a log that
-nobody reads."""
+nobody reads; and requests that nobody answers, or waits for."""
 import fcntl
 import itertools
 import json
@@ -266,5 +266,64 @@ def stopped_terminal():
         os.close(slave)
 
 
-run_scenarios([full_output, client_without_descriptors, daemon_without_descriptors, trainer_without_descriptors, unread_log, stopped_terminal, ignored_signals,
+def word_of(client):
+    """Reads up to the line that says that it waits."""
+    line = client.stderr.readline()
+    assert "has not answered for 2 s; still waiting" in line, line
+
+
+def gone_before_it_is_read():
+    """What changes something is not carried out where its client has left before detd reads it; a client that only sends no more has its answer."""
+    with Daemon(foreign=False) as d:
+        node = Node(d)
+        node.good("submit", "job.json", "--wait")
+        os.kill(d.proc.pid, signal.SIGSTOP)
+        clients = [subprocess.Popen([BUILD + "/detctl", *line.split()], cwd=d.root, env=dict(os.environ, DETD_SOCKET=d.path), stdout=subprocess.PIPE,
+                                    stderr=subprocess.PIPE, text=True)
+                   for line in ("submit job.json --no-check", "clone 1", "tag 1 +lost", "rm 1", "drain why", "prune --older 0s", "watch 1", "submit job.json --no-check")]
+        half = socket.socket(socket.AF_UNIX)
+        half.connect(d.path)
+        half.sendall(b'{"jsonrpc":"2.0","id":1,"method":"job.label","params":{"id":1,"tags":"+half"}}\n')
+        half.shutdown(socket.SHUT_WR)
+        for client in clients:
+            word_of(client)
+        for client in clients[:-1]:
+            client.kill()
+            client.communicate()
+        os.kill(d.proc.pid, signal.SIGCONT)
+        assert clients[-1].communicate(timeout=120)[0] == "2\n" and clients[-1].returncode == 0
+        assert json.loads(half.makefile().readline())["result"], "no answer"
+        half.close()
+        node.good("wait", "2")
+        jobs = d.call("job.list")["jobs"]
+        assert [j["id"] for j in jobs] == [2, 1] and jobs[1]["tags"] == ["half"] and not d.call("daemon.info")["drained"], jobs
+        d.stop()
+
+
+def no_answer_in_time():
+    """After a minute detctl leaves, as where no detd answers, and says that its request may have been carried out; wait waits on."""
+    with Daemon(foreign=False) as d:
+        node = Node(d)
+        node.good("submit", "job.json", "--wait")
+        node.good("submit", "job.json", "train.steps=100000", "val.every=50000")
+        d.wait(2, "running")
+        os.kill(d.proc.pid, signal.SIGSTOP)
+        waits = subprocess.Popen([BUILD + "/detctl", "--socket", d.path, "wait", "2"], stderr=subprocess.PIPE, text=True)
+        word_of(waits)
+        commands = ["submit job.json --no-check", "cancel 2", "clone 1", "ls"]  # clone asks what job 1 is before it changes anything
+        asked = [subprocess.Popen([BUILD + "/detctl", "--socket", d.path, *line.split()], cwd=d.root, stderr=subprocess.PIPE, text=True) for line in commands]
+        for line, client in zip(commands, asked):
+            said = client.communicate(timeout=300)[1]
+            assert client.returncode == 3 and "gives no answer within 60 s" in said, (line, said)
+            assert ("nobody knows whether it is carried out" in said) == (line not in ("clone 1", "ls")), (line, said)
+        assert waits.poll() is None
+        os.kill(d.proc.pid, signal.SIGCONT)
+        assert d.job(2)["state"] == "running" and d.job(1)["id"] == 1 and len(d.call("job.list")["jobs"]) == 2
+        node.good("cancel", "2")
+        assert waits.wait(120) == 5 and "cancelled" in waits.stderr.read()
+        waits.stderr.close()
+        d.stop()
+
+
+run_scenarios([no_answer_in_time, full_output, client_without_descriptors, daemon_without_descriptors, trainer_without_descriptors, unread_log, stopped_terminal, ignored_signals, gone_before_it_is_read,
                closed_descriptors, no_environment])

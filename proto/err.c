@@ -75,7 +75,7 @@ bool err_is_system(const struct err *err)
 
 bool err_is_shortage(const struct err *err)
 {
-    static const int codes[] = { ENOSPC, EDQUOT, ENOMEM, ENFILE, EMFILE, EAGAIN, ETXTBSY };
+    static const int codes[] = { ENOSPC, EDQUOT, EFBIG, ENOMEM, ENFILE, EMFILE, EAGAIN, ETXTBSY };
 
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
         if (err->code == -codes[i])

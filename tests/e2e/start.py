@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import pty
+import resource
 import signal
 import socket
 import subprocess
@@ -266,6 +267,48 @@ def stopped_terminal():
         os.close(slave)
 
 
+def limit_files(size):
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+def limited_files():
+    """A limit of file sizes, as login nodes have it, is told as a full disk is, and kills nobody."""
+    with Daemon(foreign=False) as d:
+        node = Node(d)
+        node.good("submit", "job.json", "--wait")
+        done = node.ctl("export", "1", "-f", "safetensors", "-o", "x.st", before=limit_files(50 << 10))
+        assert done.returncode == 1 and "File too large" in done.stderr and not [n for n in os.listdir(d.root) if n.startswith("x.st")], done
+        done = run("detd-worker", "--dir", "alone", "job.json", before=limit_files(50 << 10), cwd=d.root)
+        assert done.returncode == 1 and "File too large" in done.stderr, done
+        with open(d.root + "/out", "w", encoding="utf-8") as out:
+            done = node.ctl("submit", "--help-keys", before=limit_files(1000), out=out)
+        assert done.returncode == 1 and "File too large" in done.stderr, done
+        d.kill()
+        d.prepare = limit_files(8 << 20)  # the spool has more
+        d.start()
+        node.good("submit", "job.json")
+        d.until(lambda: any("File too large" in text for text in d.events("waits", 2)), "nobody says it")
+        d.kill()
+        done = run("detd", "--state", d.root + "/other", "--socket", d.path, before=limit_files(64 << 10))  # detd.db has more
+        assert done.returncode == 1 and "/other/detd.db': " in done.stderr, done
+        d.prepare = None
+        d.start()
+        node.good("wait", "2")  # it has waited for room
+
+
+def named_signal():
+    """The signal that ended a supervisor stands where it is told that it has left."""
+    with Daemon(foreign=False) as d:
+        node = Node(d)
+        with open(d.bin + "/new", "w", encoding="utf-8") as f:
+            f.write("#!/bin/sh\nkill -XFSZ $$\n")
+        os.chmod(d.bin + "/new", 0o755)
+        os.rename(d.bin + "/new", d.bin + "/detd-job")
+        node.good("submit", "job.json")
+        assert "signal 25, File size limit exceeded" in d.wait_event("waits", 1)[0]
+        node.good("cancel", "1")
+
+
 def word_of(client):
     """Reads up to the line that says that it waits."""
     line = client.stderr.readline()
@@ -325,5 +368,5 @@ def no_answer_in_time():
         d.stop()
 
 
-run_scenarios([no_answer_in_time, full_output, client_without_descriptors, daemon_without_descriptors, trainer_without_descriptors, unread_log, stopped_terminal, ignored_signals, gone_before_it_is_read,
+run_scenarios([no_answer_in_time, full_output, client_without_descriptors, daemon_without_descriptors, trainer_without_descriptors, unread_log, stopped_terminal, ignored_signals, limited_files, named_signal, gone_before_it_is_read,
                closed_descriptors, no_environment])

@@ -5,6 +5,12 @@ comma  := ,
 B      ?= build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
 CC     := gcc
 PREFIX ?= $(HOME)/.local
+# All cores, where nobody says -j. Several goals keep their order: each of them takes all cores by itself.
+CORES := -j$(shell nproc)
+ifeq ($(MAKELEVEL)$(word 2,$(MAKECMDGOALS)),0)
+MAKEFLAGS += $(CORES)
+CORES :=
+endif
 
 # ---- the one list of Debian packages (make deps) ----
 DEPS := build-essential pkg-config libuv1-dev libjansson-dev libsqlite3-dev libturbojpeg0-dev libpng-dev libexpat1-dev libyaml-dev libwebp-dev libcmocka-dev \
@@ -186,25 +192,25 @@ LEFT_OUT  = $(patsubst %.c,'%=skip:no headers of the CUDA libraries here',$(filt
 CHECK_TOO += $(if $(PLUGIN),$(patsubst cuda/%.cu,$(B)/cuda/%.ptx,$(wildcard cuda/*.cu)))
 check-parts: all tests $(SIM) $(CHECK_TOO)
 check: deps
-	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) check-parts $(BENCH) $(if $(NVCC),$(B)/nvcc_bodies.o)
+	@$(MAKE) --no-print-directory $(CORES) B=$(B) SAN=$(SAN) check-parts $(BENCH) $(if $(NVCC),$(B)/nvcc_bodies.o)
 	@tests/run.sh $(B) $(call IN_ORDER,$(TESTS) $(SIM) $(RUN_E2E)) $(SCANS) tests/run_self.sh tests/abi.sh tests/gpu_self.sh $(LEFT_OUT)
 
 # What searches rather than checks: the same tests with more rounds, seeds and shapes, and the kernels under another sanitizer.
 LONG     := $(SIM) tests/cuda_msan.sh $(filter %/test_cuda_plans %/test_cuda_plans_rcnn %/test_cuda_plans_depth %/test_repeat $(B)/tests/fuzz/%,$(TESTS)) $(filter %/ranks.sh %/bits.sh %/order.sh %/month.sh,$(RUN_E2E)) $(if $(SAN),,tests/fuzz/short.sh tests/prove/short.sh tests/prove/planted.sh tests/learn/road.sh) $(if $(findstring thread,$(SAN)),,tests/torture/torture.sh)
 check-long: deps
-	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) check-parts
+	@$(MAKE) --no-print-directory $(CORES) B=$(B) SAN=$(SAN) check-parts
 	@TEST_LONG=1 DETD_FUZZ_ROUNDS=20000 DETD_TEST_REPEATS=20 RANKS_SEED=2 tests/run.sh $(B) $(call IN_ORDER,$(LONG))
 
 # Everything that can die does, at random, while jobs run; SEED= repeats what was drawn. Two daemons at once, about SECONDS and what it takes jobs to end.
 torture: deps
-	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) all
+	@$(MAKE) --no-print-directory $(CORES) B=$(B) SAN=$(SAN) all
 	@DETD_BUILD=$(abspath $(B)) SECONDS_OF_TORTURE=$(or $(SECONDS),600) $(addprefix SEED=,$(SEED)) python3 tests/torture/torture.py
 
 # The matrix: are a job's bits a function of its spec and data alone? N runs a cell, about two hours with the default; ONLY=cells or models, separated by
 # commas. Report: $(B)/prove.txt.
 N ?= 59
 prove: deps
-	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) SAN=$(SAN) all $(TOY_WORKER) $(B)/emu/libdetd-cuda.so $(B)/emu/detd-worker
+	@$(MAKE) --no-print-directory $(CORES) B=$(B) SAN=$(SAN) all $(TOY_WORKER) $(B)/emu/libdetd-cuda.so $(B)/emu/detd-worker
 	@python3 tests/prove/prove.py $(B) --runs $(N) $(if $(ONLY),--only '$(ONLY)')
 
 # N=60 one-line faults, drawn anew and put into copies of the tree one at a time: how many does a test notice? SEED= draws the same again; ONLY=folders or
@@ -243,11 +249,11 @@ deps:
 	{ echo "could not install: "$$missing >&2; exit 1; }
 
 demo: deps
-	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) all
+	@$(MAKE) --no-print-directory $(CORES) B=$(B) all
 	@tests/demo/demo.sh $(B)
 
 bench: all
-	@$(MAKE) --no-print-directory -j$$(nproc) B=$(B) $(BENCH)
+	@$(MAKE) --no-print-directory $(CORES) B=$(B) $(BENCH)
 	@tests/bench/bench.sh $(B)
 
 # ---- lint: every finding fails ----

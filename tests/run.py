@@ -365,6 +365,7 @@ def main():
         sys.exit(__doc__)
     build, tests = sys.argv[1], sys.argv[2:]
     os.environ["DETD_BUILD"] = build
+    os.environ.pop("MAKEFLAGS", None)  # a test that runs make has no part in the jobs of the make that runs it
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     skips = Skips(pathlib.Path(os.environ.get("TEST_SKIPS", HERE / "skips")))
     with tempfile.TemporaryDirectory(prefix="detd-check-", ignore_cleanup_errors=True) as folder:

@@ -29,6 +29,7 @@ ldd "$programs"/detd "$programs"/detctl "$programs"/detd-job "$programs"/detd-wo
 for m in man/*; do install -D -m 644 -t "$out/share/man/man${m##*.}" "$m"; done
 install -m 644 -t "$out/share/systemd" systemd/*
 install -m 644 packaging/README "$out/README"
+install -m 644 -t "$out" LICENSE NOTICE
 
 # What the programs ask of glibc decides where they run.
 for f in "$out"/bin/* "$out"/lib/*; do

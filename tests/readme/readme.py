@@ -8,6 +8,7 @@ A comment before a fence says what it is for this test; readers do not see it:
     <!-- run -->                       its lines that begin with `$ ` are run; what follows each is what it prints
     <!-- run: s/600/60/ 'submit' + train.steps=60 -->
                                        likewise, smaller: s/A/B/ changes the lines that are run, 'WORD' + MORE adds to those that have the word
+    <!-- sql -->                       its statements are asked of detd.db; each column has a value in each row of losses
     <!-- not run: why -->
 
 Fences with a line `$ detctl` that have none of them are counted. What is printed is compared by its shape: numbers, times and folders are alike, `...` stands for any lines. Of
@@ -19,13 +20,14 @@ import re
 import shlex
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-MARK = re.compile(r"<!-- (file|run|not run)(?:: (.*?))? -->$")
+MARK = re.compile(r"<!-- (file|run|sql|not run)(?:: (.*?))? -->$")
 SECONDS = 600
 
 
@@ -164,6 +166,22 @@ def check(reader, fence):
     return wrong
 
 
+def ask_all(reader, fence):
+    """What does not fit, as texts: a statement that is refused, or that leaves a loss empty."""
+    wrong, text = [], "\n".join(l for l in fence.lines if not l.startswith("--"))
+    for statement in filter(str.strip, text.split(";")):
+        try:
+            with sqlite3.connect("file:%s/detd/detd.db?mode=ro" % reader.home, uri=True) as db:
+                asked = db.execute(statement)
+                names, rows = [c[0] for c in asked.description], asked.fetchall()
+        except sqlite3.Error as e:
+            wrong.append("README.md:%d: %s: %s" % (fence.line, e, statement))
+            continue
+        if "train" in names and (not rows or any(None in row for row in rows)):
+            wrong.append("README.md:%d: empty: %s: %s" % (fence.line, rows, statement))
+    return wrong
+
+
 def main():
     if len(sys.argv) < 2:
         raise SystemExit(__doc__)
@@ -182,6 +200,9 @@ def main():
             elif fence.kind == "run":
                 wrong += check(reader, fence)
                 count += len(commands(fence))
+            elif fence.kind == "sql":
+                reader.until(reader.all_ended, "a job does not end")
+                wrong += ask_all(reader, fence)
     finally:
         reader.close()
     for text in wrong:

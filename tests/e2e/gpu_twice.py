@@ -19,7 +19,7 @@ def spec_of(data):
     if not REAL:
         return small
     return merged({k: v for k, v in small.items() if k != "model"},
-                  {"model": {"preset": "mask_rcnn_r50_fpn"}, "train": {"batch": 8, "shards": 2, "burn_in": STEPS // 4}, "run": {"precision": "bf16"}})
+                  {"model": {"preset": "mask_rcnn_r50_fpn"}, "train": {"batch": 8, "shards": 2, "burn_in": STEPS // 4, "lr": 0.002}, "run": {"precision": "bf16"}})
 
 
 def main():

@@ -33,6 +33,7 @@ SCRIPTS = {
     "super_train.sh": {"supervisor"} | TRAINER,
     "ranks.sh": {"supervisor"} | TRAINER,
     "cuda_train.sh": {"cuda", "supervisor"} | TRAINER,
+    "gpu_quarter.sh": None,  # scripts for a real GPU, as cuda_train.sh is one
 }
 # The script that is made for a folder.
 FIRST = {"launch": "launch.sh", "client": "detctl.sh", "supervisor": "super_job.sh", "cuda": "cuda_train.sh"}

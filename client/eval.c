@@ -114,7 +114,7 @@ static void keep_step(json_t *rows, long long step)
             json_array_remove(rows, i);
 }
 
-/* Which step the newest validation is of, where the best checkpoint, which other commands take, is of another. */
+/* Names the steps of the newest validation and of the best checkpoint, which other commands take, where they differ. */
 static int tell_step(struct context *ctx, int64_t id, json_int_t newest)
 {
     const json_t *best;

@@ -248,7 +248,7 @@ static const char *mask_flaw(const struct build *b, const struct raw_annotation 
     return mask.kind == MASK_RUNS ? "its segmentation is empty" : "its segmentation lies outside its image";
 }
 
-/* What is wrong with an annotation of a known image and class, box aside. A mask of another size ends it only where masks are trained. */
+/* The flaw of an annotation of a known image and class, its box aside. A mask of another size is a flaw only where masks are trained. */
 static const char *record_flaw(const struct build *b, const struct raw_annotation *a, const struct dataset_image *im, const char **doubt)
 {
     static const char other_size[] = "the size of its segmentation is not that of the image";
@@ -261,7 +261,7 @@ static const char *record_flaw(const struct build *b, const struct raw_annotatio
     return mask_flaw(b, a, im);
 }
 
-/* Tells why an annotation is left out, which has no image or no class, or a flaw. */
+/* Tells why an annotation is left out: a flaw, no image or no class. */
 static void tell_left_out(struct build *b, const struct raw_annotation *a, int image, const char *flaw)
 {
     if (flaw)

@@ -1,5 +1,5 @@
-/* worker/data/coco.h - reads COCO detection JSON. What the network at hand cannot use is an error that names file, line or id; what is odd and can be used
- * stays and is told as a note (problems.h). */
+/* worker/data/coco.h - reads COCO detection JSON. A record that the network cannot use is an error that names file, line or id. An odd record
+ * that it can use stays and is told as a note (problems.h). */
 #pragma once
 #include "worker/data/dataset.h"
 

@@ -38,7 +38,7 @@ static const struct obeyed *obeyed_by_others(enum coco_place place, const char *
     return NULL;
 }
 
-/* The key that is read and that was meant, or NULL. */
+/* The key that a misspelt one stands for, or NULL. */
 static const char *meant(enum coco_place place, const char *name)
 {
     for (const char *const *key = read_keys[place]; *key; key++)
@@ -47,7 +47,7 @@ static const char *meant(enum coco_place place, const char *name)
     return NULL;
 }
 
-/* Keys of COCO itself, which nobody misspelt. */
+/* Keys of COCO's own files. */
 static bool is_of_coco(enum coco_place place, const char *name)
 {
     static const char *const names[] = { "info",          "licenses",  "type",          "license", "flickr_url", "coco_url",

@@ -17,7 +17,7 @@ struct coco_keys {
         char name[COCO_KEY_MAX];
         int64_t count, at; /* how often; byte of the record that had it first */
     } told[COCO_KEYS_TOLD];
-    unsigned nharmless; /* all that were put into this small cache of keys that need no word */
+    unsigned nharmless; /* keys put into this cache so far: they need no message */
     struct {
         enum coco_place place;
         char name[COCO_KEY_MAX];

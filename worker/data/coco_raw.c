@@ -71,7 +71,7 @@ static bool text_integer(const char *text, int64_t *ret)
     return strcmp(again, text) == 0;
 }
 
-/* Likewise for an id, which may be an integer as text. */
+/* The same of an id, which may be an integer as text. */
 static bool id_or_skip(struct coco_raw *raw, struct json_scan *s, int64_t *ret)
 {
     size_t len;
@@ -225,7 +225,7 @@ static bool read_image(struct coco_raw *raw, struct json_scan *s)
 
 /* ---- annotations ---- */
 
-/* What is wrong with it, or NULL. */
+/* Returns the flaw of the box, or NULL. */
 static const char *read_box(struct json_scan *s, double box[4])
 {
     int n = 0;
@@ -287,7 +287,7 @@ static bool keep_mask(struct coco_raw *raw, const struct mask_ref *mask)
     return true;
 }
 
-/* Only a network that finds masks needs what it says. */
+/* Only networks that find masks need it. */
 static void read_mask(struct json_scan *s, struct coco_raw *raw, struct raw_annotation *a)
 {
     struct coco_segm segm;

@@ -25,7 +25,7 @@ struct raw_image {
     bool has_id, has_url;
     bool again;        /* set by coco.c: the record before it says the same */
     const char *flaw;  /* why it cannot be used; constant text, NULL: it can */
-    const char *doubt; /* why its size is not the stated one; likewise */
+    const char *doubt; /* why the stated size is not used; likewise */
 };
 
 struct raw_annotation {
@@ -34,7 +34,7 @@ struct raw_annotation {
     int rle_w, rle_h;    /* of its run lengths; 0: none */
     bool has_id, has_image, has_class, has_box, crowd, ignored;
     const char *flaw;  /* why it cannot be used; constant text, NULL: it can */
-    const char *doubt; /* what is wrong with a part that can go without the rest, or that nobody reads here; likewise */
+    const char *doubt; /* flaw of a part that the network can do without; likewise */
 };
 
 struct coco_raw {

@@ -73,7 +73,7 @@ static void tell_pair(const struct dataset *d, const char *split, int i, const s
     fputs("\n", out);
 }
 
-/* box: room for those of a picture. Returns the sum of found and those of picture i. */
+/* box: room for the boxes of a picture. Returns found plus the pairs of picture i. */
 static int64_t pairs_of(const struct dataset *d, const char *split, int i, const struct dataset_box **box, int64_t found, FILE *out)
 {
     int n = 0;

@@ -207,9 +207,15 @@ static const struct {
 
 static void forget_followers(json_t *spec, char *const *assignments, int n)
 {
+    json_t *augment = json_object_get(json_object_get(spec, "data"), "augment");
+
     for (size_t i = 0; i < sizeof followers / sizeof *followers; i++)
         if (given(assignments, n, followers[i].given))
             json_object_del(json_object_get(spec, followers[i].section), followers[i].key);
+    if (!json_is_true(json_object_get(augment, "multiscale"))) { /* else nothing is done with them */
+        json_object_del(augment, "size_min");
+        json_object_del(augment, "size_max");
+    }
 }
 
 /* Intervals that are worked out anew: what they were; 0: they stay. */
@@ -283,7 +289,9 @@ int command_clone(struct context *ctx, int argc, char **argv)
         return rc;
     was = json_object_get(job, "spec");
     json_object_del(json_object_get(was, "run"), "after"); /* that was then */
-    followed = forget_intervals(was, assignments, n);      /* looks at the steps, which are forgotten next */
+    if (!given(assignments, n, "run.after"))
+        json_object_del(json_object_get(was, "run"), "after_ok");
+    followed = forget_intervals(was, assignments, n); /* looks at the steps, which are forgotten next */
     forget_followers(was, assignments, n);
     rc = spec_change(ctx, was, argv[optind], assignments, n, &spec);
     if (rc == 0 && (rc = check_secrets(job)))

@@ -190,6 +190,7 @@ int command_retry(struct context *ctx, int argc, char **argv)
         return rc;
     rc = check_retry(job);
     json_object_del(json_object_get(json_object_get(job, "spec"), "run"), "after"); /* that was then */
+    json_object_del(json_object_get(json_object_get(job, "spec"), "run"), "after_ok");
     if (rc == 0)
         rc = submit_checked(ctx, json_incref(json_object_get(job, "spec")), &q, &id);
     json_decref(job);

@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -9,6 +10,7 @@
 #include "client/command.h"
 #include "client/epochs.h"
 #include "client/inits.h"
+#include "client/print.h"
 #include "client/spec.h"
 #include "proto/err.h"
 #include "proto/jobspec.h"
@@ -130,6 +132,16 @@ int spec_assign(json_t *root, char *const *assignments, int count, struct err *e
     return rc == 0 ? jobspec_absolute(root, here, err) : rc;
 }
 
+static void tell_idle(const struct jobspec *s, const char *path)
+{
+    struct jobspec_idle idle[JOB_MAX_IDLE];
+
+    for (int i = 0, n = jobspec_idle(s, idle); i < n; i++) {
+        print_clean(stderr, path);
+        fprintf(stderr, ": note: %s has no effect here: it needs %s\n", idle[i].key, idle[i].needs);
+    }
+}
+
 static int complete(json_t *root, const char *path, struct err *err)
 {
     struct jobspec *s = NULL, *counted = NULL;
@@ -141,6 +153,8 @@ static int complete(json_t *root, const char *path, struct err *err)
         if (rc == 0)
             rc = check(root, path, &counted, err);
     }
+    if (rc == 0)
+        tell_idle(counted ? counted : s, path);
     jobspec_free(s);
     jobspec_free(counted);
     return rc;

@@ -375,6 +375,13 @@ int jobspec_inits(const struct jobspec *s, struct jobspec_init ret[JOB_MAX_INITS
 void jobspec_forget_inits(struct jobspec *s);
 /* Whether validations of such a job have the metric of checkpoint.best, as far as that is known without its data. A job that is stored is not asked any more. */
 int jobspec_check_best(const struct jobspec *s, struct err *err);
+/* Lists the keys that have no effect in this job although their value is not the default, each with the condition under which it has one; texts are static.
+ * Returns their number. The submitter is told of them. jobspec_parse() refuses further ones, where another key must have been meant. */
+enum { JOB_MAX_IDLE = 24 };
+struct jobspec_idle {
+    const char *key, *needs;
+};
+int jobspec_idle(const struct jobspec *s, struct jobspec_idle ret[JOB_MAX_IDLE]);
 /* Derived, pure: shards for a batch by the default rule, of at least shard_images images each. */
 int jobspec_default_shards(int64_t batch, int shard_images);
 /* Steps between validations where val.every does not say, and between checkpoints where neither does: a tenth of all. */

@@ -50,8 +50,7 @@ int jobspec_choose(struct jobspec *s, const struct job_presets *presets, struct 
     return s->family ? 0 : job_error(err, "model.cfg", "describes no network of this program");
 }
 
-/* What a number is where the job says nothing. */
-static double usual(const struct jobspec *s, int key)
+double job_usual(const struct jobspec *s, int key)
 {
     const struct job_default *d = job_default_find(s->family, job_keys[key].path);
 
@@ -92,8 +91,7 @@ static int set_word(char **field, const char *word, struct err *err)
     return *field ? 0 : err_set(err, -ENOMEM, "out of memory");
 }
 
-/* Regions that may be foreground in an image, at least one. */
-static int64_t all_foreground(const struct jobspec *s)
+int64_t job_all_foreground(const struct jobspec *s)
 {
     int64_t n = (int64_t)((double)s->model_roi_batch * s->model_roi_positive);
 
@@ -113,7 +111,7 @@ static int finish_rcnn(struct jobspec *s, struct err *err)
     if (s->model_rpn_post_nms < 0)
         s->model_rpn_post_nms = tv ? 2000 : 1000;
     if (s->model_mask_rois < 0)
-        s->model_mask_rois = all_foreground(s);
+        s->model_mask_rois = job_all_foreground(s);
     if (s->model_anchors.n != 5)
         return job_error(err, "model.anchors", "must be 5 numbers, of P2 to P6, are %d", s->model_anchors.n);
     for (int i = 0; i < 5; i++)
@@ -162,6 +160,16 @@ static int finish_depth(struct jobspec *s, struct err *err)
     return rc;
 }
 
+int64_t job_default_size_min(int64_t side)
+{
+    return side > 128 ? side - 96 : 32;
+}
+
+int64_t job_default_size_max(int64_t side)
+{
+    return side + 96 > 2048 ? 2048 : side + 96;
+}
+
 /* With model.cfg and no model.size the sizes stay null: only the worker reads the cfg. */
 static int finish_sizes(struct jobspec *s, struct err *err)
 {
@@ -169,9 +177,9 @@ static int finish_sizes(struct jobspec *s, struct err *err)
     int64_t side = s->model_size.w > s->model_size.h ? s->model_size.w : s->model_size.h;
 
     if (*min < 0 && side >= 0)
-        *min = side > 128 ? side - 96 : 32;
+        *min = job_default_size_min(side);
     if (*max < 0 && side >= 0)
-        *max = side + 96 > 2048 ? 2048 : side + 96;
+        *max = job_default_size_max(side);
     if (*min >= 0 && *min % JOB_SIZE_GRAIN != 0)
         return job_error(err, "data.augment.size_min", "must be a multiple of %d, is %lld", JOB_SIZE_GRAIN, (long long)*min);
     if (*max >= 0 && *max % JOB_SIZE_GRAIN != 0)
@@ -233,14 +241,7 @@ static int finish_run(struct jobspec *s, struct err *err)
     return 0;
 }
 
-/* A key that was given a meaning, and whether it has one here. A key at its default says nothing, whoever wrote it. */
-struct wanted {
-    const char *key;
-    bool said, fits;
-    const char *needs;
-};
-
-static int all_fit(const struct wanted *keys, size_t n, struct err *err)
+int job_all_fit(const struct job_wanted *keys, size_t n, struct err *err)
 {
     for (size_t i = 0; i < n; i++)
         if (keys[i].said && !keys[i].fits)
@@ -311,8 +312,7 @@ static int finish_steps(struct jobspec *s, struct err *err)
     return 0;
 }
 
-/* Whether the numbers are those of a list as JSON text. */
-static bool reads_as(const struct jobspec_list *a, const char *text)
+bool job_reads_as(const struct jobspec_list *a, const char *text)
 {
     json_t *list = json_loads(text, 0, NULL);
     bool same = list && json_array_size(list) == (size_t)a->n;
@@ -329,23 +329,23 @@ static bool says_steps(const struct jobspec *s)
     const struct job_default *d = job_default_find(s->family, "train.lr_steps");
     const struct jobspec_list *at = &s->train_lr_steps;
 
-    return at->n > 0 && !reads_as(at, job_keys[JOB_KEY_train_lr_steps].def) && !(d && reads_as(at, job_default_text(s, d)));
+    return at->n > 0 && !job_reads_as(at, job_keys[JOB_KEY_train_lr_steps].def) && !(d && job_reads_as(at, job_default_text(s, d)));
 }
 
 static int finish_form(struct jobspec *s, struct err *err)
 {
     const char *form = s->train_schedule;
     bool steps = strcmp(form, "steps") == 0, poly = strcmp(form, "poly") == 0, power = strcmp(s->train_warmup, "power") == 0;
-    const struct wanted keys[] = {
+    const struct job_wanted keys[] = {
         { "train.lr_steps", says_steps(s), steps, "train.schedule steps" },
-        { "train.lr_scale", s->train_lr_scale != usual(s, JOB_KEY_train_lr_scale), steps, "train.schedule steps" },
+        { "train.lr_scale", s->train_lr_scale != job_usual(s, JOB_KEY_train_lr_scale), steps, "train.schedule steps" },
         { "train.lr_end", s->train_lr_end != 0, poly || strcmp(form, "cosine") == 0, "train.schedule cosine or poly" },
         { "train.poly_power", s->train_poly_power != 0.9, poly, "train.schedule poly" },
         { "train.burn_in_power", s->train_burn_in_power != 4, power, "train.warmup power" },
-        { "train.warmup_factor", s->train_warmup_factor != usual(s, JOB_KEY_train_warmup_factor), !power, "train.warmup linear" }
+        { "train.warmup_factor", s->train_warmup_factor != job_usual(s, JOB_KEY_train_warmup_factor), !power, "train.warmup linear" }
     };
 
-    return all_fit(keys, sizeof keys / sizeof *keys, err);
+    return job_all_fit(keys, sizeof keys / sizeof *keys, err);
 }
 
 /* A rule of steps. */
@@ -399,11 +399,11 @@ static int finish_labels(struct jobspec *s, struct err *err)
     const char *train = s->data_train_format, *val = s->data_val_annotations ? s->data_val_format : train;
     const bool voc = strcmp(train, "voc") == 0 || strcmp(val, "voc") == 0, labels = of_labels(train) || of_labels(val);
     static const char of_voc[] = "data.train.format or data.val.format voc";
-    const struct wanted keys[] = { { "data.names", s->data_names, labels, "data.train.format or data.val.format voc, darknet or yolo" },
-                                   { "data.voc_boxes", strcmp(s->data_voc_boxes, "devkit") != 0, voc, of_voc },
-                                   { "data.voc_difficult", strcmp(s->data_voc_difficult, "ignore") != 0, voc, of_voc } };
+    const struct job_wanted keys[] = { { "data.names", s->data_names, labels, "data.train.format or data.val.format voc, darknet or yolo" },
+                                       { "data.voc_boxes", strcmp(s->data_voc_boxes, "devkit") != 0, voc, of_voc },
+                                       { "data.voc_difficult", strcmp(s->data_voc_difficult, "ignore") != 0, voc, of_voc } };
 
-    return strcmp(s->family->name, "depth") == 0 ? 0 : all_fit(keys, sizeof keys / sizeof *keys, err);
+    return strcmp(s->family->name, "depth") == 0 ? 0 : job_all_fit(keys, sizeof keys / sizeof *keys, err);
 }
 
 static int finish_sources(const struct jobspec *s, struct err *err)
@@ -465,6 +465,8 @@ static int finish_fraction(struct jobspec *s, struct err *err)
         return 0;
     if (s->data_val_annotations && strcmp(s->data_val_annotations, s->data_train_annotations) != 0)
         return job_error(err, "data.val.fraction", "is a part of the training split: data.val.annotations has to go");
+    if (s->data_val_images && (!s->data_train_images || strcmp(s->data_val_images, s->data_train_images) != 0))
+        return job_error(err, "data.val.fraction", "is a part of the training split: data.val.images has to go");
     rc = copy_text(&s->data_val_annotations, s->data_train_annotations, err);
     if (rc == 0)
         rc = copy_text(&s->data_val_images, s->data_train_images, err);
@@ -537,11 +539,11 @@ static int finish_intervals(struct jobspec *s, struct err *err)
 /* A rule of steps. */
 static int finish_verify(struct jobspec *s, struct err *err)
 {
-    const struct wanted keys[] = { { "verify.from", s->verify_from >= 0, s->verify_evidence, "verify.evidence" },
-                                   { "verify.to", s->verify_to >= 0, s->verify_evidence, "verify.evidence" } };
+    const struct job_wanted keys[] = { { "verify.from", s->verify_from >= 0, s->verify_evidence, "verify.evidence" },
+                                       { "verify.to", s->verify_to >= 0, s->verify_evidence, "verify.evidence" } };
 
     if (!s->verify_evidence)
-        return all_fit(keys, sizeof keys / sizeof *keys, err);
+        return job_all_fit(keys, sizeof keys / sizeof *keys, err);
     if (strcmp(s->run_evidence, "off") == 0)
         return job_error(err, "run.evidence", "must not be off where verify.evidence is given");
     if (s->verify_from < 0)
@@ -558,9 +560,9 @@ static int finish_verify(struct jobspec *s, struct err *err)
 
 static int finish_eval(struct jobspec *s, struct err *err)
 {
-    const struct wanted keys[] = { { "eval.step", s->eval_step >= 0, s->eval_run, "eval.run" },
-                                   { "eval.job", s->eval_job >= 0, s->eval_run && s->eval_set, "eval.run and eval.set" },
-                                   { "eval.set", s->eval_set, s->eval_run, "eval.run" } };
+    const struct job_wanted keys[] = { { "eval.step", s->eval_step >= 0, s->eval_run, "eval.run" },
+                                       { "eval.job", s->eval_job >= 0, s->eval_run && s->eval_set, "eval.run and eval.set" },
+                                       { "eval.set", s->eval_set, s->eval_run, "eval.run" } };
 
     if (s->eval_run && s->eval_step < 0)
         return job_error(err, "eval.step", "is required with eval.run");
@@ -568,7 +570,7 @@ static int finish_eval(struct jobspec *s, struct err *err)
         return job_error(err, "data.val.annotations", "is required with eval.run: it is what is looked at");
     if (s->eval_run && s->verify_evidence)
         return job_error(err, "verify.evidence", "cannot be combined with eval.run");
-    return all_fit(keys, sizeof keys / sizeof *keys, err);
+    return job_all_fit(keys, sizeof keys / sizeof *keys, err);
 }
 
 typedef int rule(struct jobspec *s, struct err *err);
@@ -595,90 +597,6 @@ int jobspec_finish(struct jobspec *s, bool uncounted, struct err *err)
     if (s->train_steps < 0)
         return job_error(err, "train.epochs", "only detctl submit and detctl check make steps of it; train.steps is needed here");
     return follow(of_steps, sizeof of_steps / sizeof *of_steps, s, err);
-}
-
-/* Of a network that finds boxes alone. What has its default may be a copy of such a job. */
-static int refuse_masks(const struct jobspec *s, struct err *err)
-{
-    static const char needs[] = "a network that finds masks, mask_rcnn_...";
-    const bool masks = job_preset_masks(s->preset);
-    const struct wanted keys[] = { { "model.mask_channels", s->model_mask_channels != 256, masks, needs },
-                                   { "model.mask_rois", s->model_mask_rois != all_foreground(s), masks, needs },
-                                   { "model.mask_pool", s->model_mask_pool != 14, masks, needs } };
-
-    return strcmp(s->family->name, "rcnn") == 0 ? all_fit(keys, sizeof keys / sizeof *keys, err) : 0;
-}
-
-/* A GPU has no other pyramids, and which device a job gets is not known here. Jobs of a CPU from before the rule go on. */
-static int refuse_channels(const struct jobspec *s, struct err *err)
-{
-    if (strcmp(s->family->name, "rcnn") != 0 || s->model_fpn_channels % JOB_REGION_GRAIN == 0)
-        return 0;
-    return job_error(err, "model.fpn_channels", "must be a multiple of %d, is %lld", JOB_REGION_GRAIN, (long long)s->model_fpn_channels);
-}
-
-/* Keys of terms and parts that this kind of depth network has not. */
-static int refuse_terms(const struct jobspec *s, struct err *err)
-{
-    static const char of_depth[] = "a network that says depth, no featdepth_autoencoder",
-                      of_features[] = "featdepth_r.. or featdepth_joint", of_encoder[] = "featdepth_autoencoder or featdepth_joint",
-                      of_frozen[] = "featdepth_r..", of_motion[] = "frames in data.sources: of data.stereo alone no motion is seen";
-    const struct jobspec_size *pose = &s->model_pose_size;
-    const enum job_depth kind = job_preset_depth(s->preset);
-    const bool depth = kind != JOB_DEPTH_AUTOENCODER, frozen = kind == JOB_DEPTH_FEATURES, encoder = kind != JOB_DEPTH_BASELINE && !frozen;
-    const bool motion = s->data_sources.v[0] != 0, sized = pose->w != s->model_size.w || pose->h != s->model_size.h;
-    const struct wanted keys[] = {
-        { "model.decoder", strcmp(s->model_decoder, "crp") != 0, depth, of_depth },
-        { "model.pose_layers", s->model_pose_layers != 18, depth, of_depth },
-        { "data.sources", !reads_as(&s->data_sources, job_keys[JOB_KEY_data_sources].def), depth, of_depth },
-        { "data.stereo", s->data_stereo, depth, of_depth },
-        { "data.stride", s->data_stride != 1, depth, of_depth },
-        { "data.missing_neighbour", strcmp(s->data_missing_neighbour, "drop") != 0, depth, of_depth },
-        { "model.pose_size", sized, depth, of_depth },
-        { "model.min_depth", s->model_min_depth != 0.1, depth, of_depth },
-        { "model.max_depth", s->model_max_depth != 100, depth, of_depth },
-        { "model.align_corners", !s->model_align_corners, depth, of_depth },
-        { "model.automask_noise", strcmp(s->model_automask_noise, "uniform") != 0, depth, of_depth },
-        { "model.smoothness", s->model_smoothness != 1e-3, depth, of_depth },
-        { "model.automask", strcmp(s->model_automask, "auto") != 0, depth, of_depth },
-        { "model.disp_norm", strcmp(s->model_disp_norm, "auto") != 0, depth, of_depth },
-        { "model.init_depth", s->model_init_depth, depth, of_depth },
-        { "model.init_pose", s->model_init_pose, depth, of_depth },
-        { "val.depth_least", s->val_depth_least != 1e-3, depth, of_depth },
-        { "val.depth_cap", s->val_depth_cap != 80, depth, of_depth },
-        { "val.depth_factor", !isnan(s->val_depth_factor), depth, of_depth },
-        { "model.pose_layers", s->model_pose_layers != 18, motion, of_motion },
-        { "model.pose_size", sized, motion, of_motion },
-        { "model.init_pose", s->model_init_pose, motion, of_motion },
-        { "data.stride", s->data_stride != 1, motion, of_motion },
-        { "model.perception", s->model_perception != 1e-3, depth && kind != JOB_DEPTH_BASELINE, of_features },
-        { "model.dis", s->model_dis != 1e-3, encoder, of_encoder },
-        { "model.cvt", s->model_cvt != 1e-3, encoder, of_encoder },
-        { "model.target_pyramid", strcmp(s->model_target_pyramid, "direct") != 0, encoder, of_encoder },
-        { "model.init_extractor", s->model_init_extractor, kind != JOB_DEPTH_BASELINE, "a network with an extractor of features" },
-        { "model.extractor_bn", strcmp(s->model_extractor_bn, "running") != 0, frozen, of_frozen },
-    };
-
-    return kind == JOB_DEPTH_NONE ? 0 : all_fit(keys, sizeof keys / sizeof *keys, err);
-}
-
-int jobspec_refuse_idle(const struct jobspec *s, struct err *err)
-{
-    static const char needs[] = "train.burn_in above 0 (its default is a twentieth of the steps)";
-    const char *form = job_default_find(s->family, "train.warmup") ? "linear" : "power";
-    const struct wanted warmup[] = { { "train.warmup", strcmp(s->train_warmup, form) != 0, s->train_burn_in != 0, needs },
-                                     { "train.burn_in_power", s->train_burn_in_power != 4, s->train_burn_in != 0, needs } };
-    int rc;
-
-    if (s->train_steps >= 0 && s->train_burn_in > s->train_steps)
-        return job_error(err, "train.burn_in", "must be at most train.steps (%lld), is %lld", (long long)s->train_steps,
-                         (long long)s->train_burn_in);
-    rc = all_fit(warmup, sizeof warmup / sizeof *warmup, err);
-    if (rc >= 0)
-        rc = refuse_channels(s, err);
-    if (rc >= 0)
-        rc = refuse_terms(s, err);
-    return rc < 0 ? rc : refuse_masks(s, err);
 }
 
 /* ---- the best checkpoint ---- */

@@ -80,6 +80,23 @@ const char *job_default_text(const struct jobspec *s, const struct job_default *
 /* The rules between keys, and the defaults that depend on others; every member is filled in but for those. uncounted: train.epochs may stand for
  * train.steps, and what follows from that is left alone. */
 int jobspec_finish(struct jobspec *s, bool uncounted, struct err *err);
+/* A key that may have no effect. A key at its default is never complained of. */
+struct job_wanted {
+    const char *key;
+    bool said, fits;   /* it has another value than by default; it has an effect in this job */
+    const char *needs; /* its condition */
+};
+/* ERR_INPUT about the first of the keys that is said and does not fit. */
+int job_all_fit(const struct job_wanted *keys, size_t n, struct err *err);
+/* Default of a key with a number, JOB_KEY_..., in this job. */
+double job_usual(const struct jobspec *s, int key);
+/* Whether the numbers are those of a list as JSON text. */
+bool job_reads_as(const struct jobspec_list *a, const char *text);
+/* Regions that may be foreground in an image, at least one. */
+int64_t job_all_foreground(const struct jobspec *s);
+/* Sizes of data.augment.multiscale by default, for a longer side of `side` pixels. */
+int64_t job_default_size_min(int64_t side);
+int64_t job_default_size_max(int64_t side);
 /* Keys that were given and change nothing, and values that are taken no more, which a job of an older version may hold. After jobspec_finish(). */
 int jobspec_refuse_idle(const struct jobspec *s, struct err *err);
 /* Whether the len bytes at path are an object that holds keys, as "data.train". */

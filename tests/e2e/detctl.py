@@ -506,6 +506,20 @@ def test_ctrl_c_while_data_is_checked(node):
     assert jobs(node) == 0
 
 
+def test_keys_without_an_effect(node):
+    """The submitter is told once, where he looks; a job's own keys tell nothing when they are taken again."""
+    note = r"job\.json: note: data\.augment\.size_max has no effect here: it needs data\.augment\.multiscale=true\n"
+    for command in "check", "submit":
+        done = node.ctl(command, "job", "data.augment.size_max=128", "train.steps=2", "val.every=2")
+        expect(done, 0, note)
+        assert done.stderr.count("has no effect") == 1, done.stderr
+    expect(node.ctl("submit", "job", "run.after=1", "run.after_ok=true", "train.steps=2", "val.every=2", "--wait"), 0)
+    for words in ["clone", "1"], ["clone", "1", "model.size=96"], ["clone", "2"]:
+        done = node.ctl(*words)
+        expect(done, 0)
+        assert "has no effect" not in done.stderr, done.stderr
+
+
 def test_other_keys_in_epochs(node):
     """val.every, checkpoint.every and train.lr_steps; whatever reads a job file takes them."""
     with open(node.folder + "/job.json", encoding="utf-8") as f:

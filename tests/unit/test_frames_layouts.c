@@ -447,6 +447,27 @@ static void points_become_depth(void **state)
     tree_free(&t);
 }
 
+/* A note names each key that this layout does not obey. */
+static void kitti_obeys_no_patterns(void **state)
+{
+    static const char *const keys[] = { "data.frame_pattern has no effect", "data.depth_pattern has no effect", "data.depth_unit_m has no effect" };
+    struct tree t;
+    json_t *golden = kitti_tree(&t);
+
+    (void)state;
+    dataset_free(tree_read(&t, DRIVE " 1 l\n"));
+    assert_int_equal(t.problems.notes, 0);
+    t.frames.frame_pattern = "frame-%d.png";
+    t.frames.depth_pattern = "depth-%d.png";
+    t.frames.depth_unit_m = 0.001;
+    dataset_free(tree_read(&t, DRIVE " 1 l\n"));
+    assert_int_equal(t.problems.notes, 3);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(strncmp(t.problems.note[i], keys[i], strlen(keys[i])), 0);
+    json_decref(golden);
+    tree_free(&t);
+}
+
 static void endings_of_kitti(void **state)
 {
     struct tree t;
@@ -509,6 +530,7 @@ int main(void)
         cmocka_unit_test(all_frames_of_a_test_list_are_scored),
         cmocka_unit_test(points_become_depth),
         cmocka_unit_test(endings_of_kitti),
+        cmocka_unit_test(kitti_obeys_no_patterns),
         cmocka_unit_test(kitti_that_is_refused),
     };
 

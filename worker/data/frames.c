@@ -232,6 +232,19 @@ static int depth_as_told(const struct frames_options *opt, struct dataset **set,
     return err_set(err, ERR_DATA, "data.depth_pattern: %s", text);
 }
 
+/* Keys of the job that only a single folder of numbered frames obeys. */
+static void note_unread(const struct frames_options *opt, const struct frames_layout *layout, struct problems *problems)
+{
+    static const char why[] = "the folder's own layout says that";
+
+    if (layout != &frames_single && opt->frame_pattern)
+        problems_note(problems, "data.frame_pattern has no effect: %s (%s)", why, opt->folder);
+    if (layout != &frames_single && opt->depth_pattern)
+        problems_note(problems, "data.depth_pattern has no effect: %s (%s)", why, opt->folder);
+    if (layout == &frames_kitti && !isnan(opt->depth_unit_m))
+        problems_note(problems, "data.depth_unit_m has no effect: %s (%s)", why, opt->folder);
+}
+
 int frames_read(const struct frames_options *opt, struct problems *problems, struct dataset **ret, struct err *err)
 {
     const struct frames_layout *layout = layout_of(opt);
@@ -243,6 +256,8 @@ int frames_read(const struct frames_options *opt, struct problems *problems, str
     if (!m)
         return err->code;
     rc = split_list_open(&list, opt->list, opt->split ? opt->split : "train", err);
+    if (rc >= 0)
+        note_unread(opt, layout, problems);
     if (rc >= 0)
         rc = layout->open(opt, m, &of, err);
     if (rc >= 0)

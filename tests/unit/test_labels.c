@@ -1137,6 +1137,36 @@ static void other_tools(void **state)
     end(&p);
 }
 
+/* The annotations are ours, and what should be labels is not. */
+static void other_tools_beside_pictures(void **state)
+{
+    struct check_options check = { .on_bad = BAD_SKIP, .threads = 1 };
+    struct dataset *d;
+    struct place p;
+
+    (void)state;
+    begin(&p, LABELS_YOLO, "set/data.yaml");
+    put(&p, "set/data.yaml", "train: images\nnames: [a]\n");
+    picture(&p, "set/images/a.png");
+    put(&p, "set/images/a.json", "{\"shapes\": [{\"label\": \"x\", \"shape_type\": \"polygon\"}]}");
+    check.annotations = p.annotations;
+    check.labels = &p.opt;
+    assert_int_equal(check_split(&check, &p.problems, &d, &p.err), ERR_DATA);
+    assert_non_null(strstr(p.err.msg, "set/images/a.json: a file of labelme"));
+    put(&p, "set/labels/a.txt", "0 .5 .5 .5 .5\n"); /* a file beside good labels is nobody's business */
+    assert_int_equal(check_split(&check, &p.problems, &d, &p.err), 0);
+    dataset_free(d);
+    end(&p);
+    voc(&p);
+    put(&p, "voc/ImageSets/Main/train.txt", "a\n");
+    put(&p, "voc/Annotations/a.xml",
+        "<annotation><object><name>x</name><polygon/></object><imagesize><nrows>9</nrows></imagesize></annotation>");
+    check.annotations = p.annotations;
+    assert_int_equal(check_split(&check, &p.problems, &d, &p.err), ERR_DATA);
+    assert_non_null(strstr(p.err.msg, "voc/Annotations/a.xml: XML of the LabelMe web tool"));
+    end(&p);
+}
+
 /* Rotated boxes of Roboflow lie in folders of their own. */
 static void rotated_boxes(void **state)
 {
@@ -1228,6 +1258,7 @@ int main(void)
         cmocka_unit_test(index_knows_the_files),
         cmocka_unit_test(policy),
         cmocka_unit_test(other_tools),
+        cmocka_unit_test(other_tools_beside_pictures),
         cmocka_unit_test(rotated_boxes),
         cmocka_unit_test(cvat_archive),
         cmocka_unit_test(hash_knows_no_place),

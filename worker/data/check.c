@@ -268,10 +268,20 @@ static int no_images(const struct dataset *d, const struct check_options *opt, c
     return problems->count ? problems_err(problems, d->source, err) : err_set(err, ERR_DATA, "%s: no images", d->source);
 }
 
-/* Nothing that can be learned from: such a file may be another tool's. */
+/* Nothing can be learned from it. */
 static bool is_bare(const struct dataset *d, const struct problems *problems)
 {
-    return d->nimages == 0 || (problems->count > 0 && d->offset[d->nimages] == 0);
+    return d->nimages == 0 || (d->offset[d->nimages] == 0 && (problems->count > 0 || d->unlabelled == d->nimages));
+}
+
+/* Whether what failed, or taught nothing, is another tool's: the annotations, the last file of labels, or a file beside the pictures. ERR_DATA or 0. */
+static int tell_foreign(const struct check_options *opt, const struct dataset *d, struct problems *problems, struct err *err)
+{
+    int rc = foreign_tell(opt->annotations, problems, err);
+
+    if (rc == 0 && d && d->nfiles > 0)
+        rc = foreign_tell(d->files[d->nfiles - 1].path, problems, err);
+    return rc == 0 && d && d->nimages > 0 ? foreign_tell(d->folder, problems, err) : rc;
 }
 
 static int read_any(const struct check_options *opt, enum bad_policy on_bad, struct problems *problems, struct dataset **ret,
@@ -291,7 +301,7 @@ static int read_records(const struct check_options *opt, enum bad_policy on_bad,
     int rc = read_any(opt, on_bad, problems, ret, err);
     bool bare = !opt->frames && (rc < 0 || is_bare(*ret, problems)), bad = problems->count > before && on_bad == BAD_ERROR;
 
-    if (bare && foreign_tell(opt->annotations, problems, err) < 0) {
+    if (bare && tell_foreign(opt, rc < 0 ? NULL : *ret, problems, err) < 0) {
         if (rc >= 0)
             dataset_free(*ret);
         return err->code;

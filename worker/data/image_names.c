@@ -41,11 +41,14 @@ void image_names_free(struct image_names *names)
     *names = (struct image_names){ 0 };
 }
 
-static bool is_folder(int folder, const char *name)
+/* A link is what it leads to. Most file systems tell the kind of the others without a look at each. */
+static bool is_folder(int folder, const struct dirent *e)
 {
     struct stat st;
 
-    return fstatat(folder, name, &st, 0) == 0 && S_ISDIR(st.st_mode);
+    if (e->d_type != DT_UNKNOWN && e->d_type != DT_LNK)
+        return e->d_type == DT_DIR;
+    return fstatat(folder, e->d_name, &st, 0) == 0 && S_ISDIR(st.st_mode);
 }
 
 static int keep_other(struct image_names *names, const char *file)
@@ -104,7 +107,7 @@ static int read_folder(struct image_names *names, DIR *dir)
     int rc = 0;
 
     while (rc == 0 && (e = readdir(dir))) {
-        if (e->d_name[0] == '.' || is_folder(dirfd(dir), e->d_name))
+        if (e->d_name[0] == '.' || is_folder(dirfd(dir), e))
             continue;
         rc = image_name_is_picture(e->d_name) ? keep(names, e->d_name) : keep_other(names, e->d_name);
     }

@@ -221,7 +221,7 @@ def a_client_that_does_not_listen():
 
 
 def run_detd(d, *args):
-    done = subprocess.run([d.bin + "/detd"] + list(args), capture_output=True, text=True, timeout=30)
+    done = subprocess.run([d.bin + "/detd"] + list(args), capture_output=True, text=True, timeout=120)
     return done.returncode, done.stdout + done.stderr
 
 

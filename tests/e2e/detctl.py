@@ -601,7 +601,7 @@ def test_interrupt_leaves_the_job_alone(node):
     number = waiting.stdout.readline().strip()
     node.until(number, lambda j: j["step"] > 0)
     waiting.send_signal(signal.SIGINT)
-    out = waiting.communicate(timeout=30)
+    out = waiting.communicate(timeout=120)
     assert waiting.returncode == 130 and f"job {number} goes on" in out[1], out
     step = node.job(number)["step"]
     node.until(number, lambda j: j["state"] == "running" and j["step"] > step)

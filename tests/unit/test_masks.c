@@ -112,6 +112,7 @@ static void what_masks_need(void **state)
         { "\"segmentation\": {\"size\": [3, 4], \"counts\": [4, 1, 7]}", NULL },
         { "\"segmentation\": [[0, 0, 2e7, 0, 2, 2]]", "a polygon holds an impossible number" },
         { "\"segmentation\": [[0, 0, 2, -1e300, 2, 2]]", "a polygon holds an impossible number" },
+        { "\"segmentation\": [[0, 0, 2, 1e999, 2, 2]]", "a polygon holds an impossible number" },
         { "\"iscrowd\": 1", NULL },
         { "\"iscrowd\": 1, \"segmentation\": [[5, 0, 9, 0, 9, 3]]", NULL },
         { "\"iscrowd\": 1, \"segmentation\": {\"size\": [3, 4], \"counts\": [12]}", NULL },

@@ -50,11 +50,7 @@ static bool integer_or_skip(struct json_scan *s, int64_t *ret)
 {
     struct json_num n;
 
-    if (scan_peek(s) != JSON_NUMBER) {
-        scan_skip(s);
-        return false;
-    }
-    if (!scan_number(s, &n) || !n.is_integer)
+    if (!scan_finite(s, &n) || !n.is_integer)
         return false;
     *ret = n.integer;
     return true;
@@ -88,11 +84,7 @@ static bool real_or_skip(struct json_scan *s, double *ret)
 {
     struct json_num n;
 
-    if (scan_peek(s) != JSON_NUMBER) {
-        scan_skip(s);
-        return false;
-    }
-    if (!scan_number(s, &n))
+    if (!scan_finite(s, &n))
         return false;
     *ret = n.real;
     return true;

@@ -25,11 +25,9 @@ struct ring {
 
 static void add_coordinate(struct json_scan *s, struct masks *keep, struct ring *r)
 {
-    struct json_num n;
+    struct json_num n = { 0 };
 
-    if (!scan_number(s, &n))
-        return;
-    if (!(fabs(n.real) <= BOX_COORDINATE_MAX))
+    if (!scan_finite(s, &n) || !(fabs(n.real) <= BOX_COORDINATE_MAX))
         r->why = "segmentation: a polygon holds an impossible number";
     else if (r->count >= 2 * (int64_t)MASK_MAX_POINTS)
         r->why = "segmentation: a polygon has more points than any object needs";
@@ -128,11 +126,10 @@ static void number_runs(struct json_scan *s, struct runs *r)
         if (scan_peek(s) != JSON_NUMBER) {
             scan_skip(s);
             r->why = "segmentation: a run is not a number";
-        } else if (scan_number(s, &n)) {
-            if (!n.is_integer)
-                r->why = "segmentation: a run is not an integer";
-            else if (!r->why)
-                add_run(s, r, n.integer);
+        } else if (!scan_finite(s, &n) || !n.is_integer) {
+            r->why = "segmentation: a run is not an integer";
+        } else if (!r->why) {
+            add_run(s, r, n.integer);
         }
     }
 }
@@ -167,14 +164,10 @@ static bool read_size(struct json_scan *s, int64_t size[2])
     }
     scan_array(s);
     for (; scan_element(s); n++) {
-        if (scan_peek(s) != JSON_NUMBER) {
-            scan_skip(s);
-            ok = false;
-        } else if (scan_number(s, &num) && num.is_integer && n < 2) {
+        if (scan_finite(s, &num) && num.is_integer && n < 2)
             size[n] = num.integer;
-        } else {
+        else
             ok = false;
-        }
     }
     return ok && n == 2 && size[0] > 0 && size[0] <= IMAGE_MAX_SIDE && size[1] > 0 && size[1] <= IMAGE_MAX_SIDE;
 }

@@ -452,7 +452,7 @@ static bool slow_real(struct json_scan *s, const char *stop, double *ret)
     memcpy(text, s->at, len);
     text[len] = '\0';
     *ret = fabs(strtod(text, NULL));
-    return isfinite(*ret) || scan_fail(s, "number %.40s is out of range", text);
+    return true;
 }
 
 static void set_integer(struct json_num *n, const struct digits *d, bool negative)
@@ -473,16 +473,13 @@ static void set_integer(struct json_num *n, const struct digits *d, bool negativ
     n->integer = negative ? -(int64_t)v : (int64_t)v;
 }
 
-bool scan_number(struct json_scan *s, struct json_num *ret)
+/* A number that no double holds becomes infinite. */
+static bool take_number(struct json_scan *s, struct json_num *ret)
 {
     struct digits d = { 0 };
-    const char *stop;
-    bool negative;
+    const bool negative = *s->at == '-';
+    const char *stop = number_shape(s->at, s->end, &d);
 
-    if (scan_peek(s) != JSON_NUMBER)
-        return unexpected(s, "a number");
-    negative = *s->at == '-';
-    stop = number_shape(s->at, s->end, &d);
     if (!stop)
         return scan_fail(s, "malformed number");
     if (!fast_real(&d, &ret->real) && !slow_real(s, stop, &ret->real))
@@ -492,6 +489,29 @@ bool scan_number(struct json_scan *s, struct json_num *ret)
     set_integer(ret, &d, negative);
     s->at = stop;
     return true;
+}
+
+bool scan_number(struct json_scan *s, struct json_num *ret)
+{
+    const char *start;
+    int len;
+
+    if (scan_peek(s) != JSON_NUMBER)
+        return unexpected(s, "a number");
+    start = s->at;
+    if (!take_number(s, ret) || isfinite(ret->real))
+        return !scan_failed(s);
+    len = (int)(s->at - start < 40 ? s->at - start : 40);
+    s->at = start; /* where the message points */
+    return scan_fail(s, "number %.*s is out of range", len, start);
+}
+
+bool scan_finite(struct json_scan *s, struct json_num *ret)
+{
+    if (scan_peek(s) == JSON_NUMBER)
+        return take_number(s, ret) && isfinite(ret->real);
+    scan_skip(s);
+    return false;
 }
 
 /* ---- the rest ---- */

@@ -55,6 +55,8 @@ static inline bool scan_key_is(const struct json_scan *s, const char *key)
 }
 /* Take a value. scan_string() decodes into buf with a NUL; longer than cap is an error. */
 bool scan_number(struct json_scan *s, struct json_num *ret);
+/* Takes whatever value comes: true where it is a number that a double holds. Only bad JSON fails the scan. */
+bool scan_finite(struct json_scan *s, struct json_num *ret);
 bool scan_string(struct json_scan *s, char *buf, size_t cap, size_t *ret_len);
 /* Like scan_string() into memory that grows (realloc); the caller frees *buf. Out of memory fails the scan with -ENOMEM. */
 bool scan_text(struct json_scan *s, char **buf, size_t *cap, size_t *ret_len);

@@ -107,7 +107,10 @@ static int check_data(struct context *ctx, int64_t id)
         return 0;
     rc = worker_run((char *[]){ NULL, (char *)"--check", (char *)"--job-dir", spec, NULL });
     if (rc == CODE_REFUSED)
-        fprintf(stderr, "detctl: job %lld is given no more steps: it would fail\n", (long long)id);
+        fprintf(stderr,
+                "detctl: job %lld is given no more steps: it would fail; put its data back as it was, or train a new job on it with "
+                "`detctl clone %lld`\n",
+                (long long)id, (long long)id);
     return rc;
 }
 

@@ -104,8 +104,10 @@ static int check_stopped(struct reopening *x)
     if (x->was->train_stop_after <= 0 || row->step >= row->steps)
         return 0;
     return err_field(&x->err, ERR_STATE, "train.stop_after",
-                     "job %lld cannot be given more steps: train.stop_after (%lld) ended it after step %lld of %lld, and would again",
-                     (long long)row->id, (long long)x->was->train_stop_after, (long long)row->step, (long long)row->steps);
+                     "job %lld cannot be given more steps: train.stop_after (%lld) ended it after step %lld of %lld, and would again; "
+                     "`detctl clone %lld train.stop_after=0` trains anew without it",
+                     (long long)row->id, (long long)x->was->train_stop_after, (long long)row->step, (long long)row->steps,
+                     (long long)row->id);
 }
 
 /* As store_job_details() says whether one is there: of a folder that is its user's, detd does not know. */
@@ -128,10 +130,15 @@ static int find_checkpoint(struct reopening *x)
     if (rc < 0 || x->from > 0)
         return rc;
     if (jobspec_on_the_way(x->was, x->was->train_steps))
-        return err_field(&x->err, ERR_STATE, "id", "job %lld cannot be given more steps: no checkpoint of it is there", (long long)x->id);
+        return err_field(
+            &x->err, ERR_STATE, "id",
+            "job %lld cannot be given more steps: no checkpoint of it is there; `detctl clone %lld train.steps=%lld` trains anew",
+            (long long)x->id, (long long)x->id, (long long)x->steps);
     jobspec_not_on_the_way(x->was, &why);
-    return err_field(&x->err, ERR_STATE, why.field, "job %lld cannot be given more steps, %s, and no checkpoint of before is there",
-                     (long long)x->id, why.msg);
+    return err_field(&x->err, ERR_STATE, why.field,
+                     "job %lld cannot be given more steps, %s, and no checkpoint of before is there; "
+                     "`detctl clone %lld train.steps=%lld` trains anew, and with model.init=job:%lld begins with its weights",
+                     (long long)x->id, why.msg, (long long)x->id, (long long)x->steps, (long long)x->id);
 }
 
 static int read_losses(struct reopening *x)

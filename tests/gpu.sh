@@ -26,7 +26,7 @@ plans=(lt_plan plan_names plan_cache cuda_plans)
 linked=(nccl nccl_gradients) # over the real NCCL
 # Those whose code, or what they are held to, changed after the last figures in tests/GPU.md.
 changed=(families norm_pooled layers frozen view roi rpn rcnn resize warp photo smooth)
-declare -A seconds=([conv_gpu]=150 [cuda_plans]=200)
+declare -A seconds=([conv_gpu]=150 [cuda_plans]=200 [nccl]=60)
 if [ "${1-}" = --programs ]; then
     printf '%s\n' "${ops[@]/#/device/test_}" golden/test_yolov3 "${plans[@]/#/device/test_}" device/test_repeat "${linked[@]/#/device/test_}"
     exit
@@ -155,8 +155,8 @@ one_gpu_nccl() {
     done
     read -ra more <<<"${ways_env[$way]}"
     try_way "$way" 4
-    for t in "${linked[@]}"; do on_nccl 40 "device/test_$t" "${ways_env[$way]}" "$build/tests/device/test_$t"; done
-    on_nccl 60 "jobs of 1, 2 and 4 ranks over NCCL" "" python3 tests/e2e/gpu_nccl.py "${more[@]}"
+    for t in "${linked[@]}"; do on_nccl "${seconds[$t]:-40}" "device/test_$t" "${ways_env[$way]}" "$build/tests/device/test_$t"; done
+    on_nccl 75 "jobs of 1, 2 and 4 ranks over NCCL" "" python3 tests/e2e/gpu_nccl.py "${more[@]}"
     while way=$((way + 1)) && [ "$way" -lt 3 ]; do try_way "$way" 2; done
 }
 part_quarter1() {

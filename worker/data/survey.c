@@ -256,8 +256,7 @@ static void tell_alike(const struct dataset *train, const struct dataset *val, F
         int k = alike(train, a);
 
         if (k >= 0 && found++ < SURVEY_LINES)
-            fprintf(out, "val: image %lld ('%s') nearly equals image %lld ('%s') of train\n", (long long)a->id, a->file,
-                    (long long)train->images[k].id, train->images[k].file);
+            fprintf(out, "val: '%s' nearly equals '%s' of train\n", a->file, train->images[k].file);
     }
     tell_rest("val", found, "images that nearly equal one of train", out);
 }

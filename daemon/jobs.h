@@ -46,6 +46,7 @@ struct job {
     struct life life;    /* of its processes */
     char trouble[256];   /* why it cannot start, or end, just now; "": it can */
     char told[256];      /* the trouble that an event told last, till a supervisor says hello; "": none */
+    int64_t tier_from;   /* step of the last change of tier that was told; 0: none */
     int exit_status;     /* of the supervisor that left last, as of a shell */
     char says[256];      /* what keeps it from going on just now, in its supervisor's words; "": nothing */
     bool counts;         /* an attempt of the running supervisor was reported: its CPU time comes on top of row.cpu_before */

@@ -142,6 +142,29 @@ static void take_usage(struct job *j, const struct report *rep)
         j->row.max_rss = rep->max_rss;
 }
 
+/* A tier that was asked for and that no step has, as the job has ended. */
+static void tell_late_tier(struct jobs *jobs, struct job *j)
+{
+    if (j->row.want_tier >= 0)
+        event_add(jobs->events, j->row.id, "warning", "tier", "tier %s was not applied: the job ended after step %lld",
+                  job_tier_name(j->row.want_tier), (long long)j->row.step);
+    else if (j->tier_from > j->row.step)
+        event_add(jobs->events, j->row.id, "warning", "tier", "tier %s was to begin with step %lld; the job ended after step %lld",
+                  job_tier_name(j->row.tier), (long long)j->tier_from, (long long)j->row.step);
+    j->row.want_tier = -1;
+}
+
+/* A rank refuses a tier with an event. */
+static bool on_event(struct job *j, const struct report *rep)
+{
+    if (j->row.state == JOB_STARTING && strcmp(rep->label, "waits") == 0)
+        snprintf(j->trouble, sizeof j->trouble, "%.255s", rep->text);
+    if (strcmp(rep->label, "tier") != 0 || j->row.want_tier < 0)
+        return false;
+    j->row.want_tier = -1;
+    return true;
+}
+
 static void on_end(struct jobs *jobs, struct job *j, const struct report *rep)
 {
     enum job_event event = strcmp(rep->kind, "completed") == 0 ? JOB_EV_END_COMPLETED
@@ -163,13 +186,14 @@ static void on_end(struct jobs *jobs, struct job *j, const struct report *rep)
     j->phase[0] = '\0';
     j->row.want_checkpoint = j->row.want_eval = false;
     if (job_is_done(j->row.state))
-        j->row.want_tier = -1;
+        tell_late_tier(jobs, j);
     else
         j->row.deaths = 0;
     if (j->row.state == JOB_QUEUED && strcmp(rep->label, "missing") == 0) {
         j->life.not_before = mono_s() + LIFE_BACKOFF_MAX_S;
         snprintf(j->told, sizeof j->told, "%.255s", rep->text);
-    } else if (j->row.state == JOB_QUEUED && !j->yields_to) /* it gave its slots back on its own: what kept it from running may need a moment */
+    } else if (j->row.state == JOB_QUEUED &&
+               !j->yields_to) /* it gave its slots back on its own: what kept it from running may need a moment */
         j->life.not_before = mono_s() + REQUEUE_S;
     life_next(&j->life, LIFE_FACT_ENDED, mono_s());
 }
@@ -201,6 +225,7 @@ bool jobs_report(struct jobs *jobs, struct job *j, const struct report *rep)
         break;
     case REPORT_TIER:
         j->row.tier = rep->tier;
+        j->tier_from = rep->step;
         if (j->row.want_tier == rep->tier)
             j->row.want_tier = -1;
         break;
@@ -227,9 +252,9 @@ bool jobs_report(struct jobs *jobs, struct job *j, const struct report *rep)
         take_usage(j, rep);
         break;
     case REPORT_EVENT:
-        if (j->row.state == JOB_STARTING && strcmp(rep->label, "waits") == 0)
-            snprintf(j->trouble, sizeof j->trouble, "%.255s", rep->text);
-        return false;
+        if (!on_event(j, rep))
+            return false;
+        break;
     case REPORT_DATA:
     case REPORT_IDENTITY:
         return false;

@@ -473,6 +473,19 @@ def a_folder_that_cannot_be_used():
         d.until(lambda: d.call("daemon.info")["cpu_free"] == 4, "the slots are not free")
 
 
+def a_tier_for_a_step_that_never_comes():
+    """Asked for before the last step: an event says that no step has it."""
+    with Daemon() as d:
+        job = d.submit(20, env={"HOLD": "20"})
+        d.held(job, 20)
+        d.call("deterministic.set", id=job, tier="world")
+        d.until(lambda: "tier" in supervisor_log(d, job), "nobody hears of the tier")
+        d.go(job)
+        d.wait(job, "completed")
+        told = d.events("tier", job)
+        assert any(re.fullmatch(r"tier world was (not applied: the job|to begin with step \d+; the job) ended after step 20", text) for text in told), told
+
+
 def a_fifo_in_a_folder():
     """What a job's trainer puts there holds up no other job, nor detd when it is to stop."""
     with Daemon() as d:
@@ -1203,7 +1216,7 @@ def a_lock_that_is_removed():
 
 SCENARIOS = [what_holds_the_lock_does_not_die, a_silent_supervisor_is_killed, no_room_for_the_spool, budget_counts_from_the_newest_checkpoint,
              a_lock_that_stays_held, who_has_a_lock_is_named, an_upgrade_in_mid_job, ends_without_a_supervisor, the_wall_clock_is_moved, supervisor_cannot_be_started,
-             a_supervisor_that_says_nothing, a_folder_that_cannot_be_used, a_checkpoint_without_room, the_spool_is_lost, a_fifo_in_a_folder, a_forgotten_job_is_not_run_again,
+             a_supervisor_that_says_nothing, a_tier_for_a_step_that_never_comes, a_folder_that_cannot_be_used, a_checkpoint_without_room, the_spool_is_lost, a_fifo_in_a_folder, a_forgotten_job_is_not_run_again,
              runs_to_the_end, the_database_is_damaged_while_it_runs, daemon_dies_again_and_again, job_ends_while_nobody_listens,
              spools_go_with_their_jobs, what_looks_like_a_spent_spool_is_kept, ends_outlive_an_older_database, an_end_that_nobody_reported_outlives_an_older_database,
              numbers_that_are_given_again,

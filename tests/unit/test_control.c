@@ -29,7 +29,7 @@ static int open_both(void **state)
 
     if (!b || socketpair(AF_UNIX, SOCK_STREAM, 0, b->fds) < 0 || report_open(b->fds[1], 0, 0, 2, &b->report, &err) < 0)
         return -1;
-    control_init(&b->control, b->report, 10, TIER_RERUN);
+    control_init(&b->control, b->report, 10, 1000000, TIER_RERUN);
     *state = b;
     return 0;
 }
@@ -99,6 +99,29 @@ static void an_order_acts_after_the_following_step(void **state)
     assert_int_equal(step(b).word, WORD_PAUSE);
     assert_int_equal(step(b).word, WORD_NONE);
     assert_int_equal(control_due(&b->control, b->step), WORD_PAUSE);
+}
+
+/* The first step that could have it is one that never comes: nothing is proposed, and an event says why. One step more, and it is. */
+static void a_tier_that_comes_too_late(void **state)
+{
+    struct both *b = *state;
+    char text[1000];
+    ssize_t n;
+
+    b->step = 15;
+    b->control.last = 20;
+    say(b, "{\"type\":\"control\",\"word\":\"tier\",\"tier\":\"world\"}\n");
+    assert_int_equal(step(b).word, WORD_NONE);
+    n = recv(b->fds[0], text, sizeof text - 1, MSG_DONTWAIT);
+    assert_true(n > 0);
+    text[n] = '\0';
+    assert_non_null(strstr(text, "\"type\":\"event\""));
+    assert_non_null(strstr(text, "tier world is not applied: it could begin with step 21 at the earliest, and the job ends with step 20"));
+    assert_int_equal(b->control.proposal.from, 0);
+    b->control.last = 21;
+    say(b, "{\"type\":\"control\",\"word\":\"tier\",\"tier\":\"world\"}\n");
+    assert_int_equal(step(b).word, WORD_NONE);
+    assert_int_equal(proposed(b, "world"), 21);
 }
 
 /* Proposed in the step after `at`, and answered as late as may be. */
@@ -176,6 +199,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(an_order_acts_after_the_following_step, open_both, close_both),
+        cmocka_unit_test_setup_teardown(a_tier_that_comes_too_late, open_both, close_both),
         cmocka_unit_test_setup_teardown(a_tier_begins_where_a_window_does, open_both, close_both),
         cmocka_unit_test_setup_teardown(an_answer_is_taken_when_it_comes, open_both, close_both),
         cmocka_unit_test(tiers_have_names),

@@ -86,7 +86,7 @@ static void open_job(struct job *j, int rank, int val_images)
     j->spec.train_batch = 24;
     j->spec.train_seed = 1;
     course_init(&j->course, &j->spec, rank, 3);
-    control_init(&j->control, NULL, 10, TIER_RERUN);
+    control_init(&j->control, NULL, 10, 1000, TIER_RERUN);
     j->machine.dev = &device;
     assert_int_equal(progress_open(-1, &j->machine.progress, &err), 0);
     assert_int_equal(report_open(-1, rank, rank, 3, &j->machine.report, &err), 0);

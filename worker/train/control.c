@@ -20,11 +20,12 @@ enum tier tier_of(const char *name)
     return TIER_OFF;
 }
 
-void control_init(struct control *c, struct report *report, int64_t log_every, enum tier tier)
+void control_init(struct control *c, struct report *report, int64_t log_every, int64_t last, enum tier tier)
 {
     memset(c, 0, sizeof *c);
     c->report = report;
     c->log_every = log_every;
+    c->last = last;
     control_tier(c, 1, tier);
 }
 
@@ -56,11 +57,16 @@ struct control_word control_unpack(const uint64_t packed[CONTROL_WORDS])
     return (struct control_word){ (enum report_word)packed[0], packed[1], packed[2] };
 }
 
-/* A tier changes where a log window ends, so that every loss row has one tier: the first such end at least two steps ahead. */
+/* A tier changes where a log window ends, so that every loss row has one tier: the first such end at least two steps ahead. Where the job ends by then, the change is
+ * refused. */
 static int propose(struct control *c, int64_t step, const char *name, struct err *err)
 {
     int64_t every = c->log_every, end = (step + 2 + every - 1) / every * every;
 
+    if (end >= c->last)
+        return report_event(c->report, err, "warning", "tier",
+                            "tier %s is not applied: it could begin with step %lld at the earliest, and the job ends with step %lld", name,
+                            (long long)end + 1, (long long)c->last);
     c->proposal = (struct tier_change){ end + 1, tier_of(name) };
     return report_tier_propose(c->report, end + 1, name, err);
 }

@@ -21,17 +21,17 @@ struct tier_change {
 
 struct control {
     struct report *report;
-    int64_t log_every;
-    enum report_word order; /* on its way; WORD_NONE: none is */
-    int64_t after;          /* the step that it acts after */
+    int64_t log_every, last; /* step of the job */
+    enum report_word order;  /* on its way; WORD_NONE: none is */
+    int64_t after;           /* the step that it acts after */
     struct tier_change tiers[REPORT_MAX_TIERS + 1];
     int ntiers;
     bool replays;                /* tiers are those of a run that is verified, and cannot be changed */
     struct tier_change proposal; /* rank 0: from > 0 while a change is being agreed */
 };
 
-/* report is borrowed. A log window ends every log_every steps. tier: of the first step. */
-void control_init(struct control *c, struct report *report, int64_t log_every, enum tier tier);
+/* report is borrowed. A log window ends every log_every steps, the job with step `last`. tier: of the first step. */
+void control_init(struct control *c, struct report *report, int64_t log_every, int64_t last, enum tier tier);
 /* A tier that was agreed on: of the steps from `from` on, which is no smaller than any before. */
 void control_tier(struct control *c, int64_t from, enum tier tier);
 

@@ -65,13 +65,18 @@ struct trainer {
 
 /* ---- opening ---- */
 
+static int64_t last_step(const struct trainer *t)
+{
+    return t->spec->verify_evidence ? t->spec->verify_to : t->spec->train_steps;
+}
+
 /* Tiers that earlier attempts agreed on come with the word to go. */
 static int open_machine(struct trainer *t, struct err *err)
 {
     struct report_go *go = calloc(1, sizeof *go);
     int rc = go ? machine_open(&t->machine, t->spec, &t->opt, go, err) : err_set(err, -ENOMEM, "out of memory");
 
-    control_init(&t->control, t->machine.report, t->spec->train_log_every, tier_of(t->spec->run_deterministic));
+    control_init(&t->control, t->machine.report, t->spec->train_log_every, last_step(t), tier_of(t->spec->run_deterministic));
     for (int i = 0; rc >= 0 && i < go->ntiers; i++)
         control_tier(&t->control, go->tiers[i].step, tier_of(go->tiers[i].tier));
     if (rc >= 0)
@@ -349,11 +354,6 @@ static void close_all(struct trainer *t)
 }
 
 /* ---- the loop ---- */
-
-static int64_t last_step(const struct trainer *t)
-{
-    return t->spec->verify_evidence ? t->spec->verify_to : t->spec->train_steps;
-}
 
 /* Whether the job has got no better for as long as train.stop_after lets it. Losses are those of all ranks: each says the same. */
 static bool is_stale(const struct trainer *t)

@@ -30,7 +30,7 @@ const struct command commands[] = {
       "  --since TIME      submitted at most so long ago: 30d, 12h, 45m, 90s or 2w\n"
       "  -n, --limit COUNT at most so many (50)\n"
       "  --json            an array of job objects\n"
-      "BEST is the best AP of its validations (of a depth network abs_rel, the lowest), TIME how long it took. On a terminal columns are\n"
+      "BEST is the best AP of its validations (of a depth network abs_rel, the lowest), TIME how long it ran, without pauses. On a terminal columns are\n"
       "left out that have no room.\n",
       "  detctl ls --state running --since 12h\n", command_ls },
     { "show", "[ID] [--json]", "Shows a job with its attempts, losses and checkpoints; without ID your newest",

@@ -16,11 +16,11 @@
 /* Columns are members of what detd answers; `job` is the job's id. */
 static const struct kind {
     const char *name;
-    const char *columns[24];
+    const char *columns[25];
 } kinds[] = {
-    { "jobs", { "id",        "name",     "user",    "state", "reason", "tier",  "device",       "ranks",       "ranks_per_gpu",
-                "threads",   "priority", "attempt", "gpus",  "step",   "steps", "images_per_s", "cpu_seconds", "max_rss",
-                "submitted", "started",  "ended",   "dir",   "spec" } },
+    { "jobs", { "id",      "name",      "user",    "state", "reason", "tier",  "device",       "ranks",       "ranks_per_gpu",
+                "threads", "priority",  "attempt", "gpus",  "step",   "steps", "images_per_s", "cpu_seconds", "seconds",
+                "max_rss", "submitted", "started", "ended", "dir",    "spec" } },
     { "attempts", { "job", "attempt", "node", "resume_step", "started", "ended", "outcome", "reason", "identity" } },
     { "checkpoints", { "job", "step", "path", "bytes", "val_loss", "best", "time" } },
     { "tiers", { "job", "step", "tier" } },

@@ -320,6 +320,7 @@ static void print_times(const json_t *job)
     field("started", started > 0 ? text_time(started).s : "");
     if (ended > 0)
         printf("%-12s %s, after %s\n", "ended", text_time(ended).s, text_duration(ended - (started > 0 ? started : ended)).s);
+    field("ran", started > 0 ? text_taken(job).s : "");
 }
 
 /* Where it has changed. */

@@ -211,9 +211,7 @@ struct text_buf text_time(double unix_time)
 
 struct text_buf text_taken(const json_t *job)
 {
-    double started = real_of(job, "started"), ended = real_of(job, "ended");
-
-    return started > 0 ? text_duration((ended > 0 ? ended : (double)time(NULL)) - started) : (struct text_buf){ "-" };
+    return real_of(job, "started") > 0 ? text_duration(real_of(job, "seconds")) : (struct text_buf){ "-" };
 }
 
 struct text_buf text_step(const json_t *job)

@@ -277,6 +277,7 @@ static void on_status(struct sup *s, const json_t *msg)
     struct job *j = s->job;
     const char *phase = json_string_value(json_object_get(msg, "phase")), *trouble = json_string_value(json_object_get(msg, "trouble"));
     const json_t *rate = json_object_get(msg, "images_per_s"), *cpu = json_object_get(msg, "cpu_seconds");
+    const json_t *seconds = json_object_get(msg, "seconds");
     int64_t rss = int_of(msg, "max_rss", 0), step = int_of(msg, "step", 0);
 
     if (!job_is_live(j->row.state))
@@ -289,6 +290,8 @@ static void on_status(struct sup *s, const json_t *msg)
     if (json_is_number(cpu) && j->counts &&
         int_of(msg, "attempt", 0) == j->row.attempt) /* else it is of attempts that are not stored yet */
         j->row.cpu_seconds = j->row.cpu_before + json_number_value(cpu);
+    if (json_is_number(seconds) && j->counts)
+        jobs_ran(j, json_number_value(seconds));
     if (rss > j->row.max_rss)
         j->row.max_rss = rss;
     j->rss = int_of(msg, "rss", 0);

@@ -77,6 +77,8 @@ struct job_row {
     int64_t last_seq, step, steps;                /* steps 0: it trains none, it evaluates */
     int64_t reported;                             /* bytes that its reports take up in the store, about; of those that were not kept, too */
     double images_per_s, cpu_seconds, cpu_before; /* of all ranks; of supervisors before the running one */
+    double seconds, seconds_before;               /* that it ran, with its slots; of supervisors before the running one */
+    double limited;                               /* of those, what counts against run.time_limit */
     int64_t max_rss;
     double submitted, started, ended;
     char note[JOB_NOTE_MAX + 1], tags[JOB_TAGS_BYTES]; /* what people say of it: label.h; written by store_label() alone */

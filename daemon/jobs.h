@@ -132,6 +132,8 @@ json_t *jobs_word(const struct jobs *jobs, const struct job *j, const char *word
 /* Such of everything that is wanted of the job and that it has not carried out; new array. */
 json_t *jobs_wishes(const struct jobs *jobs, const struct job *j);
 
+/* Its supervisor has had it for so many seconds. Never less than was known: one that was lost may have told more than its last report says. */
+void jobs_ran(struct job *j, double seconds);
 /* Counts what a supervisor gives to store. False: it is more than is kept of a job, and is not to be stored; of the first such an event tells. What is vital has
  * some room more. */
 bool jobs_keep(struct jobs *jobs, struct job *j, int64_t bytes, bool vital);

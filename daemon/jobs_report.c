@@ -134,8 +134,19 @@ void jobs_reload_losses(struct jobs *jobs, struct job *j)
     store_save(jobs->store, &j->row, rewound, r);
 }
 
+void jobs_ran(struct job *j, double seconds)
+{
+    double more = j->row.seconds_before + seconds - j->row.seconds;
+
+    if (!isfinite(more) || more <= 0)
+        return;
+    j->row.seconds += more;
+    j->row.limited += more;
+}
+
 static void take_usage(struct job *j, const struct report *rep)
 {
+    jobs_ran(j, rep->seconds);
     if (rep->cpu_seconds > 0)
         j->row.cpu_seconds = j->row.cpu_before + rep->cpu_seconds;
     if (rep->max_rss > j->row.max_rss)
@@ -181,6 +192,7 @@ static void on_end(struct jobs *jobs, struct job *j, const struct report *rep)
     }
     j->hidden_until = rep->seq;
     take_usage(j, rep);
+    j->row.seconds_before = j->row.seconds;                /* the next supervisor may end before it tells of an attempt */
     if (rep->attempt > 0 && rep->attempt < j->row.attempt) /* it had ended before the start that found that out */
         j->row.attempt = rep->attempt;
     j->phase[0] = '\0';
@@ -232,6 +244,8 @@ bool jobs_report(struct jobs *jobs, struct job *j, const struct report *rep)
     case REPORT_ATTEMPT:
         if (rep->first)
             j->row.cpu_before = j->row.cpu_seconds;
+        if (rep->first)
+            j->row.seconds_before = j->row.seconds;
         j->counts = true;
         job_apply(&j->row, JOB_EV_ATTEMPT, NULL, rep->time, NULL);
         j->row.attempt = rep->attempt;

@@ -507,7 +507,7 @@ static size_t add_locks(char **args, size_t n, const struct gpulocks *locks)
 
 static int spawn(struct launched *c, const struct launch_request *rq, int lock_fd, int log_fd, struct err *err)
 {
-    char bin[PATH_ROOM], program[PATH_ROOM + 16], folder[PATH_ROOM], number[7][24];
+    char bin[PATH_ROOM], program[PATH_ROOM + 16], folder[PATH_ROOM], number[8][24];
     struct environment env;
     int rc = launch_program_dir(bin, sizeof bin, err);
 
@@ -522,6 +522,7 @@ static int spawn(struct launched *c, const struct launch_request *rq, int lock_f
     snprintf(number[4], sizeof number[4], "%d", TROUBLE_FD);
     snprintf(number[5], sizeof number[5], "%lld", (long long)rq->saved);
     snprintf(number[6], sizeof number[6], "%lld", (long long)rq->log_max);
+    snprintf(number[7], sizeof number[7], "%lld", (long long)rq->ran_s);
     char *args[MAX_ARGS] = { program,     "--job-dir", folder,       "--job",   number[0], "--attempt",      number[1],
                              "--lock-fd", number[2],   "--last-seq", number[3], "--nonce", (char *)rq->nonce };
     size_t n = 13;
@@ -530,6 +531,8 @@ static int spawn(struct launched *c, const struct launch_request *rq, int lock_f
     args[n++] = number[4];
     args[n++] = "--log-max";
     args[n++] = number[6];
+    args[n++] = "--ran";
+    args[n++] = number[7];
     args[n++] = "--store-id";
     args[n++] = (char *)rq->store_id;
     if (rq->gpus[0]) {

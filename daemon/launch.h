@@ -43,6 +43,7 @@ struct launch_request {
     enum job_state drain;                         /* not 0: gives detd what the spool holds and ends the job so */
     char reason[120];                             /* of that end */
     int64_t saved;                                /* newest checkpoint that detd has */
+    int64_t ran_s;                                /* seconds that count against run.time_limit */
     char ticket[LAUNCH_TICKET_HEX + 1];           /* "": runs as detd's own user */
     int lock_fd, spec_fd; /* out, with a ticket: the lock, taken, and the stored spec, a sealed file of memory; till launch_drop() */
     int gpu_fds[JOB_GPUS_MAX], ngpu_fds; /* likewise: the locks of its GPUs, taken, up to the first that another daemon has; */

@@ -421,7 +421,8 @@ static int fill_start(const struct launch_request *rq, struct launch_ask *a, str
                                                                   : 0,
                               .last_seq = rq->last_seq,
                               .saved = rq->saved,
-                              .log_max = rq->log_max };
+                              .log_max = rq->log_max,
+                              .ran_s = rq->ran_s };
     snprintf(a->nonce, sizeof a->nonce, "%s", rq->nonce);
     snprintf(a->gpus, sizeof a->gpus, "%s", rq->gpus);
     plain(rq->drain ? rq->reason : rq->busy, a->reason, sizeof a->reason);

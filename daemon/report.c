@@ -183,6 +183,7 @@ static int parse_outcome(struct report *r, const json_t *rec, struct err *err)
     text_of(rec, "class", r->label, sizeof r->label);
     text_of(rec, "reason", r->text, sizeof r->text);
     r->cpu_seconds = real_of(rec, "cpu_seconds", 0);
+    r->seconds = real_of(rec, "seconds", 0);
     r->max_rss = size_of(rec, "max_rss");
     return r->kind[0] ? 0 : bad(err, "outcome", "missing");
 }

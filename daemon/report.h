@@ -35,6 +35,7 @@ struct report {
     double time;      /* `now` where the record has none */
     double epoch;     /* LOSS; NAN: unknown */
     double images_per_s;
+    double seconds;     /* ENDED END: since this supervisor took the job; 0: not said */
     double cpu_seconds; /* ENDED END: of all ranks since this supervisor started; 0: not said */
     int64_t max_rss;    /* likewise, bytes of the largest rank */
     bool val, best;     /* LOSS: the split; CHECKPOINT */

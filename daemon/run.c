@@ -327,6 +327,7 @@ static void fill_request(struct runner *r, const struct job *j, struct launch_re
                                    .last_seq = j->row.last_seq,
                                    .submitted = j->row.submitted,
                                    .saved = j->saved,
+                                   .ran_s = (int64_t)j->row.limited,
                                    .store_id = store_id(r->store),
                                    .threads = j->row.threads,
                                    .tier = j->row.tier,

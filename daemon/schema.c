@@ -22,11 +22,12 @@ EMBED(schema_010, "schema/010_tickets.sql")
 EMBED(schema_011, "schema/011_reported.sql")
 EMBED(schema_012, "schema/012_labels.sql")
 EMBED(schema_013, "schema/013_evaluations.sql")
+EMBED(schema_014, "schema/014_seconds.sql")
 
 const char *schema_migration(int n)
 {
     static const char *const all[SCHEMA_VERSION] = { schema_001, schema_002, schema_003, schema_004, schema_005, schema_006, schema_007,
-                                                     schema_008, schema_009, schema_010, schema_011, schema_012, schema_013 };
+                                                     schema_008, schema_009, schema_010, schema_011, schema_012, schema_013, schema_014 };
 
     return all[n - 1];
 }

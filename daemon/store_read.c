@@ -67,7 +67,7 @@ int reader_step(sqlite3 *db, sqlite3_stmt *st, struct err *err)
 #define JOB_SELECT                                                                                                                     \
     "SELECT id, name, user, uid, state, reason, want, want_tier, want_checkpoint, want_eval, tier, device, ranks, threads, priority, " \
     "restarts, deaths, attempt, nonce, last_seq, step, steps, images_per_s, cpu_seconds, max_rss, submitted, started, ended, gpus, "   \
-    "cpu_before, ranks_per_gpu, after, after_ok, backfill, ticket, reported, note, tags FROM jobs "
+    "cpu_before, ranks_per_gpu, after, after_ok, backfill, ticket, reported, note, tags, seconds, seconds_before, limited FROM jobs "
 
 static const char *column(sqlite3_stmt *st, int at)
 {
@@ -119,6 +119,9 @@ static void read_row(sqlite3_stmt *st, struct job_row *row)
     row->reported = sqlite3_column_int64(st, 35);
     snprintf(row->note, sizeof row->note, "%s", column(st, 36));
     snprintf(row->tags, sizeof row->tags, "%s", column(st, 37));
+    row->seconds = sqlite3_column_double(st, 38);
+    row->seconds_before = sqlite3_column_double(st, 39);
+    row->limited = sqlite3_column_double(st, 40);
 }
 
 static int prepare_losses(sqlite3 *db, sqlite3_stmt **ret, struct err *err)

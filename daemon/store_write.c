@@ -13,7 +13,7 @@
     "state=?2, reason=?3, want=?4, want_tier=?5, want_checkpoint=?6, want_eval=?7, tier=?8, threads=?9, deaths=?10, attempt=?11, " \
     "nonce=?12, last_seq=?13, step=?14, images_per_s=?15, cpu_seconds=?16, max_rss=?17, started=?18, ended=?19, gpus=?20, "        \
     "cpu_before=?21, "                                                                                                             \
-    "priority=?22, after=?23, backfill=?24, reported=?25"
+    "priority=?22, after=?23, backfill=?24, reported=?25, seconds=?26, seconds_before=?27, limited=?28"
 
 /* What is told of a job when it was removed meanwhile would stay for good. */
 #define IS_THERE "EXISTS (SELECT 1 FROM jobs WHERE id=?1)"
@@ -259,6 +259,9 @@ static int save(struct writer *w, const struct job_row *row)
     sqlite3_bind_int64(st, 23, row->after);
     sqlite3_bind_int(st, 24, row->backfill);
     sqlite3_bind_int64(st, 25, row->reported);
+    bind_real(st, 26, row->seconds);
+    bind_real(st, 27, row->seconds_before);
+    bind_real(st, 28, row->limited);
     return writer_run(st);
 }
 

@@ -42,6 +42,7 @@ void view_job(struct text *out, const struct job_row *row, const char *root, con
     real(out, "images_per_s", row->images_per_s);
     real(out, "cpu_seconds", row->cpu_seconds);
     number(out, "max_rss", row->max_rss);
+    real(out, "seconds", row->seconds);
     when(out, "submitted", row->submitted);
     when(out, "started", row->started);
     when(out, "ended", row->ended);

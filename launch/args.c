@@ -61,6 +61,7 @@ static void add_run(struct args *l, const struct launch_ask *a, int ngpu_locks)
     add_number(l, "--threads", a->threads);
     add_text(l, "--tier", tiers[a->tier]);
     add_number(l, "--log-max", a->log_max);
+    add_number(l, "--ran", a->ran_s);
     if (a->gpus[0])
         add_gpus(l, a->gpus, ngpu_locks);
     if (a->reason[0])

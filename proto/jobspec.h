@@ -268,7 +268,7 @@ enum { JOB_MAX_SOURCES = 3 };
     X(run_after_ok, "run.after_ok", BOOL, "false", "*", "", 0, 0, "", "",                                                                  \
       "it has to complete: where it fails or is cancelled, so is this one")                                                               \
     X(run_time_limit, "run.time_limit", REAL, "0", "*", "", 0, 1e9, "s", "",                                                              \
-      "it writes a checkpoint and ends, cancelled, when it ran so long without a pause or a lost supervisor; 0: no limit")                              \
+      "it writes a checkpoint and ends, cancelled, when it ran so long in all; pauses do not count, and it counts anew after extend; 0: no limit")                              \
     X(run_priority, "run.priority", INT, "0", "*", "", -1000, 1000, "", "", "higher runs first")                                          \
     X(run_stress, "run.stress", INT, "null", "*", "", 0, 9007199254740991, "", "",                                                        \
       "seed that forces what is else chance: contents and places of memory, order of pictures and ranks; shows that no bit depends on it") \

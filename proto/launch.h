@@ -92,7 +92,7 @@ struct launch_ask {
     int32_t attempt, threads, tier;
     int32_t
         drain; /* START: 0, or 1 cancelled, 2 failed; 3: it goes on after an end, with which its spool went. KILL: 1: its lock is free */
-    int64_t last_seq, saved, log_max;
+    int64_t last_seq, saved, log_max, ran_s;
     char nonce[LAUNCH_NAME];
     char gpus[LAUNCH_GPUS];     /* UUIDs with commas */
     char reason[LAUNCH_REASON]; /* of a drain, or why a lock of a GPU is missing */

@@ -44,13 +44,13 @@
  *     T = attempt                  {attempt, resume_step, time, ranks, device, first} detd deletes the job's rows with step > resume_step. first: none
  *                                  before it is of this detd-job, which counts cpu_seconds from 0
  *     T = identity                 {attempt, time, identity:{hash, ...}}       of that attempt; a later one replaces it
- *     T = ended                    {attempt, outcome:"failed"|"stopped", reason, class, time, cpu_seconds, max_rss}   an attempt is over and the job is
+ *     T = ended                    {attempt, outcome:"failed"|"stopped", reason, class, time, cpu_seconds, seconds, max_rss}   an attempt is over and the job is
  *                                  not: another one follows, or an `end`. "stopped": not the job's fault, an `end` follows. It may
  *                                  come without `attempt` before it, when the ranks did not come so far as `start`
- *     T = end                      {attempt, outcome, reason, class, time, cpu_seconds, max_rss}     of the job (outcomes as of ranks); nothing follows.
+ *     T = end                      {attempt, outcome, reason, class, time, cpu_seconds, seconds, max_rss}     of the job (outcomes as of ranks); nothing follows.
  *                                  "paused" of class "missing": detd queues the job and starts it again after a minute
- *   status  {attempt, step, phase, images_per_s, cpu_seconds, max_rss, rss?, trouble?, ranks:[{rank, phase, step, pid}]}     once a second while it changes;
- *           not sequenced, sent only while connected. cpu_seconds: of all ranks of all attempts since this detd-job started; rss: bytes of all ranks now; max_rss: of the largest
+ *   status  {attempt, step, phase, images_per_s, cpu_seconds, max_rss, rss?, trouble?, ranks:[{rank, phase, step, pid}], seconds}     once a second while it changes;
+ *           not sequenced, sent only while connected. cpu_seconds: of all ranks of all attempts since this detd-job started; seconds: since then; rss: bytes of all ranks now; max_rss: of the largest
  *           rank, at most. phase is rank 0's, or "backoff" between two attempts. trouble: what keeps the job from going on, in words
  * sup.sock, detd -> detd-job:
  *   welcome {last_seq, store_id, control:[{word, tier?, deadline?}, ...]}      answers hello; control: commands that are not carried out yet

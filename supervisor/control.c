@@ -125,12 +125,16 @@ void job_leave(struct job *j)
         stop_job(j, PENDING_PAUSE, LEAVE_S);
 }
 
+double job_seconds(const struct job *j)
+{
+    return (double)(uv_now(j->loop) - j->began_ms) / 1000;
+}
+
 void job_look_at_limit(struct job *j)
 {
     double limit = j->spec ? j->spec->run_time_limit : 0;
 
-    if (limit <= 0 || j->overtime || j->leaving || j->want_pause || j->want_cancel ||
-        (double)(uv_now(j->loop) - j->began_ms) < 1000 * limit)
+    if (limit <= 0 || j->overtime || j->leaving || j->want_pause || j->want_cancel || (double)j->options.ran_s + job_seconds(j) < limit)
         return;
     j->overtime = true;
     job_event(j, -1, "info", "limit", "its run.time_limit is over: it writes a checkpoint and ends");

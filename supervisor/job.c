@@ -76,6 +76,7 @@ static void put_outcome(struct job *j, struct line *l, const char *outcome, cons
     line_str(l, "class", class);
     line_real(l, "time", job_time());
     line_real(l, "cpu_seconds", u.cpu_seconds);
+    line_real(l, "seconds", job_seconds(j));
     line_int(l, "max_rss", u.max_rss);
 }
 

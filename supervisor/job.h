@@ -8,8 +8,8 @@
  *
  * SIGTERM and SIGINT (a node that shuts down): the ranks, which ignore them, are told to write a checkpoint and to leave, and the job ends as one
  * that was paused though nobody asked for it: detd queues it again. Whoever does not obey within 60 s is killed.
- * Likewise a job that ran for its run.time_limit, which ends as cancelled. The time counts from where this program took the job: one that follows on it
- * after a crash has all of it again. */
+ * Likewise a job that ran for its run.time_limit, which ends as cancelled. The time that it ran under supervisors before counts, as detd knows it (ran_s);
+ * pauses do not. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,6 +39,7 @@ struct job_options {
     const char *reason; /* of that end, or, without drain, why the lock of a GPU was not given */
     int64_t log_max;    /* bytes of each log; 0: no bound */
     int64_t saved;      /* step of the newest checkpoint that detd has; 0: none */
+    int64_t ran_s;      /* seconds that count against run.time_limit already */
 };
 
 /* From here on SIGTERM and SIGINT wait, till job_open() has read all and hears them. */

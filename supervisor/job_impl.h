@@ -154,6 +154,7 @@ void job_check_gpu(struct job *j, int rank, const json_t *hello);
 void job_take_control(struct job *j, const json_t *msg);
 void job_leave(struct job *j);         /* SIGTERM */
 void job_look_at_limit(struct job *j); /* once a second: run.time_limit */
+double job_seconds(const struct job *j); /* since this process took the job */
 /* Gives rank 0 what waits for it. */
 void job_send_pending(struct job *j);
 

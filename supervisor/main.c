@@ -26,7 +26,7 @@ static const char usage[] =
     "detd-job --job-dir DIR --job ID [--attempt N] [--last-seq N] [--nonce TEXT] [--store-id ID]\n"
     "         [--lock-fd FD] [--trouble-fd FD] [--socket PATH] [--worker PATH] [--gpus UUID,UUID,...] [--gpu-locks DIR] [--system] "
     "[--drain OUTCOME [--reason TEXT] "
-    "[--saved STEP]] [--log-max BYTES]\n"
+    "[--saved STEP]] [--log-max BYTES] [--ran SECONDS]\n"
     "Runs the job in DIR/spec.json: starts its ranks, keeps their reports in DIR/spool.*, watches and restarts them.\n"
     "detd starts it; it goes on while detd is away.\n"
     "  --attempt N    number of the first attempt (1)\n"
@@ -43,6 +43,7 @@ static const char usage[] =
     "  --drain OUTCOME  cancelled or failed: starts nothing; gives detd what the spool still holds, then ends the job so\n"
     "  --reason TEXT  of that end; without --drain, why locks of GPUs are missing in --gpu-lock-fds\n"
     "  --saved STEP   newest checkpoint that detd has (0)\n"
+    "  --ran SECONDS  that the job ran before; they count against run.time_limit (0)\n"
     "  --log-max BYTES  of a log that grows to more the older half is dropped (0: never)\n"
     "A job that runs as its submitter, whose folder detd cannot write into (detd-launch starts it):\n"
     "  --spec-fd FD   a file with the job's spec, of which DIR/spec.json is made; detd-job removes the spool itself when its end is "
@@ -205,6 +206,10 @@ static int take_option(struct options *o, int c, char *value, struct err *err)
         rc = parse_number("log-max", value, 0, LLONG_MAX, &n, err);
         o->job.log_max = n;
         return rc;
+    case 'e':
+        rc = parse_number("ran", value, 0, LLONG_MAX / 2, &n, err);
+        o->job.ran_s = n;
+        return rc;
     case 'v':
         rc = parse_number("saved", value, 0, LLONG_MAX - 1, &n, err);
         o->job.saved = n;
@@ -216,31 +221,19 @@ static int take_option(struct options *o, int c, char *value, struct err *err)
 
 static int parse_options(int argc, char **argv, struct options *o, struct err *err)
 {
-    static const struct option names[] = { { "job-dir", 1, 0, 'd' },
-                                           { "job", 1, 0, 'j' },
-                                           { "attempt", 1, 0, 'a' },
-                                           { "last-seq", 1, 0, 's' },
-                                           { "nonce", 1, 0, 'n' },
-                                           { "store-id", 1, 0, 'i' },
-                                           { "lock-fd", 1, 0, 'l' },
-                                           { "trouble-fd", 1, 0, 't' },
-                                           { "socket", 1, 0, 'S' },
-                                           { "worker", 1, 0, 'w' },
-                                           { "gpus", 1, 0, 'g' },
-                                           { "gpu-locks", 1, 0, 'L' },
-                                           { "gpu-lock-fds", 1, 0, 'G' },
-                                           { "system", 0, 0, 'y' },
-                                           { "drain", 1, 0, 'D' },
-                                           { "reason", 1, 0, 'r' },
-                                           { "saved", 1, 0, 'v' },
-                                           { "log-max", 1, 0, 'm' },
-                                           { "spec-fd", 1, 0, 'f' },
-                                           { "threads", 1, 0, 'T' },
-                                           { "tier", 1, 0, 'R' },
-                                           { "clear", 0, 0, 'c' },
-                                           { "anew", 0, 0, 'A' },
-                                           { "help", 0, 0, 'h' },
-                                           { 0 } };
+    static const struct option names[] = { { "job-dir", 1, 0, 'd' },      { "job", 1, 0, 'j' },
+                                           { "attempt", 1, 0, 'a' },      { "last-seq", 1, 0, 's' },
+                                           { "nonce", 1, 0, 'n' },        { "store-id", 1, 0, 'i' },
+                                           { "lock-fd", 1, 0, 'l' },      { "trouble-fd", 1, 0, 't' },
+                                           { "socket", 1, 0, 'S' },       { "worker", 1, 0, 'w' },
+                                           { "gpus", 1, 0, 'g' },         { "gpu-locks", 1, 0, 'L' },
+                                           { "gpu-lock-fds", 1, 0, 'G' }, { "system", 0, 0, 'y' },
+                                           { "drain", 1, 0, 'D' },        { "reason", 1, 0, 'r' },
+                                           { "saved", 1, 0, 'v' },        { "ran", 1, 0, 'e' },
+                                           { "log-max", 1, 0, 'm' },      { "spec-fd", 1, 0, 'f' },
+                                           { "threads", 1, 0, 'T' },      { "tier", 1, 0, 'R' },
+                                           { "clear", 0, 0, 'c' },        { "anew", 0, 0, 'A' },
+                                           { "help", 0, 0, 'h' },         { 0 } };
     int c, rc = 0;
 
     o->trouble_fd = o->spec_fd = -1;

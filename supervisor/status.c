@@ -87,6 +87,7 @@ void job_send_status(struct job *j)
     char text[sizeof j->status];
     struct err err;
     struct line l;
+    size_t said;
 
     if (j->ranks)
         watch_read(ranks_page(j->ranks, 0), &p);
@@ -103,7 +104,9 @@ void job_send_status(struct job *j)
         line_text(&l, "trouble", j->trouble[0] ? j->trouble : j->no_room[0] ? j->no_room : j->waits, sizeof j->waits);
     if (j->ranks)
         put_ranks(j, &l);
-    if (line_done(&l, &err) < 0 || (strcmp(text, j->status) == 0 && ++j->quiet < BEAT_LOOKS))
+    said = l.len;
+    line_real(&l, "seconds", job_seconds(j)); /* which alone is no news */
+    if (line_done(&l, &err) < 0 || (strncmp(text, j->status, said) == 0 && ++j->quiet < BEAT_LOOKS))
         return;
     j->quiet = 0;
     if (link_send(j->link, text, l.len))

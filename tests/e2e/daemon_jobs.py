@@ -473,6 +473,31 @@ def a_folder_that_cannot_be_used():
         d.until(lambda: d.call("daemon.info")["cpu_free"] == 4, "the slots are not free")
 
 
+def pauses_do_not_count():
+    """Neither in the seconds that a job ran nor against run.time_limit; what it ran before a pause does."""
+    with Daemon() as d:
+        job, limited = (d.submit(10 ** 6, every=5, threads=1, time_limit=5000) for _ in range(2))
+        for j in (job, limited):
+            d.wait(j, lambda now: now["step"] > 5)
+            d.call("job.pause", id=j)
+        ran = [d.wait(j, "paused")["seconds"] for j in (job, limited)]
+        assert all(0 < s < 5000 for s in ran), ran
+        d.stop()
+        with contextlib.closing(sqlite3.connect(d.state + "/detd.db")) as db, db:  # a long pause, and of one a long time before it
+            db.execute("UPDATE jobs SET started=started-100000")
+            db.execute("UPDATE jobs SET limited=6000, seconds=6000, seconds_before=6000 WHERE id=?", (limited,))
+        d.start()
+        for j in (job, limited):
+            d.call("job.resume", id=j)
+        ended = d.wait(limited, "cancelled")
+        assert "its run.time_limit" in ended["reason"] and 6000 <= ended["seconds"] < 11000, ended
+        d.wait(job, lambda now: now["step"] > ended["step"] and now["seconds"] > ran[0])
+        d.call("job.cancel", id=job)
+        ended = d.wait(job, "cancelled")
+        assert ended["reason"] == "" and ran[0] < ended["seconds"] < 5000 < 100000 < ended["ended"] - ended["started"], ended
+        assert d.sql("SELECT seconds, elapsed > 99999 FROM job_summary WHERE id=?", job) == [(ended["seconds"], 1)]
+
+
 def a_tier_for_a_step_that_never_comes():
     """Asked for before the last step: an event says that no step has it."""
     with Daemon() as d:
@@ -1216,7 +1241,7 @@ def a_lock_that_is_removed():
 
 SCENARIOS = [what_holds_the_lock_does_not_die, a_silent_supervisor_is_killed, no_room_for_the_spool, budget_counts_from_the_newest_checkpoint,
              a_lock_that_stays_held, who_has_a_lock_is_named, an_upgrade_in_mid_job, ends_without_a_supervisor, the_wall_clock_is_moved, supervisor_cannot_be_started,
-             a_supervisor_that_says_nothing, a_tier_for_a_step_that_never_comes, a_folder_that_cannot_be_used, a_checkpoint_without_room, the_spool_is_lost, a_fifo_in_a_folder, a_forgotten_job_is_not_run_again,
+             a_supervisor_that_says_nothing, a_tier_for_a_step_that_never_comes, pauses_do_not_count, a_folder_that_cannot_be_used, a_checkpoint_without_room, the_spool_is_lost, a_fifo_in_a_folder, a_forgotten_job_is_not_run_again,
              runs_to_the_end, the_database_is_damaged_while_it_runs, daemon_dies_again_and_again, job_ends_while_nobody_listens,
              spools_go_with_their_jobs, what_looks_like_a_spent_spool_is_kept, ends_outlive_an_older_database, an_end_that_nobody_reported_outlives_an_older_database,
              numbers_that_are_given_again,

@@ -533,6 +533,17 @@ def test_pause_and_resume(job):
 test_pause_and_resume.job = dict(env={"HOLD": "6"})
 
 
+def test_time_that_ran_before_counts(job):
+    """A supervisor that follows on another one counts its seconds, too."""
+    job.start(options=["--ran", "100000"])
+    end = job.finish("cancelled")
+    assert end["reason"].startswith("it ran for 100000 s, its run.time_limit"), end
+    assert 0 < end["seconds"] < 50000, end
+
+
+test_time_that_ran_before_counts.job = dict(steps=10 ** 6, time_limit=100000)
+
+
 def test_a_cancel_after_the_time_limit(job):
     """Whoever cancels a job that saves its last checkpoint because its time is over reads that it was cancelled, also where it dies on the way."""
     job.start()

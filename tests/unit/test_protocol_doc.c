@@ -88,10 +88,10 @@ static struct shape {
     { SUPERVISORS, "control", "word:word tier?:tier deadline?:num", 0 },
     { SUPERVISORS, "hello", "protocol:int job:int attempt:int nonce:str pid:int beats?:bool first?:int", 0 },
     { SUPERVISORS, "report", "seq:int rec:obj", 0 },
-    { SUPERVISORS, "status", "attempt:int step:int phase:str images_per_s:num cpu_seconds:num max_rss:int rss:int ranks:list", 0 },
+    { SUPERVISORS, "status", "attempt:int step:int phase:str images_per_s:num cpu_seconds:num max_rss:int rss:int ranks:list seconds:num", 0 },
     { SUPERVISORS, "attempt", "attempt:int resume_step:int time:num ranks:int device:str", 0 },
     { SUPERVISORS, "identity", "attempt:int time:num identity:obj", 0 },
-    { SUPERVISORS, "ended", "attempt:int outcome:str reason:str class:str time:num cpu_seconds:num max_rss:int", 0 },
+    { SUPERVISORS, "ended", "attempt:int outcome:str reason:str class:str time:num cpu_seconds:num seconds:num max_rss:int", 0 },
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 

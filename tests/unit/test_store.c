@@ -49,6 +49,9 @@ static void rows_survive_and_ids_are_not_reused(void **state)
     row.last_seq = 44;
     row.started = 1.5;
     row.cpu_before = 2.5;
+    row.seconds = 9.5;
+    row.seconds_before = 4.25;
+    row.limited = 3.5;
     strcpy(row.nonce, "abc");
     strcpy(row.gpus, "GPU-1,GPU-2");
     strcpy(row.reason, "because");

@@ -238,7 +238,7 @@ def test_the_best_by_a_metric(node):
     expect(node.ctl("check", "job", "checkpoint.best=AR100", "val.max_det=300"), 1, "'AR100' is no metric .* AR10, AR300, ARs")
     expect(node.ctl("submit", "job", "checkpoint.best=AR300:x", "val.max_det=300", "train.steps=2", "val.every=1", "--wait"), 4,
            r"checkpoint\.best: a validation has no metric 'AR300:x'; it has loss, AP, AP50, .*, AR300")
-    expect(node.ctl("submit", "job", "checkpoint.best=conf:RBC", "checkpoint.keep=1", "train.steps=6", "val.every=1", "--wait"), 0)
+    expect(node.ctl("submit", "job", "checkpoint.best=conf:RBC", "checkpoint.keep=1", "train.steps=6", "train.lr_steps=[]", "val.every=1", "--wait"), 0)
     values = dict(sql(node, "SELECT step, value FROM eval WHERE job=2 AND metric='conf:RBC' AND value IS NOT NULL"))
     best = min(step for step in values if values[step] == max(values.values()))
     assert len(set(values.values())) > 1, values

@@ -61,7 +61,7 @@ static int sweep(struct fixture *f, int64_t id, double now)
     return (int)f->value;
 }
 
-/* Points of its curves, and rows of the job in every table that has a column for a job's number. */
+/* Points of its curves, and rows of the job in every table that has a column for a job's number; but for `removed`, which remembers it for a week. */
 static int rows_of(struct fixture *f, int64_t id)
 {
     char query[300], column[64];
@@ -72,6 +72,7 @@ static int rows_of(struct fixture *f, int64_t id)
     for (k = 0;; k++) {
         snprintf(query, sizeof query,
                  "SELECT m.name || ' WHERE ' || c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type='table' AND "
+                 "m.name<>'removed' AND "
                  "(c.name IN ('job', 'by') OR (m.name='jobs' AND c.name='id')) ORDER BY 1 LIMIT 1 OFFSET %d",
                  k);
         snprintf(column, sizeof column, "%s", sql(f, query));

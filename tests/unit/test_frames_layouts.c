@@ -269,9 +269,9 @@ static void marks_and_line_ends(void **state)
     d = tree_read(&t, MARK "a 9\r\na 10 l\r\n");
     assert_int_equal(d->views->n, 2);
     dataset_free(d);
-    snprintf(t.list, sizeof t.list, "%s/list.json", t.dir);
+    snprintf(t.list, sizeof t.list, "%s/list.JSON", t.dir);
     snprintf(list, sizeof list, MARK "{\"splits\": {\"train\": [\"a 9\\r\"]}}\r\n");
-    tree_text(&t, "list.json", list);
+    tree_text(&t, "list.JSON", list);
     d = tree_read(&t, NULL);
     assert_int_equal(d->views->n, 1);
     dataset_free(d);

@@ -1011,6 +1011,27 @@ static void marks_and_line_ends(void **state)
     end(&p);
 }
 
+/* The ending of the annotations says their form in any case of its letters, as that of a picture does. */
+static void endings_of_annotations(void **state)
+{
+    static const char *const yamls[] = { "set/data.YAML", "set/data.Yml" };
+    struct place p;
+
+    (void)state;
+    yolo(&p, "");
+    for (int i = 0; i < 2; i++) {
+        put(&p, yamls[i], "train: images/train\nnames: [a, b]\n");
+        snprintf(p.annotations, sizeof p.annotations, "%s/%s", p.dir, yamls[i]);
+        must_read(&p, 2, 2, 0);
+    }
+    end(&p);
+    darknet(&p);
+    put(&p, "net/cfg/obj.DATA", "train=data/train.txt\nnames=data/obj.names\n");
+    snprintf(p.annotations, sizeof p.annotations, "%s/net/cfg/obj.DATA", p.dir);
+    must_read(&p, 3, 3, 0);
+    end(&p);
+}
+
 /* The system decides what is above a linked folder. */
 static void above_a_link(void **state)
 {
@@ -1137,7 +1158,7 @@ static void other_tools(void **state)
     end(&p);
 }
 
-/* The annotations are ours, and what should be labels is not. */
+/* Good annotations, but another tool's files in the place of labels. */
 static void other_tools_beside_pictures(void **state)
 {
     struct check_options check = { .on_bad = BAD_SKIP, .threads = 1 };
@@ -1153,7 +1174,7 @@ static void other_tools_beside_pictures(void **state)
     check.labels = &p.opt;
     assert_int_equal(check_split(&check, &p.problems, &d, &p.err), ERR_DATA);
     assert_non_null(strstr(p.err.msg, "set/images/a.json: a file of labelme"));
-    put(&p, "set/labels/a.txt", "0 .5 .5 .5 .5\n"); /* a file beside good labels is nobody's business */
+    put(&p, "set/labels/a.txt", "0 .5 .5 .5 .5\n"); /* beside good labels it changes nothing */
     assert_int_equal(check_split(&check, &p.problems, &d, &p.err), 0);
     dataset_free(d);
     end(&p);
@@ -1254,6 +1275,7 @@ int main(void)
         cmocka_unit_test(bad_yaml),
         cmocka_unit_test(unknown_keys),
         cmocka_unit_test(marks_and_line_ends),
+        cmocka_unit_test(endings_of_annotations),
         cmocka_unit_test(above_a_link),
         cmocka_unit_test(index_knows_the_files),
         cmocka_unit_test(policy),

@@ -274,7 +274,7 @@ static bool is_bare(const struct dataset *d, const struct problems *problems)
     return d->nimages == 0 || (d->offset[d->nimages] == 0 && (problems->count > 0 || d->unlabelled == d->nimages));
 }
 
-/* Whether what failed, or taught nothing, is another tool's: the annotations, the last file of labels, or a file beside the pictures. ERR_DATA or 0. */
+/* Looks for another tool's files: the annotations, the last file of labels, the folder of the pictures. ERR_DATA, with that tool in err, or 0. */
 static int tell_foreign(const struct check_options *opt, const struct dataset *d, struct problems *problems, struct err *err)
 {
     int rc = foreign_tell(opt->annotations, problems, err);

@@ -41,7 +41,7 @@ void image_names_free(struct image_names *names)
     *names = (struct image_names){ 0 };
 }
 
-/* A link is what it leads to. Most file systems tell the kind of the others without a look at each. */
+/* Follows links. Most file systems tell the kind of a file with its name, so that stat() is rarely needed. */
 static bool is_folder(int folder, const struct dirent *e)
 {
     struct stat st;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "proto/err.h"
@@ -161,7 +162,7 @@ static int open_darknet(struct labels_maker *m)
 {
     size_t len = strlen(m->opt->annotations);
 
-    return len > 5 && strcmp(m->opt->annotations + len - 5, ".data") == 0 ? open_data(m) : open_list(m);
+    return len > 5 && strcasecmp(m->opt->annotations + len - 5, ".data") == 0 ? open_data(m) : open_list(m);
 }
 
 const struct labels_kind labels_darknet = { open_darknet, labels_text_take, labels_text_end };

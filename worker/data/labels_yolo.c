@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "proto/err.h"
@@ -99,7 +100,7 @@ static bool is_yaml(const char *path)
 {
     const char *dot = strrchr(path, '.');
 
-    return dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
+    return dot && (strcasecmp(dot, ".yaml") == 0 || strcasecmp(dot, ".yml") == 0);
 }
 
 static int open_yolo(struct labels_maker *m)

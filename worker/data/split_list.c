@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "proto/err.h"
 #include "worker/data/json_scan.h"
@@ -69,7 +70,7 @@ int split_list_open(struct split_list *l, const char *path, const char *split, s
 
     *l = (struct split_list){ .path = path };
     rc = whole_file_read(&l->file, path, SPLIT_MAX_BYTES, err);
-    if (rc >= 0 && len > 5 && strcmp(path + len - 5, ".json") == 0)
+    if (rc >= 0 && len > 5 && strcasecmp(path + len - 5, ".json") == 0)
         return read_json(l, split, err);
     if (rc < 0)
         return rc;

@@ -32,7 +32,7 @@ for target in $targets; do
         mount --make-rprivate / && mount --bind "$1" "$1" && mount -t proc proc "$1/proc" && mount -t sysfs -o ro sys "$1/sys" &&
         mount -t cgroup2 cgroup "$1/sys/fs/cgroup" && mount -t tmpfs tmp "$1/tmp" &&
         mount -t tmpfs dev "$1/dev" && for d in null zero full random urandom; do : >"$1/dev/$d" && mount --bind "/dev/$d" "$1/dev/$d" || exit 1; done &&
-        ln -s /proc/self/fd "$1/dev/fd" && mkdir "$1/dev/shm" && mount -t tmpfs shm "$1/dev/shm" &&
+        ln -s /proc/self/fd "$1/dev/fd" && mkdir "$1/dev/pts" && mount -t devpts -o newinstance,ptmxmode=0666 pts "$1/dev/pts" && ln -s pts/ptmx "$1/dev/ptmx" && mkdir "$1/dev/shm" && mount -t tmpfs shm "$1/dev/shm" &&
         exec chroot "$1" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
             ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} make -C /src "$2"' sh "$root" "$target"
 done

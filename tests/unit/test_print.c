@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "client/print.h"
+#include "tests/harness.h"
 
 static void durations(void **state)
 {
@@ -188,10 +189,8 @@ static void terminals_that_obey(void **state)
     int terminal = posix_openpt(O_RDWR | O_NOCTTY);
 
     (void)state;
-    if (terminal < 0) {
-        print_message("skip: no pseudo-terminal here\n");
-        skip();
-    }
+    if (terminal < 0)
+        SKIP("no pseudo-terminal");
     assert_true(moves_with("xterm-256color", terminal));
     assert_true(moves_with("linux", terminal));
     assert_false(moves_with(NULL, terminal));
@@ -211,7 +210,7 @@ static void consoles_lack_braille(void **state)
 
     (void)state;
     if (terminal < 0)
-        skip();
+        SKIP("no pseudo-terminal");
     utf8 = setlocale(LC_CTYPE, "C.UTF-8") != NULL;
     dup2(terminal, STDOUT_FILENO);
     setenv("TERM", "linux", 1);

@@ -535,6 +535,21 @@ static void darknet_by_list(void **state)
     end(&p);
 }
 
+/* Cameras and old programs write .TXT: passing it over would make a picture background. */
+static void labels_in_capital_letters(void **state)
+{
+    char from[512], to[512];
+    struct place p;
+
+    (void)state;
+    darknet(&p);
+    assert_int_equal(rename(path_of(&p, "net/data/labels/a.txt", from), path_of(&p, "net/data/labels/a.TXT", to)), 0);
+    assert_int_equal(rename(path_of(&p, "net/data/obj/d.txt", from), path_of(&p, "net/data/obj/d.TXT", to)), 0);
+    must_read(&p, 3, 3, 0);
+    assert_int_equal(p.d->unlabelled, 0);
+    end(&p);
+}
+
 /* A picture whose labels are there and cannot be read is no background. */
 static void labels_that_cannot_be_read(void **state)
 {
@@ -1259,6 +1274,7 @@ int main(void)
         cmocka_unit_test(darknet_by_file),
         cmocka_unit_test(darknet_by_list),
         cmocka_unit_test(darknet_validation),
+        cmocka_unit_test(labels_in_capital_letters),
         cmocka_unit_test(labels_that_cannot_be_read),
         cmocka_unit_test(last_images),
         cmocka_unit_test(unlabelled_pictures_are_empty),

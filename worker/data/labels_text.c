@@ -278,6 +278,20 @@ static bool there(const char *path)
     return lstat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
+/* The file of labels of that path, which ends with .txt, or of the same in capital letters, which *path then is. */
+static bool find_labels(char path[DATASET_MAX_PATH])
+{
+    char *ending = path + strlen(path) - 3;
+
+    if (there(path))
+        return true;
+    memcpy(ending, "TXT", 3);
+    if (there(path))
+        return true;
+    memcpy(ending, "txt", 3);
+    return false;
+}
+
 /* Keeps in mind the first picture without a file of labels. */
 static void see_unlabelled(struct labels_maker *m, const char *picture)
 {
@@ -294,7 +308,7 @@ int labels_text_take(struct labels_maker *m, int i)
     int w, h, rc;
     bool labelled;
 
-    labelled = (label_path_rule(picture, path) && there(path)) || (label_path_beside(picture, path) && there(path));
+    labelled = (label_path_rule(picture, path) && find_labels(path)) || (label_path_beside(picture, path) && find_labels(path));
     m->where = path;
     rc = labels_make_size(m, picture, &w, &h);
     if (rc == 0 && labelled)

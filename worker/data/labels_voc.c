@@ -453,7 +453,7 @@ static void see_filename(struct labels_maker *m, const char *filename, const cha
     char stem[DATASET_MAX_PATH];
 
     label_path_stem(picture, stem);
-    if (!*filename || strcmp(filename, name) == 0 || strcmp(filename, stem) == 0)
+    if (!*filename || strcasecmp(filename, name) == 0 || strcasecmp(filename, stem) == 0)
         return;
     if (m->voc.renamed++ == 0)
         snprintf(m->voc.rename, sizeof m->voc.rename, "%.250s: <filename> is '%.100s'", m->where, filename);

@@ -30,13 +30,13 @@ const struct command commands[] = {
       "  --since TIME      submitted at most so long ago: 30d, 12h, 45m, 90s or 2w\n"
       "  -n, --limit COUNT at most so many (50)\n"
       "  --json            an array of job objects\n"
-      "BEST is the best AP of its validations (of a depth network abs_rel, the lowest), TIME how long it ran, without pauses. On a terminal columns are\n"
+      "BEST is the best AP of its validations (of boxes, where masks are trained; of a depth network abs_rel, the lowest), TIME how long it ran, without pauses. On a terminal columns are\n"
       "left out that have no room.\n",
       "  detctl ls --state running --since 12h\n", command_ls },
     { "show", "[ID] [--json]", "Shows a job with its attempts, losses and checkpoints; without ID your newest",
       "  --json  the job object\n",
       "  detctl show 3 --json | python3 -c 'import json,sys; print(json.load(sys.stdin)[\"step\"])'\n", command_show },
-    { "why", "[ID] [--json]", "Says why a job waits, or why it ended", "", "  detctl why 3\n", command_why },
+    { "why", "[ID] [--json]", "Says why a job waits, or why it ended", "Without an id of the newest of your jobs, which it names.\n", "  detctl why 3\n", command_why },
     { "queue", "[--json]", "Lists the jobs that wait for slots, in the order in which they get them, and for what each waits",
       "  --json  an array of job objects, with why\n",
       "  detctl queue\n", command_queue },

@@ -145,7 +145,7 @@ static int wait_for(struct context *ctx, int64_t id)
     int rc;
 
     fprintf(stderr, "job %lld evaluates\n", (long long)id);
-    rc = watch_until_end(ctx, id, WATCH_QUIETLY, NULL, &job);
+    rc = watch_until_end(ctx, id, WATCH_STEPS, NULL, &job);
     if (rc == 0 && strcmp(text_of(job, "state"), "completed") != 0) {
         fprintf(stderr, "detctl: job %lld %s: ", (long long)id, text_of(job, "state"));
         print_clean(stderr, text_of(job, "reason"));

@@ -102,8 +102,9 @@ static int add_best(struct context *ctx, struct table *t, const json_t *job)
     struct best best = { 0 };
     int rc = json_is_number(loss_of(job, "val")) ? best_metric(ctx, int_of(job, "id"), &best) : 0;
 
-    if (best.metric)
-        table_addf(t, "%s %.4g", best.metric, best.value);
+    if (best.metric) /* of masks there is a score of their own: segm_AP */
+        table_addf(t, "%s%s %.4g", json_object_get(json_object_get(json_object_get(job, "losses"), "val"), "mask") ? "box " : "",
+                   best.metric, best.value);
     else
         table_add(t, "-");
     return rc;
@@ -399,6 +400,12 @@ static void print_job(const json_t *job)
     field("folder", text_of(job, "dir"));
 }
 
+static void print_why(const json_t *result)
+{
+    print_clean(stdout, text_of(result, "text"));
+    putchar('\n');
+}
+
 /* The commands with an optional id, --json, and one call. */
 static int show_with(struct context *ctx, int argc, char **argv, const char *method, void (*print)(const json_t *result))
 {
@@ -419,6 +426,8 @@ static int show_with(struct context *ctx, int argc, char **argv, const char *met
         return rc;
     if ((rc = call(ctx, method, json_pack("{s:I}", "id", (json_int_t)id), &result)))
         return rc;
+    if (!json && !argv[optind] && print == print_why)
+        printf("job %lld: ", (long long)id);
     if (json)
         print_json(result);
     else
@@ -430,12 +439,6 @@ static int show_with(struct context *ctx, int argc, char **argv, const char *met
 int command_show(struct context *ctx, int argc, char **argv)
 {
     return show_with(ctx, argc, argv, "job.get", print_job);
-}
-
-static void print_why(const json_t *result)
-{
-    print_clean(stdout, text_of(result, "text"));
-    putchar('\n');
 }
 
 int command_why(struct context *ctx, int argc, char **argv)

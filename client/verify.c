@@ -133,21 +133,56 @@ int verify_step(struct context *ctx, const struct run *r, int64_t step, int64_t 
     return rc ? rc : submit_spec(ctx, spec, ret_id);
 }
 
+/* Where the job that verifies begins, and how long it will take, as long as the run took for so many steps. Of a folder neither is known. */
+static int tell_way(struct context *ctx, const struct run *r, const json_t *verify)
+{
+    long long from = int_of(verify, "from"), begin = 0, steps;
+    json_t *job, *c;
+    double a_step;
+    size_t i;
+    int rc = r->id ? call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)r->id), &job) : 0;
+
+    if (rc || !r->id)
+        return rc;
+    json_array_foreach (json_object_get(job, "checkpoints"), i, c) {
+        if (begin == 0 && int_of(c, "step") <= from && !json_is_false(json_object_get(c, "there")))
+            begin = int_of(c, "step"); /* they come newest first */
+    }
+    steps = int_of(verify, "to") - begin;
+    a_step = int_of(job, "step") > 0 ? real_of(job, "seconds") / (double)int_of(job, "step") : 0;
+    if (begin > 0)
+        fprintf(stderr, "it begins at the checkpoint of step %lld and trains %lld steps", begin, steps);
+    else if (from > 0)
+        fprintf(stderr, "no checkpoint of step %lld or before is kept: it begins with step 1 and trains %lld steps", from, steps);
+    else
+        fprintf(stderr, "it begins with step 1 and trains %lld steps", steps);
+    if (a_step > 0)
+        fprintf(stderr, "; the run took %s for as many", text_duration(a_step * (double)steps).s);
+    fputc('\n', stderr);
+    json_decref(job);
+    return 0;
+}
+
 /* The job runs to its end; what it found is told. recorded: steps that the run has evidence of. */
 static int compare(struct context *ctx, const struct run *r, json_t *spec, int64_t recorded, bool json)
 {
     struct verdict v = { .of = r, .recorded = recorded };
-    json_t *job = NULL;
+    json_t *job = NULL, *verify = json_incref(json_object_get(spec, "verify"));
     int rc;
 
     catch_interrupt();
     rc = submit_spec(ctx, spec, &v.id);
-    if (rc)
+    if (rc) {
+        json_decref(verify);
         return rc;
+    }
     fprintf(stderr, "job %lld verifies ", (long long)v.id);
     print_clean(stderr, r->name);
     fputc('\n', stderr);
-    rc = watch_until_end(ctx, v.id, WATCH_STEPS, NULL, &job);
+    rc = tell_way(ctx, r, verify);
+    json_decref(verify);
+    if (rc == 0)
+        rc = watch_until_end(ctx, v.id, WATCH_STEPS, NULL, &job);
     if (rc == 0)
         rc = verdict_take(ctx, job, &v);
     if (rc == 0) {

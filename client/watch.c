@@ -32,6 +32,7 @@ struct watch {
     size_t tiers;    /* WATCH_LINES: entries of the history printed */
     int64_t seen[2]; /* WATCH_LINES: last step printed of train and val */
     int64_t shown;   /* likewise, whose picture was told */
+    char waits[400]; /* WATCH_STEPS: why it waits, as told last; "": it was not told to wait */
     int lines;       /* WATCH_SCREEN: lines of the picture on the screen */
     double rate;     /* steps a second, smoothed; 0: not known */
     int64_t rate_step;
@@ -460,6 +461,23 @@ static int show_screen(struct watch *w)
 
 /* ---- one line ---- */
 
+/* For a log: what a terminal shows in one line, where it changes for long. */
+static void tell_wait(struct watch *w)
+{
+    char *why = why_queued(w);
+
+    if (why && *why && strncmp(why, w->waits, sizeof w->waits - 1) != 0) {
+        fprintf(stderr, "job %lld waits: ", (long long)w->id);
+        print_clean(stderr, why);
+        fputc('\n', stderr);
+        snprintf(w->waits, sizeof w->waits, "%s", why);
+    } else if (w->waits[0] && strcmp(text_of(w->job, "state"), "running") == 0) {
+        fprintf(stderr, "job %lld runs\n", (long long)w->id);
+        w->waits[0] = '\0';
+    }
+    free(why);
+}
+
 static void show_steps(struct watch *w)
 {
     int64_t step = int_of(w->job, "step"), steps = last_step(w->job);
@@ -467,14 +485,21 @@ static void show_steps(struct watch *w)
     bool over = outcome(state) >= 0;
     char *why;
 
-    if (!print_moves(stderr))
+    if (!print_moves(stderr)) {
+        tell_wait(w);
         return;
+    }
     measure_rate(w);
     why = why_queued(w);
     fputs("\r\033[K", stderr);
     if (!over) {
-        fprintf(stderr, "%s  step %lld/%lld", state, (long long)step, (long long)steps);
-        print_left(w, stderr);
+        fputs(state, stderr);
+        if (int_of(w->job, "steps") > 0)
+            fprintf(stderr, "  step %lld/%lld", (long long)step, (long long)steps);
+        else /* it evaluates */
+            fprintf(stderr, "  %s  %.1f images/s", text_of(w->job, "phase"), real_of(w->job, "images_per_s"));
+        if (int_of(w->job, "steps") > 0)
+            print_left(w, stderr);
         fputs(why ? "  " : "", stderr);
         print_clean(stderr, why ? why : "");
     }

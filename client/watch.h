@@ -10,7 +10,7 @@ enum watch_how {
     WATCH_STEPS,
     WATCH_LINES,
     WATCH_SCREEN
-}; /* STEPS: one line on stderr that changes, where that is a terminal */
+}; /* STEPS: one line on stderr that changes; where that is no terminal, a line for each new reason to wait and one when it runs */
 
 /* Exit code of the job's outcome (done, failed, cancelled) or what kept us from seeing it. Ctrl-C leaves the job alone and says so.
  * A detd that restarts is waited for. term: of the losses shown, NULL: all (lines only). */

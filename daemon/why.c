@@ -146,8 +146,7 @@ void run_why(struct runner *r, const struct job *j, char *ret, size_t size)
         return;
     }
     if (j->row.reason[0] && j->life.not_before > mono_s()) {
-        snprintf(ret, size, "has given its slots back, and is tried again in %.0f s: %s", ceil(j->life.not_before - mono_s()),
-                 j->row.reason);
+        snprintf(ret, size, "has given its slots back, and is tried again within a minute: %s", j->row.reason);
         return;
     }
     if (is_kept_from_queue(r, j, ret, size))

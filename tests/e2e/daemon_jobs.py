@@ -422,7 +422,7 @@ def supervisor_cannot_be_started():
             waiting, other = d.submit(5, threads=1), d.submit(5, threads=1)
             for new in (waiting, other):  # nothing of them is in a spool: they wait without slots
                 d.wait(new, "queued")
-                d.until(lambda n=new: "has given its slots back, and is tried again in" in d.call("job.why", id=n)["text"], "it does not say so")
+                d.until(lambda n=new: "has given its slots back, and is tried again within a minute: " in d.call("job.why", id=n)["text"], "it does not say so")
             assert d.call("daemon.info")["cpu_free"] == 3
             d.call("job.cancel", id=waiting)  # of which nothing ran: it needs no supervisor to end
             d.wait(waiting, "cancelled")

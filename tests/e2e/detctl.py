@@ -687,6 +687,10 @@ def test_verify(node):
     assert made["spec"] == spec, (made["spec"], spec)
     code, said, made = verify(node, "1", "--from", "5", "--steps", "2", "--ranks", "1", "--isa", "generic", "--stress", "7", "run.threads=1")
     assert (code, said["outcome"], said["first"], said["last"]) == (0, "equal", 5, 7), said  # the checkpoint of step 4 is where it begins
+    expect(node.ctl("verify", "1", "--from", "5", "--steps", "2"), 0, "it begins at the checkpoint of step 4 and trains 3 steps")
+    expect(node.ctl("verify", "1", "--from", "3"), 0, "no checkpoint of step 3 or before is kept: it begins with step 1 and trains 8 steps")
+    expect(node.ctl("why"), 0)
+    assert re.match(r"job \d+: completed", node.ctl("why").stdout), node.ctl("why").stdout
     assert said["of"] == {"job": 1, "dir": node.folder + "/state/jobs/1", "steps": 8, "recorded": 8}, said
     assert said["compared"] == "all" and said["identity"] is None, said
     run = made["spec"]["run"]
@@ -735,6 +739,8 @@ def test_verify_waits(node):
     node.until(holder, lambda j: j["state"] == "running")
     waiting = node.begin("verify", "1")
     assert waiting.stderr.readline() == "job 3 verifies job 1\n"
+    assert waiting.stderr.readline().startswith("it begins with step 1 and trains 8 steps; the run took ")
+    assert re.fullmatch(r"job 3 waits: needs \d+ CPU slots at once, .*\n", waiting.stderr.readline())
     waiting.send_signal(signal.SIGINT)
     said = waiting.communicate(timeout=60)
     assert waiting.returncode == 130 and said[0] == "" and "job 3 goes on" in said[1], (waiting.returncode, said)

@@ -135,9 +135,9 @@ template <class T> static __device__ double warp_classes(const struct loss_args 
         if (k < a->head.classes) {
             float logit = to_float(z[5 + k]), t = yolo_class_target(wanted, k), w = yolo_class_weight(&a->head, k);
 
-            term = yolo_class_term(w, logit, t);
+            term = yolo_class_term(&a->head, w, logit, t);
             if (dz)
-                from_float(&dz[5 + k], yolo_class_slope(gain, w, logit, t));
+                from_float(&dz[5 + k], yolo_class_slope(&a->head, gain, w, logit, t));
         }
         for (int i = 0; i < n; i++)
             sum += __shfl_sync(FULL, term, i);

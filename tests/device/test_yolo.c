@@ -4,53 +4,6 @@
 
 /* ---- the vectors ---- */
 
-/* Channel-first [image][channel][row][col] at our place. */
-static size_t vector_index(const struct yolo_case *t, size_t i)
-{
-    size_t c = (size_t)channels(&t->head), cells = (size_t)t->gh * (size_t)t->gw, pixel = i % cells, channel = i / cells % c,
-           image = i / cells / c;
-
-    return (image * cells + pixel) * c + channel;
-}
-
-static void load_case(json_t *j, struct yolo_case *t)
-{
-    json_t *anchors = json_object_get(j, "anchors_px"), *mask = json_object_get(j, "mask"), *targets = json_object_get(j, "targets");
-    json_t *mode = json_object_get(j, "mode_darknet"), *logits = json_object_get(j, "logits");
-    int row = 0;
-
-    memset(t, 0, sizeof(*t));
-    t->head.ntotal = (int)json_array_size(anchors);
-    for (size_t i = 0; i < json_array_size(anchors); i++)
-        for (size_t d = 0; d < 2; d++)
-            t->head.anchor[i][d] = (float)item(json_array_get(anchors, i), d);
-    t->head.nanchors = (int)json_array_size(mask);
-    for (size_t i = 0; i < json_array_size(mask); i++)
-        t->head.mask[i] = (int)item(mask, i);
-    t->head.classes = (int)number(j, "classes");
-    t->net.w = t->net.h = (int)number(j, "img");
-    t->head.ignore_thresh = (float)number(mode, "ignore_thresh");
-    t->head.truth_thresh = (float)number(mode, "truth_thresh");
-    t->head.assign_iou_thresh = (float)number(mode, "assign_iou_thresh");
-    t->head.box_gain = t->head.obj_gain = t->head.noobj_gain = t->head.cls_gain = t->grad_scale = 1.0f;
-    t->gh = t->gw = (int)number(j, "grid");
-    t->nshards = 1;
-    t->images[0] = (int)number(j, "batch");
-    for (size_t i = 0; i < json_array_size(targets); i++) {
-        json_t *rows = json_array_get(targets, i);
-
-        for (size_t k = 0; k < json_array_size(rows); k++, row++) {
-            t->cls[row] = (int32_t)item(json_array_get(rows, k), 0);
-            for (size_t d = 0; d < 4; d++)
-                t->box[row][d] = (float)item(json_array_get(rows, k), d + 1);
-        }
-        t->offset[i + 1] = row;
-    }
-    t->logits = malloc(json_array_size(logits) * sizeof(float));
-    for (size_t i = 0; i < json_array_size(logits); i++)
-        t->logits[vector_index(t, i)] = (float)item(logits, i);
-}
-
 static void check_vector(json_t *j)
 {
     json_t *mode = json_object_get(j, "mode_darknet"), *sum = json_object_get(mode, "loss_sum"), *grad = json_object_get(mode, "grad");
@@ -89,6 +42,30 @@ static void loss_vectors(void **state)
     assert_int_equal(json_array_size(cases), 14);
     for (size_t i = 0; i < json_array_size(cases); i++)
         check_vector(json_array_get(cases, i));
+    json_decref(root);
+}
+
+/* scale_x_y and new_coords: the gradients that AlexeyAB's darknet computes, see tests/golden/make_yolo_coords.py. */
+static void coordinates_of_darknet(void **state)
+{
+    json_t *root = json_load_file("tests/golden/yolo_coords.json", 0, NULL), *cases = json_object_get(root, "cases");
+
+    (void)state;
+    assert_int_equal(json_array_size(cases), 5);
+    for (size_t i = 0; i < json_array_size(cases); i++) {
+        json_t *j = json_array_get(cases, i), *grad = json_object_get(json_object_get(j, "mode_darknet"), "grad");
+        struct yolo_result *r;
+        struct yolo_case t;
+
+        load_case(j, &t);
+        r = loss_of(&t);
+        assert_int_equal(json_array_size(grad), (size_t)images_of(&t) * image_floats(&t));
+        assert_true(r->terms[0][YOLO_POSITIVES] >= 3);
+        for (size_t k = 0; k < json_array_size(grad); k++)
+            near((double)r->grad[vector_index(&t, k)], item(grad, k), 2e-6, json_string_value(json_object_get(j, "name")), k);
+        free(r);
+        free(t.logits);
+    }
     json_decref(root);
 }
 
@@ -342,6 +319,10 @@ static void gradients(void **state)
     (void)state;
     random_case(&t, 2);
     check_gradient(&t);
+    t.head.scale_xy = 1.2f;
+    check_gradient(&t);
+    t.head.new_coords = true;
+    check_gradient(&t);
     free(t.logits);
 }
 
@@ -528,6 +509,7 @@ static void a_class_out_of_range_sets_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(loss_vectors),
+                                        cmocka_unit_test(coordinates_of_darknet),
                                         cmocka_unit_test(empty_images_and_shards),
                                         cmocka_unit_test(random_heads),
                                         cmocka_unit_test(many_shards),

@@ -47,7 +47,7 @@ static void decode_vector(void **state)
     for (size_t i = 0; i < json_array_size(cases); i++) {
         json_t *j = json_array_get(cases, i), *logits = json_object_get(j, "logits"), *box = json_object_get(j, "box_cxcywh_px");
         int g = (int)number(j, "grid"), n = (int)json_array_size(logits), slot = (int)number(j, "row") * g + (int)number(j, "col");
-        struct decode_case t = { .head = { .nanchors = 1, .ntotal = 1, .classes = n - 5 }, .g = g, .cap = MAX_FOUND };
+        struct decode_case t = { .head = { .nanchors = 1, .ntotal = 1, .classes = n - 5, .scale_xy = 1 }, .g = g, .cap = MAX_FOUND };
         float *z = malloc(2 * (size_t)g * (size_t)g * (size_t)n * sizeof(float));
         size_t at = 0;
 
@@ -74,6 +74,45 @@ static void decode_vector(void **state)
             at++;
         }
         free(z);
+    }
+    free(r);
+    json_decref(root);
+}
+
+/* Boxes and scores of scale_x_y and new_coords, as AlexeyAB's darknet has them: tests/golden/make_yolo_coords.py. */
+static void coordinates_of_darknet(void **state)
+{
+    json_t *root = json_load_file("tests/golden/yolo_coords.json", 0, NULL), *cases = json_object_get(root, "cases");
+    struct decode_result *r = calloc(1, sizeof(*r));
+
+    (void)state;
+    assert_int_equal(json_array_size(cases), 5);
+    for (size_t i = 0; i < json_array_size(cases); i++) {
+        json_t *j = json_array_get(cases, i), *decoded = json_object_get(j, "decoded");
+        struct decode_case t = { .cap = MAX_FOUND };
+        struct yolo_case y;
+        float *z;
+
+        load_case(j, &y);
+        t.head = y.head;
+        t.net = y.net;
+        t.g = y.gh;
+        t.logits = z = malloc(2 * image_floats(&y) * sizeof *z);
+        memcpy(z, y.logits, 2 * image_floats(&y) * sizeof *z);
+        same_on_all(run_decode, &t, r, sizeof(*r));
+        assert_int_equal(r->count, json_array_size(decoded) * (size_t)y.head.classes); /* conf is 0 */
+        for (int k = 0; k < r->count; k++) {
+            const struct candidate *c = &r->c[k];
+            json_t *want = json_array_get(decoded, (size_t)(c->slot - 1000));
+
+            near((double)(c->x1 + c->x2) / 2, item(want, 0), 1e-6, "x", (size_t)k);
+            near((double)(c->y1 + c->y2) / 2, item(want, 1), 1e-6, "y", (size_t)k);
+            near((double)(c->x2 - c->x1), item(want, 2), 2e-6, "w", (size_t)k);
+            near((double)(c->y2 - c->y1), item(want, 3), 2e-6, "h", (size_t)k);
+            near((double)c->score, item(want, 5 + (size_t)c->cls), 1e-6, "score", (size_t)k);
+        }
+        free(z);
+        free(y.logits);
     }
     free(r);
     json_decref(root);
@@ -163,8 +202,9 @@ static void decode_cases(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(decode_vector), cmocka_unit_test(decode_order_and_cap),
-                                        cmocka_unit_test(decode_cases), cmocka_unit_test(a_score_on_the_threshold) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(decode_vector), cmocka_unit_test(coordinates_of_darknet),
+                                        cmocka_unit_test(decode_order_and_cap), cmocka_unit_test(decode_cases),
+                                        cmocka_unit_test(a_score_on_the_threshold) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

@@ -152,6 +152,56 @@ static inline double item(json_t *array, size_t i)
     return json_number_value(json_array_get(array, i));
 }
 
+/* Channel-first [image][channel][row][col] at our place. */
+static inline size_t vector_index(const struct yolo_case *t, size_t i)
+{
+    size_t c = (size_t)channels(&t->head), cells = (size_t)t->gh * (size_t)t->gw, pixel = i % cells, channel = i / cells % c,
+           image = i / cells / c;
+
+    return (image * cells + pixel) * c + channel;
+}
+
+static inline void load_case(json_t *j, struct yolo_case *t)
+{
+    json_t *anchors = json_object_get(j, "anchors_px"), *mask = json_object_get(j, "mask"), *targets = json_object_get(j, "targets");
+    json_t *mode = json_object_get(j, "mode_darknet"), *logits = json_object_get(j, "logits");
+    int row = 0;
+
+    memset(t, 0, sizeof(*t));
+    t->head.ntotal = (int)json_array_size(anchors);
+    for (size_t i = 0; i < json_array_size(anchors); i++)
+        for (size_t d = 0; d < 2; d++)
+            t->head.anchor[i][d] = (float)item(json_array_get(anchors, i), d);
+    t->head.nanchors = (int)json_array_size(mask);
+    for (size_t i = 0; i < json_array_size(mask); i++)
+        t->head.mask[i] = (int)item(mask, i);
+    t->head.classes = (int)number(j, "classes");
+    t->net.w = t->net.h = (int)number(j, "img");
+    t->head.ignore_thresh = (float)number(mode, "ignore_thresh");
+    t->head.truth_thresh = (float)number(mode, "truth_thresh");
+    t->head.assign_iou_thresh = (float)number(mode, "assign_iou_thresh");
+    t->head.box_gain = t->head.obj_gain = t->head.noobj_gain = t->head.cls_gain = t->head.scale_xy = t->grad_scale = 1.0f;
+    if (json_object_get(j, "scale_x_y"))
+        t->head.scale_xy = (float)number(j, "scale_x_y");
+    t->head.new_coords = number(j, "new_coords") != 0;
+    t->gh = t->gw = (int)number(j, "grid");
+    t->nshards = 1;
+    t->images[0] = (int)number(j, "batch");
+    for (size_t i = 0; i < json_array_size(targets); i++) {
+        json_t *rows = json_array_get(targets, i);
+
+        for (size_t k = 0; k < json_array_size(rows); k++, row++) {
+            t->cls[row] = (int32_t)item(json_array_get(rows, k), 0);
+            for (size_t d = 0; d < 4; d++)
+                t->box[row][d] = (float)item(json_array_get(rows, k), d + 1);
+        }
+        t->offset[i + 1] = row;
+    }
+    t->logits = malloc(json_array_size(logits) * sizeof(float));
+    for (size_t i = 0; i < json_array_size(logits); i++)
+        t->logits[vector_index(t, i)] = (float)item(logits, i);
+}
+
 /* ---- cases of our own ---- */
 
 static const int rows_per_image[MAX_IMAGES] = { 0, 3, 0, 0, 9, 1, 4, 0 }; /* empty at the start, in the middle, at the end */
@@ -174,7 +224,8 @@ static inline void random_case(struct yolo_case *t, int classes)
                                   .box_gain = 1.5f,
                                   .obj_gain = 0.8f,
                                   .noobj_gain = 0.5f,
-                                  .cls_gain = 2.0f };
+                                  .cls_gain = 2.0f,
+                                  .scale_xy = 1.0f };
     t->gh = 6;
     t->gw = 8;
     t->nshards = 1;
@@ -210,7 +261,8 @@ static inline struct yolo_case one_slot(void)
                                          .box_gain = 1,
                                          .obj_gain = 1,
                                          .noobj_gain = 1,
-                                         .cls_gain = 1 },
+                                         .cls_gain = 1,
+                                         .scale_xy = 1 },
                                .gh = 1,
                                .gw = 1,
                                .nshards = 1,

@@ -1,6 +1,8 @@
 /* worker/kernels/yolo.h - one YOLO head: decoding, target assignment and loss of one slot (anchor position, row, column).
  * Rule `darknet` with all options, specs yolov3 sections 3, 4.1, 4.3, 4.5, 4.6. Logits are NHWC; channel of anchor position a is
- * a * (5 + classes) + k, k = 0 x, 1 y, 2 w, 3 h, 4 objectness, 5 ... classes. Lengths are divided by the network input's sides. */
+ * a * (5 + classes) + k, k = 0 x, 1 y, 2 w, 3 h, 4 objectness, 5 ... classes. Lengths are divided by the network input's sides.
+ * scale_xy and new_coords: AlexeyAB/darknet 59596d7, src/yolo_layer.c (get_yolo_box, delta_yolo_box, delta_yolo_class). With new_coords
+ * darknet's convolution in front has a logistic activation; here its outputs stay logits and the head applies that activation. */
 #pragma once
 #include <stdbool.h>
 
@@ -60,14 +62,31 @@ KERNEL_FN float yolo_anchor_h(const struct yolo_head *head, struct canvas net, i
     return head->anchor[i][1] / (float)net.h;
 }
 
-/* Decodes the box of a slot from its logits. exp is cut at e^10 so that wild logits stay finite. */
+/* Centre of a box within its cell: 0 .. 1, with scale_xy above 1 a margin more on both sides. */
+KERNEL_FN float yolo_offset(const struct yolo_head *head, float z)
+{
+    return head->scale_xy * math_sigmoid(z) - 0.5f * (head->scale_xy - 1.0f);
+}
+
+/* Side of a box, as a factor of its anchor's. exp is cut at e^10 so that wild logits stay finite. */
+KERNEL_FN float yolo_stretch(const struct yolo_head *head, float z)
+{
+    float p;
+
+    if (!head->new_coords)
+        return math_exp(z > 10.0f ? 10.0f : z);
+    p = math_sigmoid(z);
+    return 4.0f * (p * p);
+}
+
+/* Decodes the box of a slot from its logits. */
 KERNEL_FN struct box yolo_box(const struct yolo_head *head, const float *z, struct yolo_cell c)
 {
     int n = head->mask[c.a];
-    float zw = z[2] > 10.0f ? 10.0f : z[2], zh = z[3] > 10.0f ? 10.0f : z[3];
 
-    return box_of_centre((math_sigmoid(z[0]) + (float)c.col) / (float)c.gw, (math_sigmoid(z[1]) + (float)c.row) / (float)c.gh,
-                         yolo_anchor_w(head, c.net, n) * math_exp(zw), yolo_anchor_h(head, c.net, n) * math_exp(zh));
+    return box_of_centre((yolo_offset(head, z[0]) + (float)c.col) / (float)c.gw, (yolo_offset(head, z[1]) + (float)c.row) / (float)c.gh,
+                         yolo_anchor_w(head, c.net, n) * yolo_stretch(head, z[2]),
+                         yolo_anchor_h(head, c.net, n) * yolo_stretch(head, z[3]));
 }
 
 /* The anchor of the whole network whose shape fits best; ties: the lowest. */
@@ -154,19 +173,63 @@ KERNEL_FN int yolo_best_truth(const struct yolo_truth *t, struct box pred, float
     return best;
 }
 
-/* Coordinate terms of a positive slot: adds the loss, writes the four slopes (unscaled). */
+/* Loss of a logit whose logistic should be `target`: cross-entropy, or half the squared difference with new_coords. */
+KERNEL_FN float yolo_logit_loss(const struct yolo_head *head, float z, float target)
+{
+    float d;
+
+    if (!head->new_coords)
+        return math_bce(z, target);
+    d = math_sigmoid(z) - target;
+    return 0.5f * (d * d);
+}
+
+/* Its derivative by z. */
+KERNEL_FN float yolo_logit_slope(const struct yolo_head *head, float z, float target)
+{
+    float p = math_sigmoid(z);
+
+    return head->new_coords ? (p - target) * p * (1.0f - p) : p - target;
+}
+
+/* What the logistic of x or y should be for a centre t (0 .. 1) of its cell. The loss counts scale_xy times, so that its slope is
+ * yolo_offset() - t as in darknet. */
+KERNEL_FN float yolo_centre_target(const struct yolo_head *head, float t)
+{
+    return (t + 0.5f * (head->scale_xy - 1.0f)) / head->scale_xy;
+}
+
+/* Adds the loss of w or h, whose side should be `wanted` times the anchor's, and returns its slope: half the squared difference of logarithms,
+ * of square roots with new_coords. */
+KERNEL_FN float yolo_side_loss(float *loss, const struct yolo_head *head, float z, float wanted)
+{
+    float p, d;
+
+    if (!head->new_coords) {
+        d = z - math_log(wanted);
+        *loss += 0.5f * (d * d);
+        return d;
+    }
+    p = math_sigmoid(z);
+    d = p - sqrtf(wanted / 4.0f);
+    *loss += 0.5f * (d * d);
+    return d * p * (1.0f - p);
+}
+
+/* Coordinate terms of a positive slot: returns the loss, writes the four slopes (unscaled). */
 KERNEL_FN float yolo_box_loss(float dz[4], const struct yolo_head *head, const float *z, const float *box, struct yolo_cell c)
 {
     int n = head->mask[c.a];
     float m = 2.0f - box[2] * box[3]; /* small boxes count up to twice */
-    float tx = yolo_clamp01(box[0] * (float)c.gw - (float)c.col), ty = yolo_clamp01(box[1] * (float)c.gh - (float)c.row);
-    float dw = z[2] - math_log(box[2] / yolo_anchor_w(head, c.net, n)), dh = z[3] - math_log(box[3] / yolo_anchor_h(head, c.net, n));
+    float tx = yolo_centre_target(head, yolo_clamp01(box[0] * (float)c.gw - (float)c.col));
+    float ty = yolo_centre_target(head, yolo_clamp01(box[1] * (float)c.gh - (float)c.row));
+    float loss = head->scale_xy * yolo_logit_loss(head, z[0], tx) + head->scale_xy * yolo_logit_loss(head, z[1], ty);
 
-    dz[0] = m * (math_sigmoid(z[0]) - tx);
-    dz[1] = m * (math_sigmoid(z[1]) - ty);
-    dz[2] = m * dw;
-    dz[3] = m * dh;
-    return m * (math_bce(z[0], tx) + math_bce(z[1], ty) + 0.5f * (dw * dw) + 0.5f * (dh * dh));
+    dz[0] = m * (head->scale_xy * yolo_logit_slope(head, z[0], tx));
+    dz[1] = m * (head->scale_xy * yolo_logit_slope(head, z[1], ty));
+    dz[2] = m * yolo_side_loss(&loss, head, z[2], box[2] / yolo_anchor_w(head, c.net, n));
+    dz[3] = m * yolo_side_loss(&loss, head, z[3], box[3] / yolo_anchor_h(head, c.net, n));
+    return m * loss;
 }
 
 /* The classes a positive slot should show: bits of all boxes that own it, or (bits NULL) one class. */
@@ -188,14 +251,14 @@ KERNEL_FN float yolo_class_weight(const struct yolo_head *head, int k)
 }
 
 /* Of class k, whose weight is w. */
-KERNEL_FN double yolo_class_term(float w, float z, float target)
+KERNEL_FN double yolo_class_term(const struct yolo_head *head, float w, float z, float target)
 {
-    return (double)w * (double)math_bce(z, target);
+    return (double)w * (double)yolo_logit_loss(head, z, target);
 }
 
-KERNEL_FN float yolo_class_slope(float gain, float w, float z, float target)
+KERNEL_FN float yolo_class_slope(const struct yolo_head *head, float gain, float w, float z, float target)
 {
-    return gain * w * (math_sigmoid(z) - target);
+    return gain * w * yolo_logit_slope(head, z, target);
 }
 
 /* Class terms of a positive slot; dz and z point to the first class. dz may be NULL. */
@@ -206,9 +269,9 @@ KERNEL_FN double yolo_class_loss(float *dz, float gain, const float *z, const st
     for (int k = 0; k < head->classes; k++) {
         float t = yolo_class_target(wanted, k), w = yolo_class_weight(head, k);
 
-        sum += yolo_class_term(w, z[k], t);
+        sum += yolo_class_term(head, w, z[k], t);
         if (dz)
-            dz[k] = yolo_class_slope(gain, w, z[k], t);
+            dz[k] = yolo_class_slope(head, gain, w, z[k], t);
     }
     return sum;
 }
@@ -218,7 +281,7 @@ KERNEL_FN void yolo_positive_loss(double terms[YOLO_TERMS], float dz[5], float g
                                   struct yolo_cell c, const float *box, float iou, double k)
 {
     float dbox[4], sigma = math_sigmoid(z[4]);
-    double b = (double)yolo_box_loss(dbox, head, z, box, c), o = (double)math_bce(z[4], 1.0f);
+    double b = (double)yolo_box_loss(dbox, head, z, box, c), o = (double)yolo_logit_loss(head, z[4], 1.0f);
 
     terms[YOLO_BOX] += b;
     terms[YOLO_OBJ] += o;
@@ -233,19 +296,19 @@ KERNEL_FN void yolo_positive_loss(double terms[YOLO_TERMS], float dz[5], float g
         return;
     for (int i = 0; i < 4; i++)
         dz[i] = grad_scale * head->box_gain * dbox[i];
-    dz[4] = grad_scale * head->obj_gain * (sigma - 1.0f);
+    dz[4] = grad_scale * head->obj_gain * yolo_logit_slope(head, z[4], 1.0f);
 }
 
 /* A slot that answers for nothing: objectness costs, unless the prediction is good enough to be ignored. Returns its slope; those of the
  * box and the classes are 0. */
 KERNEL_FN float yolo_negative_loss(double terms[YOLO_TERMS], float grad_scale, const struct yolo_head *head, const float *z, bool ignored)
 {
-    double o = ignored ? 0.0 : (double)math_bce(z[4], 0.0f);
+    double o = ignored ? 0.0 : (double)yolo_logit_loss(head, z[4], 0.0f);
 
     terms[YOLO_NOOBJ] += o;
     terms[YOLO_TOTAL] += (double)head->noobj_gain * o;
     terms[YOLO_IGNORED] += ignored ? 1.0 : 0.0;
-    return ignored ? 0.0f : grad_scale * head->noobj_gain * math_sigmoid(z[4]);
+    return ignored ? 0.0f : grad_scale * head->noobj_gain * yolo_logit_slope(head, z[4], 0.0f);
 }
 
 /* What a slot answers for: row is -1 (nothing) or the row of its box in the image, which its prediction overlaps by iou. */

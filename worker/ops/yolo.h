@@ -1,5 +1,7 @@
 /* worker/ops/yolo.h - the heads of YOLOv3: losses with their gradients, and candidate boxes. */
 #pragma once
+#include <stdbool.h>
+
 #include "worker/core/canvas.h"
 #include "worker/core/device.h"
 #include "worker/ops/candidate.h"
@@ -14,6 +16,9 @@ struct yolo_head {
     int classes;
     float ignore_thresh, truth_thresh, assign_iou_thresh;
     float box_gain, obj_gain, noobj_gain, cls_gain;
+    float scale_xy; /* a centre reaches (scale_xy - 1) / 2 cells beyond its own; 1: it stays within */
+    bool
+        new_coords; /* sides are (2 p)^2 anchors and losses are squared differences of logistics p, else exp(z) anchors and cross-entropy */
     const float *class_weight; /* [classes] of device memory, factors of their terms and slopes; NULL: all are 1 */
 };
 

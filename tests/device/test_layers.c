@@ -2,6 +2,8 @@
  * uses: proto worker/layers worker/comm worker/core cpu cuda */
 #include "tests/device/devices.h"
 
+#include <math.h>
+
 #include "worker/core/arena.h"
 #include "worker/layers/tape.h"
 #include "worker/layers/layers.h"
@@ -335,10 +337,97 @@ static void read_again_in_evaluation(void **state)
     }
 }
 
+/* The first channels of g arrive at v, pixel by pixel. */
+static void seed_first(struct net *n, struct value *v, const float *g)
+{
+    struct err err;
+    float beta;
+
+    assert_int_equal(tape_grad(n->tape, v, &beta, &err), 0);
+    for (int s = 0; s < SHARDS; s++)
+        for (int i = 0; i < COUNT / K; i++) {
+            float pixel[2 * K] = { 0 };
+
+            memcpy(pixel, g + i * K, K * sizeof *g);
+            assert_int_equal(
+                n->dev->ops->upload(n->dev, (float *)v->grad[s].data + i * v->grad[s].stride, pixel, (size_t)v->x[0].c * sizeof *g, &err),
+                0);
+        }
+}
+
+/* Gradients where g arrives at channels 0 .. c - 1 of an activated value, and of it again at 0 and 1; layers false: at the value itself. */
+static void channel_gradients(struct net *n, int c, bool layers, const float *g, float ret[SHARDS][K * 9 * C + K])
+{
+    const struct tape_hooks hooks = { .arg = n, .grad_dest = grad_dest, .grad_ready = grad_ready };
+    struct value *v, *some = NULL, *two = NULL;
+    float sum[COUNT];
+
+    tape_begin(n->tape, TAPE_TRAIN, SHARDS, &hooks);
+    v = layer_act(n->tape, raw_value(n), ACT_LOGISTIC);
+    if (layers) {
+        some = layer_channels(n->tape, v, c);
+        two = layer_channels(n->tape, v, 2);
+        assert_int_equal(tape_status(n->tape, NULL), 0);
+        seed_first(n, some, g);
+        seed_first(n, two, g);
+    } else {
+        for (int i = 0; i < COUNT; i++)
+            sum[i] = g[i] * (float)((i % K < c) + (i % K < 2));
+        seed_first(n, v, sum);
+    }
+    back(n, ret);
+}
+
+static void check_channels(struct net *n, int c)
+{
+    float first[SHARDS][K * 9 * C + K], plain[SHARDS][K * 9 * C + K], x[COUNT], y[2 * COUNT];
+    float *g = numbers(COUNT, 90, -1.0f, 1.0f);
+    struct value *v, *some;
+
+    tape_begin(n->tape, TAPE_EVAL, SHARDS, NULL);
+    v = layer_act(n->tape, raw_value(n), ACT_LOGISTIC);
+    some = layer_channels(n->tape, v, c);
+    assert_int_equal(tape_status(n->tape, NULL), 0);
+    for (int s = 0; s < SHARDS; s++)
+        for (int i = 0; i < COUNT / K; i++) {
+            get(n->dev, x, (float *)v->x[s].data + i * v->x[s].stride, K * sizeof *x);
+            get(n->dev, y, (float *)some->x[s].data + i * some->x[s].stride, (size_t)c * sizeof *y);
+            for (int k = 0; k < c; k++)
+                assert_true(y[k] == (k < K ? x[k] : 0.0f));
+        }
+    channel_gradients(n, c, true, g, first);
+    channel_gradients(n, c, false, g, plain);
+    for (int s = 0; s < SHARDS; s++)
+        for (int k = 0; k < K * 9 * C + K; k++)
+            assert_true(fabsf(first[s][k] - plain[s][k]) <= 1e-5f);
+    free(g);
+}
+
+/* Fewer channels, more of them, and as many, which is the value itself. */
+static void other_channels(void **state)
+{
+    (void)state;
+    for (int d = 0; d < devices.n; d++) {
+        struct net n;
+
+        net_open(&n, d);
+        check_channels(&n, 3);
+        check_channels(&n, K + 2);
+        tape_begin(n.tape, TAPE_EVAL, SHARDS, NULL);
+        struct value *v = raw_value(&n);
+        assert_ptr_equal(layer_channels(n.tape, v, K), v);
+        net_close(&n);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(two_readers), cmocka_unit_test(sums), cmocka_unit_test(sums_copy_nothing),
-                                        cmocka_unit_test(pixels_are_rows), cmocka_unit_test(read_again_in_evaluation) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(two_readers),
+                                        cmocka_unit_test(sums),
+                                        cmocka_unit_test(sums_copy_nothing),
+                                        cmocka_unit_test(pixels_are_rows),
+                                        cmocka_unit_test(read_again_in_evaluation),
+                                        cmocka_unit_test(other_channels) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

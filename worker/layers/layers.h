@@ -41,6 +41,8 @@ struct value *layer_detach(struct tape *t, struct value *v);
 struct value *layer_maxpool(struct tape *t, struct value *x, const struct pooling *p);
 /* resample.c */
 struct value *layer_concat(struct tape *t, struct value *const *parts, int nparts);
+/* The first c channels; where x has fewer, zeros follow. x itself where it has as many. */
+struct value *layer_channels(struct tape *t, struct value *x, int c);
 struct value *layer_upsample(struct tape *t, struct value *x, int factor);
 /* Parts side by side in channels, each pixel of part i first made factor[i] x factor[i], with `pad` mirrored pixels around: what a 3x3 convolution without
  * padding reads. As struct mirror says; all parts have the same sides then. */

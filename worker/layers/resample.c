@@ -50,6 +50,60 @@ struct value *layer_concat(struct tape *t, struct value *const *parts, int npart
     return layer_op(t, &concat, parts, nparts, NULL, 0);
 }
 
+static void channels_shape(const struct layer_call *c, int shard, struct tensor *y)
+{
+    (void)shard;
+    y->c = *(const int *)c->args;
+}
+
+/* All shards of x without the channels that only one of both sides has. */
+static struct tensor *common(const struct layer_call *c, const struct tensor *x)
+{
+    struct tensor *s = tape_host(c->t, (size_t)c->nshards * sizeof *s);
+    int least = c->in[0]->x[0].c < c->out->x[0].c ? c->in[0]->x[0].c : c->out->x[0].c;
+
+    for (int v = 0; v < c->nshards; v++) {
+        s[v] = x[v];
+        s[v].c = least;
+    }
+    return s;
+}
+
+static int channels_zero(const struct layer_call *c, const struct tensor *x, struct err *err)
+{
+    int rc = 0;
+
+    for (int v = 0; v < c->nshards && rc >= 0; v++)
+        rc = c->dev->ops->zero(c->dev, x[v].data, tensor_pixels(&x[v]) * (size_t)x[v].stride * dtype_bytes(x[v].dtype), err);
+    return rc;
+}
+
+static int channels_fwd(const struct layer_call *c, struct err *err)
+{
+    struct operand *from = tape_operands(c->t, c->in[0]);
+    struct tensor *to = common(c, c->out->x);
+    int rc = to[0].c < c->out->x[0].c ? channels_zero(c, c->out->x, err) : 0;
+
+    for (int v = 0; v < c->nshards; v++)
+        from[v].x.c = to[v].c;
+    return rc < 0 ? rc : c->dev->on->map->act_fwd(c->dev, ACT_LINEAR, to, from, c->nshards, err);
+}
+
+static int channels_bwd(const struct layer_call *c, int i, float beta, struct err *err)
+{
+    struct tensor *to = common(c, c->in[i]->grad), *from = common(c, c->out->grad);
+    int rc = beta == 0.0f && to[0].c < c->in[i]->x[0].c ? channels_zero(c, c->in[i]->grad, err) : 0;
+
+    return rc < 0 ? rc : c->dev->on->map->act_bwd(c->dev, ACT_LINEAR, to, beta, from, NULL, c->nshards, err);
+}
+
+static const struct layer_kind channels = { "channels", 0, channels_shape, channels_fwd, channels_bwd, NULL };
+
+struct value *layer_channels(struct tape *t, struct value *x, int c)
+{
+    return tape_failed(t) || x->x[0].c == c ? x : layer_op(t, &channels, &x, 1, &c, sizeof c);
+}
+
 static void upsample_shape(const struct layer_call *c, int shard, struct tensor *y)
 {
     const int factor = *(const int *)c->args;

@@ -140,6 +140,7 @@ static void sizes_that_do_not_fit_are_refused(void **state)
     struct darknet_block b[2];
     struct arrays a = { 0 };
     static const struct arrays untouched;
+    char said[100];
     struct err err;
 
     (void)state;
@@ -156,10 +157,11 @@ static void sizes_that_do_not_fit_are_refused(void **state)
     assert_int_equal(darknet_weights_parse(bytes, 24, "f", b, 2, -1, &info, &err), ERR_DATA);
     assert_string_equal(err.msg, "f: holds 1 numbers, less than the first layer's 10: cut off, or another network");
     assert_int_equal(darknet_weights_parse(bytes, 19, "f", b, 2, -1, &info, &err), ERR_DATA);
-    assert_string_equal(err.msg, "f: 19 bytes are no weights file");
+    assert_string_equal(err.msg, "f: not a darknet .weights file: its 19 bytes do not begin with a version");
     memset(bytes, 0xff, 4);
     assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 2, -1, &info, &err), ERR_DATA);
-    assert_string_equal(err.msg, "f: version -1.2 is none of a weights file");
+    snprintf(said, sizeof said, "f: not a darknet .weights file: its %zu bytes do not begin with a version", size);
+    assert_string_equal(err.msg, said);
     assert_memory_equal(&a, &untouched, sizeof a);
 }
 

@@ -197,6 +197,26 @@ static void write_with_names_of_others(struct model *m, const char *file, int sk
     free(names);
 }
 
+/* All names begin with `prefix`. */
+static void write_with_prefix(struct model *m, const char *file, const char *prefix)
+{
+    struct st_array *arrays, *named = calloc((size_t)m->nparams, sizeof *named);
+    char(*names)[128] = calloc((size_t)m->nparams, sizeof *names), path[TEMP_MAX + 32];
+    struct err err;
+
+    assert_int_equal(weights_export(m, &arrays, &err), 0);
+    for (int i = 0; i < m->nparams; i++) {
+        snprintf(names[i], sizeof *names, "%s%s", prefix, arrays[i].name);
+        named[i] = arrays[i];
+        named[i].name = names[i];
+    }
+    snprintf(path, sizeof path, "%s/%s", root, file);
+    assert_int_equal(safetensors_write(path, named, (size_t)m->nparams, NULL, 0, &err), 0);
+    weights_export_free(m, arrays);
+    free(named);
+    free(names);
+}
+
 static int setup(void **state)
 {
     struct device_options opt = { 1, "generic", PRECISION_FP32 };
@@ -217,6 +237,10 @@ static int setup(void **state)
     write_safetensors(wide, "wide.safetensors");
     write_with_names_of_others(theirs, "others.safetensors", -1);
     write_with_names_of_others(theirs, "fewer.safetensors", 3);
+    write_with_prefix(theirs, "parallel.safetensors", "module.");
+    write_with_prefix(theirs, "lightning.safetensors", "model.");
+    write_with_prefix(theirs, "twice.safetensors", "module.model.");
+    write_with_prefix(theirs, "detector.safetensors", "detector.");
     model_free(theirs);
     model_free(wide);
     return 0;
@@ -418,6 +442,76 @@ static void names_of_others(void **state)
     refuses("fewer.safetensors", ALL, "': module_list.0.batch_norm_0.running_mean is not in the file: another network or model.width");
 }
 
+/* What PyTorch's wrappers put before every name is taken off, and said; another prefix is named. */
+static void names_in_a_wrapper(void **state)
+{
+    (void)state;
+    loads("parallel.safetensors", THEIRS, ALL, 100, "' (59 of 59 arrays); all names of the file begin with 'module.', which was left out");
+    loads("lightning.safetensors", OURS, 15, 15, "' (45 of 59 arrays); left out: layers 15-22; all names of the file begin with 'model.'");
+    loads("twice.safetensors", THEIRS, ALL, 100, "begin with 'module.model.'");
+    refuses("detector.safetensors", ALL,
+            "module_list.0.conv_0.weight is not in the file, which has 'detector.module_list.0.conv_0.weight': names must not have that "
+            "prefix");
+}
+
+/* Whatever ends up where weights should be is called what it is, by both readers. */
+static void files_that_hold_no_weights(void **state)
+{
+    static const struct {
+        const char *bytes;
+        size_t size;
+        const char *said;
+    } files[] = {
+#define CONTENT(text) text, sizeof(text) - 1
+        { CONTENT("version https://git-lfs.github.com/spec/v1\noid sha256:0000\nsize 248007048\n"),
+          "it is a Git LFS pointer: 'git lfs pull'" },
+        { CONTENT("<!DOCTYPE html>\n<html><head><title>404</title></head></html>"), "it is a web page (HTML): the download went wrong" },
+        { CONTENT("\n  <HTML>\n<body>Sign in to continue to the file</body>"), "it is a web page (HTML)" },
+        { CONTENT("<?xml version=\"1.0\"?><Error><Code>AccessDenied</Code></Error>"), "it is XML text" },
+        { CONTENT("PK\3\4\0\0\10\10\0\0\0\0\0\0\0\0\0\0archive/data.pkl"), "it is an archive, as PyTorch's .pth" },
+        { CONTENT("\x80\2\x8a\nl\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\2M\xe9\3."), "it is a pickle, as detectron2's .pkl" },
+        { CONTENT("\x89HDF\r\n\x1a\n\0\0\0\0\0\10\10\0\4\0\20\0\0\0"), "it is an HDF5 file" },
+        { CONTENT("\x1f\x8b\10\0\0\0\0\0\0\3\xed\xc1\1\r\0\0\0\xc2\xa0\xf7"), "it is compressed with gzip" },
+        { CONTENT("import torch\n\nmodel = torch.load('yolov3.pt')\nprint(model)\n"), "it is text" },
+        { CONTENT("[net]\nwidth=416\nheight=416\nchannels=3\n[convolutional]\n"), "it is text in sections, as a .cfg" },
+        { CONTENT("{ \"model\": { \"preset\": \"yolov3_tiny\" } }                     "), "it is JSON text" },
+        { CONTENT("\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\1\0\0\0\1\0"), "it is a picture" },
+        { CONTENT(""), "it is empty" },
+#undef CONTENT
+    };
+    static const char *const names[] = { "wrong.weights", "wrong.safetensors", "wrong.pth" };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+            char path[TEMP_MAX + 32];
+            FILE *f;
+
+            snprintf(path, sizeof path, "%s/%s", root, names[k]);
+            f = fopen(path, "w");
+            assert_non_null(f);
+            assert_int_equal(fwrite(files[i].bytes, 1, files[i].size, f), files[i].size);
+            fclose(f);
+            refuses(names[k], ALL, files[i].said);
+        }
+}
+
+/* Each format under the other's name. */
+static void formats_under_other_names(void **state)
+{
+    char from[TEMP_MAX + 32], to[TEMP_MAX + 32];
+
+    (void)state;
+    snprintf(from, sizeof from, "%s/theirs.safetensors", root);
+    snprintf(to, sizeof to, "%s/renamed.weights", root);
+    assert_int_equal(link(from, to), 0);
+    refuses("renamed.weights", ALL, "not a darknet .weights file; it is in the format of .safetensors: give it a name that ends so");
+    snprintf(from, sizeof from, "%s/theirs.weights", root);
+    snprintf(to, sizeof to, "%s/renamed.safetensors", root);
+    assert_int_equal(link(from, to), 0);
+    refuses("renamed.safetensors", ALL, "not a .safetensors file; it is weights of Darknet");
+}
+
 /* A number of a name is one number, and the rest of it letter for letter. */
 static void names_are_whole(void **state)
 {
@@ -540,6 +634,9 @@ int main(void)
         cmocka_unit_test(weights_of_another_width),
         cmocka_unit_test(safetensors),
         cmocka_unit_test(names_of_others),
+        cmocka_unit_test(names_in_a_wrapper),
+        cmocka_unit_test(files_that_hold_no_weights),
+        cmocka_unit_test(formats_under_other_names),
         cmocka_unit_test(names_are_whole),
         cmocka_unit_test(numbers_are_in_order),
         cmocka_unit_test(a_name_has_four_numbers_at_most),

@@ -268,12 +268,12 @@ static void refuses_short_files_and_huge_headers(void **state)
 
     (void)state;
     assert_int_equal(safetensors_parse("1234567", 7, "x", &f, &err), ERR_CORRUPT);
-    assert_string_equal(err.msg, "x: 7 bytes are no safetensors file");
+    assert_string_equal(err.msg, "x: not a .safetensors file; it is text");
     assert_int_equal(safetensors_parse(&huge, 8, "x", &f, &err), ERR_CORRUPT);
     assert_string_equal(err.msg, "x: header of 100000001 bytes; the limit is 100000000");
     for (size_t k = 0; k < sizeof others / sizeof *others; k++) {
         assert_int_equal(safetensors_parse(others[k].bytes, 12, "x", &f, &err), ERR_CORRUPT);
-        if (!strstr(err.msg, others[k].said) || !strstr(err.msg, "x: no safetensors file, but "))
+        if (!strstr(err.msg, others[k].said) || !strstr(err.msg, "x: not a .safetensors file; it is "))
             fail_msg("%s", err.msg);
     }
     assert_int_equal(safetensors_parse(&beyond, 8, "x", &f, &err), ERR_CORRUPT);

@@ -8,6 +8,7 @@
 
 #include "proto/err.h"
 #include "worker/core/file.h"
+#include "worker/core/file_kind.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format is little endian and so are we");
 
@@ -207,26 +208,14 @@ static int read_json(struct safetensors *f, const unsigned char *bytes, size_t s
     return 0;
 }
 
-/* What others keep weights in, by how it begins, or NULL. A good file may begin so too. */
-static const char *other_kind(const unsigned char *p, size_t size)
-{
-    static const unsigned char darknet[2][8] = { { 0, 0, 0, 0, 1 }, { 0, 0, 0, 0, 2 } }; /* its version */
-
-    if (size >= 8 && (memcmp(p, darknet[0], 8) == 0 || memcmp(p, darknet[1], 8) == 0))
-        return "weights of Darknet, which fit its own networks alone";
-    if (size >= 4 && memcmp(p, "PK\3\4", 4) == 0)
-        return "an archive, as PyTorch's .pth and .pt files are";
-    return size >= 2 && p[0] == 0x80 && p[1] >= 2 && p[1] <= 5 ? "a pickle, as detectron2's .pkl and PyTorch's older files are" : NULL;
-}
-
 static int read_header(struct safetensors *f, const unsigned char *bytes, size_t size, struct err *err)
 {
     const unsigned char *data = NULL;
     int rc = read_json(f, bytes, size, &data, err);
-    const char *kind = rc < 0 ? other_kind(bytes, size) : NULL;
+    const char *kind = rc < 0 ? file_kind(bytes, size, WEIGHTS_SAFETENSORS) : NULL;
 
     if (kind)
-        return err_set(err, ERR_CORRUPT, "%s: no safetensors file, but %s", f->label, kind);
+        return err_set(err, ERR_CORRUPT, "%s: not a .safetensors file; it is %s", f->label, kind);
     if (rc < 0)
         return rc;
     if (!json_is_object(f->header))
@@ -280,6 +269,23 @@ void safetensors_close(struct safetensors *f)
 size_t safetensors_count(const struct safetensors *f)
 {
     return f->narrays;
+}
+
+const char *safetensors_unwrap(struct safetensors *f)
+{
+    static const char *const wrappers[] = { "module.model.", "model.module.", "module.", "model.", "_orig_mod.", "state_dict." };
+    for (size_t w = 0; w < sizeof wrappers / sizeof *wrappers; w++) {
+        size_t len = strlen(wrappers[w]), n = 0;
+
+        while (n < f->narrays && strncmp(f->arrays[n].name, wrappers[w], len) == 0 && f->arrays[n].name[len])
+            n++;
+        if (n < f->narrays || n == 0)
+            continue;
+        for (size_t i = 0; i < n; i++)
+            f->arrays[i].name += len;
+        return wrappers[w];
+    }
+    return NULL;
 }
 
 const struct st_array *safetensors_at(const struct safetensors *f, size_t i)

@@ -49,6 +49,10 @@ int safetensors_open(const char *path, struct safetensors **ret_file, struct err
 int safetensors_parse(const void *bytes, size_t size, const char *label, struct safetensors **ret_file, struct err *err);
 void safetensors_close(struct safetensors *f);
 
+/* Takes the part off that programs put before every name (PyTorch's DataParallel "module.", Lightning "model.", torch.compile "_orig_mod."), one of them
+ * a call, and returns it; NULL: not all names have it. Other functions see the rest of the names from then on. */
+const char *safetensors_unwrap(struct safetensors *f);
+
 size_t safetensors_count(const struct safetensors *f);
 /* In the order of names (bytewise). Borrowed until safetensors_close(). */
 const struct st_array *safetensors_at(const struct safetensors *f, size_t i);

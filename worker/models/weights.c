@@ -185,9 +185,28 @@ static const struct st_array *find(const struct safetensors *file, const struct 
 
 /* ---- from files ---- */
 
-static int take_one(struct model *m, struct param *p, const struct st_array *a, bool own, struct err *err)
+/* An array of the file whose name ends with ours behind a dot, or NULL. */
+static const struct st_array *longer_name(const struct safetensors *file, const char *ours)
 {
-    return a ? weights_put_array(m, p, a, own, err) : err_set(err, ERR_CORRUPT, "%s is not in the file", p->name);
+    size_t len = strlen(ours);
+
+    for (size_t i = 0; i < safetensors_count(file); i++) {
+        const struct st_array *a = safetensors_at(file, i);
+        size_t theirs = strlen(a->name);
+
+        if (theirs > len && a->name[theirs - len - 1] == '.' && strcmp(a->name + theirs - len, ours) == 0)
+            return a;
+    }
+    return NULL;
+}
+
+static int missing(const struct safetensors *file, const struct param *p, struct err *err)
+{
+    const struct st_array *near = longer_name(file, p->name);
+
+    if (near)
+        return err_set(err, ERR_CORRUPT, "%s is not in the file, which has '%.160s': names must not have that prefix", p->name, near->name);
+    return err_set(err, ERR_CORRUPT, "%s is not in the file", p->name);
 }
 
 static int take(struct model *m, const struct safetensors *file, const struct weights_wanted *w, struct weights_taken *taken,
@@ -199,7 +218,7 @@ static int take(struct model *m, const struct safetensors *file, const struct we
         struct param *p = m->params[i];
         const struct st_array *a = find(file, p, w->renames);
         bool wanted = (!w->wants || w->wants(w->arg, p)) && !(a && w->of_other_classes && w->of_other_classes(w->arg, p, a));
-        int rc = wanted ? take_one(m, p, a, w->own, err) : 0;
+        int rc = !wanted ? 0 : a ? weights_put_array(m, p, a, w->own, err) : missing(file, p, err);
 
         if (rc < 0) {
             taken->bad = rc == ERR_CORRUPT ? p : NULL;
@@ -211,6 +230,14 @@ static int take(struct model *m, const struct safetensors *file, const struct we
     }
     taken->homeless = safetensors_count(file) > known ? safetensors_count(file) - known : 0; /* two parameters may have one array */
     return 0;
+}
+
+int weights_open(const char *path, struct safetensors **ret_file, const char **ret_prefix, struct err *err)
+{
+    int rc = safetensors_open(path, ret_file, err);
+
+    *ret_prefix = rc < 0 ? NULL : safetensors_unwrap(*ret_file);
+    return rc;
 }
 
 static bool *flags(const struct model *m, struct err *err)
@@ -234,7 +261,7 @@ int weights_import(struct model *m, const struct safetensors *file, struct err *
 int weights_take(struct model *m, const char *path, const struct weights_wanted *w, struct weights_taken *taken, struct err *err)
 {
     struct safetensors *file;
-    int rc = safetensors_open(path, &file, err);
+    int rc = weights_open(path, &file, &taken->prefix, err);
 
     if (rc >= 0) {
         rc = take(m, file, w, taken, err);
@@ -257,6 +284,7 @@ int weights_load(struct model *m, const char *path, const struct rename *renames
     }
     weights_say_taken(m, path, taken.n);
     weights_say_homeless(m, taken.homeless);
+    weights_say_prefix(m, taken.prefix);
     return 0;
 }
 
@@ -300,6 +328,12 @@ void weights_say_homeless(struct model *m, size_t n)
 {
     if (n > 0)
         weights_say(m, "; arrays of the file without a place in the model: %zu", n);
+}
+
+void weights_say_prefix(struct model *m, const char *prefix)
+{
+    if (prefix)
+        weights_say(m, "; all names of the file begin with '%s', which was left out", prefix);
 }
 
 float *weights_get(struct model *m, const struct param *p, struct err *err)

@@ -29,6 +29,7 @@ struct weights_taken {
     bool *loaded; /* [nparams], the caller's: set for what was in the file */
     int n;
     size_t homeless;         /* arrays of the file without a place in the model */
+    const char *prefix;      /* what stood before all names of the file and was left out, or NULL */
     const struct param *bad; /* the array that is missing or of another shape, or NULL */
 };
 
@@ -49,6 +50,11 @@ void weights_list(struct weights_list *l, const char *name);
 void weights_list_end(const struct weights_list *l);
 void weights_say_taken(struct model *m, const char *path, int n);
 void weights_say_homeless(struct model *m, size_t n);
+void weights_say_prefix(struct model *m, const char *prefix); /* NULL: nothing */
+
+/* Opens a file of another program's names: what it puts before all of them is taken off and returned in *ret_prefix, NULL where there is none. Errors
+ * and ownership are those of safetensors_open(). */
+int weights_open(const char *path, struct safetensors **ret_file, const char **ret_prefix, struct err *err);
 
 /* One array, as the device has it (KRSC): a copy that the caller frees, NULL where p is NULL or memory is short (*err is filled then); and back. */
 float *weights_get(struct model *m, const struct param *p, struct err *err);

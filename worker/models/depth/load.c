@@ -161,13 +161,15 @@ static int load_file(struct load *l, struct err *err)
 static int load_one(struct load *l, const struct jobspec_init *init, struct err *err)
 {
     struct safetensors *file;
-    int rc = safetensors_open(init->path, &file, err);
+    const char *prefix;
+    int rc = weights_open(init->path, &file, &prefix, err);
 
     if (rc >= 0) {
         l->file = file;
         l->key = init->key;
         l->path = init->path;
         rc = load_file(l, err);
+        weights_say_prefix(l->m, prefix);
         safetensors_close(file);
     }
     if (rc == ERR_CORRUPT)

@@ -348,10 +348,12 @@ static int load_file(struct model *m, const struct jobspec *spec, struct model_c
 int rcnn_load(struct model *m, const struct jobspec *spec, struct model_classes classes, struct err *err)
 {
     struct safetensors *file;
-    int rc = safetensors_open(spec->model_init, &file, err);
+    const char *prefix;
+    int rc = weights_open(spec->model_init, &file, &prefix, err);
 
     if (rc >= 0) {
         rc = load_file(m, spec, classes, file, err);
+        weights_say_prefix(m, prefix);
         safetensors_close(file);
     }
     if (rc == ERR_CORRUPT)

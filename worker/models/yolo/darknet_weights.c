@@ -6,12 +6,14 @@
 
 #include "proto/err.h"
 #include "worker/core/file.h"
+#include "worker/core/file_kind.h"
 #include "worker/models/yolo/darknet_net.h"
 
 enum {
     HEADER_SHORT = 16, /* `seen` has 4 or 8 bytes */
     HEADER_LONG = 20,
-    TELLING = 16, /* that so many variances by chance are none below 0 happens once in 65,536 files */
+    LAST_VERSION = 99, /* there are 0.1 and 0.2; the length that begins a .safetensors file is larger */
+    TELLING = 16,      /* that so many variances by chance are none below 0 happens once in 65,536 files */
 };
 
 /* The file while it is checked: the blocks it holds, and where its floats start. */
@@ -146,18 +148,27 @@ static int64_t read_seen(const struct reading *p)
     return p->header == HEADER_LONG ? wide : narrow;
 }
 
+static int other_file(const struct reading *p, struct err *err)
+{
+    const char *kind = file_kind(p->bytes, p->size, WEIGHTS_DARKNET);
+
+    if (kind)
+        return err_set(err, ERR_DATA, "%s: not a darknet .weights file; it is %s", p->label, kind);
+    return err_set(err, ERR_DATA, "%s: not a darknet .weights file: its %zu bytes do not begin with a version", p->label, p->size);
+}
+
 static int read_header(struct reading *p, struct darknet_weights_info *info, struct err *err)
 {
     int32_t version[3];
 
     if (p->size < HEADER_LONG)
-        return err_set(err, ERR_DATA, "%s: %zu bytes are no weights file", p->label, p->size);
+        return other_file(p, err);
     memcpy(version, p->bytes, 12);
     info->major = version[0];
     info->minor = version[1];
     info->revision = version[2];
-    if (info->major < 0 || info->minor < 0 || info->major > 100000 || info->minor > 100000)
-        return err_set(err, ERR_DATA, "%s: version %d.%d is none of a weights file", p->label, info->major, info->minor);
+    if (info->major < 0 || info->minor < 0 || info->major > LAST_VERSION || info->minor > LAST_VERSION)
+        return other_file(p, err);
     p->header = info->major * 10 + info->minor >= 2 ? HEADER_LONG : HEADER_SHORT;
     info->seen = read_seen(p);
     return 0;

@@ -236,6 +236,7 @@ static int load_safetensors(struct model *m, const char *path, int load_until, b
     if (t.classes > 0)
         weights_say(m, "; the file is of %d classes, the job of %d", t.classes, t.net->classes);
     weights_say_homeless(m, taken.homeless);
+    weights_say_prefix(m, taken.prefix);
     return 0;
 }
 

@@ -89,7 +89,7 @@ def plain(place):
 
 
 def refused(place, job):
-    for args, said, code in ((("-f", "onnx", "-o", "x"), "known: none", 1), (("-f", "weights", "-o", "x.bin"), "should end in .weights", 1),
+    for args, said, code in ((("-f", "onnx", "-o", "x"), "-f onnx: models of the family yolo cannot be written so; their formats are safetensors, weights", 1), (("-f", "weights", "-o", "x.bin"), "should end in .weights", 1),
                              (("-f", "weights", "-o", "x.weights", "--checkpoint", "77"), "no checkpoint of step 77", 1),
                              (("-f", "weights"), "with -f FORM and -o FILE", 2), (("-f", "weights", "-o", "x.weights", "--sqlite", "x.db"), "with -f", 2)):
         done = place.detctl("export", str(job), *args)

@@ -163,7 +163,7 @@ def main():
         assert code == 1 and "model.init" in err and "a detector of torchvision, which fits model.flavor=tv" in err, err
         bad_weights(root, data, root + "/torchvision.safetensors")
         code, _, err = worker("--export", "darknet", "--job-dir", root + "/whole", "--out", root + "/x")
-        assert code == 1 and "known: torchvision, detectron2" in err, err
+        assert code == 1 and "their formats are safetensors, torchvision, detectron2" in err, err
         code, _, err = train(root + "/frozen", data, 1, freeze_at=1)
         assert code == 1 and "model.freeze_at: needs model.init" in err, err
 

@@ -10,20 +10,19 @@
 #include "worker/predict/network.h"
 #include "worker/predict/predict.h"
 
-/* -1: the family knows none of that name; err lists those it knows. */
+/* -1: there is none of that name; err lists the formats that there are. */
 static int dialect_of(const struct model_family *f, const char *name, struct err *err)
 {
-    char known[160] = "";
-    size_t used = 0;
+    char known[160];
+    size_t used = (size_t)snprintf(known, sizeof known, "safetensors%s", f->write_files ? ", weights" : "");
 
     for (int i = 0; f->dialects && f->dialects[i]; i++) {
         if (strcmp(f->dialects[i], name) == 0)
             return i;
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", f->dialects[i]);
+        used += (size_t)snprintf(known + used, sizeof known - used, ", %s", f->dialects[i]);
         used = used < sizeof known ? used : sizeof known - 1;
     }
-    err_set(err, ERR_INPUT, "models of the family %s cannot be written in the names of '%.60s'; known: %s", f->name, name,
-            *known ? known : "none");
+    err_set(err, ERR_INPUT, "-f %.60s: models of the family %s cannot be written so; their formats are %s", name, f->name, known);
     return -1;
 }
 
@@ -85,8 +84,6 @@ static int export_in(const struct network *net, const char *form, const char *pa
 
     if (strcmp(form, "weights") == 0 && f->write_files)
         return export_files(net, path, out, err);
-    if (strcmp(form, "weights") == 0)
-        return err_set(err, ERR_INPUT, "models of the family %s have no darknet form; safetensors is one that they have", f->name);
     if (strcmp(form, "safetensors") == 0)
         return f->dialects ? export_dialect(net, f->usual_dialect(net->spec), path, out, err) : export_ours(net, path, out, err);
     which = dialect_of(f, form, err);

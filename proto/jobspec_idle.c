@@ -75,9 +75,13 @@ static int refuse_terms(const struct jobspec *s, struct err *err)
 int jobspec_refuse_idle(const struct jobspec *s, struct err *err)
 {
     static const char needs[] = "train.burn_in above 0 (its default is a twentieth of the steps)";
+    static const char or_steps[] = "train.burn_in above 0 (its default is a twentieth of the steps), or train.schedule steps";
     const char *form = job_default_find(s->family, "train.warmup") ? "linear" : "power";
-    const struct job_wanted warmup[] = { { "train.warmup", strcmp(s->train_warmup, form) != 0, s->train_burn_in != 0, needs },
-                                         { "train.burn_in_power", s->train_burn_in_power != 4, s->train_burn_in != 0, needs } };
+    const bool warms = s->train_burn_in != 0;
+    const bool counts =
+        warms || (strcmp(s->train_schedule, "steps") == 0 && s->train_lr_steps.n > 0); /* says too at which step the rate falls */
+    const struct job_wanted warmup[] = { { "train.warmup", strcmp(s->train_warmup, form) != 0, counts, or_steps },
+                                         { "train.burn_in_power", s->train_burn_in_power != 4, warms, needs } };
     int rc;
 
     if (s->train_steps >= 0 && s->train_burn_in > s->train_steps)

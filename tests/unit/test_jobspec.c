@@ -210,10 +210,10 @@ static void refused(void **state)
         { "train.lr_end=0.1", "train.lr_end", "train.lr_end: needs train.schedule cosine or poly" },
         { "train.schedule=cosine;train.poly_power=2", "train.poly_power", "train.poly_power: needs train.schedule poly" },
         { "train.warmup=linear;train.burn_in_power=2", "train.burn_in_power", "train.burn_in_power: needs train.warmup power" },
-        { "train.warmup=linear;train.burn_in=0", "train.warmup",
-          "train.warmup: needs train.burn_in above 0 (its default is a twentieth of the steps)" },
-        { "train.warmup=linear;train.steps=19", "train.warmup",
-          "train.warmup: needs train.burn_in above 0 (its default is a twentieth of the steps)" },
+        { "train.warmup=linear;train.burn_in=0;train.schedule=cosine", "train.warmup",
+          "train.warmup: needs train.burn_in above 0 (its default is a twentieth of the steps), or train.schedule steps" },
+        { "train.warmup=linear;train.steps=19;train.schedule=constant", "train.warmup",
+          "train.warmup: needs train.burn_in above 0 (its default is a twentieth of the steps), or train.schedule steps" },
         { "train.burn_in=0;train.burn_in_power=2", "train.burn_in_power",
           "train.burn_in_power: needs train.burn_in above 0 (its default is a twentieth of the steps)" },
         { "train.steps=100;train.burn_in=101", "train.burn_in", "train.burn_in: must be at most train.steps (100), is 101" },
@@ -701,7 +701,7 @@ static void idle_keys_of_stored_jobs(void **state)
 {
     static const struct {
         const char *set, *then;
-    } rows[] = { { "train.warmup=linear;train.burn_in=1", "train.burn_in=0" },
+    } rows[] = { { "train.warmup=linear;train.burn_in=1;train.schedule=cosine", "train.burn_in=0" },
                  { "train.burn_in_power=2;train.burn_in=1", "train.burn_in=0" },
                  { "train.steps=20;train.burn_in=20", "train.burn_in=21" } };
 

@@ -118,6 +118,9 @@ static void defaults_of_a_family(void **state)
     s = good(RCNN "train.steps=5"); /* too short for the warm-up that nobody asked for */
     assert_int_equal(s->train_burn_in, 0);
     jobspec_free(s);
+    s = good(RCNN "train.warmup=power;train.burn_in=0"); /* no warm-up, but the rate falls a step earlier */
+    assert_string_equal(s->train_warmup, "power");
+    jobspec_free(s);
     bad(RCNN "model.freeze_bn=true", "model.freeze_bn",
         "model.freeze_bn: needs model.init: without weights there are no statistics to normalise with");
     bad(RCNN "model.freeze_at=1", "model.freeze_at", "model.freeze_at: needs model.init: what has no weights has to train, is 1");

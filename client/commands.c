@@ -246,7 +246,7 @@ const struct command commands[] = {
       "  detctl predict 3 --split val --no-pictures -o out\n", command_predict },
     { "layers", "ID|FILE|PRESET [KEY=VALUE ...] [--classes N] [--json]",
       "Lists the layers of a network, or the arrays of a file of weights: number, name and shape",
-      "Of a job, of a job file (for as many classes as its data has), of a preset or a darknet .cfg (80 classes), or of a\n"
+      "Of a job, of a job file (for as many classes as its data has), of a preset (80 classes), of a darknet .cfg, or of a\n"
       ".safetensors file. Numbers are what model.load_until and train.freeze count by: those of the .cfg; of other families\n"
       "arrays are counted, as of a file. Running statistics do not train, and are written \"-\".\n\n"
       "  --classes N  for so many classes, and without a look at the data\n"

@@ -182,7 +182,7 @@ int datacheck_run(const struct model_registry *models, const struct jobspec *spe
         rc_val = check_val(models, spec, train, out, &val, &of_val);
     checkprogress_phase(out->progress, "the network and its weights");
     if (rc >= 0)
-        rc_model = modelcheck_run(models, spec, train, out->facts, &of_model);
+        rc_model = modelcheck_run(models, spec, train, out->facts, out->warnings, &of_model);
     if (rc_val < 0 && rc < 0)
         fprintf(out->warnings, "val: %s\n", of_val.msg);
     else if (rc_val < 0)

@@ -68,6 +68,11 @@ static json_t *begin(const struct layerlist_options *o, FILE *out)
     return o->json ? json_array() : NULL;
 }
 
+static bool learns(const struct model *m, const struct param *p)
+{
+    return param_trainable(p) && m->groups[p->group].lr > 0;
+}
+
 static int list_model(const struct layerlist_options *o, const struct model *m, FILE *out, struct err *err)
 {
     json_t *json = begin(o, out);
@@ -79,7 +84,7 @@ static int list_model(const struct layerlist_options *o, const struct model *m, 
 
         add(json, out, m->family->layer ? m->family->layer(p) : i, p->name, ndims, shape,
             !param_kind_trains(p->kind) ? TRAINS_NEVER
-            : param_trainable(p)        ? TRAINS_YES
+            : learns(m, p)              ? TRAINS_YES
                                         : TRAINS_NO);
     }
     return end(json, out, err);
@@ -98,6 +103,8 @@ static int list_built(const struct layerlist_options *o, const struct jobspec *s
         rc = ops->open(0, &opt, &dev, err);
     if (rc >= 0)
         rc = model_open(o->models, spec, classes, dev, &m, err);
+    if (rc >= 0 && m->notes)
+        fputs(m->notes, stderr);
     if (rc >= 0)
         rc = list_model(o, m, out, err);
     model_free(m);
@@ -109,10 +116,10 @@ static int list_built(const struct layerlist_options *o, const struct jobspec *s
 int layerlist_job(const struct layerlist_options *o, const struct jobspec *spec, int classes, FILE *out, struct err *err)
 {
     struct dataset *d = NULL;
-    int rc = classes > 0 ? 0 : datacheck_list(o->models, spec, &d, stderr, err);
+    int rc = classes != 0 ? 0 : datacheck_list(o->models, spec, &d, stderr, err);
 
     if (rc >= 0)
-        rc = list_built(o, spec, (struct model_classes){ classes > 0 ? classes : d->nclasses, NULL, NULL }, out, err);
+        rc = list_built(o, spec, (struct model_classes){ d ? d->nclasses : classes, NULL, NULL }, out, err);
     dataset_free(d);
     return rc;
 }

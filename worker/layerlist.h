@@ -13,7 +13,7 @@ struct layerlist_options {
 };
 
 /* Of the job's network: number of the layer, name, shape as it is stored, and whether it trains. For `classes` classes; 0: as many as the job's training
- * data has, whose annotations are read. */
+ * data has, whose annotations are read; MODEL_OWN_CLASSES: as many as its .cfg has. */
 int layerlist_job(const struct layerlist_options *o, const struct jobspec *spec, int classes, FILE *out, struct err *err);
 /* Of a .safetensors file: the arrays in the order of their names, and their shapes. Files without names are ERR_INPUT. */
 int layerlist_file(const struct layerlist_options *o, const char *path, FILE *out, struct err *err);

@@ -8,7 +8,8 @@
 #include "worker/data/dataset.h"
 #include "worker/models/registry.h"
 
-int modelcheck_run(const struct model_registry *models, const struct jobspec *spec, const struct dataset *train, FILE *out, struct err *err)
+int modelcheck_run(const struct model_registry *models, const struct jobspec *spec, const struct dataset *train, FILE *facts,
+                   FILE *warnings, struct err *err)
 {
     const struct device_options opt = { .isa = "auto" };
     const struct device_ops *ops = NULL;
@@ -23,8 +24,10 @@ int modelcheck_run(const struct model_registry *models, const struct jobspec *sp
         rc = ops->open(0, &opt, &dev, err);
     if (rc >= 0)
         rc = model_open_unstarted(models, spec, (struct model_classes){ train->nclasses, id, train->classes }, dev, &m, err);
+    if (rc >= 0 && m->notes)
+        fputs(m->notes, warnings);
     if (rc >= 0 && m->loaded[0])
-        fprintf(out, "%s\n", m->loaded);
+        fprintf(facts, "%s\n", m->loaded);
     model_free(m);
     if (dev)
         dev->ops->close(dev);

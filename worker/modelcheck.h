@@ -7,7 +7,8 @@ struct err;
 struct jobspec;
 struct model_registry;
 
-/* For the classes of the training split. Says to `out` what was loaded. Errors are those that end an attempt before its first step: a network that the
+/* For the classes of the training split. Writes ignored keys of the network's .cfg to `warnings`, and
+ * the loaded arrays to `facts`. Errors are those that end an attempt before its first step: a network that the
  * job's keys do not fit, weights that cannot be read, are another network's or hold numbers that are none. */
-int modelcheck_run(const struct model_registry *models, const struct jobspec *spec, const struct dataset *train, FILE *out,
-                   struct err *err);
+int modelcheck_run(const struct model_registry *models, const struct jobspec *spec, const struct dataset *train, FILE *facts,
+                   FILE *warnings, struct err *err);

@@ -39,7 +39,7 @@ static const char usage[] =
     "  detd-worker --check --job-dir DIR                look whether the data of a job is what it was when it was checked\n"
     "  detd-worker --count-images FILE [key=value ...]  print how many images of the training split are trained on\n"
     "  detd-worker --layers [--classes N] [--json] FILE|PRESET [key=value ...]\n"
-    "                                                   list the arrays of a job's network, of a preset or .cfg (of 80 classes),\n"
+    "                                                   list the arrays of a job's network, of a .cfg, of a preset (80 classes),\n"
     "                                                   or of a .safetensors file\n"
     "  detd-worker --anchors [--count N] [--json] FILE [key=value ...]\n"
     "                                                   anchors for the boxes of a job's training data\n"
@@ -59,7 +59,7 @@ static const char usage[] =
     "Example: detd-worker bccd.json train.steps=100 run.threads=2\n"
     "Exit status: 0 done, 1 failed or refused, 2 usage.\n";
 
-enum { COCO_CLASSES = 80 /* of a network without data */, SAMPLES = 16, WARNINGS_SHOWN = 5, PROBLEMS_SHOWN = 20 };
+enum { COCO_CLASSES = 80 /* of a preset without data */, SAMPLES = 16, WARNINGS_SHOWN = 5, PROBLEMS_SHOWN = 20 };
 
 struct args {
     const struct model_registry *models;
@@ -249,6 +249,17 @@ static int network_spec(const struct args *a, const char *what, int argc, char *
     return rc;
 }
 
+/* By the endings of all programs: layerlist_file() says what it cannot read. */
+static bool holds_weights(const char *name)
+{
+    static const char *const ends[] = { ".safetensors", ".weights", ".pth", ".pt", ".pkl", ".bin", ".ckpt", ".onnx", ".h5" };
+
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends_with(name, ends[i]))
+            return true;
+    return false;
+}
+
 static int run_layers(const struct args *a, int argc, char **argv)
 {
     const struct layerlist_options opt = { a->models, a->json };
@@ -258,14 +269,14 @@ static int run_layers(const struct args *a, int argc, char **argv)
 
     if (argc < 1)
         return usage_error("--layers needs a job file, a preset, or a file of weights");
-    if (ends_with(argv[0], ".safetensors") || ends_with(argv[0], ".weights")) {
+    if (holds_weights(argv[0])) {
         rc = layerlist_file(&opt, argv[0], a->json ? stdout : plain_out, &err);
     } else {
         bool alone = ends_with(argv[0], ".cfg") || !strpbrk(argv[0], "./");
 
         rc = alone ? network_spec(a, argv[0], argc - 1, argv + 1, &spec, &err) : read_job(a, argc, argv, &spec, &err);
         if (alone && classes == 0)
-            classes = COCO_CLASSES;
+            classes = ends_with(argv[0], ".cfg") ? MODEL_OWN_CLASSES : COCO_CLASSES;
         if (rc >= 0)
             rc = layerlist_job(&opt, spec, classes, a->json ? stdout : plain_out, &err);
         jobspec_free(spec);

@@ -378,4 +378,5 @@ def main():
     print("%.0f s" % (time.time() - began))
 
 
-main()
+if __name__ == "__main__":
+    main()

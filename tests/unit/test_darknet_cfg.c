@@ -8,9 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "proto/err.h"
+#include "tests/harness.h"
 #include "worker/models/yolo/darknet_cfg.h"
 #include "worker/models/yolo/presets.h"
 
@@ -234,7 +236,7 @@ static void an_unknown_preset_is_named(void **state)
 static void reads_what_darknet_reads(void **state)
 {
     static const char text[] = "\xef\xbb\xbf# a comment\r\n; another\r\n[net]\r\n width = 6 4 # blanks vanish\r\nheight=32\r\nchannels=3\n"
-                               "policy=steps\nsteps=10, 20\nscales=.1,1e-1\nbatch=10\nsubdivisions=4\nunheard=of\nbatch=3\n"
+                               "policy=steps\nsteps=-1, 20\nscales=.1,1e-1\nbatch=10\nsubdivisions=4\nuse_cuda_graph=1\nbatch=3\n"
                                "[convolutional]\nfilters=8\nsize=3\nstride=1\npad=1\n[conv]\nsize=3\npadding=2\nstride=2\n"
                                "activation=leaky\nlearning_rate=.5\nstopbackward=1\n[route]\nlayers=-1, 1";
     struct darknet_net *net = NULL;
@@ -244,8 +246,6 @@ static void reads_what_darknet_reads(void **state)
     if (darknet_cfg_parse(text, sizeof text - 1, "a.cfg", &net, &err) < 0)
         fail_msg("%s", err.msg);
     assert_int_equal(net->width, 64);
-    assert_int_equal(net->nsteps, 2);
-    assert_true(net->steps[1] == 20 && net->scales[1] == .1);
     assert_int_equal(net->nlayers, 3);
     assert_int_equal(net->layers[0].act, ACT_LOGISTIC); /* darknet's default */
     assert_int_equal(net->layers[1].act, ACT_LEAKY);
@@ -254,8 +254,10 @@ static void reads_what_darknet_reads(void **state)
     assert_true(net->layers[1].learning_rate == .5);
     assert_true(net->layers[1].stop_backward);
     assert_int_equal(net->layers[2].out.c, 2);
-    assert_string_equal(net->warnings, "a.cfg:13: 'batch' is already set in line 10, which holds\n"
-                                       "a.cfg:3: batch=10 is not a multiple of subdivisions=4\na.cfg:12: 'unheard' has no effect\n");
+    assert_string_equal(net->warnings,
+                        "a.cfg:13: 'batch' is already set in line 10, which holds\n"
+                        "a.cfg: ignored, because the job's keys say how to train: batch, subdivisions, policy, steps, scales\n"
+                        "a.cfg: ignored, because they change no result here: use_cuda_graph\n");
     darknet_net_free(net);
 }
 
@@ -280,7 +282,7 @@ static void a_head_of_few_words(void **state)
     assert_true(y->ignore_thresh == .5f && y->truth_thresh == 1 && y->assign_iou_thresh == 1);
     assert_true(y->box_gain == 1 && y->obj_gain == 1 && y->noobj_gain == 1 && y->cls_gain == 1);
     assert_true(net->layers[1].jitter == .2 && net->layers[1].random == 0);
-    assert_int_equal(net->layers[1].max_boxes, 90);
+    assert_true(y->scale_xy == 1 && !y->new_coords);
     darknet_net_free(net);
 }
 
@@ -302,11 +304,8 @@ static const struct bad {
     { "[net]\nwidth=32.5\n[conv]\n", "b.cfg:2: width: must be a whole number, is 32.5" },
     { "[net]\nwidth=32,32\n[conv]\n", "b.cfg:2: width: one number expected, is '32,32'" },
     { "[net]\nheight=32\nchannels=3\n[conv]\n", "b.cfg: width, height and channels must be set in [net]" },
-    { NET "policy=steps\nsteps=1,2\nscales=.1\n[conv]\n", "b.cfg:1: policy=steps needs steps= and scales= of equal length, not 2 and 1" },
-    { NET "policy=later\n[conv]\n", "b.cfg:5: policy: 'later' is not supported" },
-    { NET "[crnn]\n", "b.cfg:5: layer 0: [crnn] is not supported" },
-    { NET "[conv]\ngroups=2\n", "b.cfg:5: groups=2 is not supported, only 1" },
-    { NET "[conv]\ndontload=1\n", "b.cfg:5: dontload=1 is not supported, only 0" },
+    { NET "steps=-1,2\nwith=32\n[conv]\n[crnn]\n",
+      "b.cfg:8: layer 1: [crnn] is not supported; supported are convolutional, shortcut, route, upsample, maxpool and yolo" },
     { NET "[conv]\nactivation=mish\n", "b.cfg:6: activation: 'mish' is not supported" },
     { NET "[conv]\nsize=33\n", "b.cfg:5: layer 0: its window is larger than what it reads" },
     { NET "[conv]\nstride=33\n", "b.cfg: input 32x32: both sides must be multiples of 33" },
@@ -317,7 +316,8 @@ static const struct bad {
     { NET "[conv]\n[route]\nlayers=-2\n", "b.cfg:6: layer 1: source -2 is no layer before it" },
     { NET "[conv]\n[route]\n", "b.cfg:6: a [route] needs layers=" },
     { NET "[conv]\n[conv]\nstride=2\n[route]\nlayers=0,1\n", "b.cfg:8: layer 2: route joins 32x32 (layer 0) with 16x16 (layer 1)" },
-    { NET "[conv]\n[conv]\nfilters=2\n[shortcut]\nfrom=-2\n", "b.cfg:8: layer 2: shortcut adds 1x32x32 (layer 0) to 2x32x32" },
+    { NET "[conv]\n[conv]\nstride=2\n[shortcut]\nfrom=-2\n",
+      "b.cfg:8: layer 2: shortcut adds 32x32 (layer 0) to 16x16: sides must be equal" },
     { NET "[upsample]\n", "b.cfg:5: layer 0: upsamples beyond the network's input" },
     { NET "[maxpool]\nsize=2\npadding=4\n", "b.cfg:5: padding=4: windows of size 2 would lie outside" },
     { NET "[yolo]\nanchors=1,2\nclasses=1\n", "b.cfg:5: layer 0: a [yolo] section follows a [convolutional] one" },
@@ -327,9 +327,20 @@ static const struct bad {
     { NET CONV "[yolo]\nanchors=1,2\nmask=0,0\n", "b.cfg:9: mask: anchor 0 stands there twice" },
     { NET CONV "[yolo]\nanchors=1,2\nclasses=12\n", "b.cfg:5: layer 0: filters=18 before [yolo] must be 17 = 1 masks * (5 + 12 classes)" },
     { NET CONV "batch_normalize=1\n[yolo]\nanchors=1,2\nclasses=13\n",
-      "b.cfg:5: layer 0: the convolution before [yolo] must be linear and without batch_normalize" },
-    { NET CONV "[yolo]\nanchors=1,2\nclasses=13\n" CONV "[yolo]\nanchors=1,2,3,4\nnum=2\nclasses=4\n",
-      "b.cfg:16: layer 3: classes=4, but 13 in a [yolo] section before" },
+      "b.cfg:5: layer 0: the convolution before [yolo] must be without batch_normalize" },
+    { NET "[conv]\nfilters=18\n[yolo]\nanchors=1,2\nclasses=13\n",
+      "b.cfg:5: layer 0: the convolution before [yolo] must have activation=linear" },
+    { NET CONV "[yolo]\nanchors=1,2\nclasses=13\nnew_coords=1\n",
+      "b.cfg:5: layer 0: the convolution before [yolo] with new_coords=1 must have activation=logistic" },
+    { NET CONV "[yolo]\nanchors=1,2\nclasses=13\nscale_x_y=.9\n", "b.cfg:12: scale_x_y: must be 1 to 4, is 0.9" },
+    { NET CONV "[yolo]\nanchors=1,2\nclasses=13\n[route]\nlayers=0\n" CONV "[yolo]\nanchors=1,2,3,4\nnum=2\nclasses=4\n",
+      "b.cfg:18: layer 4: classes=4, but 13 in a [yolo] section before" },
+    { NET CONV "[yolo]\nanchors=1,2\nclasses=13\n" CONV,
+      "b.cfg:12: layer 2: reads layer 1, an output of a [yolo] section, which no other layer may read" },
+    { NET CONV "[yolo]\nanchors=1,2\nclasses=13\n[route]\nlayers=0,1\n",
+      "b.cfg:12: layer 2: reads layer 1, an output of a [yolo] section, which no other layer may read" },
+    { NET "[conv]\nfilters=18\n[yolo]\nnew_coords=1\nanchors=1,2\nclasses=13\n[route]\nlayers=0\n",
+      "b.cfg:11: layer 2: reads layer 0, an output of a [yolo] section, which no other layer may read" },
     { NET "[conv]\nfilters=65536\n[conv]\nfilters=65536\n", "b.cfg:7: layer 1: the network has too many parameters" },
 };
 
@@ -347,6 +358,136 @@ static void refuses_with_file_and_line(void **state)
     }
 }
 
+/* Every key that asks for another network, other boxes or another loss than there is here, with a value that does; what is said of it begins with the line
+ * and the key. */
+static void refuses_each_key_that_changes_a_result(void **state)
+{
+    static const char *const convolutional[] = {
+        "groups=2",   "dilation=2",       "antialiasing=1", "share_index=4", "cbn=1",           "binary=1",
+        "xnor=1",     "bin_output=1",     "sway=1",         "rotate=1",      "stretch=1",       "stretch_sway=1",
+        "flipped=1",  "dot=.1",           "grad_centr=1",   "reverse=1",     "coordconv=1",     "assisted_excitation=9",
+        "stride_x=2", "stride_y=2",       "onlyforward=1",  "dont_update=1", "burnin_update=1", "train_only_bn=1",
+        "dontload=1", "dontloadscales=1", "dontsave=1",     "numload=3",     "clip=1",          NULL
+    };
+    static const char *const shortcut[] = { "weights_type=per_feature", "weights_normalization=softmax", "alpha=.5", "beta=2", NULL };
+    static const char *const route[] = { "groups=2", "group_id=1", NULL };
+    static const char *const upsample[] = { "scale=2", NULL };
+    static const char *const maxpool[] = { "maxpool_depth=1", "out_channels=2",        "antialiasing=1",
+                                           "stride_x=2",      "maxpool_zero_nonmax=1", NULL };
+    static const char *const yolo[] = { "iou_loss=giou",       "iou_normalizer=.07",
+                                        "obj_normalizer=.4",   "cls_normalizer=.5",
+                                        "delta_normalizer=.5", "iou_thresh_kind=giou",
+                                        "label_smooth_eps=.1", "objectness_smooth=1",
+                                        "focal_loss=1",        "counters_per_class=1,2",
+                                        "map=a.map",           "embedding_layer=-4",
+                                        "nms_kind=greedynms",  NULL };
+    static const char *const net[] = { "letter_box=0",     "time_steps=2",        "contrastive=1", "unsupervised=1",
+                                       "adversarial_lr=1", "label_smooth_eps=.1", "inputs=3",      NULL };
+    static const struct {
+        const char *before; /* its last section has the keys */
+        int line;
+        const char *const *keys;
+    } sections[] = { { NET "[conv]\n[convolutional]\n", 7, convolutional },
+                     { NET "[conv]\n[shortcut]\nfrom=-1\n", 8, shortcut },
+                     { NET "[conv]\n[route]\nlayers=0\n", 8, route },
+                     { NET "[conv]\nstride=2\n[upsample]\n", 8, upsample },
+                     { NET "[conv]\n[maxpool]\n", 7, maxpool },
+                     { NET CONV "[yolo]\nanchors=1,2\nclasses=13\n", 12, yolo },
+                     { NET, 5, net } };
+
+    (void)state;
+    for (size_t s = 0; s < sizeof sections / sizeof *sections; s++)
+        for (int k = 0; sections[s].keys[k]; k++) {
+            const char *key = sections[s].keys[k];
+            struct darknet_net *parsed = NULL;
+            char text[400], begin[100];
+            struct err err = { 0 };
+
+            snprintf(text, sizeof text, "%s%s\n%s", sections[s].before, key, sections[s].keys == net ? "[conv]\n" : "");
+            snprintf(begin, sizeof begin, "b.cfg:%d: %.*s", sections[s].line, (int)strcspn(key, "="), key);
+            if (darknet_cfg_parse(text, strlen(text), "b.cfg", &parsed, &err) == 0)
+                fail_msg("accepted: %s", key);
+            if (strncmp(err.msg, begin, strlen(begin)) != 0)
+                fail_msg("'%s' should begin with '%s'", err.msg, begin);
+            assert_non_null(strstr(err.msg, "is not supported"));
+        }
+}
+
+/* The same keys with the value that they have where they are absent, however it is written. */
+static void takes_neutral_values(void **state)
+{
+    static const char text[] =
+        NET "letter_box=1\ntime_steps=1\n[conv]\ngroups=1\ndilation=1.0\nxnor=0\nstride_x=1\nclip=0\nangle=15\n[shortcut]\nfrom=-1\n"
+            "weights_type=none\nalpha=1.\n[route]\nlayers=0\ngroups=1\ngroup_id=0\n" CONV
+            "[yolo]\nanchors=1,2\nclasses=13\niou_loss=mse\niou_normalizer=1.00\nnms_kind=default\nfocal_loss=0\nmax=200\nresize=1.5\n";
+    struct darknet_net *net = NULL;
+    struct err err = { 0 };
+
+    (void)state;
+    if (darknet_cfg_parse(text, sizeof text - 1, "a.cfg", &net, &err) < 0)
+        fail_msg("%s", err.msg);
+    assert_string_equal(net->warnings, "a.cfg: ignored, because the job's keys say how to train: resize\n"
+                                       "a.cfg: ignored, because they change no result here: max\n");
+    darknet_net_free(net);
+}
+
+/* Misspelt keys with what was meant; keys of nothing like it. */
+static void names_unknown_keys(void **state)
+{
+    static const struct bad unknown[] = {
+        { NET "wdith=32\n[conv]\n", "b.cfg:5: unknown key 'wdith' in [net]; did you mean width" },
+        { NET "[conv]\nbatch_normalise=1\n", "b.cfg:6: unknown key 'batch_normalise' in [convolutional]; did you mean batch_normalize" },
+        { NET "[conv]\nfilter=4\n", "b.cfg:6: unknown key 'filter' in [convolutional]; did you mean filters" },
+        { NET "[conv]\nstop_backward=1\n", "b.cfg:6: unknown key 'stop_backward' in [convolutional]; did you mean stopbackward" },
+        { NET "[conv]\n[shortcut]\nfrm=-1\n", "b.cfg:7: unknown key 'frm' in [shortcut]; did you mean from" },
+        { NET "[conv]\n[route]\nlayer=0\n", "b.cfg:7: unknown key 'layer' in [route]; did you mean layers" },
+        { NET "[conv]\nstride=2\n[upsample]\nstrid=2\n", "b.cfg:8: unknown key 'strid' in [upsample]; did you mean stride" },
+        { NET "[conv]\n[maxpool]\nsizes=2\n", "b.cfg:7: unknown key 'sizes' in [maxpool]; did you mean size" },
+        { NET CONV "[yolo]\nscale_xy=1.2\n", "b.cfg:10: unknown key 'scale_xy' in [yolo]; did you mean scale_x_y" },
+        { NET CONV "[yolo]\nunheard=of\n", "b.cfg:10: unknown key 'unheard' in [yolo]; remove the line" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        struct darknet_net *net = NULL;
+        struct err err = { 0 };
+
+        assert_int_equal(darknet_cfg_parse(unknown[i].text, strlen(unknown[i].text), "b.cfg", &net, &err), ERR_INPUT);
+        assert_string_equal(err.msg, unknown[i].msg);
+    }
+}
+
+/* Channels that only one of both has are left as they are: darknet's yolov3-tiny-prn. */
+static void a_shortcut_of_unequal_channels(void **state)
+{
+    static const char text[] = NET "[conv]\nfilters=3\n[conv]\nfilters=2\n[shortcut]\nfrom=0\n[conv]\nfilters=5\n[shortcut]\nfrom=0\n";
+    struct darknet_net *net = NULL;
+    struct err err = { 0 };
+
+    (void)state;
+    if (darknet_cfg_parse(text, sizeof text - 1, "a.cfg", &net, &err) < 0)
+        fail_msg("%s", err.msg);
+    assert_int_equal(net->layers[2].out.c, 2);
+    assert_int_equal(net->layers[4].out.c, 5);
+    darknet_net_free(net);
+}
+
+static void refuses_file(const char *content, const char *said)
+{
+    struct darknet_net *net;
+    char path[TEMP_MAX];
+    struct err err;
+    int fd = mkstemp(temp_path(path, sizeof path, "detd-cfg-XXXXXX"));
+    ssize_t n = write(fd, content, strlen(content));
+
+    assert_int_equal(n, strlen(content));
+    close(fd);
+    assert_int_equal(darknet_cfg_read(path, &net, &err), ERR_INPUT);
+    unlink(path);
+    if (!strstr(err.msg, said))
+        fail_msg("'%s', not '%s'", err.msg, said);
+}
+
 static void refuses_files_that_are_no_text(void **state)
 {
     struct darknet_net *net;
@@ -358,6 +499,11 @@ static void refuses_files_that_are_no_text(void **state)
     assert_true(darknet_cfg_read("/nonexistent.cfg", &net, &err) < 0);
     assert_int_equal(darknet_cfg_read("/dev/null", &net, &err), ERR_INPUT);
     assert_string_equal(err.msg, "'/dev/null' is not a regular file");
+    refuses_file("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 8342\n", "it is a Git LFS pointer: 'git lfs pull'");
+    refuses_file("<html><body>404</body></html>\n", "it is a web page (HTML)");
+    refuses_file("{ \"model\": 1 }\n", "it is JSON text");
+    refuses_file("", "it is empty");
+    refuses_file("[net]\nwidth=32x\n[conv]\n", ":2: width: '32x' is not a number");
 }
 
 int main(void)
@@ -374,6 +520,10 @@ int main(void)
         cmocka_unit_test(reads_what_darknet_reads),
         cmocka_unit_test(a_head_of_few_words),
         cmocka_unit_test(refuses_with_file_and_line),
+        cmocka_unit_test(refuses_each_key_that_changes_a_result),
+        cmocka_unit_test(takes_neutral_values),
+        cmocka_unit_test(names_unknown_keys),
+        cmocka_unit_test(a_shortcut_of_unequal_channels),
         cmocka_unit_test(refuses_files_that_are_no_text),
     };
 

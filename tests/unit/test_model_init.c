@@ -442,7 +442,7 @@ static void names_of_others(void **state)
     refuses("fewer.safetensors", ALL, "': module_list.0.batch_norm_0.running_mean is not in the file: another network or model.width");
 }
 
-/* What PyTorch's wrappers put before every name is taken off, and said; another prefix is named. */
+/* The prefix of a PyTorch wrapper is taken off all names, and told; an error names any other prefix. */
 static void names_in_a_wrapper(void **state)
 {
     (void)state;
@@ -454,7 +454,7 @@ static void names_in_a_wrapper(void **state)
             "prefix");
 }
 
-/* Whatever ends up where weights should be is called what it is, by both readers. */
+/* Both readers name the kind of a file that holds no weights. */
 static void files_that_hold_no_weights(void **state)
 {
     static const struct {

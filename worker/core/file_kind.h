@@ -1,9 +1,9 @@
-/* worker/core/file_kind.h - what a file is that should hold weights and does not, by its first bytes. */
+/* worker/core/file_kind.h - names the kind of a file that does not hold the expected weights, by its first bytes. */
 #pragma once
 #include <stddef.h>
 
-enum weights_format { WEIGHTS_SAFETENSORS, WEIGHTS_DARKNET };
+enum weights_format { WEIGHTS_SAFETENSORS, WEIGHTS_DARKNET, WEIGHTS_NONE };
 
-/* A phrase such as "a web page (HTML)", with what to do where that is known; NULL: nothing that is known here. A good file of weights may begin
- * so too: ask only about one that could not be read. wanted: the format that it should be in, which is never named. Static text. */
+/* A phrase such as "a web page (HTML)", often with advice; NULL: an unknown kind. A good file of weights may begin in the same way: call this
+ * only after reading has failed. wanted: the expected format, which is never the answer. Static text. */
 const char *file_kind(const void *bytes, size_t size, enum weights_format wanted);

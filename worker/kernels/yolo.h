@@ -192,8 +192,8 @@ KERNEL_FN float yolo_logit_slope(const struct yolo_head *head, float z, float ta
     return head->new_coords ? (p - target) * p * (1.0f - p) : p - target;
 }
 
-/* What the logistic of x or y should be for a centre t (0 .. 1) of its cell. The loss counts scale_xy times, so that its slope is
- * yolo_offset() - t as in darknet. */
+/* Target of the logistic of x or y, for a centre t (0 .. 1) of its cell. The loss counts scale_xy times, so that its slope is yolo_offset() - t,
+ * as in darknet. */
 KERNEL_FN float yolo_centre_target(const struct yolo_head *head, float t)
 {
     return (t + 0.5f * (head->scale_xy - 1.0f)) / head->scale_xy;

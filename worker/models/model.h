@@ -87,6 +87,8 @@ struct model {
     /* Keys of the job without which the weights are others than their names and shapes say; they stand in every file of them. Outlive the model */
     const struct st_meta *traits; /* [ntraits], at most MODEL_TRAITS */
     int ntraits;
+    const char *
+        notes; /* lines, each with its '\n', about what was ignored in the description of the network; NULL: nothing. Lives as long as the model */
     char loaded[1000]; /* what came from model.init and what did not, in a sentence; "" without */
 };
 

@@ -13,9 +13,11 @@ struct rename;
 struct st_array;
 struct task_kind;
 
+enum { MODEL_OWN_CLASSES = -1 };
+
 /* Of a data set, in the order of a model's columns. */
 struct model_classes {
-    int n;
+    int n;                           /* MODEL_OWN_CLASSES: as many as model.cfg has; for such jobs alone */
     const int64_t *id;               /* [n] of their categories, ascending; NULL: nobody knows. Borrowed for a call */
     const struct dataset_class *all; /* [n] with their names, for who computes losses; NULL: nobody does. Likewise */
 };

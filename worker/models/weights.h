@@ -52,7 +52,7 @@ void weights_say_taken(struct model *m, const char *path, int n);
 void weights_say_homeless(struct model *m, size_t n);
 void weights_say_prefix(struct model *m, const char *prefix); /* NULL: nothing */
 
-/* Opens a file of another program's names: what it puts before all of them is taken off and returned in *ret_prefix, NULL where there is none. Errors
+/* Opens a file. A wrapper's prefix of all names is taken off and returned in *ret_prefix; NULL: there is none. Errors
  * and ownership are those of safetensors_open(). */
 int weights_open(const char *path, struct safetensors **ret_file, const char **ret_prefix, struct err *err);
 

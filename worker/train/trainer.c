@@ -231,6 +231,21 @@ static int say_loaded(struct trainer *t, struct err *err)
     return report_event(t->machine.report, err, "info", "init", "%s", t->model->loaded);
 }
 
+/* Ignored keys of the network's .cfg: an event for each line of notes. */
+static int say_notes(struct trainer *t, struct err *err)
+{
+    const char *at = t->model->notes;
+    int rc = 0;
+
+    while (at && *at && rc >= 0) {
+        int len = (int)strcspn(at, "\n");
+
+        rc = report_event(t->machine.report, err, "info", "model", "%.*s", len, at);
+        at += len + (at[len] == '\n');
+    }
+    return rc;
+}
+
 /* Everything up to the state that the job starts from, the checkpoint loaded. On failure close_all() frees what there is. */
 static int open_all(struct trainer *t, const struct jobspec *spec, const struct trainer_options *opt, struct err *err)
 {
@@ -256,6 +271,8 @@ static int open_all(struct trainer *t, const struct jobspec *spec, const struct 
         rc = keeper_resume(&t->keeper, &t->state, err);
     if (rc >= 0)
         rc = begin_evidence(t, err);
+    if (rc >= 0 && opt->rank == 0 && t->state.step == 0)
+        rc = say_notes(t, err);
     if (rc >= 0 && opt->rank == 0 && t->state.step == 0 && t->model->loaded[0])
         rc = say_loaded(t, err);
     return rc < 0 ? rc : splits_begin(&t->machine, &t->course, t->state.step + 1, &t->train, &t->val, err);

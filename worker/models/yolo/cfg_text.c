@@ -27,7 +27,7 @@ void cfg_warn(struct cfg_text *p, int line, const char *fmt, ...)
 
     if (p->nwarnings++ >= CFG_MAX_WARNINGS)
         return;
-    fprintf(p->warnings, "%s:%d: ", p->name, line);
+    fprintf(p->warnings, line > 0 ? "%s:%d: " : "%s: ", p->name, line);
     va_start(ap, fmt);
     vfprintf(p->warnings, fmt, ap);
     va_end(ap);
@@ -91,7 +91,7 @@ static void add_entry(struct cfg_text *p, char *line, int number)
         cfg_fail(p, number, "more than %d keys in one section", CFG_MAX_KEYS);
         return;
     }
-    p->entries[p->nentries++] = (struct cfg_entry){ line, eq + 1, number, false };
+    p->entries[p->nentries++] = (struct cfg_entry){ line, eq + 1, number };
     s->to = p->nentries;
 }
 
@@ -166,21 +166,19 @@ int cfg_text_close(struct cfg_text *p, char **ret_warnings)
     return p->rc;
 }
 
-void cfg_warn_unused(struct cfg_text *p)
-{
-    for (int i = 0; i < p->nentries; i++)
-        if (!p->entries[i].used)
-            cfg_warn(p, p->entries[i].line, "'%.40s' has no effect", p->entries[i].key);
-}
-
-static struct cfg_entry *find(struct cfg_text *p, const struct cfg_section *s, const char *key)
+static const struct cfg_entry *find(const struct cfg_text *p, const struct cfg_section *s, const char *key)
 {
     for (int i = s->from; i < s->to; i++)
-        if (strcmp(p->entries[i].key, key) == 0) {
-            p->entries[i].used = true;
+        if (strcmp(p->entries[i].key, key) == 0)
             return &p->entries[i];
-        }
     return NULL;
+}
+
+int cfg_line(const struct cfg_text *p, const struct cfg_section *s, const char *key)
+{
+    const struct cfg_entry *e = find(p, s, key);
+
+    return e ? e->line : s->line;
 }
 
 /* One number at *at, up to a comma or the end; moves *at behind it. Decimal digits only: strtod alone would take hex, inf and nan. */
@@ -263,5 +261,5 @@ void cfg_only(struct cfg_text *p, const struct cfg_section *s, const char *key, 
     double v = cfg_real(p, s, key, value, -1e9, 1e9);
 
     if (v != value)
-        cfg_fail(p, s->line, "%s=%g is not supported, only %g", key, v, value);
+        cfg_fail(p, cfg_line(p, s, key), "%s=%g is not supported, only %g", key, v, value);
 }

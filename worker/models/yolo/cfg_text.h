@@ -12,7 +12,6 @@ enum { CFG_MAX_BYTES = 1 << 20, CFG_MAX_LINE = 4096, CFG_MAX_KEYS = 256 /* of a 
 struct cfg_entry {
     const char *key, *value;
     int line;
-    bool used; /* somebody asked for it */
 };
 
 struct cfg_section {
@@ -41,11 +40,11 @@ int cfg_text_open(struct cfg_text *p, const char *text, size_t size, const char 
 /* Frees everything and returns rc. On 0 *ret_warnings gets the warnings ("name:line: text\n" each), malloc'ed, caller frees. */
 int cfg_text_close(struct cfg_text *p, char **ret_warnings);
 
-/* Records an error or a warning about a line. */
+/* Records an error or a warning about a line; 0: a warning about the whole file. */
 void cfg_fail(struct cfg_text *p, int line, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void cfg_warn(struct cfg_text *p, int line, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* Warns about every entry that nobody asked for. */
-void cfg_warn_unused(struct cfg_text *p);
+/* The line of a key, of its section where it is absent. */
+int cfg_line(const struct cfg_text *p, const struct cfg_section *s, const char *key);
 
 /* The value of a key, def where it is absent. Trailing garbage, hex, inf, nan and values out of range are errors. */
 double cfg_real(struct cfg_text *p, const struct cfg_section *s, const char *key, double def, double min, double max);

@@ -6,10 +6,18 @@
 
 #include "proto/err.h"
 #include "worker/core/file.h"
+#include "worker/core/file_kind.h"
 #include "worker/models/yolo/cfg_text.h"
+#include "worker/models/yolo/darknet_keys.h"
 
 static const char *const activations[] = { "linear", "leaky", "relu", "logistic", "tanh", NULL }; /* order of enum act_kind */
-static const char *const policies[] = { "constant", "step", "steps", "exp", "poly", "sig", "random", NULL };
+
+/* stride_x and stride_y must equal stride. */
+static void check_strides(struct cfg_text *p, const struct cfg_section *s, const struct darknet_layer *l)
+{
+    cfg_only(p, s, "stride_x", l->stride);
+    cfg_only(p, s, "stride_y", l->stride);
+}
 
 static void build_conv(struct cfg_text *p, const struct cfg_section *s, struct darknet_layer *l, int index)
 {
@@ -22,10 +30,7 @@ static void build_conv(struct cfg_text *p, const struct cfg_section *s, struct d
         l->pad = l->size / 2;
     l->bn = cfg_int(p, s, "batch_normalize", 0, 0, 1);
     l->act = (enum act_kind)cfg_word(p, s, "activation", ACT_LOGISTIC, activations);
-    cfg_only(p, s, "groups", 1);
-    cfg_only(p, s, "dilation", 1);
-    cfg_only(p, s, "binary", 0);
-    cfg_only(p, s, "xnor", 0);
+    check_strides(p, s, l);
 }
 
 /* darknet's sources: negative counts back from the layer itself. */
@@ -58,14 +63,12 @@ static void build_route(struct cfg_text *p, const struct cfg_section *s, struct 
         cfg_fail(p, s->line, "a [route] needs layers=");
     for (int i = 0; i < l->nsources; i++)
         l->source[i] = absolute(p, s, from[i], index);
-    cfg_only(p, s, "groups", 1);
 }
 
 static void build_upsample(struct cfg_text *p, const struct cfg_section *s, struct darknet_layer *l, int index)
 {
     (void)index;
     l->stride = cfg_int(p, s, "stride", 2, 1, DARKNET_MAX_KERNEL);
-    cfg_only(p, s, "scale", 1);
 }
 
 static void build_maxpool(struct cfg_text *p, const struct cfg_section *s, struct darknet_layer *l, int index)
@@ -74,6 +77,7 @@ static void build_maxpool(struct cfg_text *p, const struct cfg_section *s, struc
     l->stride = cfg_int(p, s, "stride", 1, 1, DARKNET_MAX_KERNEL);
     l->size = cfg_int(p, s, "size", l->stride, 1, DARKNET_MAX_KERNEL);
     l->pad = cfg_int(p, s, "padding", l->size - 1, 0, DARKNET_MAX_KERNEL);
+    check_strides(p, s, l);
     if (p->rc == 0 && l->pad / 2 >= l->size)
         cfg_fail(p, s->line, "padding=%d: windows of size %d would lie outside", l->pad, l->size);
 }
@@ -121,9 +125,10 @@ static void build_yolo(struct cfg_text *p, const struct cfg_section *s, struct d
     l->yolo.truth_thresh = (float)cfg_real(p, s, "truth_thresh", 1, 0, 1);
     l->yolo.assign_iou_thresh = (float)cfg_real(p, s, "iou_thresh", 1, 0, 1);
     l->yolo.box_gain = l->yolo.obj_gain = l->yolo.noobj_gain = l->yolo.cls_gain = 1.0f;
-    l->jitter = cfg_real(p, s, "jitter", .2, 0, .9);
-    l->random = cfg_int(p, s, "random", 0, 0, 1);
-    l->max_boxes = cfg_int(p, s, "max", 90, 1, 1000000);
+    l->jitter = cfg_real(p, s, "jitter", .2, 0, 1e3);
+    l->random = cfg_real(p, s, "random", 0, 0, 1e3) != 0;
+    l->yolo.scale_xy = (float)cfg_real(p, s, "scale_x_y", 1, 1, 4);
+    l->yolo.new_coords = cfg_int(p, s, "new_coords", 0, 0, 1);
 }
 
 static const struct layer_kind {
@@ -137,62 +142,52 @@ static const struct layer_kind {
     { "max", DARKNET_MAXPOOL, build_maxpool },        { "yolo", DARKNET_YOLO, build_yolo },
 };
 
-static void build_layer(struct cfg_text *p, const struct cfg_section *s, struct darknet_layer *l, int index)
+/* NULL: no such section; p has failed with the names of those that there are. */
+static const struct layer_kind *find_kind(struct cfg_text *p, const struct cfg_section *s, int index)
 {
-    static const char *const refused[] = { "dontload", "dontsave", "dontloadscales", "numload" };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(kinds[i].name, s->name) == 0)
+            return &kinds[i];
+    cfg_fail(p, s->line, "layer %d: [%.40s] is not supported; supported are convolutional, shortcut, route, upsample, maxpool and yolo",
+             index, s->name);
+    return NULL;
+}
+
+/* Full name of a kind, which may have a short one too. */
+static const char *full_name(enum darknet_type type)
+{
+    size_t i = 0;
+
+    while (kinds[i].type != type)
+        i++;
+    return kinds[i].name;
+}
+
+static void build_layer(struct cfg_text *p, const struct cfg_section *s, struct darknet_layer *l, int index,
+                        struct darknet_ignored *ignored)
+{
+    const struct layer_kind *kind = find_kind(p, s, index);
 
     l->line = s->line;
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        if (strcmp(kinds[i].name, s->name) != 0)
-            continue;
-        l->type = kinds[i].type;
-        kinds[i].build(p, s, l, index);
-        l->learning_rate = cfg_real(p, s, "learning_rate", 1, 0, 1e6);
-        l->stop_backward = cfg_int(p, s, "stopbackward", 0, 0, 1);
-        for (size_t r = 0; r < sizeof refused / sizeof *refused; r++)
-            cfg_only(p, s, refused[r], 0);
+    if (!kind)
         return;
-    }
-    cfg_fail(p, s->line, "layer %d: [%.40s] is not supported", index, s->name);
+    l->type = kind->type;
+    darknet_keys_check(p, s, full_name(l->type), ignored);
+    kind->build(p, s, l, index);
+    l->learning_rate = cfg_real(p, s, "learning_rate", 1, 0, 1e6);
+    l->stop_backward = cfg_int(p, s, "stopbackward", 0, 0, 1);
 }
 
-static void build_schedule(struct cfg_text *p, const struct cfg_section *s, struct darknet_net *net)
+static void build_net(struct cfg_text *p, const struct cfg_section *s, struct darknet_net *net, struct darknet_ignored *ignored)
 {
-    int nscales;
-
-    net->policy = (enum darknet_policy)cfg_word(p, s, "policy", DARKNET_CONSTANT, policies);
-    if (net->policy != DARKNET_STEPS)
-        return;
-    net->nsteps = cfg_list(p, s, "steps", net->steps, DARKNET_MAX_STEPS, 0, 1e9, true);
-    nscales = cfg_list(p, s, "scales", net->scales, DARKNET_MAX_STEPS, 0, 1e6, false);
-    if (net->nsteps == 0 || net->nsteps != nscales)
-        cfg_fail(p, s->line, "policy=steps needs steps= and scales= of equal length, not %d and %d", net->nsteps, nscales);
-}
-
-static void build_net(struct cfg_text *p, const struct cfg_section *s, struct darknet_net *net)
-{
+    darknet_keys_check(p, s, "net", ignored);
     net->width = cfg_int(p, s, "width", 0, 1, DARKNET_MAX_SIDE);
     net->height = cfg_int(p, s, "height", 0, 1, DARKNET_MAX_SIDE);
     net->channels = cfg_int(p, s, "channels", 0, 1, 1024);
-    net->batch = cfg_int(p, s, "batch", 1, 1, 1000000);
-    net->subdivisions = cfg_int(p, s, "subdivisions", 1, 1, 1000000);
-    net->max_batches = cfg_int(p, s, "max_batches", 0, 0, 1000000000);
-    net->burn_in = cfg_int(p, s, "burn_in", 0, 0, 1000000000);
-    net->momentum = cfg_real(p, s, "momentum", .9, 0, 1);
-    net->decay = cfg_real(p, s, "decay", .0001, 0, 1e3);
-    net->learning_rate = cfg_real(p, s, "learning_rate", .001, 0, 1e6);
-    net->power = cfg_real(p, s, "power", 4, 0, 1e3);
-    net->angle = cfg_real(p, s, "angle", 0, 0, 360);
-    net->aspect = cfg_real(p, s, "aspect", 1, 0, 1e3);
-    net->saturation = cfg_real(p, s, "saturation", 1, 0, 1e3);
-    net->exposure = cfg_real(p, s, "exposure", 1, 0, 1e3);
-    net->hue = cfg_real(p, s, "hue", 0, 0, 1);
-    build_schedule(p, s, net);
-    if (p->rc == 0 && net->batch % net->subdivisions != 0)
-        cfg_warn(p, s->line, "batch=%d is not a multiple of subdivisions=%d", net->batch, net->subdivisions);
 }
 
-static void build(struct cfg_text *p, struct darknet_net *net)
+/* Checks the kinds of all sections, before any key is looked at. */
+static void check_sections(struct cfg_text *p)
 {
     const struct cfg_section *first = p->sections;
 
@@ -200,22 +195,31 @@ static void build(struct cfg_text *p, struct darknet_net *net)
         cfg_fail(p, p->nsections ? first->line : 1, "the first section must be [net]");
         return;
     }
-    if (p->nsections - 1 < 1 || p->nsections - 1 > DARKNET_MAX_LAYERS) {
+    if (p->nsections - 1 < 1 || p->nsections - 1 > DARKNET_MAX_LAYERS)
         cfg_fail(p, first->line, "%d layers: must be 1 to %d", p->nsections - 1, DARKNET_MAX_LAYERS);
+    for (int i = 1; i < p->nsections; i++)
+        find_kind(p, &p->sections[i], i - 1);
+}
+
+static void build(struct cfg_text *p, struct darknet_net *net)
+{
+    struct darknet_ignored ignored = { 0 };
+
+    check_sections(p);
+    if (p->rc < 0)
         return;
-    }
     net->layers = calloc((size_t)p->nsections, sizeof *net->layers);
     if (!net->layers) {
         p->rc = err_set(p->err, -ENOMEM, "%s: out of memory", p->name);
         return;
     }
-    build_net(p, first, net);
+    build_net(p, p->sections, net, &ignored);
     for (; net->nlayers < p->nsections - 1 && p->rc == 0; net->nlayers++)
-        build_layer(p, &p->sections[net->nlayers + 1], &net->layers[net->nlayers], net->nlayers);
+        build_layer(p, &p->sections[net->nlayers + 1], &net->layers[net->nlayers], net->nlayers, &ignored);
     if (p->rc == 0)
         p->rc = darknet_net_shape(net, p->err);
     if (p->rc == 0)
-        cfg_warn_unused(p);
+        darknet_keys_tell(p, &ignored);
 }
 
 int darknet_cfg_parse(const char *text, size_t size, const char *name, struct darknet_net **ret_net, struct err *err)
@@ -238,6 +242,15 @@ int darknet_cfg_parse(const char *text, size_t size, const char *name, struct da
     return rc;
 }
 
+/* Says instead what the file is, where it is no text of this kind at all. */
+static void name_kind(const char *path, const struct file_map *map, struct err *err)
+{
+    const char *kind = file_kind(map->data, map->size, WEIGHTS_NONE);
+
+    if (kind && strncmp(kind, "text", 4) != 0)
+        err_set(err, ERR_INPUT, "%s: not a darknet .cfg; it is %s", path, kind);
+}
+
 int darknet_cfg_read(const char *path, struct darknet_net **ret_net, struct err *err)
 {
     struct file_map map;
@@ -246,6 +259,8 @@ int darknet_cfg_read(const char *path, struct darknet_net **ret_net, struct err 
     if (rc < 0)
         return rc;
     rc = darknet_cfg_parse((const char *)map.data, map.size, path, ret_net, err);
+    if (rc == ERR_INPUT)
+        name_kind(path, &map, err);
     file_map_close(&map);
     return rc;
 }

@@ -22,6 +22,25 @@ static int layer_err(const struct darknet_net *net, int i, struct err *err, cons
     return err_set(err, ERR_INPUT, "%s:%d: layer %d: %s", net->name, net->layers[i].line, i, what);
 }
 
+/* Whether layer i puts out logits that darknet would activate: a [yolo] section, or the convolution in front of one with new_coords. */
+static bool is_of_head(const struct darknet_net *net, int i)
+{
+    return net->layers[i].type == DARKNET_YOLO || (darknet_net_is_head_conv(net, i) && net->layers[i + 1].yolo.new_coords);
+}
+
+static int check_inputs(const struct darknet_net *net, int i, struct err *err)
+{
+    const struct darknet_layer *l = &net->layers[i];
+    int from = l->type != DARKNET_ROUTE && l->type != DARKNET_YOLO && i > 0 && is_of_head(net, i - 1) ? i - 1 : -1;
+
+    for (int s = 0; s < l->nsources; s++)
+        from = is_of_head(net, l->source[s]) ? l->source[s] : from;
+    return from < 0
+               ? 0
+               : err_set(err, ERR_INPUT, "%s:%d: layer %d: reads layer %d, an output of a [yolo] section, which no other layer may read",
+                         net->name, l->line, i, from);
+}
+
 /* Rows or columns of a window op, or 0 where the window does not fit. */
 static int window_count(int in, int pad_total, int size, int stride)
 {
@@ -47,9 +66,9 @@ static int shape_shortcut(struct darknet_net *net, int i, struct err *err)
     struct darknet_layer *l = &net->layers[i];
     const struct darknet_shape *a = &l->in, *b = &net->layers[l->source[0]].out;
 
-    if (a->c != b->c || a->h != b->h || a->w != b->w)
-        return err_set(err, ERR_INPUT, "%s:%d: layer %d: shortcut adds %dx%dx%d (layer %d) to %dx%dx%d", net->name, l->line, i, b->c, b->h,
-                       b->w, l->source[0], a->c, a->h, a->w);
+    if (a->h != b->h || a->w != b->w)
+        return err_set(err, ERR_INPUT, "%s:%d: layer %d: shortcut adds %dx%d (layer %d) to %dx%d: sides must be equal", net->name, l->line,
+                       i, b->h, b->w, l->source[0], a->h, a->w);
     l->out = l->in;
     return 0;
 }
@@ -90,8 +109,12 @@ static int shape_yolo(struct darknet_net *net, int i, struct err *err)
     if (conv->filters != want)
         return err_set(err, ERR_INPUT, "%s:%d: layer %d: filters=%d before [yolo] must be %d = %d masks * (5 + %d classes)", net->name,
                        conv->line, i - 1, conv->filters, want, l->yolo.nanchors, l->yolo.classes);
-    if (conv->bn || conv->act != ACT_LINEAR)
-        return layer_err(net, i - 1, err, "the convolution before [yolo] must be linear and without batch_normalize");
+    if (conv->bn)
+        return layer_err(net, i - 1, err, "the convolution before [yolo] must be without batch_normalize");
+    if (conv->act != (l->yolo.new_coords ? ACT_LOGISTIC : ACT_LINEAR))
+        return layer_err(net, i - 1, err,
+                         l->yolo.new_coords ? "the convolution before [yolo] with new_coords=1 must have activation=logistic"
+                                            : "the convolution before [yolo] must have activation=linear");
     if (net->nheads > 0 && l->yolo.classes != net->classes)
         return err_set(err, ERR_INPUT, "%s:%d: layer %d: classes=%d, but %d in a [yolo] section before", net->name, l->line, i,
                        l->yolo.classes, net->classes);
@@ -107,9 +130,11 @@ static int shape_layer(struct darknet_net *net, int i, struct err *err)
         [DARKNET_CONV] = shape_window, [DARKNET_MAXPOOL] = shape_window,    [DARKNET_SHORTCUT] = shape_shortcut,
         [DARKNET_ROUTE] = shape_route, [DARKNET_UPSAMPLE] = shape_upsample, [DARKNET_YOLO] = shape_yolo,
     };
+    int rc;
 
     net->layers[i].in = i > 0 ? net->layers[i - 1].out : (struct darknet_shape){ net->channels, net->height, net->width };
-    return shape[net->layers[i].type](net, i, err);
+    rc = check_inputs(net, i, err);
+    return rc < 0 ? rc : shape[net->layers[i].type](net, i, err);
 }
 
 /* Sources and the product of strides on the way from the input; these do not depend on its size. */

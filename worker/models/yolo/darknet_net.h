@@ -12,7 +12,6 @@ struct err;
 enum {
     DARKNET_MAX_LAYERS = 1024,
     DARKNET_MAX_SOURCES = 32,
-    DARKNET_MAX_STEPS = 64,
     DARKNET_MAX_SIDE = 8192,
     DARKNET_MAX_FILTERS = 65536,
     DARKNET_MAX_CLASSES = 10000,
@@ -29,39 +28,29 @@ struct darknet_shape {
 /* Members that a type does not use are 0. Layer i reads the output of layer i - 1 (the image for 0) unless sources say otherwise. */
 struct darknet_layer {
     enum darknet_type type;
-    int line;                        /* of its section in the cfg, for messages */
-    int filters;                     /* conv */
-    int size, stride;                /* conv, maxpool; upsample: the factor is stride */
-    int pad;                         /* conv: on each side; maxpool: sum of both sides */
-    bool bn;                         /* conv; without it there is a bias */
-    enum act_kind act;               /* conv, shortcut */
-    int nsources;                    /* route: all inputs, in order; shortcut: 1, added to the previous layer's output */
+    int line;          /* of its section in the cfg, for messages */
+    int filters;       /* conv */
+    int size, stride;  /* conv, maxpool; upsample: the factor is stride */
+    int pad;           /* conv: on each side; maxpool: sum of both sides */
+    bool bn;           /* conv; without it there is a bias */
+    enum act_kind act; /* conv, shortcut */
+    int nsources;      /* route: all inputs, in order; shortcut: 1, whose common channels are added to the previous layer's output */
     int source[DARKNET_MAX_SOURCES]; /* absolute, below the layer's own index */
     double learning_rate;            /* factor on the network's rate, 1 */
-    bool stop_backward;              /* no gradient goes below this layer */
+    bool stop_backward;              /* no layer up to this one trains, whatever reads it */
     struct yolo_head yolo;           /* yolo: gains 1 */
-    double jitter;                   /* yolo */
-    bool random;                     /* yolo: multi-scale training */
-    int max_boxes;                   /* yolo, for information */
+    double jitter;                   /* yolo, for other programs: the job file decides */
+    bool random;                     /* yolo: multi-scale training, likewise */
     int scale;                       /* input pixels per output pixel */
     struct darknet_shape in, out;    /* per image; `in` of a route is its first source */
 };
-
-enum darknet_policy { DARKNET_CONSTANT, DARKNET_STEP, DARKNET_STEPS, DARKNET_EXP, DARKNET_POLY, DARKNET_SIG, DARKNET_RANDOM };
 
 struct darknet_net {
     int width, height, channels; /* input */
     int nlayers;
     struct darknet_layer *layers;
-    int nheads;  /* yolo layers; a net without any is legal here, not in training */
-    int classes; /* of all heads; 0 without heads */
-    /* The [net] section's training values: for information, the job file decides. */
-    int batch, subdivisions, max_batches, burn_in;
-    double momentum, decay, learning_rate, power;
-    enum darknet_policy policy;
-    int nsteps;
-    double steps[DARKNET_MAX_STEPS], scales[DARKNET_MAX_STEPS];
-    double saturation, exposure, hue, angle, aspect;
+    int nheads;     /* yolo layers; a net without any is legal here, not in training */
+    int classes;    /* of all heads; 0 without heads */
     char *warnings; /* lines "name:line: text\n"; "" where there are none */
     char *name;     /* of the file or preset, for messages */
 };

@@ -55,6 +55,12 @@ static void put_yolo(struct file_out *o, const struct darknet_layer *l, struct e
         file_out_printf(o, err, "%s%.9g,%.9g", i ? ", " : "", (double)y->anchor[i][0], (double)y->anchor[i][1]);
     file_out_printf(o, err, "\nclasses=%d\nnum=%d\njitter=%.9g\nignore_thresh=%.9g\ntruth_thresh=%.9g\nrandom=%d\n", y->classes, y->ntotal,
                     l->jitter, (double)y->ignore_thresh, (double)y->truth_thresh, l->random);
+    if (y->assign_iou_thresh < 1)
+        file_out_printf(o, err, "iou_thresh=%.9g\n", (double)y->assign_iou_thresh);
+    if (y->scale_xy != 1)
+        file_out_printf(o, err, "scale_x_y=%.9g\n", (double)y->scale_xy);
+    if (y->new_coords)
+        file_out_printf(o, err, "new_coords=1\n");
 }
 
 static void put_layer(struct file_out *o, const struct darknet_layer *l, int index, struct err *err)
@@ -91,7 +97,6 @@ void darknet_write_cfg(struct file_out *out, const struct darknet_net *net, stru
 {
     file_out_printf(out, err, "%s[net]\nbatch=1\nsubdivisions=1\nwidth=%d\nheight=%d\nchannels=%d\n", own, net->width, net->height,
                     net->channels);
-    file_out_printf(out, err, "momentum=%.17g\ndecay=%.17g\nlearning_rate=%.17g\n", net->momentum, net->decay, net->learning_rate);
     for (int i = 0; i < net->nlayers; i++) {
         file_out_printf(out, err, "\n# layer %d\n", i);
         put_layer(out, &net->layers[i], i, err);

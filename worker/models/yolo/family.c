@@ -64,7 +64,7 @@ static int open_net(const struct jobspec *spec, int classes, struct darknet_net 
 
     if (rc < 0)
         return rc;
-    rc = darknet_net_set_classes(net, classes, err);
+    rc = classes == MODEL_OWN_CLASSES ? 0 : darknet_net_set_classes(net, classes, err);
     if (rc >= 0 && spec->model_width != 1)
         rc = darknet_net_set_width(net, spec->model_width, err);
     if (rc >= 0)

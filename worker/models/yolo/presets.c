@@ -11,11 +11,9 @@
 static const char anchors_full[] = "10,13, 16,30, 33,23, 30,61, 62,45, 59,119, 116,90, 156,198, 373,326";
 static const char anchors_tiny[] = "10,14, 23,27, 37,58, 81,82, 135,169, 344,319";
 
-static void put_net(FILE *o, int side, int subdivisions)
+static void put_net(FILE *o, int side)
 {
-    fprintf(o, "[net]\nwidth=%d\nheight=%d\nchannels=3\nbatch=64\nsubdivisions=%d\n", side, side, subdivisions);
-    fputs("momentum=.9\ndecay=.0005\nlearning_rate=.001\nburn_in=1000\nmax_batches=500200\npolicy=steps\n", o);
-    fputs("steps=400000,450000\nscales=.1,.1\nangle=0\nsaturation=1.5\nexposure=1.5\nhue=.1\n", o);
+    fprintf(o, "[net]\nwidth=%d\nheight=%d\nchannels=3\n", side, side);
 }
 
 static void put_conv(FILE *o, int filters, int size, int stride)
@@ -84,7 +82,7 @@ static void put_finer_head(FILE *o, int filters, const char *skip, const char *m
 
 static void put_yolov3(FILE *o, int pyramid)
 {
-    put_net(o, 608, 16);
+    put_net(o, 608);
     put_conv(o, 32, 3, 1);
     put_stage(o, 64, 1);
     put_stage(o, 128, 2);
@@ -108,7 +106,7 @@ static void put_yolov3(FILE *o, int pyramid)
  * their own. */
 static void put_tiny(FILE *o)
 {
-    put_net(o, 416, 2);
+    put_net(o, 416);
     for (int filters = 16; filters <= 512; filters *= 2) {
         put_conv(o, filters, 3, 1);
         put_maxpool(o, 2, filters < 512 ? 2 : 1);
@@ -165,5 +163,7 @@ int preset_net(const char *name, struct darknet_net **ret_net, struct err *err)
         rc = darknet_cfg_parse(text, strlen(text), name, ret_net, err);
         free(text);
     }
+    if (rc == 0)
+        (*ret_net)->warnings[0] = '\0'; /* of keys for other programs, which export writes */
     return rc;
 }

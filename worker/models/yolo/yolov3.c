@@ -28,6 +28,8 @@ struct yolov3 {
     struct tensor *logits;                  /* [nheads][MAX_LOCAL_SHARDS]: of the last forward */
     struct canvas net_of[MAX_LOCAL_SHARDS]; /* the input of each shard: likewise */
     struct yolo_head *heads;                /* [nheads] */
+    struct param_group *groups;             /* [ngroups]: two for each factor of the learning rate that a layer has */
+    int ngroups;
     struct candidate *candidates;
     int room;        /* of candidates */
     float conf, nms; /* lowest score; IoU of suppression within a class */
@@ -55,9 +57,6 @@ static const struct loss_term yolo_terms[] = {
 };
 enum { NTERMS = sizeof yolo_terms / sizeof *yolo_terms };
 
-enum { GROUP_WEIGHTS, GROUP_REST }; /* decay is for convolutions' weights alone: specs yolov3 section 6.1 */
-static const struct param_group groups[] = { { "weights", 1, 1 }, { "rest", 1, 0 } };
-
 static struct yolov3 *self(const struct model *m)
 {
     return (struct yolov3 *)m;
@@ -74,6 +73,7 @@ static void yolov3_free(struct model *m)
     free(y->out);
     free(y->logits);
     free(y->heads);
+    free(y->groups);
     free(y->candidates);
     free(y->dets);
     free(y);
@@ -105,7 +105,7 @@ static struct value *conv_forward(struct yolov3 *y, struct tape *t, int i, struc
     struct value *v;
 
     if (!l->bn)
-        return activate(t, layer_conv(t, x, &cv, p->weight, p->bias), l->act);
+        return activate(t, layer_conv(t, x, &cv, p->weight, p->bias), darknet_net_is_head_conv(y->net, i) ? ACT_LINEAR : l->act);
     v = layer_conv_norm(t, x, &cv, p->weight, &y->base.norms[y->norm_of[i]],
                         l->act == ACT_LEAKY  ? LEAKY_SLOPE
                         : l->act == ACT_RELU ? 0
@@ -122,6 +122,17 @@ static struct value *route_forward(struct yolov3 *y, struct tape *t, const struc
     return l->nsources == 1 ? part[0] : layer_concat(t, part, l->nsources);
 }
 
+/* Adds the channels that both layers have. */
+static struct value *shortcut_forward(struct yolov3 *y, struct tape *t, const struct darknet_layer *l, struct value *x)
+{
+    struct value *other = y->out[l->source[0]], *same = layer_channels(t, other, l->out.c);
+    struct value *sum = layer_add(t, x, same);
+
+    if (same != other)
+        tape_drop(t, same);
+    return activate(t, sum, l->act);
+}
+
 static struct value *layer_forward(struct yolov3 *y, struct tape *t, int i, struct value *image)
 {
     const struct darknet_layer *l = &y->net->layers[i];
@@ -131,7 +142,7 @@ static struct value *layer_forward(struct yolov3 *y, struct tape *t, int i, stru
     case DARKNET_CONV:
         return conv_forward(y, t, i, x);
     case DARKNET_SHORTCUT:
-        return activate(t, layer_add(t, x, y->out[l->source[0]]), l->act);
+        return shortcut_forward(y, t, l, x);
     case DARKNET_ROUTE:
         return route_forward(y, t, l);
     case DARKNET_UPSAMPLE:
@@ -373,12 +384,54 @@ static struct param_start head_start(const struct yolo_head *head, double prior)
     return (struct param_start){ INIT_FILL, -math_log64((1 - prior) / prior), 4, head->classes + 5 };
 }
 
-static struct param *add_param(struct yolov3 *y, enum param_kind kind, const char *name, int k, int size, int c, struct err *err)
+/* Groups of a layer: the first, and the rest behind it. Decay is for convolutions' weights alone: specs yolov3 section 6.1. */
+static int groups_of(struct yolov3 *y, double learning_rate)
 {
-    struct param *p = model_add_param(&y->base, name, kind, k, size, size, c, err);
+    const float lr = (float)learning_rate;
+    int g = 0;
+
+    while (g < y->ngroups && y->groups[g].lr != lr)
+        g += 2;
+    if (g < y->ngroups)
+        return g;
+    y->groups[g] = (struct param_group){ "weights", lr, 1 };
+    y->groups[g + 1] = (struct param_group){ "rest", lr, 0 };
+    y->ngroups += 2;
+    return g;
+}
+
+/* stopbackward: as train.freeze has it, so that neither decay nor running statistics move what no gradient reaches. */
+static void freeze(struct yolov3 *y, int i)
+{
+    const struct yolov3_conv *p = &y->conv[i];
+    struct param *all[] = { p->weight, p->bias, p->gamma, p->beta };
+
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+        if (all[k])
+            all[k]->trainable = false;
+    if (y->norm_of[i] < 0)
+        return;
+    y->base.norms[y->norm_of[i]].frozen = true;
+    y->base.norms[y->norm_of[i]].sync = false;
+}
+
+/* The last layer with stopbackward, -1: none. darknet goes back through layers in order and ends there, before it. */
+static int last_stop(const struct darknet_net *net)
+{
+    int i = net->nlayers - 1;
+
+    while (i >= 0 && !net->layers[i].stop_backward)
+        i--;
+    return i;
+}
+
+static struct param *add_param(struct yolov3 *y, enum param_kind kind, const char *name, int layer, int size, int c, struct err *err)
+{
+    const struct darknet_layer *l = &y->net->layers[layer];
+    struct param *p = model_add_param(&y->base, name, kind, l->filters, size, size, c, err);
 
     if (p)
-        p->group = kind == PARAM_CONV ? GROUP_WEIGHTS : GROUP_REST;
+        p->group = groups_of(y, l->learning_rate) + (kind != PARAM_CONV);
     return p;
 }
 
@@ -391,12 +444,12 @@ static int add_conv(struct yolov3 *y, int i, const struct jobspec *spec, struct 
     int norm;
 
     snprintf(name, sizeof name, "module_list.%d.conv_%d.weight", i, i);
-    p->weight = add_param(y, PARAM_CONV, name, l->filters, l->size, l->in.c, err);
+    p->weight = add_param(y, PARAM_CONV, name, i, l->size, l->in.c, err);
     if (!p->weight)
         return err->code;
     if (!l->bn) {
         snprintf(name, sizeof name, "module_list.%d.conv_%d.bias", i, i);
-        p->bias = add_param(y, PARAM_BIAS, name, l->filters, 1, 1, err);
+        p->bias = add_param(y, PARAM_BIAS, name, i, 1, 1, err);
         if (!p->bias)
             return err->code;
         if (i + 1 < y->net->nlayers && l[1].type == DARKNET_YOLO)
@@ -412,8 +465,37 @@ static int add_conv(struct yolov3 *y, int i, const struct jobspec *spec, struct 
     p->beta = y->base.norms[norm].beta;
     p->mean = y->base.norms[norm].mean;
     p->var = y->base.norms[norm].var;
-    p->gamma->group = p->beta->group = p->mean->group = p->var->group = GROUP_REST;
+    p->gamma->group = p->beta->group = p->mean->group = p->var->group = p->weight->group + 1;
     return 0;
+}
+
+static int add_convs(struct yolov3 *y, const struct jobspec *spec, struct err *err)
+{
+    int stop = last_stop(y->net), rc = 0;
+
+    for (int i = 0; i < y->net->nlayers && rc >= 0; i++) {
+        y->norm_of[i] = -1;
+        if (y->net->layers[i].type == DARKNET_CONV)
+            rc = add_conv(y, i, spec, err);
+        if (rc >= 0 && i <= stop && y->conv[i].weight)
+            freeze(y, i);
+    }
+    return rc;
+}
+
+/* Something must be left that learns. */
+static int check_trains(const struct darknet_net *net, struct err *err)
+{
+    int stop = last_stop(net), i = net->nlayers - 1;
+
+    if (net->nheads == 0)
+        return err_set(err, ERR_INPUT, "%s: no [yolo] section, nothing to train", net->name);
+    while (i > stop && net->layers[i].type != DARKNET_CONV)
+        i--;
+    if (i > stop)
+        return 0;
+    return err_set(err, ERR_INPUT, "%s:%d: layer %d: stopbackward=1: no convolution behind it is left to train", net->name,
+                   net->layers[stop].line, stop);
 }
 
 static void find_last_readers(struct yolov3 *y)
@@ -442,7 +524,8 @@ static void set_heads(struct yolov3 *y, const struct jobspec *spec)
         *head = y->net->layers[i].yolo;
         if (!isnan(spec->model_ignore_thresh))
             head->ignore_thresh = (float)spec->model_ignore_thresh;
-        head->assign_iou_thresh = (float)spec->model_assign_iou_thresh;
+        if (!isnan(spec->model_assign_iou_thresh))
+            head->assign_iou_thresh = (float)spec->model_assign_iou_thresh;
         head->box_gain = (float)spec->model_box_gain;
         head->obj_gain = (float)spec->model_obj_gain;
         head->noobj_gain = (float)spec->model_noobj_gain;
@@ -461,10 +544,11 @@ static int allocate(struct yolov3 *y, struct err *err)
     y->out = calloc(n, sizeof *y->out);
     y->logits = calloc(heads * MAX_LOCAL_SHARDS, sizeof *y->logits);
     y->heads = calloc(heads, sizeof *y->heads);
+    y->groups = calloc(2 * n, sizeof *y->groups);
     y->room = CANDIDATES;
     y->candidates = calloc(CANDIDATES, sizeof *y->candidates);
     y->dets = calloc((size_t)y->max_det, sizeof *y->dets);
-    if (!y->conv || !y->norm_of || !y->last_reader || !y->out || !y->logits || !y->heads || !y->candidates || !y->dets)
+    if (!y->conv || !y->norm_of || !y->last_reader || !y->out || !y->logits || !y->heads || !y->groups || !y->candidates || !y->dets)
         return err_set(err, ERR_DEVICE, "out of memory");
     return 0;
 }
@@ -480,7 +564,6 @@ int yolov3_new(struct darknet_net *net, const struct jobspec *spec, struct devic
     }
     y->base.ops = &yolov3_ops;
     y->base.dev = dev;
-    y->base.groups = groups;
     y->image = batch_array_of(task_boxes.form, "image");
     y->truth = batch_list_of(task_boxes.form, "truth");
     y->cls = batch_array_of(task_boxes.form, "truth.class");
@@ -494,12 +577,13 @@ int yolov3_new(struct darknet_net *net, const struct jobspec *spec, struct devic
     y->max_det = (int)spec->val_max_det;
     y->base.terms = yolo_terms;
     y->base.nterms = NTERMS;
-    rc = net->nheads ? allocate(y, err) : err_set(err, ERR_INPUT, "%s: no [yolo] section, nothing to train", net->name);
-    for (int i = 0; i < net->nlayers && rc >= 0; i++) {
-        y->norm_of[i] = -1;
-        if (net->layers[i].type == DARKNET_CONV)
-            rc = add_conv(y, i, spec, err);
-    }
+    y->base.notes = net->warnings;
+    rc = check_trains(net, err);
+    if (rc >= 0)
+        rc = allocate(y, err);
+    if (rc >= 0)
+        rc = add_convs(y, spec, err);
+    y->base.groups = y->groups;
     if (rc < 0) {
         model_free(&y->base);
         return rc;

@@ -6,6 +6,7 @@
 
 #include "client/command.h"
 #include "client/print.h"
+#include "proto/memory.h"
 
 /* As evaluators call them, and as they are called here. */
 static const struct {
@@ -40,7 +41,7 @@ static json_t *class_of(json_t *all, json_t *places, const char *of, const char 
         return json_array_get(all, (size_t)json_integer_value(at));
     row = json_pack("{s:s, s:s, s:I}", "of", of, "class", name, "step", step);
     if (!row)
-        abort();
+        memory_out();
     json_object_set_new(places, key, json_integer((json_int_t)json_array_size(all)));
     json_array_append_new(all, row);
     return row;

@@ -5,6 +5,7 @@
 
 #include "client/command.h"
 #include "client/plot.h"
+#include "proto/memory.h"
 
 static json_t *params_of(const struct curve_query *q, json_t *cursor)
 {
@@ -64,7 +65,7 @@ static int add_row(void *arg, const json_t *row)
         c->x = realloc(c->x, g->cap * sizeof *c->x);
         c->y = realloc(c->y, g->cap * sizeof *c->y);
         if (!c->x || !c->y)
-            abort();
+            memory_out();
     }
     c->x[c->n] = (double)json_integer_value(json_object_get(row, "step"));
     c->y[c->n++] = json_is_number(value) ? json_number_value(value) : NAN;

@@ -8,6 +8,7 @@
 
 #include "client/command.h"
 #include "client/print.h"
+#include "proto/memory.h"
 
 enum { POLL_MS = 250, ASK_EVERY = 8 }; /* polls of the files between two questions whether the job lives */
 
@@ -44,7 +45,7 @@ static int ask_paths(struct logs *l)
     l->n = json_array_size(l->list);
     l->file = calloc(l->n + 1, sizeof *l->file);
     if (!l->file)
-        abort();
+        memory_out();
     l->prefix = l->rank < 0 && l->n > 1;
     return 0;
 }

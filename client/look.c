@@ -13,6 +13,7 @@
 #include "client/spec.h"
 #include "client/worker.h"
 #include "proto/err.h"
+#include "proto/memory.h"
 
 enum { WORDS = 12 }; /* options of ours for detd-worker, at most */
 
@@ -101,7 +102,7 @@ static int run(struct context *ctx, struct look *l, char **rest, int count)
         rc = name_inits(ctx, l->name, rest + 1, count - 1, &more);
     argv = rc == 0 ? calloc((size_t)(n + count) + json_array_size(more) + 1, sizeof *argv) : NULL;
     if (rc == 0 && !argv)
-        abort();
+        memory_out();
     if (rc == 0) {
         memcpy(argv, l->words, (size_t)n * sizeof *argv);
         argv[n++] = l->name;

@@ -8,6 +8,7 @@
 #include "client/curve.h"
 #include "client/plot.h"
 #include "client/print.h"
+#include "proto/memory.h"
 
 enum { PLOT_ROWS = 20, SPLITS = 2 };
 
@@ -41,7 +42,7 @@ static int json_row(void *arg, const json_t *row)
     char *text = json_dumps(row, JSON_COMPACT);
 
     if (!text)
-        abort();
+        memory_out();
     printf("%s%s", out->rows++ ? ",\n" : "", text);
     free(text);
     return 0;

@@ -8,6 +8,7 @@
 #include "client/command.h"
 #include "client/predict.h"
 #include "client/worker.h"
+#include "proto/memory.h"
 
 /* Options that go on to the worker as they are. */
 enum { OUT, CONF, RESULTS_CONF, CHECKPOINT, ON, IMAGES, FORMAT, SPLIT, NO_PICTURES, QUIET, ENLARGE, OPTIONS };
@@ -55,7 +56,7 @@ static int run(const struct request *r, char *folder)
     int n = 1, rc;
 
     if (!argv)
-        abort();
+        memory_out();
     argv[n++] = "--predict";
     argv[n++] = "--job-dir";
     argv[n++] = folder;

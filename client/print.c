@@ -12,6 +12,7 @@
 #include <wchar.h>
 
 #include "proto/clean.h"
+#include "proto/memory.h"
 
 void print_clean(FILE *out, const char *text)
 {
@@ -260,7 +261,7 @@ struct table {
 static void *must(void *p)
 {
     if (!p)
-        abort();
+        memory_out();
     return p;
 }
 
@@ -299,7 +300,7 @@ void table_addf(struct table *t, const char *fmt, ...)
 
     va_start(ap, fmt);
     if (vasprintf(&cell, fmt, ap) < 0)
-        abort();
+        memory_out();
     va_end(ap);
     append(t, cell);
 }

@@ -8,6 +8,7 @@
 #include "client/print.h"
 #include "client/submit.h"
 #include "client/watch.h"
+#include "proto/memory.h"
 
 enum { PAGE = 200, SHOWN = 1000 };
 
@@ -63,7 +64,7 @@ static json_t *in_order(const json_t *all)
     json_t **jobs = malloc((n + 1) * sizeof(json_t *)), *ret = json_array();
 
     if (!jobs)
-        abort();
+        memory_out();
     for (size_t i = 0; i < n; i++)
         jobs[i] = json_array_get(all, i);
     qsort(jobs, n, sizeof(json_t *), by_service);

@@ -16,6 +16,7 @@
 #include "client/watch.h"
 #include "proto/err.h"
 #include "proto/jobspec.h"
+#include "proto/memory.h"
 #include "proto/presets.h"
 
 /* A name for this submission that nobody else will choose: repeated calls give the same job. */
@@ -164,7 +165,7 @@ static int load(struct context *ctx, char **words, int count, const char *init, 
     int rc;
 
     if (!changes || (init && asprintf(&last, "model.init=%s", init) < 0))
-        abort();
+        memory_out();
     memcpy(changes, words + 1, (size_t)(count - 1) * sizeof *changes);
     changes[count - 1] = last;
     rc = spec_load(ctx, words[0], changes, count - 1 + (init != NULL), ret_spec);

@@ -14,6 +14,7 @@
 #include "client/plot.h"
 #include "client/print.h"
 #include "proto/clean.h"
+#include "proto/memory.h"
 #include "proto/pictures.h"
 
 /* Between two looks at a job of which detd tells nothing: why it waits, which a screen shows, changes in silence. */
@@ -99,7 +100,7 @@ static int add_row(void *arg, const json_t *row)
         r->cap = r->cap ? 2 * r->cap : 256;
         r->row = realloc(r->row, r->cap * sizeof *r->row);
         if (!r->row)
-            abort();
+            memory_out();
     }
     r->row[r->n++] = json_incref((json_t *)row);
     return 0;
@@ -311,7 +312,7 @@ static void progress(struct watch *w, FILE *out, int columns)
     int room;
 
     if (!behind)
-        abort(); /* out of memory */
+        memory_out();
     fprintf(behind, " %lld/%lld  %.1f images/s", (long long)step, (long long)steps, real_of(w->job, "images_per_s"));
     print_left(w, behind);
     fputs(*phase ? "  " : "", behind);
@@ -394,7 +395,7 @@ static int picture(struct watch *w, char **ret_text)
         fputs(plot, out);
         fclose(out);
     } else if (rc == 0) {
-        abort(); /* out of memory */
+        memory_out();
     }
     free(plot);
     curve_free(&train);

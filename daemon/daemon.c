@@ -22,6 +22,7 @@
 #include "daemon/methods.h"
 #include "daemon/node.h"
 #include "daemon/notify.h"
+#include "daemon/pool.h"
 #include "daemon/spent.h"
 #include "daemon/store.h"
 #include "daemon/usage.h"
@@ -126,8 +127,10 @@ static int open_store(struct daemon *d, struct err *err)
 
 static int open_threads(struct daemon *d, struct err *err)
 {
-    int rc = errands_open(d->loop, &d->jobs.errands, err);
+    int rc = pool_start(d->loop, err);
 
+    if (rc == 0)
+        rc = errands_open(d->loop, &d->jobs.errands, err);
     if (rc == 0)
         rc = errands_open(d->loop, &d->names, err);
     d->audit = (struct audit){ &d->events, d->names };

@@ -7,7 +7,10 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
+
+enum { FILES_MIN = 64 };
 
 static void give_up(const char *what)
 {
@@ -53,6 +56,21 @@ static void reset_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+/* libuv ends the process where its own few descriptors find no room. */
+static void check_open_files(void)
+{
+    struct rlimit most;
+
+    if (getrlimit(RLIMIT_NOFILE, &most) < 0 || most.rlim_cur >= FILES_MIN)
+        return;
+    most.rlim_cur = most.rlim_max < FILES_MIN ? most.rlim_max : FILES_MIN;
+    if (most.rlim_cur >= FILES_MIN && setrlimit(RLIMIT_NOFILE, &most) == 0)
+        return;
+    dprintf(STDERR_FILENO, "%s: the limit of open files (ulimit -n) is %lld; at least %d are needed\n", program_invocation_short_name,
+            (long long)most.rlim_max, FILES_MIN);
+    _exit(1);
+}
+
 void start_tool(void)
 {
     open_missing();
@@ -63,6 +81,7 @@ void start_service(void)
 {
     start_tool();
     signal(SIGPIPE, SIG_IGN);
+    check_open_files();
     if (close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
         give_up("mark inherited descriptors");
 }

@@ -9,6 +9,6 @@
  * - Other ignored signals have their default action, and no signal is blocked. Signals by which a terminal or a starter (nohup, the & of a script)
  *   stops programs stay ignored: SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN and SIGTTOU. */
 void start_tool(void);
-/* The same for a program that serves others. Besides SIGPIPE is ignored, and programs that it executes get none of the descriptors that it was started
+/* The same for a program that serves others. It exits with 1 where it may have fewer than 64 files open. Besides SIGPIPE is ignored, and programs that it executes get none of the descriptors that it was started
  * with, but the standard ones. */
 void start_service(void);

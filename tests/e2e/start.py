@@ -296,6 +296,42 @@ def limited_files():
         node.good("wait", "2")  # it has waited for room
 
 
+def limited_memory():
+    """Under each limit of the address space and of open files detd serves, or ends with a sentence; no program is ended by a signal."""
+    if SANITIZED:
+        print("skip: a sanitizer needs all of the address space", flush=True)
+        return
+    with Daemon(foreign=False) as d:
+        node = Node(d)
+        node.good("submit", "job.json", "--wait")
+
+        def limit(kind, value):
+            return lambda: resource.setrlimit(kind, (value, value))
+
+        limits = [limit(resource.RLIMIT_AS, kib << 10) for kib in range(10000, 90000, 8000)] + [limit(resource.RLIMIT_NOFILE, n) for n in (5, 7, 20, 63)]
+        for prepare in limits:
+            for program, *args in (["detd-worker", "--check", "job.json"], ["detctl", "--socket", d.path, "ls"], ["detctl", "--socket", d.path, "loss", "1"],
+                                   ["detctl", "layers", "yolov3_tiny"], ["detd", "--version"], ["detd-launch", "--version"]):
+                done = run(program, *args, before=prepare, cwd=d.root)
+                assert done.returncode in (0, 1, 3) and (done.returncode == 0 or program in done.stderr), (program, args, done)
+            d.kill()
+            d.prepare = prepare
+            d.start(wait=False)
+            d.until(lambda: d.proc.poll() is not None or node.ctl("ls").returncode == 0, "it neither serves nor leaves")
+            if d.proc.poll() is None:
+                done = node.ctl("submit", "job.json", "--no-check")
+                assert done.returncode == 0 or (done.returncode == 1 and "out of memory" in done.stderr), done
+                d.stop()
+                d.prepare = None
+                d.start()
+            else:
+                with open(d.root + "/log", encoding="utf-8") as log:
+                    said = log.read().splitlines()[-1]
+                assert d.proc.returncode == 1 and said.startswith("detd: ") and "serves" not in said, (d.proc.returncode, said)
+                d.prepare = None
+                d.start()
+
+
 def named_signal():
     """The signal that ended a supervisor stands where it is told that it has left."""
     with Daemon(foreign=False) as d:
@@ -368,5 +404,5 @@ def no_answer_in_time():
         d.stop()
 
 
-run_scenarios([no_answer_in_time, full_output, client_without_descriptors, daemon_without_descriptors, trainer_without_descriptors, unread_log, stopped_terminal, ignored_signals, limited_files, named_signal, gone_before_it_is_read,
+run_scenarios([no_answer_in_time, full_output, client_without_descriptors, daemon_without_descriptors, trainer_without_descriptors, unread_log, stopped_terminal, ignored_signals, limited_memory, limited_files, named_signal, gone_before_it_is_read,
                closed_descriptors, no_environment])

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/memory.h"
 #include "worker/core/arena.h"
 #include "worker/ops/families.h"
 
@@ -172,7 +173,7 @@ void *tape_host(struct tape *t, size_t bytes)
         struct chunk *c = malloc(sizeof *c + room);
 
         if (!c)
-            abort(); /* a few hundred KiB of bookkeeping: the machine is beyond help */
+            memory_out(); /* a few hundred KiB of bookkeeping: the machine is beyond help */
         c->used = 0;
         c->room = room;
         c->next = NULL;
@@ -408,7 +409,7 @@ const float *tape_constant(struct tape *t, float f, int c)
     mem = t->dev->ops->alloc(t->dev, (size_t)c * sizeof *mem);
     host = malloc((size_t)c * sizeof *host);
     if (!mem || !host)
-        abort(); /* 16 KiB */
+        memory_out(); /* 16 KiB */
     for (int i = 0; i < c; i++)
         host[i] = f;
     tape_fail(t, t->dev->ops->upload(t->dev, mem, host, (size_t)c * sizeof *host, &t->err), &t->err);
@@ -436,7 +437,7 @@ static struct node *node_new(struct tape *t)
         struct node *more = realloc(t->nodes, (size_t)room * sizeof *more);
 
         if (!more)
-            abort(); /* as tape_host() */
+            memory_out(); /* as tape_host() */
         t->nodes = more;
         t->room = room;
     }
@@ -479,7 +480,7 @@ int tape_norm_use(struct tape *t, int index)
         int *more = realloc(t->norm_uses, (size_t)room * sizeof *more);
 
         if (!more)
-            abort(); /* as tape_host() */
+            memory_out(); /* as tape_host() */
         memset(more + t->nnorms, 0, (size_t)(room - t->nnorms) * sizeof *more);
         t->norm_uses = more;
         t->nnorms = room;

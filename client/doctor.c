@@ -183,7 +183,10 @@ static void look_at_database(struct doctor *d)
     char path[PATH_LEN + 16], found[300];
 
     snprintf(path, sizeof path, "%.*s/detd.db", PATH_LEN, text_of(d->info, "state"));
-    if (access(path, R_OK) < 0)
+    if (access(path, R_OK) < 0 && errno == ENOENT && access(text_of(d->info, "state"), X_OK) == 0)
+        add(d, "wrong", "database", "stop detd, put the file back, and start detd again: what is stored meanwhile is lost",
+            "%s is away, and detd runs", path);
+    else if (access(path, R_OK) < 0)
         add(d, "unknown", "database", "run it as root or as the user of detd", "%s: %s", path, strerror(errno));
     else if (check_database(path, found, sizeof found) < 0)
         add(d, "unknown", "database", "run it as root or as the user of detd", "%s: %s", path, found);

@@ -361,13 +361,48 @@ static void on_signal(uv_signal_t *handle, int number)
 
 /* ---- the clock ---- */
 
+static const char *const database_files[] = { "detd.db", "detd.db-wal" };
+
+static void note_database(struct daemon *d)
+{
+    for (int i = 0; i < 2; i++)
+        if (stat(database_files[i], &d->database[i]) < 0)
+            d->database[i].st_ino = 0;
+}
+
+/* Whether the name leads to the file that is open. Where nobody can tell, as on a disk that fails, it does. */
+static bool is_same(const char *name, const struct stat *was)
+{
+    struct stat st;
+
+    if (was->st_ino == 0)
+        return true;
+    if (stat(name, &st) < 0)
+        return errno != ENOENT;
+    return st.st_ino == was->st_ino && st.st_dev == was->st_dev;
+}
+
+static bool has_database(struct daemon *d)
+{
+    int i = 0;
+
+    while (i < 2 && is_same(database_files[i], &d->database[i]))
+        i++;
+    if (i == 2)
+        return true;
+    err_set(&d->failure, ERR_STATE,
+            "'%s/%s' was removed, renamed or replaced: what is stored now would be lost. Put it back, and start detd again", d->cfg.state,
+            database_files[i]);
+    return false;
+}
+
 /* What is written into a folder that was removed is lost, and another detd may take its place. Jobs that run are left alone. */
 static bool has_state(struct daemon *d)
 {
     struct stat st;
 
     if (fstat(d->state_lock, &st) < 0 || st.st_nlink > 0)
-        return true;
+        return has_database(d);
     err_set(&d->failure, ERR_STATE, "the state folder '%s' was removed, or the lock in it: nothing can be stored any more", d->cfg.state);
     return false;
 }
@@ -491,6 +526,8 @@ static int start(struct daemon *d, struct err *err)
         rc = wires_open(&d->wires, d->loop, err);
     if (rc == 0)
         rc = open_store(d, err);
+    if (rc == 0)
+        note_database(d);
     if (rc == 0)
         rc = open_threads(d, err);
     if (rc == 0)

@@ -2,6 +2,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <uv.h>
 
@@ -49,9 +50,10 @@ struct daemon {
     bool private, everyone_reads, stopping;
     bool plugin; /* libdetd-cuda.so lies beside the program */
     gid_t admin_gid;
-    int state_lock;         /* descriptor */
-    double started;         /* on the clock that nobody sets */
-    uint64_t last_activity; /* requests + rows at the last tick; equal for a while: idle */
+    int state_lock;          /* descriptor */
+    struct stat database[2]; /* of detd.db and its log, when they were opened */
+    double started;          /* on the clock that nobody sets */
+    uint64_t last_activity;  /* requests + rows at the last tick; equal for a while: idle */
     int idle_ticks;
     uv_timer_t tick;
     uv_signal_t sigterm, sigint, sighup;

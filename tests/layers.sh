@@ -54,7 +54,7 @@ done < <(find worker -name '*.c' -printf '%h\n' | sort -u)
 # The floors of the daemon, by file, from the ground up: a file may use headers of its own room (what its pattern matches) and those of the floors below.
 # Only the highest sees struct daemon.
 rooms=
-for floor in "clock door errand gate job life lock+lock_holder log node notify reserve schema sched text turns" "config gpu gpu_nvml label report wire" "view" "device gpu_child gpu_probe store*" \
+for floor in "clock door errand pool gate job life lock+lock_holder log node notify reserve schema sched text turns" "config gpu gpu_nvml label report wire" "view" "device gpu_child gpu_probe store*" \
     "event launch+launch_[a-z]*" "launcher" "audit jobs*" "after gpu_node ingest removal spent usage" "retention kill+run+slots+why" "conn" "daemon+main+methods*"; do
     lower=$rooms
     for room in $floor; do

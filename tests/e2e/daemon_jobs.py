@@ -1114,6 +1114,33 @@ def state_folder_is_removed():
             os.killpg(session, signal.SIGKILL)
 
 
+def database_is_replaced():
+    """By whatever means: what would be stored from now on is lost, so detd leaves and says so; what runs is left alone."""
+    def rename(path):
+        os.rename(path, path + ".away")
+
+    def replace(path):
+        shutil.copy(path, path + ".new")
+        os.rename(path + ".new", path)
+
+    with Daemon() as d:
+        job = d.submit(1000000, every=1000000)
+        d.wait(job, "running")
+        ranks = set(d.members(job))
+        for change, name in (rename, "detd.db"), (replace, "detd.db"), (rename, "detd.db-wal"), (os.remove, "detd.db"):
+            change(d.state + "/" + name)
+            assert d.proc.wait(60) == 1, (change, d.proc.returncode)
+            d.proc = None
+            with open(d.root + "/log", encoding="utf-8") as log:
+                assert "/%s' was removed, renamed or replaced" % name in log.read().splitlines()[-1], (change, name)
+            assert all(os.path.exists("/proc/%d" % pid) for pid in ranks)
+            if change is rename:
+                os.rename(d.state + "/" + name + ".away", d.state + "/" + name)
+            if change is not os.remove:
+                d.start()
+                assert d.job(job)["state"] in ("starting", "running")
+
+
 def bad_ends():
     with Daemon() as d:
         leave_fault(d, 1, "data 10")
@@ -1254,7 +1281,7 @@ SCENARIOS = [what_holds_the_lock_does_not_die, a_silent_supervisor_is_killed, no
              budget_counts_from_a_checkpoint_that_nobody_told_of, supervisor_dies, supervisor_dies_too_often, a_checkpoint_starts_the_count_anew,
              both_die, commands, many_label_at_once, reports_that_cannot_be, half_of_a_spool_is_lost, an_older_database_under_a_live_job, a_lock_that_is_removed, wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost, trainer_cannot_be_opened,
              another_database_while_a_job_runs, the_node_shuts_down, the_terminal_is_closed, told_to_stop_while_detd_runs,
-             what_holds_the_lock_is_killed, the_disk_is_full, state_folder_is_removed, bad_ends]
+             what_holds_the_lock_is_killed, the_disk_is_full, state_folder_is_removed, database_is_replaced, bad_ends]
 
 PRIVATE = [no_room_for_the_spool, the_disk_is_full, a_checkpoint_without_room]  # have disks of their own, which nobody else is to see
 

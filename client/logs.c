@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/command.h"
@@ -104,13 +105,39 @@ static int open_files(struct logs *l)
     return 0;
 }
 
+/* A file that is shorter than what was read of it was emptied, as logrotate's copytruncate does: it is read from its new beginning. */
+static long place_in(FILE *f)
+{
+    struct stat st;
+
+    if (fstat(fileno(f), &st) == 0 && st.st_size < ftello(f))
+        rewind(f);
+    return ftell(f);
+}
+
+/* A file that was renamed gets no more once its rank has opened a new one: that is opened next. */
+static void leave_renamed(struct logs *l)
+{
+    struct stat now, was;
+
+    for (size_t i = 0; i < l->n; i++) {
+        const char *path = json_string_value(json_object_get(json_array_get(l->list, i), "path"));
+
+        if (!l->file[i] || stat(path, &now) < 0 || fstat(fileno(l->file[i]), &was) < 0 ||
+            (now.st_ino == was.st_ino && now.st_dev == was.st_dev))
+            continue;
+        fclose(l->file[i]);
+        l->file[i] = NULL;
+    }
+}
+
 /* Prints what has come since. With --follow a line that is not whole yet is left for later. */
 static void drain(const struct logs *l, size_t i, bool whole_only)
 {
     char *line = NULL;
     size_t cap = 0;
     ssize_t len;
-    long at = ftell(l->file[i]);
+    long at = place_in(l->file[i]);
 
     clearerr(l->file[i]);
     while ((len = getline(&line, &cap, l->file[i])) > 0) {
@@ -160,6 +187,8 @@ static int follow(struct logs *l)
     catch_interrupt();
     for (int i = 0; rc == 0 && !over && !interrupted; i++) {
         rc = i % ASK_EVERY == 0 ? is_over(l, &over) : 0;
+        drain_all(l, true);
+        leave_renamed(l);
         if (rc == 0)
             rc = open_files(l);
         drain_all(l, true);
@@ -176,6 +205,7 @@ static int print(struct logs *l, bool following)
 
     if (rc)
         return rc;
+    l->tail = -1; /* what comes later is shown whole */
     if (following)
         rc = follow(l);
     drain_all(l, false);

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import select
 import shutil
 import signal
 import sqlite3
@@ -778,7 +779,11 @@ def test_evidence_goes_elsewhere(node):
         exported(node, "there")
     for name in exported(node, "there"):
         with open(node.folder + "/there/" + name, "rb") as f, open(node.folder + "/state/jobs/1/" + name, "rb") as g:
-            assert f.read() == g.read(), name
+            there, here = f.read(), g.read()
+        if name == "spec.json":
+            there, here = json.loads(there), json.loads(here)
+            here["run"].pop("on_end", None)
+        assert there == here, name
     expect(node.ctl("evidence", "export", "1", "there/"), 1, "'there/' is there already and not empty")
     os.mkdir(node.folder + "/empty")
     expect(node.ctl("evidence", "export", "1", "empty"), 0)

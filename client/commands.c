@@ -179,7 +179,8 @@ const struct command commands[] = {
       "  --watch     follow it as detctl watch does\n",
       "  detctl repro 3\n", command_repro },
     { "evidence", "export ID FOLDER", "Copies what a job left to be compared with into a new folder, to verify it elsewhere",
-      "spec.json, identity.json and the evidence; no data and no checkpoints, so it is verified from the first step on.\n",
+      "spec.json, identity.json and the evidence; no data and no checkpoints, so it is verified from the first step on. spec.json\n"
+      "leaves out the values of run.env, which may be secrets, and run.on_end.\n",
       "  detctl evidence export 3 bccd-evidence\n", command_evidence },
     { "export", "ID -f FORM -o FILE [--checkpoint STEP|best|last] | [ID ... | --all] --sqlite FILE",
       "Writes a job's weights for other programs, or copies jobs with all their rows into a new SQLite database",

@@ -12,14 +12,19 @@
 #include "client/command.h"
 #include "client/run.h"
 #include "proto/err.h"
+#include "proto/jobspec.h"
 
 enum { BLOCK = 64 << 10 };
+#define SPEC "spec.json"
 
 static const struct {
     const char *name;
     bool needed; /* the others are not there at every level of evidence */
-} files[] = { { "spec.json", true },         { "evidence.json", true },  { "evidence.log", true },
-              { "evidence.tensors", false }, { "evidence.ring", false }, { "identity.json", false } };
+} files[] = { { "evidence.json", true },
+              { "evidence.log", true },
+              { "evidence.tensors", false },
+              { "evidence.ring", false },
+              { "identity.json", false } };
 enum { FILES = sizeof files / sizeof *files };
 
 static bool all_zero(const char *bytes, size_t n)
@@ -87,6 +92,28 @@ static int copy_file(const char *from_dir, const char *to_dir, int i, struct err
     return rc;
 }
 
+/* Not as it lies there: values of run.env may be passwords, and run.on_end says where somebody is told. */
+static int write_spec(const char *from_dir, const char *to_dir, struct err *err)
+{
+    char from[PATH_MAX + 32], to[PATH_MAX + 32];
+    json_t *spec;
+    int rc, fd;
+
+    snprintf(from, sizeof from, "%s/" SPEC, from_dir);
+    snprintf(to, sizeof to, "%s/" SPEC, to_dir);
+    rc = jobspec_read(from, &spec, err);
+    if (rc < 0)
+        return rc;
+    run_hide_secrets(spec);
+    fd = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0 || json_dumpfd(spec, fd, JSON_COMPACT) < 0)
+        rc = err_sys(err, "write '%s'", to);
+    if (fd >= 0 && close(fd) < 0 && rc == 0)
+        rc = err_sys(err, "write '%s'", to);
+    json_decref(spec);
+    return rc;
+}
+
 static void remove_folder(const char *dir)
 {
     char path[PATH_MAX + 32];
@@ -95,6 +122,8 @@ static void remove_folder(const char *dir)
         snprintf(path, sizeof path, "%s/%s", dir, files[i].name);
         unlink(path);
     }
+    snprintf(path, sizeof path, "%s/" SPEC, dir);
+    unlink(path);
     rmdir(dir);
 }
 
@@ -113,6 +142,7 @@ static int export(const char *from, const char *to, struct err *err)
         return err_set(err, ERR_INPUT, "'%.60s...' is too long for a folder", to);
     if (!mkdtemp(dir))
         return err_sys(err, "create folder '%s'", dir);
+    rc = write_spec(from, dir, err);
     for (int i = 0; i < FILES && rc == 0; i++)
         rc = copy_file(from, dir, i, err);
     if (rc == 0 && chmod(dir, 0777 & ~mask) < 0)

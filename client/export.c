@@ -12,6 +12,7 @@
 #include "client/curve.h"
 #include "client/export_weights.h"
 #include "client/print.h"
+#include "client/run.h"
 
 /* Columns are members of what detd answers; `job` is the job's id. */
 static const struct kind {
@@ -201,6 +202,7 @@ static int add_job(struct copy *c, int64_t id)
     }
     c->job = id;
     c->jobs++;
+    run_hide_secrets(json_object_get(job, "spec"));
     if (rc == 0)
         rc = add_row(c, JOBS, job);
     if (rc == 0)

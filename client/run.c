@@ -8,6 +8,7 @@
 #include "proto/err.h"
 #include "proto/hash.h"
 #include "proto/jobspec.h"
+#include "proto/memory.h"
 
 /* Of an attempt or a folder; the newest attempt comes last. */
 static void take_identity(json_t *identity, struct run *r)
@@ -75,6 +76,17 @@ static int take_spec(const json_t *stored, struct run *r, struct err *err)
     return r->spec ? 0 : err_set(err, ERR_INPUT, "out of memory");
 }
 
+void run_hide_secrets(json_t *spec)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach (env_of(spec), key, value)
+        if (json_object_set_new(env_of(spec), key, json_null()) < 0)
+            memory_out();
+    json_object_del(json_object_get(spec, "run"), "on_end");
+}
+
 int run_check_secrets(const json_t *spec, const char *name, struct err *err)
 {
     const char *key;
@@ -82,7 +94,7 @@ int run_check_secrets(const json_t *spec, const char *name, struct err *err)
 
     json_object_foreach (env_of(spec), key, value)
         if (json_is_null(value))
-            return err_set(err, ERR_DENIED, "%s: run.env.%s is for its owner's eyes only", name, key);
+            return err_set(err, ERR_DENIED, "%s: run.env.%s is for its owner's eyes only: give all of run.env", name, key);
     return 0;
 }
 

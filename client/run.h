@@ -19,5 +19,7 @@ struct run {
 /* text: a job's id, or a folder (not of digits alone). 0 with a run to be freed, or an exit code after complaining. */
 int run_take(struct context *ctx, const char *text, struct run *ret);
 void run_free(struct run *r);
+/* For what leaves the node: the values of run.env become null, and run.on_end goes. Out of memory ends the program. */
+void run_hide_secrets(json_t *spec);
 /* Whether a job file like the run's can be made of it; name: of the run. */
 int run_check_secrets(const json_t *spec, const char *name, struct err *err);

@@ -772,6 +772,26 @@ def exported(node, *folder):
     return sorted(os.listdir(os.path.join(node.folder, *folder)))
 
 
+def test_secrets_stay(node):
+    """What leaves the node has neither the values of run.env nor run.on_end."""
+    expect(node.ctl("submit", "job", 'run.env={"PASSWORD": "hush", "B": ""}', "run.on_end=echo hush >/dev/null", "train.steps=2", "val.every=2", "--wait"), 0)
+    assert node.job("1")["spec"]["run"]["env"]["PASSWORD"] == "hush"
+    expect(node.ctl("evidence", "export", "1", "there"), 0)
+    expect(node.ctl("export", "1", "--sqlite", "there.db"), 0)
+    expect(node.ctl("export", "1", "-f", "safetensors", "-o", "there/x.safetensors"), 0)
+    with open(node.folder + "/there/spec.json", encoding="utf-8") as f:
+        run = json.load(f)["run"]
+    with sqlite3.connect(node.folder + "/there.db") as db:
+        copied = json.loads(db.execute("SELECT spec FROM jobs").fetchone()[0])["run"]
+    for left in run, copied:
+        assert left["env"] == {"PASSWORD": None, "B": None} and "on_end" not in left, left
+    for path in [node.folder + "/there.db"] + [node.folder + "/there/" + name for name in exported(node, "there")]:
+        with open(path, "rb") as f:
+            assert b"hush" not in f.read(), path
+    expect(node.ctl("verify", "there"), 1, "there: run.env.(PASSWORD|B) is for its owner's eyes only: give all of run.env")
+    expect(node.ctl("verify", "there", 'run.env={"PASSWORD": "hush"}'), 0, "")
+
+
 def test_evidence_goes_elsewhere(node):
     expect(node.ctl("submit", "job", "--wait"), 0)
     expect(node.ctl("evidence", "export", "1", "there"), 0)
@@ -847,6 +867,34 @@ def test_one_refusal_keeps_no_other(node):
     expect(done, 1, "^detctl: no job 77\n$")
     assert done.stdout == f"job {first}: removed\n", done.stdout
     expect(node.ctl("show", first), 1, f"no job {first}")
+
+
+def test_logs_that_are_rotated(node):
+    """A log that is emptied, or renamed and made anew, is followed from its new beginning."""
+    job = node.submit(*LONG)
+    node.until(job, lambda j: j["state"] == "running")
+    path = os.path.join(node.job(job)["dir"], "log", "rank-0.log")
+    follows = subprocess.Popen([DETCTL, "logs", job, "-f", "--rank", "0", "--tail", "0"], env=node.environment(), stdout=subprocess.PIPE, universal_newlines=True)
+
+    def write(text, mode="a"):
+        with open(path, mode, encoding="utf-8") as f:
+            f.write(text + "\n")
+        while follows.stdout.readline() != text + "\n":  # what the rank says comes between; a test that hangs is ended
+            assert follows.poll() is None
+
+    node.until(job, lambda j: j["step"] > 0)
+    while True:  # it may not have found its place yet
+        with open(path, "a", encoding="utf-8") as f:
+            f.write("here\n")
+        if select.select([follows.stdout], [], [], 0.5)[0]:
+            break
+    write("the first of many words")
+    write("short", mode="w")
+    os.rename(path, path + ".1")
+    write("new")
+    node.ctl("cancel", job)
+    assert follows.wait(120) == 0
+    follows.stdout.close()
 
 
 def test_tail_of_logs(node):

@@ -160,6 +160,10 @@ def told(d):
         left = f.read()
     for key in "new_coords=1", "scale_x_y=1.5", "learning_rate=0.5", "activation=logistic", "iou_thresh=0.400000006":
         assert left.count(key + "\n") == 1, (key, left)
+    for name, content, said in (("net.pth", b"PK\3\4" + bytes(40), "it is an archive, as PyTorch's .pth"), ("net.cfg", b"<html></html>\n", "it is a web page"),
+                                ("net.safetensors", b"version https://git-lfs.github.com/spec/v1\n", "it is a Git LFS pointer")):
+        listed = detctl(d, "layers", write("%s/%s" % (d.root, name), content))
+        assert listed.returncode == 1 and said in listed.stderr, listed
     misspelt = detctl(d, "check", "told.json", "model.cfg=" + write(d.root + "/wrong.cfg", cfg(("filter=9\n", "", "", ""))))
     assert misspelt.returncode == 1 and "/wrong.cfg:15: unknown key 'filter' in [convolutional]; did you mean filters" in misspelt.stderr, misspelt
 

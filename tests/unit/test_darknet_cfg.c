@@ -306,7 +306,7 @@ static const struct bad {
     { "[net]\nheight=32\nchannels=3\n[conv]\n", "b.cfg: width, height and channels must be set in [net]" },
     { NET "steps=-1,2\nwith=32\n[conv]\n[crnn]\n",
       "b.cfg:8: layer 1: [crnn] is not supported; supported are convolutional, shortcut, route, upsample, maxpool and yolo" },
-    { NET "[conv]\nactivation=mish\n", "b.cfg:6: activation: 'mish' is not supported" },
+    { NET "[conv]\nactivation=mish\n", "b.cfg:6: activation: 'mish' is not supported; supported are linear, leaky, relu, logistic, tanh" },
     { NET "[conv]\nsize=33\n", "b.cfg:5: layer 0: its window is larger than what it reads" },
     { NET "[conv]\nstride=33\n", "b.cfg: input 32x32: both sides must be multiples of 33" },
     { NET "[conv]\nstride=64\n[conv]\nstride=64\n[conv]\nstride=64\n",

@@ -246,13 +246,17 @@ int cfg_list(struct cfg_text *p, const struct cfg_section *s, const char *key, d
 int cfg_word(struct cfg_text *p, const struct cfg_section *s, const char *key, int def, const char *const *words)
 {
     const struct cfg_entry *e = find(p, s, key);
+    char known[120] = "";
+    size_t at = 0;
 
     if (!e)
         return def;
-    for (int i = 0; words[i]; i++)
+    for (int i = 0; words[i]; i++) {
         if (strcmp(words[i], e->value) == 0)
             return i;
-    cfg_fail(p, e->line, "%.40s: '%.40s' is not supported", key, e->value);
+        at += at < sizeof known ? (size_t)snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", words[i]) : 0;
+    }
+    cfg_fail(p, e->line, "%.40s: '%.40s' is not supported; supported are %s", key, e->value, known);
     return def;
 }
 

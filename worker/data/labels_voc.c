@@ -122,7 +122,7 @@ static void tell_element(struct voc_file *f, enum place in, const char *name)
 
     if (is_harmless(in, name))
         return;
-    snprintf(place, sizeof place, "%.*s, line %lld", VOC_PLACE, f->m->where, (long long)XML_GetCurrentLineNumber(f->parser));
+    snprintf(place, sizeof place, "%.*s, line %lld", VOC_PLACE, f->m->where, (long long)line_of(f->parser));
     snprintf(what, sizeof what, "element of %s", where[in]);
     problems_note_key(f->m->problems, place, what, name, ours);
 }
@@ -261,7 +261,7 @@ static void end_of_size(struct voc_file *f)
     double v;
 
     if (!number(f, &v) || v < 0 || v != floor(v) || v > 1e9)
-        f->bad_size = (int64_t)XML_GetCurrentLineNumber(f->parser);
+        f->bad_size = (int64_t)line_of(f->parser);
     else
         *(f->leaf[0] == 'w' ? &f->width : &f->height) = v;
 }

@@ -48,8 +48,9 @@ static json_t *looked_at(const struct jobspec *s)
 
     json_object_del(data, "augment");
     json_object_del(data, "workers");
-    ret = json_pack("{s:O?, s:O?, s:O?, s:O?}", "data", data, "model", json_object_get(all, "model"), "freeze",
-                    json_object_get(train, "freeze"), "class_weights", json_object_get(train, "class_weights"));
+    ret = json_pack("{s:O?, s:O?, s:O?, s:O?, s:O?}", "data", data, "model", json_object_get(all, "model"), "freeze",
+                    json_object_get(train, "freeze"), "class_weights", json_object_get(train, "class_weights"), "max_det",
+                    json_object_get(json_object_get(all, "val"), "max_det"));
     json_decref(all);
     return ret;
 }

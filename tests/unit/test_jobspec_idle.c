@@ -97,7 +97,7 @@ static const struct {
     { "train.beta1", "train.beta1=0.5", "train.optimizer=adam;train.beta1=0.5" },
     { "train.beta2", "train.beta2=0.5", "train.optimizer=adamw;train.beta2=0.5" },
     { "train.eps", "train.eps=0.5", "train.optimizer=adam;train.eps=0.5" },
-    { "train.warmup", "train.burn_in=0;train.warmup=linear", "train.warmup=linear" },
+    { "train.warmup", "train.schedule=cosine;train.burn_in=0;train.warmup=linear", "train.warmup=linear" },
     { "train.warmup_factor", "model.preset=faster_rcnn_r50_fpn;train.burn_in=0;train.warmup_factor=0.5",
       "model.preset=faster_rcnn_r50_fpn;train.warmup_factor=0.5" },
     { "train.burn_in_power", "train.warmup=linear;train.burn_in_power=2", "train.burn_in_power=2" },

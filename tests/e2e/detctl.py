@@ -436,7 +436,7 @@ def test_data_is_checked_first(node):
     refused_first(node, r"train: image \d+: .*file is empty\n(.|\n)*detctl: .*some.json: 2 problems", "submit", "job", *bad, *strict)
     with open(node.folder + "/weights.py", "w", encoding="utf-8") as f:
         f.write("import torch\n")
-    refused_first(node, r"detctl: model.init: .*weights\.py: 13 bytes are no weights file", "submit", "job", "--init", "weights.py", *good)
+    refused_first(node, r"detctl: model.init: .*weights\.py: .*weights file; it is text", "submit", "job", "--init", "weights.py", *good)
     done = node.ctl("submit", "job", *bad, *strict, "--no-check", "--wait")
     expect(done, 4, r"^job 1 failed: .*some.json: 2 problems")
     refused_first(node, "some.json: 2 problems", "retry", "1")

@@ -50,17 +50,19 @@ int gate_identify(const struct gate *g, int fd, struct caller *ret, struct err *
 
 /* ---- the socket ---- */
 
-static int somebody_serves(const char *path)
+/* Also where its queue of connections is full, as that of a daemon that is stopped. */
+static bool somebody_serves(const char *path)
 {
     struct sockaddr_un addr = { .sun_family = AF_UNIX };
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), rc;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool serves;
 
     if (fd < 0)
-        return 0;
+        return false;
     snprintf(addr.sun_path, sizeof addr.sun_path, "%s", path);
-    rc = connect(fd, (struct sockaddr *)&addr, sizeof addr);
+    serves = connect(fd, (struct sockaddr *)&addr, sizeof addr) == 0 || errno == EAGAIN;
     close(fd);
-    return rc == 0;
+    return serves;
 }
 
 /* Where only admins read, their group comes as far as the socket. */

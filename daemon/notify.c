@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@ enum { FIRST_FD = 3 };
 
 void notify_systemd(const char *state)
 {
+    static const struct timeval most = { .tv_sec = 1 }; /* that a full socket is waited for */
     struct sockaddr_un addr = { .sun_family = AF_UNIX };
     const char *path = getenv("NOTIFY_SOCKET");
     size_t len = path ? strlen(path) : 0;
@@ -25,6 +27,7 @@ void notify_systemd(const char *state)
     fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return;
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
     sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&addr, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len));
     close(fd);
 }

@@ -19,7 +19,7 @@ static void wait_for_all(void *arg)
     uv_sem_wait(arg);
 }
 
-/* As many threads at a time as the pool will have; what they took is there for those of the pool. */
+/* Runs as many threads at a time as the pool will have. Their memory stays for the threads of the pool. */
 static int try_threads(int n)
 {
     static uv_thread_t threads[THREADS_MAX];

@@ -18,7 +18,7 @@ static void give_up(const char *what)
     _exit(1);
 }
 
-/* A root folder may have no /dev. Neither can be written to. */
+/* The root folder stands in where there is no /dev. Writing to either fails. */
 static int open_nothing(void)
 {
     int fd = open("/dev/null", O_RDONLY);

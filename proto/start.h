@@ -1,5 +1,5 @@
-/* proto/start.h - sets right what a program may find at its start: descriptors and signals that whoever started it has closed, ignored or blocked.
- * Needs the C library alone. */
+/* proto/start.h - repairs descriptors and signals that the parent process has closed, ignored or blocked. Needs the C
+ * library alone. */
 #pragma once
 
 /* The first call of main() in a program that a person runs. It exits with 1 where it cannot do this:
@@ -9,6 +9,6 @@
  * - Other ignored signals have their default action, and no signal is blocked. Signals by which a terminal or a starter (nohup, the & of a script)
  *   stops programs stay ignored: SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN and SIGTTOU. */
 void start_tool(void);
-/* The same for a program that serves others. It exits with 1 where it may have fewer than 64 files open. Besides SIGPIPE is ignored, and programs that it executes get none of the descriptors that it was started
- * with, but the standard ones. */
+/* The same for a program that serves others. It also exits with 1 where it may have fewer than 64 files open. It ignores SIGPIPE, and programs that it
+ * executes inherit the standard descriptors alone. */
 void start_service(void);

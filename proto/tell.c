@@ -15,7 +15,7 @@
 static struct {
     pthread_mutex_t lock;
     bool known;
-    mode_t type;        /* of what standard error leads to */
+    mode_t type;        /* file type of standard error */
     int own;            /* the same terminal or pipe, opened once more, so that writes do not wait; -1: not possible */
     unsigned long lost; /* lines since the last that was written */
     bool torn;          /* the last was written in part */
@@ -65,8 +65,8 @@ static bool put_lost(const char *prefix)
 
     if (out.lost == 0)
         return true;
-    len = snprintf(line, sizeof line, "%s%.40s%lu lines before this one were not written: nobody took them\n", out.torn ? "\n" : "", prefix,
-                   out.lost);
+    len = snprintf(line, sizeof line, "%s%.40s%lu lines before this one were not written: the output was full\n", out.torn ? "\n" : "",
+                   prefix, out.lost);
     if (!put_line(line, (size_t)len))
         return false;
     out.lost = 0;

@@ -4,7 +4,7 @@
 
 enum { TELL_LINE_BYTES = 1280 };
 
-/* Writes prefix, the text of fmt and a line end, at most TELL_LINE_BYTES together. Control characters of the text become blanks, so that what others have said does not look like
- * lines of ours. A line that a terminal, pipe or socket cannot take at once is dropped; the next line that can be written comes behind one that says how many
+/* Writes prefix, the text of fmt and a line end, at most TELL_LINE_BYTES together. Control characters of the text become blanks, so that one call
+ * makes one line. A line that a terminal, pipe or socket cannot take at once is dropped; the next line that can be written comes behind one that says how many
  * were. A file is waited for. */
 void tell_line(const char *prefix, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

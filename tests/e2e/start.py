@@ -113,6 +113,26 @@ def trainer_without_descriptors():
         assert run("detd-worker", "--layers", "yolov3_tiny", closed=(0, 2)).stdout == first
 
 
+def launcher_without_descriptors():
+    if os.geteuid() != 0:
+        print("skip: only root may become other users", flush=True)
+        return
+    with Daemon(foreign=False) as d:
+        os.mkdir(d.root + "/key")
+        path = d.root + "/launch"
+        for closed in SETS:
+            with subprocess.Popen([BUILD + "/detd-launch", "--socket", path, "--state", d.state, "--user", "root", "--key", d.root + "/key/key"],
+                                  preexec_fn=lambda gone=closed: [os.close(fd) for fd in gone], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL) as launch:
+                d.until(lambda: os.path.exists(path) or launch.poll() is not None, "it does not listen")
+                assert launch.poll() is None, closed
+                for fd in closed:
+                    assert os.readlink("/proc/%d/fd/%d" % (launch.pid, fd)) == "/dev/null", (closed, fd)
+                launch.terminate()
+            assert launch.returncode == 0, (closed, launch.returncode)
+            os.unlink(path)
+
+
 def ignore_and_block():
     for sig in set(range(1, 32)) - {signal.SIGKILL, signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGHUP}:
         signal.signal(sig, signal.SIG_IGN)
@@ -332,6 +352,43 @@ def limited_memory():
                 d.start()
 
 
+def full_sockets():
+    """A supervisor of services that does not read, and a daemon at the same socket that is stopped, hold up no start and no stop."""
+    with Daemon(foreign=False) as d:
+        d.kill()
+        told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        told.bind(d.root + "/notify")
+        fills = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        fills.setblocking(False)
+        try:
+            while True:
+                fills.sendto(b"x", d.root + "/notify")
+        except BlockingIOError:
+            pass
+        d.env = {"NOTIFY_SOCKET": d.root + "/notify"}
+        d.start()
+        d.stop()
+        told.close()
+        fills.close()
+        d.env = {}
+        d.start()
+        os.kill(d.proc.pid, signal.SIGSTOP)
+        waiting = []
+        try:
+            while True:
+                waiting.append(socket.socket(socket.AF_UNIX))
+                waiting[-1].setblocking(False)
+                waiting[-1].connect(d.path)
+        except BlockingIOError:
+            pass
+        done = run("detd", "--state", d.root + "/other", "--socket", d.path)
+        assert done.returncode == 1 and "another daemon serves it" in done.stderr, done
+        for client in waiting:
+            client.close()
+        os.kill(d.proc.pid, signal.SIGCONT)
+        d.stop()
+
+
 def named_signal():
     """The signal that ended a supervisor stands where it is told that it has left."""
     with Daemon(foreign=False) as d:
@@ -404,5 +461,5 @@ def no_answer_in_time():
         d.stop()
 
 
-run_scenarios([no_answer_in_time, full_output, client_without_descriptors, daemon_without_descriptors, trainer_without_descriptors, unread_log, stopped_terminal, ignored_signals, limited_memory, limited_files, named_signal, gone_before_it_is_read,
+run_scenarios([no_answer_in_time, full_output, client_without_descriptors, daemon_without_descriptors, trainer_without_descriptors, unread_log, stopped_terminal, ignored_signals, limited_memory, limited_files, full_sockets, named_signal, launcher_without_descriptors, gone_before_it_is_read,
                closed_descriptors, no_environment])

@@ -222,8 +222,8 @@ class Outcome:
 
 
 def read_program(o, status):
-    """Counts of cmocka's summary; a skipped test's reason stands between its RUN and SKIPPED lines."""
-    counts = {word: int(n) for word, n in re.findall(r"^\[  (PASSED |FAILED |SKIPPED)  ?\] (\d+) test", o.text(), re.M)}
+    """Counts of cmocka's summary, where newer ones name the group; a skipped test's reason stands between its RUN and SKIPPED lines."""
+    counts = {word: int(n) for word, n in re.findall(r"^\[  (PASSED |FAILED |SKIPPED)  ?\] (?:\w+: )?(\d+) test", o.text(), re.M)}
     o.passed, o.failed = counts.get("PASSED ", 0), counts.get("FAILED ", 0)
     reason = ""
     for line in o.text().splitlines():

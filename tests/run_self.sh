@@ -78,6 +78,19 @@ run 0 "$tmp/clean.sh" "$tmp/listed.sh"
 run 1 "$tmp/clean.sh" "$tmp/part.sh"
 says 'tests/skips has no row for that: rain'
 run 1 "$tmp/clean.sh" "$tmp/unbuilt.sh=skip:no compiler"
+# cmocka of Debian 12, and that of Debian 13, which names the group of tests.
+for group in '' 'tests: '; do
+    cat >"$tmp/program" <<T
+#!/bin/sh
+printf '%s\n' '[ RUN      ] one' 'skip: rain' '[  SKIPPED ] one' '[  PASSED  ] 2 test(s).' '[  SKIPPED ] ${group}1 test(s), listed below:' '[  SKIPPED ] one'
+T
+    chmod 755 "$tmp/program"
+    run 1 "$tmp/program"
+    says 'tests/skips has no row for that: rain'
+    sed -i 's/SKIPPED/FAILED/g; s/FAILED/FAILED /g; $a exit 1' "$tmp/program"
+    run 1 "$tmp/program"
+    says '^2 passed, 1 failed, 0 skipped$'
+done
 # What a user's clone lacks, data beside it, may be skipped by each test that asks for it.
 mapfile -t asks < <(grep -lE 'no \.\./shared|\.\./shared/' tests/*/test_*.c | sed "s|^|$build/|; s|\.c\$|=skip:no ../shared/data|")
 more=(STRICT=1 TEST_SKIPS=tests/skips)

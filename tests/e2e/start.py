@@ -113,6 +113,21 @@ def trainer_without_descriptors():
         assert run("detd-worker", "--layers", "yolov3_tiny", closed=(0, 2)).stdout == first
 
 
+def supervisor_without_descriptors():
+    with Daemon(foreign=False) as d:
+        for closed in SETS:
+            folder = d.root + "/job" + "".join(map(str, closed))
+            os.mkdir(folder)
+            with subprocess.Popen([BUILD + "/detd-job", "--job-dir", folder, "--job", "1"], preexec_fn=lambda gone=closed: [os.close(fd) for fd in gone],
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as job:
+                d.until(lambda: os.path.exists(folder + "/spool.0") or job.poll() is not None, "it makes no spool")
+                assert job.poll() is None, closed
+                for fd in closed:
+                    assert os.readlink("/proc/%d/fd/%d" % (job.pid, fd)) == "/dev/null", (closed, fd)
+                job.terminate()
+            assert job.returncode == 0, (closed, job.returncode)
+
+
 def launcher_without_descriptors():
     if os.geteuid() != 0:
         print("skip: only root may become other users", flush=True)
@@ -461,5 +476,5 @@ def no_answer_in_time():
         d.stop()
 
 
-run_scenarios([no_answer_in_time, full_output, client_without_descriptors, daemon_without_descriptors, trainer_without_descriptors, unread_log, stopped_terminal, ignored_signals, limited_memory, limited_files, full_sockets, named_signal, launcher_without_descriptors, gone_before_it_is_read,
+run_scenarios([no_answer_in_time, full_output, client_without_descriptors, daemon_without_descriptors, trainer_without_descriptors, unread_log, stopped_terminal, ignored_signals, limited_memory, limited_files, full_sockets, named_signal, launcher_without_descriptors, supervisor_without_descriptors, gone_before_it_is_read,
                closed_descriptors, no_environment])

@@ -22,13 +22,14 @@ const struct command commands[] = {
       command_submit },
     { "check", "FILE [KEY=VALUE ...]", "Checks a job file and all of its data, and queues nothing", "",
       "  detctl check bccd.json data.on_bad=skip\n", command_check },
-    { "ls", "[--state STATE] [--user NAME | --mine] [--name PATTERN] [--tag TAG] [--since TIME] [-n COUNT] [--json]", "Lists jobs, newest first",
+    { "ls", "[--state STATE] [--user NAME | --mine] [--name PATTERN] [--tag TAG] [--since TIME] [-n COUNT] [--all] [--json]", "Lists jobs, newest first",
       "  --state STATE     queued, starting, running, stopping, paused, completed, failed or cancelled\n"
       "  --user NAME       jobs of this user; --mine: your own\n"
       "  --name PATTERN    jobs that are called so; * and ? stand for others, as in names of files\n"
       "  --tag TAG         jobs that have it (detctl tag)\n"
       "  --since TIME      submitted at most so long ago: 30d, 12h, 45m, 90s or 2w\n"
       "  -n, --limit COUNT at most so many (50)\n"
+      "  --all             also jobs of verify and eval that have ended; --state, --name, --tag and --json list them anyway\n"
       "  --json            an array of job objects\n"
       "BEST is the best AP of its validations (of boxes, where masks are trained; of a depth network abs_rel, the lowest), TIME how long it ran, without pauses. On a terminal columns are\n"
       "left out that have no room.\n",

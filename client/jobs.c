@@ -29,31 +29,48 @@ struct list {
     const char *method, *member;
     json_t *params; /* of every page; owned */
     long limit;
+    bool (*leaves_out)(const json_t *row); /* NULL: nothing is left out */
+    long left_out;
 };
+
+/* What is left of a page. */
+static void sift(struct list *l, json_t *page)
+{
+    for (size_t i = json_array_size(page); l->leaves_out && i-- > 0;)
+        if (l->leaves_out(json_array_get(page, i))) {
+            json_array_remove(page, i);
+            l->left_out++;
+        }
+}
 
 /* *ret: an array of at most `limit` objects, to be dropped by the caller. */
 static int fetch(struct context *ctx, struct list *l, json_t **ret)
 {
     json_t *all = json_array(), *result, *cursor = NULL, *page;
+    bool more;
     int rc;
 
     do {
         long left = l->limit - (long)json_array_size(all);
 
-        json_object_set_new(l->params, "limit", json_integer(left < PAGE ? left : PAGE));
+        json_object_set_new(l->params, "limit", json_integer(left < PAGE && !l->leaves_out ? left : PAGE));
         if (cursor)
             json_object_set_new(l->params, "cursor", cursor);
         rc = call(ctx, l->method, json_deep_copy(l->params), &result);
         if (rc)
             break;
         page = json_object_get(result, l->member);
+        more = json_array_size(page) > 0;
+        sift(l, page);
         json_array_extend(all, page);
-        cursor = json_array_size(page) > 0 ? json_incref(json_object_get(result, "cursor")) : NULL;
+        cursor = more ? json_incref(json_object_get(result, "cursor")) : NULL;
         json_decref(result);
     } while (json_is_integer(cursor) && (long)json_array_size(all) < l->limit);
     if (!rc)
         json_decref(cursor);
     json_decref(l->params);
+    while ((long)json_array_size(all) > l->limit)
+        json_array_remove(all, json_array_size(all) - 1);
     if (rc)
         json_decref(all);
     else
@@ -165,14 +182,24 @@ static int print_jobs(struct context *ctx, const json_t *jobs)
     return rc;
 }
 
+/* Ended, and of no other use than what verify and eval told. */
+static bool is_spent(const json_t *job)
+{
+    const char *kind = text_of(job, "kind"), *state = text_of(job, "state");
+
+    return (strcmp(kind, "verify") == 0 || strcmp(kind, "eval") == 0) &&
+           (strcmp(state, "completed") == 0 || strcmp(state, "failed") == 0 || strcmp(state, "cancelled") == 0);
+}
+
 int command_ls(struct context *ctx, int argc, char **argv)
 {
-    static const struct option options[] = {
-        { "json", no_argument, NULL, 'j' },       { "state", required_argument, NULL, 's' }, { "limit", required_argument, NULL, 'n' },
-        { "user", required_argument, NULL, 'u' }, { "name", required_argument, NULL, 'N' },  { "since", required_argument, NULL, 'S' },
-        { "mine", no_argument, NULL, 'm' },       { "tag", required_argument, NULL, 't' },   { 0 }
-    };
-    struct list l = { "job.list", "jobs", NULL, LS_DEFAULT };
+    static const struct option options[] = { { "json", no_argument, NULL, 'j' },        { "state", required_argument, NULL, 's' },
+                                             { "limit", required_argument, NULL, 'n' }, { "user", required_argument, NULL, 'u' },
+                                             { "name", required_argument, NULL, 'N' },  { "since", required_argument, NULL, 'S' },
+                                             { "mine", no_argument, NULL, 'm' },        { "tag", required_argument, NULL, 't' },
+                                             { "all", no_argument, NULL, 'a' },         { 0 } };
+    struct list l = { .method = "job.list", .member = "jobs", .limit = LS_DEFAULT };
+    bool all = false;
     const char *state = NULL, *user = NULL, *name = NULL, *tag = NULL;
     bool json = false, mine = false;
     double ago = -1;
@@ -184,6 +211,7 @@ int command_ls(struct context *ctx, int argc, char **argv)
             return CODE_USAGE;
         json |= o == 'j';
         mine |= o == 'm';
+        all |= o == 'a';
         user = o == 'u' ? optarg : user;
         name = o == 'N' ? optarg : name;
         tag = o == 't' ? optarg : tag;
@@ -204,11 +232,14 @@ int command_ls(struct context *ctx, int argc, char **argv)
         json_object_set_new(l.params, "since", json_real(wall_s() - ago));
     if (mine)
         json_object_set_new(l.params, "mine", json_true());
+    l.leaves_out = all || json || state || name || tag ? NULL : is_spent;
     if ((rc = fetch(ctx, &l, &jobs)))
         return rc;
+    if (l.left_out > 0)
+        fprintf(stderr, "left out: %ld that verified or evaluated; --all lists them\n", l.left_out);
     if (json)
         print_json(jobs);
-    else if (json_array_size(jobs) == 0)
+    else if (json_array_size(jobs) == 0 && l.left_out == 0)
         fputs("no jobs\n", stderr);
     else
         rc = print_jobs(ctx, jobs);
@@ -484,7 +515,7 @@ static void print_usage(const json_t *rows)
 int command_usage(struct context *ctx, int argc, char **argv)
 {
     static const struct option options[] = { { "json", no_argument, NULL, 'j' }, { "limit", required_argument, NULL, 'n' }, { 0 } };
-    struct list l = { "job.usage", "rows", NULL, USAGE_DEFAULT };
+    struct list l = { .method = "job.usage", .member = "rows", .limit = USAGE_DEFAULT };
     bool json = false;
     int64_t id = 0;
     json_t *rows;
@@ -513,7 +544,7 @@ int command_usage(struct context *ctx, int argc, char **argv)
 int command_events(struct context *ctx, int argc, char **argv)
 {
     static const struct option options[] = { { "json", no_argument, NULL, 'j' }, { "limit", required_argument, NULL, 'n' }, { 0 } };
-    struct list l = { "event.query", "events", NULL, EVENTS_DEFAULT };
+    struct list l = { .method = "event.query", .member = "events", .limit = EVENTS_DEFAULT };
     bool json = false;
     json_t *events;
     int64_t id = 0;

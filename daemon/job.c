@@ -14,6 +14,7 @@ static const struct {
 #define X(ident, name) name,
 static const char *const events[] = { JOB_EVENTS(X) };
 #undef X
+static const char *const kinds[JOB_KINDS] = { "train", "verify", "eval" };
 static const char *const wants[] = { "run", "pause", "cancel" };
 static const char *const tiers[JOB_TIERS] = { "off", "rerun", "world" };
 
@@ -144,6 +145,18 @@ int job_state_parse(const char *name)
         if (name && strcmp(states[i].name, name) == 0)
             return i;
     return -1;
+}
+
+const char *job_kind_name(enum job_kind kind)
+{
+    return kinds[kind];
+}
+
+enum job_kind job_kind_parse(const char *name)
+{
+    int k = find(name, kinds, JOB_KINDS);
+
+    return k < 0 ? JOB_TRAINS : (enum job_kind)k;
 }
 
 const char *job_want_name(enum job_want w)

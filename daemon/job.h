@@ -38,6 +38,8 @@ enum job_state { JOB_STATES(X) JOB_STATE_COUNT };
 enum job_event { JOB_EVENTS(X) JOB_EVENT_COUNT };
 #undef X
 
+/* A job trains a model, verifies another run or evaluates a checkpoint of one. */
+enum job_kind { JOB_TRAINS, JOB_VERIFIES, JOB_EVALUATES, JOB_KINDS };
 enum job_want { JOB_WANT_RUN, JOB_WANT_PAUSE, JOB_WANT_CANCEL };
 enum {
     JOB_TIERS = 3,
@@ -60,6 +62,7 @@ struct job_row {
     char name[4 * JOB_NAME_MAX + 1]; /* the limit counts characters */
     char user[JOB_USER_MAX + 1];
     uint32_t uid;
+    enum job_kind kind;
     enum job_state state;
     char reason[JOB_REASON_MAX + 1];
     enum job_want want;
@@ -93,6 +96,8 @@ bool job_is_live(enum job_state s); /* starting, running or stopping */
 bool job_is_done(enum job_state s); /* completed, failed or cancelled */
 const char *job_state_name(enum job_state s);
 int job_state_parse(const char *name); /* -1: no such state */
+const char *job_kind_name(enum job_kind kind);
+enum job_kind job_kind_parse(const char *name); /* unknown: it trains */
 const char *job_want_name(enum job_want w);
 enum job_want job_want_parse(const char *name); /* unknown: run */
 const char *job_tier_name(int tier);            /* "" for -1 */

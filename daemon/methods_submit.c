@@ -53,6 +53,7 @@ static void fill_row(struct submission *s, const struct jobspec *spec)
     memset(row, 0, sizeof *row);
     snprintf(row->name, sizeof row->name, "%s", spec->name);
     row->uid = s->rq->caller.uid;
+    row->kind = spec->eval_run ? JOB_EVALUATES : spec->verify_evidence ? JOB_VERIFIES : JOB_TRAINS;
     row->state = JOB_QUEUED;
     row->want_tier = -1;
     row->tier = job_tier_parse(spec->run_deterministic);

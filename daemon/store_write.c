@@ -22,8 +22,8 @@ static const char *const sql[ST_COUNT] = {
     [ST_TOKEN] = "SELECT id FROM jobs WHERE uid=?1 AND token=?2 UNION ALL SELECT job FROM removed WHERE uid=?1 AND token=?2",
     [ST_QUEUED] = "SELECT count(*) FROM (SELECT 1 FROM jobs WHERE state IN ('queued', 'paused') AND uid=?1 LIMIT ?2)",
     [ST_SUBMIT] = "INSERT INTO jobs (name, user, uid, token, state, reason, tier, device, ranks, threads, priority, restarts, steps, "
-                  "submitted, ranks_per_gpu, after, after_ok, ticket, id) "
-                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, nullif(?19, 0))",
+                  "submitted, ranks_per_gpu, after, after_ok, ticket, kind, id) "
+                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?20, nullif(?19, 0))",
     [ST_STATE] = "SELECT state FROM jobs WHERE id=?1",
     [ST_FIRST_ID] = "INSERT INTO sqlite_sequence (name, seq) SELECT 'jobs', 0 "
                     "WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name='jobs')",
@@ -196,6 +196,7 @@ static int submit(struct writer *w, struct op *op)
     sqlite3_bind_int(st, 17, row->after_ok);
     bind_text(st, 18, row->ticket);
     sqlite3_bind_int64(st, 19, row->id);
+    bind_text(st, 20, job_kind_name(row->kind));
     rc = writer_run(st);
     if (rc != SQLITE_OK)
         return rc;

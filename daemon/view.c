@@ -32,6 +32,7 @@ void view_job(struct text *out, const struct job_row *row, const char *root, con
 {
     text_addf(out, "{\"id\":%lld", (long long)row->id);
     string(out, "name", row->name);
+    string(out, "kind", job_kind_name(row->kind));
     string(out, "state", job_state_name(row->state));
     string(out, "reason", row->reason);
     string(out, "user", row->user);

@@ -258,6 +258,9 @@ def test_a_job_that_completes(node):
         assert {r["file_name"] for r in json.load(f)} == {picture}
     expect(node.ctl("logs", "1", "--rank", "1"), 0)
     expect(node.ctl("logs", "1", "--rank", "9"), 1, "no log of rank 9")
+    assert "verify 1" not in node.ctl("ls").stdout and node.ctl("ls").stderr == "left out: 4 that verified or evaluated; --all lists them\n", node.ctl("ls")
+    assert node.ctl("ls", "--all").stdout.count("verify 1") == 4 and node.ctl("ls", "-n", "1").stdout.count("\n") == 2
+    assert [j["kind"] for j in json.loads(node.ctl("ls", "--json").stdout)] == 4 * ["verify"] + ["train"]
     expect(node.ctl("why"), 0)
 
 
@@ -690,6 +693,9 @@ def test_verify(node):
     assert (code, said["outcome"], said["first"], said["last"]) == (0, "equal", 5, 7), said  # the checkpoint of step 4 is where it begins
     expect(node.ctl("verify", "1", "--from", "5", "--steps", "2"), 0, "it begins at the checkpoint of step 4 and trains 3 steps")
     expect(node.ctl("verify", "1", "--from", "3"), 0, "no checkpoint of step 3 or before is kept: it begins with step 1 and trains 8 steps")
+    assert "verify 1" not in node.ctl("ls").stdout and node.ctl("ls").stderr == "left out: 4 that verified or evaluated; --all lists them\n", node.ctl("ls")
+    assert node.ctl("ls", "--all").stdout.count("verify 1") == 4 and node.ctl("ls", "-n", "1").stdout.count("\n") == 2
+    assert [j["kind"] for j in json.loads(node.ctl("ls", "--json").stdout)] == 4 * ["verify"] + ["train"]
     expect(node.ctl("why"), 0)
     assert re.match(r"job \d+: completed", node.ctl("why").stdout), node.ctl("why").stdout
     assert said["of"] == {"job": 1, "dir": node.folder + "/state/jobs/1", "steps": 8, "recorded": 8}, said

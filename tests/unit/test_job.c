@@ -135,6 +135,9 @@ static void names(void **state)
         assert_int_equal(job_tier_parse(job_tier_name(t)), t);
     assert_int_equal(job_tier_parse("on"), -1);
     assert_string_equal(job_tier_name(-1), "");
+    for (int k = 0; k < JOB_KINDS; k++)
+        assert_int_equal(job_kind_parse(job_kind_name((enum job_kind)k)), k);
+    assert_int_equal(job_kind_parse("dance"), JOB_TRAINS);
     assert_int_equal(job_want_parse("pause"), JOB_WANT_PAUSE);
     assert_int_equal(job_want_parse("dance"), JOB_WANT_RUN);
 }

@@ -169,7 +169,7 @@ static void yolo_key_points(void **state)
     must_read(&p, 1, 1, 0);
     box_is(&p, 0, 0, 25.6, 19.2, 12.8, 9.6);
     put(&p, "set/data.yaml", "train: images/val\nnames: [a, b]\n");
-    must_fail(&p, ERR_DATA, "set/data.yaml: each line of its labels is a class and 12 numbers", "\"kpt_shape: [4, 2]\"");
+    must_fail(&p, ERR_DATA, "set/data.yaml: lines of its labels are a class and 12 numbers", "\"kpt_shape: [4, 2]\"");
     put(&p, "set/data.yaml", "train: images/val\nnames: [a, b]\nkpt_shape: ~\n");
     must_read(&p, 1, 1, 0); /* an outline: the user says so */
     assert_float_equal(p.d->boxes[0].w, 22.4, 1e-9);
@@ -188,6 +188,27 @@ static void yolo_key_points(void **state)
     put(&p, "set/labels/val/c.txt", "0 .5 .5 .25 .5\n0 .5 .5 .25 .5 .1 .1\n");
     must_read(&p, 1, 1, 1);
     told(&p, "labels/val/c.txt, line 2: should be a class, 4 numbers of its box and by kpt_shape 9 of key points", "a class and 6 numbers");
+    end(&p);
+}
+
+/* One broken line must not make outlines of all others: bad records may be left out. */
+static void yolo_key_points_with_a_broken_line(void **state)
+{
+    static const char two[] = "0 .5 .5 .2 .2 .45 .45 .55 .45 .5 .55 .5 .5\n";
+    static const char *const broken[] = { "0 .5 .5 .2 .2 .45 .45 .55 .45 .5 .55 .5\n", "0 .5 .5 .2\n",
+                                          "0 50 50 20 20 45 45 55 45 50 55 50 50\n", "9 .5 .5 .2 .2 .9 .9 .9 .9 .9 .9 .9 .9\n" };
+    struct place p;
+    char text[512];
+
+    (void)state;
+    yolo(&p, "train: images/val\nnames: [a, b]\n");
+    for (size_t i = 0; i < 2 * sizeof broken / sizeof *broken; i++) {
+        const char *line = broken[i / 2];
+
+        snprintf(text, sizeof text, "%s%s%s%s", i % 2 ? line : "", two, two, i % 2 ? "" : line);
+        put(&p, "set/labels/val/c.txt", text);
+        must_fail(&p, ERR_DATA, "a class and 12 numbers", "\"kpt_shape: [4, 2]\"");
+    }
     end(&p);
 }
 
@@ -366,6 +387,7 @@ int main(void)
         cmocka_unit_test(above_a_link),
         cmocka_unit_test(labels_in_capital_letters),
         cmocka_unit_test(yolo_key_points),
+        cmocka_unit_test(yolo_key_points_with_a_broken_line),
         cmocka_unit_test(yolo_other_columns),
         cmocka_unit_test(yolo_keys),
         cmocka_unit_test(other_tools),

@@ -34,12 +34,17 @@ struct voc_notes {
 
 /* Properties that all lines of labels share. They tell key points from outlines, which a single line cannot. */
 enum { COLUMNS_SEEN = 128 };
-struct label_columns {
-    int points;               /* of data.yaml (data_yaml.h) */
+struct lines_alike {
     int64_t lines;            /* read so far */
     int n;                    /* numbers behind the class of each line; -1: they differ */
     bool pairs, triples;      /* the first four are a box that holds the rest, as points of 2 or of 3 numbers */
     bool whole[COLUMNS_SEEN]; /* number i is a whole one in each line */
+};
+
+/* Lines that are left out by themselves say nothing of the others. */
+struct label_columns {
+    int points; /* of data.yaml (data_yaml.h) */
+    struct lines_alike good, bad;
 };
 
 struct labels_maker {

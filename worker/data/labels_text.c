@@ -93,7 +93,7 @@ static bool frames_points(const struct numbers *v, int size)
     return true;
 }
 
-static void columns_see(struct label_columns *c, const struct numbers *v)
+static void columns_see(struct lines_alike *c, const struct numbers *v)
 {
     if (c->lines++ == 0) {
         c->n = v->n;
@@ -109,7 +109,7 @@ static void columns_see(struct label_columns *c, const struct numbers *v)
 }
 
 /* A column behind the box that is whole in every line, as how well a point is seen or a number of a track; -1: there is none. Whole boxes say nothing. */
-static int whole_column(const struct label_columns *c)
+static int whole_column(const struct lines_alike *c)
 {
     if (c->lines < 4 || (c->whole[0] && c->whole[1] && c->whole[2] && c->whole[3]))
         return -1;
@@ -140,24 +140,23 @@ static void tell_unlabelled(struct labels_maker *m)
 
 int labels_text_end(struct labels_maker *m)
 {
-    const struct label_columns *c = &m->columns;
+    const struct lines_alike *good = &m->columns.good, *bad = &m->columns.bad, *c = bad->lines > good->lines ? bad : good;
     int size = c->triples ? 3 : 2, column = whole_column(c);
 
     tell_unlabelled(m);
-    if (m->opt->form != LABELS_YOLO || c->points >= 0 || c->lines == 0 || c->n < 6 || (!c->triples && !c->pairs && column < 0))
+    if (m->opt->form != LABELS_YOLO || m->columns.points >= 0 || c->lines == 0 || c->n < 6 || (!c->triples && !c->pairs && column < 0))
         return 0;
     problems_forget(m->problems);
     if (c->triples || c->pairs)
         return err_set(m->err, ERR_DATA,
-                       "%s: each line of its labels is a class and %d numbers, and the first four are a box around the rest: key points? "
+                       "%s: lines of its labels are a class and %d numbers, and the first four are a box around the rest: key points? "
                        "Then data.yaml needs \"kpt_shape: [%d, %d]\"; if they are corners of outlines, \"kpt_shape: null\"",
                        m->opt->annotations, c->n, (c->n - 4) / size, size);
-    return err_set(
-        m->err, ERR_DATA,
-        "%s: each line of its labels is a class and %d numbers, and number %d is whole in every line, unlike corners of outlines. "
-        "Key points need \"kpt_shape: [K, D]\" in data.yaml, other columns behind a box have to go, and outlines need "
-        "\"kpt_shape: null\"",
-        m->opt->annotations, c->n, column + 1);
+    return err_set(m->err, ERR_DATA,
+                   "%s: lines of its labels are a class and %d numbers, and number %d is whole in every line, unlike corners of outlines. "
+                   "Key points need \"kpt_shape: [K, D]\" in data.yaml, other columns behind a box have to go, and outlines need "
+                   "\"kpt_shape: null\"",
+                   m->opt->annotations, c->n, column + 1);
 }
 
 /* ---- one object ---- */
@@ -224,29 +223,29 @@ static void tell_shape(struct labels_maker *m, int64_t line, int n)
 static int put_line(struct labels_maker *m, struct text_line line, struct numbers *v, int w, int h)
 {
     struct label_box box = { .line = line.number };
+    bool memory, shape, outline, known;
     double cls;
-    bool memory, outline;
     const char *why = read_line(line, v, &cls, &memory);
 
     if (memory)
         return labels_no_memory(m);
-    if (!why)
-        columns_see(&m->columns, v);
-    if (!why && !is_shape(m, v)) {
-        tell_shape(m, line.number, v->n);
-        return 0;
-    }
-    outline = !why && is_outline(m, v);
-    if (!why)
-        why = share_flaw(v, outline ? v->n : 4, !outline);
     if (why) {
         labels_make_problem(m, line.number, "%s", why);
         return 0;
     }
-    if (cls < 0 || cls >= m->names.n) {
+    shape = is_shape(m, v);
+    outline = is_outline(m, v);
+    known = cls >= 0 && cls < m->names.n;
+    why = shape ? share_flaw(v, outline ? v->n : 4, !outline) : NULL;
+    columns_see(shape && !why && known ? &m->columns.good : &m->columns.bad, v);
+    if (!shape)
+        tell_shape(m, line.number, v->n);
+    else if (why)
+        labels_make_problem(m, line.number, "%s", why);
+    else if (!known)
         labels_make_problem(m, line.number, "class %g is not among the %d names, 0 to %d", cls, m->names.n, m->names.n - 1);
+    if (!shape || why || !known)
         return 0;
-    }
     box.cls = (int)cls;
     return outline ? put_outline(m, v, w, h, &box) : put_box(m, v, w, h, &box);
 }

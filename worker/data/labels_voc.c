@@ -24,6 +24,7 @@ enum { XML_MAX_BYTES = 64 << 20, XML_MAX_DEPTH = 32, XML_MAX_TEXT = 1023, LIST_M
 #else
 #define line_of XML_GetCurrentLineNumber
 #endif
+#pragma GCC poison XML_GetCurrentLineNumber /* the other way to get a line */
 
 /* ---- one file ---- */
 

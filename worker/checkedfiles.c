@@ -11,6 +11,7 @@
 #include "proto/jobspec.h"
 #include "worker/core/file.h"
 #include "worker/data/dataset.h"
+#include "worker/data/label_paths.h"
 
 enum { BYTES_MAX = 16 << 20 };
 
@@ -47,15 +48,31 @@ static void put_now(struct list *l, const char *path)
         put(l, path, (int64_t)st.st_size, (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec);
 }
 
+/* The folder of a file, unless it is `last`, that of the file before: files that come or go change its time. */
+static void put_folder(struct list *l, const char *path, char last[DATASET_MAX_PATH])
+{
+    char folder[DATASET_MAX_PATH];
+
+    label_path_folder(path, folder);
+    if (strcmp(folder, last) == 0)
+        return;
+    memcpy(last, folder, sizeof folder);
+    put_now(l, folder);
+}
+
 static void put_set(struct list *l, const struct dataset *d)
 {
-    char path[DATASET_MAX_PATH];
+    char path[DATASET_MAX_PATH], of_labels[DATASET_MAX_PATH] = "", of_images[DATASET_MAX_PATH] = "";
 
     put_now(l, *d->folder ? d->folder : "/");
     if (d->source_bytes > 0)
         put(l, d->source, d->source_bytes, d->source_mtime_ns);
-    for (int i = 0; i < d->nfiles; i++)
+    for (int i = 0; i < d->nfiles; i++) {
         put(l, d->files[i].path, d->files[i].size_bytes, d->files[i].mtime_ns);
+        put_folder(l, d->files[i].path, of_labels);
+    }
+    for (int i = 0; i < d->nimages; i++)
+        put_folder(l, dataset_path(d, i, path), of_images);
     for (int i = 0; d->views && i < d->views->nfiles; i++)
         if (snprintf(path, sizeof path, "%s/%s", d->folder, d->views->files[i].file) < (int)sizeof path)
             put_now(l, path);

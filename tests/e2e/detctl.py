@@ -486,6 +486,34 @@ def test_a_check_is_remembered(node):
     expect(node.ctl("submit", "job", *data), 0)
 
 
+def test_a_new_file_of_labels_is_checked(node):
+    """Of a picture that had none; and a new picture, in a folder that no key names."""
+    some_images(node.folder, 0)
+    pictures = sorted(os.listdir(node.folder + "/e/images"))
+    labels = [node.folder + "/e/labels/a/%s.txt" % os.path.splitext(name)[0] for name in pictures]
+    os.makedirs(node.folder + "/e/labels/a")
+    os.rename(node.folder + "/e/images", node.folder + "/e/a")
+    os.makedirs(node.folder + "/e/images")
+    os.rename(node.folder + "/e/a", node.folder + "/e/images/a")
+    for path in labels[1:]:
+        with open(path, "w", encoding="utf-8") as f:
+            f.write("0 .5 .5 .2 .2\n")
+    with open(node.folder + "/e/data.yaml", "w", encoding="utf-8") as f:
+        f.write("train: images\nnames: [cell]\n")
+    data = ["data.train.annotations=e/data.yaml", "data.train.images=null", "data.train.format=yolo", "data.val.annotations=null",
+            "data.val.images=null", "val.every=null", "data.on_bad=error", *LONG]
+    expect(node.ctl("submit", "job", *data), 0)
+    assert len(os.listdir(node.folder + "/cache/detd/checks")) == 1
+    with open(labels[0], "w", encoding="utf-8") as f:
+        f.write("0 .5 .5\n")
+    refused_first(node, r"line 1: should be a class and 4 numbers", "submit", "job", *data)
+    os.remove(labels[0])
+    expect(node.ctl("submit", "job", *data), 0)
+    with open(node.folder + "/e/images/a/new.png", "wb"):
+        pass
+    refused_first(node, "new.png: file is empty", "submit", "job", *data)
+
+
 def test_where_nothing_can_be_checked(node):
     """No detd-worker, no folder to remember in, no right to look: that is told, and the job is queued."""
     shutil.copy(DETCTL, node.folder + "/detctl")

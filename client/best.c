@@ -1,4 +1,4 @@
-#include "client/best.h"
+#include "client/best.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 #include <stddef.h>

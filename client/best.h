@@ -1,4 +1,4 @@
-/* client/best.h - the best values of a job, by what detd has stored of it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/best.h - the best values of a job, by what detd has stored of it. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>

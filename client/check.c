@@ -1,4 +1,4 @@
-#include "client/check.h"
+#include "client/check.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <getopt.h>

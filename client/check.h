@@ -1,4 +1,4 @@
-/* client/check.h - data and weights of a job are checked before it is queued. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/check.h - data and weights of a job are checked before it is queued. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>

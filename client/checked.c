@@ -1,4 +1,4 @@
-#include "client/checked.h"
+#include "client/checked.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* client/checked.h - good checks of data and weights, remembered in the caller's cache folder till a file that they rest on is changed. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/checked.h - good checks of data and weights, remembered in the caller's cache folder till a file that they rest on is changed. */
 #pragma once
 #include <limits.h>
 #include <stdbool.h>

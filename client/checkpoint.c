@@ -1,4 +1,4 @@
-#include "client/checkpoint.h"
+#include "client/checkpoint.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* client/checkpoint.h - which checkpoint of a job is meant, of those that detd lists. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/checkpoint.h - which checkpoint of a job is meant, of those that detd lists. */
 #pragma once
 #include <jansson.h>
 

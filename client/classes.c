@@ -1,4 +1,4 @@
-#include "client/classes.h"
+#include "client/classes.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* client/classes.h - what an evaluation says of each class: metrics are called WHAT:CLASS (segm_WHAT:CLASS of masks), and a class has one row of them here. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/classes.h - what an evaluation says of each class: metrics are called WHAT:CLASS (segm_WHAT:CLASS of masks), and a class has one row of them here. */
 #pragma once
 #include <jansson.h>
 #include <stdint.h>

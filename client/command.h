@@ -1,4 +1,4 @@
-/* client/command.h - what detctl's commands share: exit codes, the row of a command, and calling detd with errors told to the user. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/command.h - what detctl's commands share: exit codes, the row of a command, and calling detd with errors told to the user. */
 #pragma once
 #include <jansson.h>
 #include <signal.h>

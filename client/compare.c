@@ -1,4 +1,4 @@
-/* client/compare.c - jobs side by side: keys that differ, curves, best values. Whether two runs have the same bits is what diff says. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/compare.c - jobs side by side: keys that differ, curves, best values. Whether two runs have the same bits is what diff says. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>

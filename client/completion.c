@@ -1,4 +1,4 @@
-/* client/completion.c - what bash completes: its function asks detctl for the words that can stand where the cursor is. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/completion.c - what bash completes: its function asks detctl for the words that can stand where the cursor is. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "client/curve.h"
+#include "client/curve.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 #include <stdlib.h>

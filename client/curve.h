@@ -1,4 +1,4 @@
-/* client/curve.h - loss rows of a job as they come from detd, page by page, and curves to draw. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/curve.h - loss rows of a job as they come from detd, page by page, and curves to draw. */
 #pragma once
 #include <jansson.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* client/diff.c - two runs side by side: keys and identities that differ, then the first step where they part, and in what. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/diff.c - two runs side by side: keys and identities that differ, then the first step where they part, and in what. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "client/differences.h"
+#include "client/differences.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdio.h>
 #include <stdlib.h>

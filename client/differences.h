@@ -1,4 +1,4 @@
-/* client/differences.h - values that differ between two JSON objects, by the path of their key. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/differences.h - values that differ between two JSON objects, by the path of their key. */
 #pragma once
 #include <jansson.h>
 

@@ -1,4 +1,4 @@
-/* client/doctor.c - doctor: what is wrong with detd and its node, and what to do about it. It only looks. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/doctor.c - doctor: what is wrong with detd and its node, and what to do about it. It only looks. */
 #include <dirent.h>
 #include <errno.h>
 #include <getopt.h>

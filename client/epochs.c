@@ -1,4 +1,4 @@
-#include "client/epochs.h"
+#include "client/epochs.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <limits.h>

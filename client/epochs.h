@@ -1,4 +1,4 @@
-/* client/epochs.h - epochs become steps: detd-worker counts the images. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/epochs.h - epochs become steps: detd-worker counts the images. */
 #pragma once
 #include <jansson.h>
 

@@ -1,4 +1,4 @@
-/* client/eval.c - evaluation results of a job, and asking for another evaluation. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/eval.c - evaluation results of a job, and asking for another evaluation. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "client/eval_name.h"
+#include "client/eval_name.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* client/eval_name.h - which files' results one name of a set has had. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/eval_name.h - which files' results one name of a set has had. */
 #pragma once
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-#include "client/evaluate.h"
+#include "client/evaluate.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <limits.h>
 #include <stdio.h>

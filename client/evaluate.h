@@ -1,4 +1,4 @@
-/* client/evaluate.h - a checkpoint of a job on a data set: detd runs a job for it, whose results are listed under the set's name. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/evaluate.h - a checkpoint of a job on a data set: detd runs a job for it, whose results are listed under the set's name. */
 #pragma once
 
 struct context;

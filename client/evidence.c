@@ -1,4 +1,4 @@
-/* client/evidence.c - evidence export: what a job left to be compared with, as a folder that can be taken elsewhere. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/evidence.c - evidence export: what a job left to be compared with, as a folder that can be taken elsewhere. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>

@@ -1,4 +1,4 @@
-#include "client/export_weights.h"
+#include "client/export_weights.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* client/export_weights.h - the other half of export: the weights of a job as a file for other programs, which detd-worker writes. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/export_weights.h - the other half of export: the weights of a job as a file for other programs, which detd-worker writes. */
 #pragma once
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-/* client/extend.c - more of what is there: a completed job gets more steps; a job's keys, with some changed, make a new job. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/extend.c - more of what is there: a completed job gets more steps; a job's keys, with some changed, make a new job. */
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>

@@ -1,4 +1,4 @@
-#include <errno.h>
+#include <errno.h> /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
 #include <limits.h>
 #include <stddef.h>

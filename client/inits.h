@@ -1,4 +1,4 @@
-/* client/inits.h - job:12 in place of a file of weights: a checkpoint of another job. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/inits.h - job:12 in place of a file of weights: a checkpoint of another job. */
 #pragma once
 #include <jansson.h>
 #include <stdio.h>

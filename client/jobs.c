@@ -1,4 +1,4 @@
-/* client/jobs.c - ls, show, why, events: what detd knows about jobs. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs.c - ls, show, why, events: what detd knows about jobs. */
 #include <getopt.h>
 #include <limits.h>
 #include <stdio.h>

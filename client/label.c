@@ -1,4 +1,4 @@
-/* client/label.c - note, tag: what people say of their jobs. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/label.c - note, tag: what people say of their jobs. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "client/link.h"
+#include "client/link.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-/* client/link.h - the connection to detd: one call at a time, blocking; a lost connection is made again and the call repeated
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/link.h - the connection to detd: one call at a time, blocking; a lost connection is made again and the call repeated
  * (every method may be repeated: submissions carry a token, commands are wishes). */
 #pragma once
 #include <jansson.h>

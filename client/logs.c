@@ -1,4 +1,4 @@
-/* client/logs.c - the log files of a job's ranks: detd says where they are, detctl opens them as the user. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/logs.c - the log files of a job's ranks: detd says where they are, detctl opens them as the user. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>

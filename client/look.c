@@ -1,4 +1,4 @@
-/* client/look.c - layers, anchors, sample: what detd-worker says or draws of a job file, a job, or a file of weights. detd trains nothing for it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/look.c - layers, anchors, sample: what detd-worker says or draws of a job file, a job, or a file of weights. detd trains nothing for it. */
 #include <getopt.h>
 #include <jansson.h>
 #include <limits.h>

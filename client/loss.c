@@ -1,4 +1,4 @@
-/* client/loss.c - the losses of a job: as a table, CSV, JSON or a curve. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/loss.c - the losses of a job: as a table, CSV, JSON or a curve. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>

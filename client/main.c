@@ -1,4 +1,4 @@
-/* detctl - asks detd: one command a run. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* detctl - asks detd: one command a run. */
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* client/node.c - info: what the node has and how detd does; drain and undrain: whether it starts jobs. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/node.c - info: what the node has and how detd does; drain and undrain: whether it starts jobs. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "client/plot.h"
+#include "client/plot.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* client/predict.c - draws what a job's network sees in pictures: detd names the job's folder, detd-worker does the work as the caller. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/predict.c - draws what a job's network sees in pictures: detd names the job's folder, detd-worker does the work as the caller. */
 #include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>

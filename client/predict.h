@@ -1,4 +1,4 @@
-/* client/predict.h - where a job lies, for commands that have detd-worker look into its folder. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/predict.h - where a job lies, for commands that have detd-worker look into its folder. */
 #pragma once
 #include <stdint.h>
 

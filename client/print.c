@@ -1,4 +1,4 @@
-#include "client/print.h"
+#include "client/print.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <langinfo.h>
 #include <limits.h>

@@ -1,4 +1,4 @@
-/* client/print.h - how detctl writes: aligned columns, units, JSON, CSV numbers, and nothing that a terminal would obey. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/print.h - how detctl writes: aligned columns, units, JSON, CSV numbers, and nothing that a terminal would obey. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>

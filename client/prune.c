@@ -1,4 +1,4 @@
-/* client/prune.c - prune: jobs that ended a while ago go, page by page. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/prune.c - prune: jobs that ended a while ago go, page by page. */
 #include <getopt.h>
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* client/queue.c - queue: who waits for slots, in the order of service, and for what; wait: till jobs have ended; retry: the same job once more. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/queue.c - queue: who waits for slots, in the order of service, and for what; wait: till jobs have ended; retry: the same job once more. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "client/run.h"
+#include "client/run.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* client/run.h - a run that is taken up again: a job of detd, or a folder with what a job left (detctl evidence export). */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/run.h - a run that is taken up again: a job of detd, or a folder with what a job left (detctl evidence export). */
 #pragma once
 #include <jansson.h>
 #include <limits.h>

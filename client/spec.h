@@ -1,4 +1,4 @@
-/* client/spec.h - a job file as the user means it: found, overridden, checked, its paths absolute and seen to exist. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/spec.h - a job file as the user means it: found, overridden, checked, its paths absolute and seen to exist. */
 #pragma once
 #include <jansson.h>
 #include <limits.h>

@@ -1,4 +1,4 @@
-#include "client/submit.h"
+#include "client/submit.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <getopt.h>

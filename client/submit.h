@@ -1,4 +1,4 @@
-/* client/submit.h - queues a job. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/submit.h - queues a job. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>

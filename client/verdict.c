@@ -1,4 +1,4 @@
-#include "client/verdict.h"
+#include "client/verdict.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* client/verdict.h - what a job that verifies found, for people and for scripts. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/verdict.h - what a job that verifies found, for people and for scripts. */
 #pragma once
 #include <jansson.h>
 #include <stdint.h>

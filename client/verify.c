@@ -1,4 +1,4 @@
-/* client/verify.c - verify, repro: a run once more, to be compared with itself. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/verify.c - verify, repro: a run once more, to be compared with itself. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>

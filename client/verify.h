@@ -1,4 +1,4 @@
-/* client/verify.h - a step of a run, trained again by a job. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/verify.h - a step of a run, trained again by a job. */
 #pragma once
 #include <stdint.h>
 

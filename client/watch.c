@@ -1,4 +1,4 @@
-#include "client/watch.h"
+#include "client/watch.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <getopt.h>
 #include <limits.h>

@@ -1,4 +1,4 @@
-/* client/watch.h - follows a job until it ends: as a live screen, as lines, or without a word. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/watch.h - follows a job until it ends: as a live screen, as lines, or without a word. */
 #pragma once
 #include <jansson.h>
 #include <stdint.h>

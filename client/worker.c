@@ -1,4 +1,4 @@
-#include "client/worker.h"
+#include "client/worker.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* client/worker.h - runs detd-worker, found beside detctl, as the caller: it reads data and draws pictures, detd never does. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/worker.h - runs detd-worker, found beside detctl, as the caller: it reads data and draws pictures, detd never does. */
 #pragma once
 #include <limits.h>
 #include <stdbool.h>

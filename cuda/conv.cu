@@ -1,4 +1,4 @@
-/* cuda/conv.cu - the convolution ops: which shards go to the engine together, weights and bias in the element type of the activations, and
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/conv.cu - the convolution ops: which shards go to the engine together, weights and bias in the element type of the activations, and
  * the bias gradient, whose bits are those of cpu/conv.c. */
 #include "cuda/engine.h"
 

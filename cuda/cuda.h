@@ -1,4 +1,4 @@
-/* cuda/cuda.h - the CUDA device: what the files of the plugin share.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/cuda.h - the CUDA device: what the files of the plugin share.
  *
  * The machine of struct device_ops is in device.c (streams, marks) and memory.c; each operation is a function cuda_<family>_<name>() in the file of
  * its family (conv.cu, norm.cu, map.cu ...), its contract stands in worker/ops. A struct cuda_device is one stream with scratch memory of its own on the one

@@ -1,4 +1,4 @@
-#include "cuda/cudnn_desc.h"
+#include "cuda/cudnn_desc.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 cudnnBackendDescriptor_t cudnn_desc_new(struct cudnn_descs *b, cudnnBackendDescriptorType_t type)
 {

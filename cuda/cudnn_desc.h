@@ -1,4 +1,4 @@
-/* cuda/cudnn_desc.h - backend descriptors of cuDNN in bunches: one owner, and the first error sticks, so that a graph is written down
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/cudnn_desc.h - backend descriptors of cuDNN in bunches: one owner, and the first error sticks, so that a graph is written down
  * without a branch a line. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "cuda/cudnn_graph.h"
+#include "cuda/cudnn_graph.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #define ATTR(name) CUDNN_ATTR_##name
 

@@ -1,4 +1,4 @@
-/* cuda/cudnn_graph.h - one convolution as an operation graph of cuDNN: NHWC by strides, products summed in fp32. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/cudnn_graph.h - one convolution as an operation graph of cuDNN: NHWC by strides, products summed in fp32. */
 #pragma once
 #include "cuda/cudnn_desc.h"
 #include "cuda/plan_key.h"

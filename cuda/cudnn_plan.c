@@ -1,4 +1,4 @@
-#include "cuda/cudnn_plan.h"
+#include "cuda/cudnn_plan.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* cuda/cudnn_plan.h - chooses the engine of cuDNN that computes a graph, and runs it.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/cudnn_plan.h - chooses the engine of cuDNN that computes a graph, and runs it.
  *
  * The choice is the first engine in the order of cuDNN's heuristics (mode A, where that is a bf16 weight gradient those that come compiled
  * before the others, then the fallbacks) whose numerical notes the key's tier and precision allow, whose workspace stays under the limit and

@@ -1,4 +1,4 @@
-/* cuda/derived.h - what param->derived points to on this device: the bf16 copy of a weight that convolutions read.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/derived.h - what param->derived points to on this device: the bf16 copy of a weight that convolutions read.
  * conv.cu makes it at a weight's first convolution in bf16 and fills it where it is stale; param_release frees it. Steps of optimizers (optim.cu) may write it
  * together with the weights: where derived_fresh() held before the step it holds after it too, with version = the parameter's new one (also
  * when the step is skipped: neither weights nor copy change). A copy that was stale before stays stale. */

@@ -1,4 +1,4 @@
-/* cuda/device.c - opening and closing a queue of work on the GPU, what it says of itself, marks, and what went wrong. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/device.c - opening and closing a queue of work on the GPU, what it says of itself, marks, and what went wrong. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdatomic.h>

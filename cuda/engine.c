@@ -1,4 +1,4 @@
-#include "cuda/engine.h"
+#include "cuda/engine.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* cuda/engine.h - convolutions on one GPU as plans: cuDNN's graph API, cuBLASLt where a convolution is a matrix product (1x1, stride 1), and
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/engine.h - convolutions on one GPU as plans: cuDNN's graph API, cuBLASLt where a convolution is a matrix product (1x1, stride 1), and
  * kernels of ours for the one that reads images (cuda/stem.h).
  *
  * Which algorithm computes a shape is a pure function of the key, the library versions, the GPU and the plugin: the first that the tier's

@@ -1,4 +1,4 @@
-/* cuda/fold.h - the pairwise tree of core/tree.h in device code: over numbers or moments, and over many rows by one block of threads.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/fold.h - the pairwise tree of core/tree.h in device code: over numbers or moments, and over many rows by one block of threads.
  * Complete aligned groups of 2^i leaves may be folded by themselves first: the additions are the same ones. */
 #pragma once
 #include "cuda/vec.h"

@@ -1,4 +1,4 @@
-/* cuda/items.h - kernels that go through several arrays in one launch: each has blocks of threads of its own. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/items.h - kernels that go through several arrays in one launch: each has blocks of threads of its own. */
 #pragma once
 #include "cuda/vec.h"
 

@@ -1,4 +1,4 @@
-#include "cuda/libs.h"
+#include "cuda/libs.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* cuda/libs.h - NVIDIA's libraries as tables of functions. The plugin is linked with none of them: each is looked for and opened when it is
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/libs.h - NVIDIA's libraries as tables of functions. The plugin is linked with none of them: each is looked for and opened when it is
  * first needed (cuda/search.h says where), so a machine without them, or with another version, gets a sentence instead of a loader's error.
  *
  *     const struct cudnn_api *dnn;

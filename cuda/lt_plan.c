@@ -1,4 +1,4 @@
-#include "cuda/lt_plan.h"
+#include "cuda/lt_plan.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* cuda/lt_plan.h - 1x1 convolutions with stride 1 as matrix products by cuBLASLt: pixels are rows, channels columns, a pitch is a leading
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/lt_plan.h - 1x1 convolutions with stride 1 as matrix products by cuBLASLt: pixels are rows, channels columns, a pitch is a leading
  * dimension.
  *
  * Three things it does that cuDNN does not: an fp32 weight gradient straight from bf16 tensors, slices of channels without a copy, and the

@@ -1,4 +1,4 @@
-/* cuda/map.cu - activations, the sum of two values, and change of element type, over strided tensors. fp32 gives the bits of cpu/map.c.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/map.cu - activations, the sum of two values, and change of element type, over strided tensors. fp32 gives the bits of cpu/map.c.
  * Dense tensors with nothing per channel go as rows of one vector, so their number of channels does not matter. */
 #include "cuda/vec.h"
 #include "worker/kernels/philox.h"

@@ -1,4 +1,4 @@
-/* cuda/memory.c - device and pinned memory, and copies inside it.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/memory.c - device and pinned memory, and copies inside it.
  *
  * Device memory is plain cudaMalloc. What comes and goes in a step lives in the arena (worker/core/arena.h), which takes a few big chunks,
  * then one for whole steps, and keeps it: it is the stream-ordered pool, with host order on one stream as its order, and offsets that

@@ -1,4 +1,4 @@
-/* cuda/memory.h - device memory for the files of the plugin that need some of their own; ops take cuda_scratch(). */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/memory.h - device memory for the files of the plugin that need some of their own; ops take cuda_scratch(). */
 #pragma once
 #include "cuda/cuda.h"
 

@@ -1,4 +1,4 @@
-/* cuda/nccl.c - a link: collectives over device memory through NCCL (worker/comm/comm.h says what a link promises). Opening, memory,
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/nccl.c - a link: collectives over device memory through NCCL (worker/comm/comm.h says what a link promises). Opening, memory,
  * closing.
  *
  * Rank 0's link_id() makes two ids, one a channel, as text; every rank's link_open() joins both communicators. NCCL listens for the

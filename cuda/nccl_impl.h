@@ -1,4 +1,4 @@
-/* cuda/nccl_impl.h - what the files of the link share: nccl.c opens and closes it and holds its memory, nccl_move.c queues the
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/nccl_impl.h - what the files of the link share: nccl.c opens and closes it and holds its memory, nccl_move.c queues the
  * collectives, nccl_watch.c waits, watches and ends.
  *
  * A link is two communicators, one a channel, each on the stream of its device and with its own lock: NCCL wants one thread at a time

@@ -1,4 +1,4 @@
-/* The collectives of a link: groups of NCCL calls on the stream of the channel's device. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* The collectives of a link: groups of NCCL calls on the stream of the channel's device. */
 #include "cuda/nccl_impl.h"
 
 enum { STAGE_ALIGN = 256, STAGE_MIN = 4 << 20 };

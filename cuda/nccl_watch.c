@@ -1,4 +1,4 @@
-/* Waiting with a deadline, and the thread that ends what cannot go on. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* Waiting with a deadline, and the thread that ends what cannot go on. */
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>

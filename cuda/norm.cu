@@ -1,4 +1,4 @@
-/* cuda/norm.cu - batch normalisation: scale and shift from statistics, sums of shards, the second pass of the backward, running statistics;
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/norm.cu - batch normalisation: scale and shift from statistics, sums of shards, the second pass of the backward, running statistics;
  * the sums over pixels are in norm_sums.cu. fp32 gives the bits of cpu/norm.c. */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* cuda/norm.h - what norm.cu and norm_sums.cu share: shapes of the backward's operands, and how many shards a launch takes. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/norm.h - what norm.cu and norm_sums.cu share: shapes of the backward's operands, and how many shards a launch takes. */
 #pragma once
 #include "cuda/vec.h"
 #include "worker/kernels/norm.h"

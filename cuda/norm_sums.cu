@@ -1,4 +1,4 @@
-/* cuda/norm_sums.cu - sums over the pixels of a shard, per channel: those of the normalisation's backward, with the bits of cpu/norm.c, and
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/norm_sums.cu - sums over the pixels of a shard, per channel: those of the normalisation's backward, with the bits of cpu/norm.c, and
  * the statistics of a convolution's output, in slabs of this device's own. A thread's slab is one fp32 chain per channel; a block folds its
  * slabs to one row of partials, a second kernel folds the rows. */
 #include <errno.h>

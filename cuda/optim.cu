@@ -1,4 +1,4 @@
-// cuda/optim.cu - parameter updates: all parameters of a step in one launch, blocks of 4096 numbers of one parameter each. Where
+/* SPDX-License-Identifier: Apache-2.0 */ // cuda/optim.cu - parameter updates: all parameters of a step in one launch, blocks of 4096 numbers of one parameter each. Where
 // convolutions read a bf16 copy of a weight, it is written beside the weight; where hashes of the new weights are wanted, they are made of what is in
 // registers. The norm of the gradient stays on the device.
 #include "cuda/cuda.h"

@@ -1,4 +1,4 @@
-// cuda/photo.cu - how unlike two pictures are, and the way back: a thread a pixel forward; backward a thread a number for the shares of its window,
+/* SPDX-License-Identifier: Apache-2.0 */ // cuda/photo.cu - how unlike two pictures are, and the way back: a thread a pixel forward; backward a thread a number for the shares of its window,
 // then one for what its windows give it.
 #include "cuda/cuda.h"
 

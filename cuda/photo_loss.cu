@@ -1,4 +1,4 @@
-// cuda/photo_loss.cu - losses that take the least of several answers: a thread, or half a warp, a pixel; then half a warp a row for its sum, and a block a
+/* SPDX-License-Identifier: Apache-2.0 */ // cuda/photo_loss.cu - losses that take the least of several answers: a thread, or half a warp, a pixel; then half a warp a row for its sum, and a block a
 // shard for the tree over them.
 #include "cuda/cuda.h"
 

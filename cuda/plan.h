@@ -1,4 +1,4 @@
-/* cuda/plan.h - how one convolution is computed: by which library, with which algorithm and how much memory. A pure function of the key,
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/plan.h - how one convolution is computed: by which library, with which algorithm and how much memory. A pure function of the key,
  * the GPU, the libraries' versions and the plugin's.
  *
  * Where the plugin's table has a row for the key that the filter lets through, that; else a rule, the first that the heuristics name:

@@ -1,4 +1,4 @@
-#include "cuda/plan_cache.h"
+#include "cuda/plan_cache.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* cuda/plan_cache.h - plans by key, made by threads of their own, so that the shapes of later steps are ready when they come.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/plan_cache.h - plans by key, made by threads of their own, so that the shapes of later steps are ready when they come.
  * Only these threads plan, each with a target of its own. A plan is a pure function of its key, so it is the same whoever made it, when and
  * after what, and may be dropped and made again. Time is counted in turns: plan_cache_begin() begins one. */
 #pragma once

@@ -1,4 +1,4 @@
-#include "cuda/plan_key.h"
+#include "cuda/plan_key.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* cuda/plan_key.h - what the choice of an algorithm depends on, besides the GPU and the libraries: the convolution and how its memory is
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/plan_key.h - what the choice of an algorithm depends on, besides the GPU and the libraries: the convolution and how its memory is
  * aligned. */
 #pragma once
 #include "cuda/engine.h"

@@ -1,4 +1,4 @@
-#include "cuda/plan_table.h"
+#include "cuda/plan_table.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* cuda/plan_table.h - choices that were measured, for the GPUs and the versions of the libraries that they were measured with: text that is
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/plan_table.h - choices that were measured, for the GPUs and the versions of the libraries that they were measured with: text that is
  * part of the plugin (cuda/engines.txt, written by tests/bench/bench_engines).
  *
  *     GPU NVIDIA H100 80GB HBM3, 132 multiprocessors, compute 9.0; cuDNN 9.19.0; cuBLASLt 13.1.0

@@ -1,4 +1,4 @@
-// cuda/pool.cu - maximum pooling. A thread owns a few channels of a window, or of an input; windows of 2 x 2 with stride 2 have kernels of
+/* SPDX-License-Identifier: Apache-2.0 */ // cuda/pool.cu - maximum pooling. A thread owns a few channels of a window, or of an input; windows of 2 x 2 with stride 2 have kernels of
 // their own. Backward of overlapping windows takes two passes: which position each window chose, then every input asks the windows that
 // hold it.
 #include "cuda/cuda.h"

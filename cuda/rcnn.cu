@@ -1,4 +1,4 @@
-// cuda/rcnn.cu - which regions are trained on, what their boxes cost, what they detect. A block an image draws and writes, a thread a row costs.
+/* SPDX-License-Identifier: Apache-2.0 */ // cuda/rcnn.cu - which regions are trained on, what their boxes cost, what they detect. A block an image draws and writes, a thread a row costs.
 #include "cuda/cuda.h"
 
 #include <assert.h>

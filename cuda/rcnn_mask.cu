@@ -1,4 +1,4 @@
-// cuda/rcnn_mask.cu - what masks should be, and what they cost. A block a row for the targets, some blocks for all rows of a shard where bitmaps need memory.
+/* SPDX-License-Identifier: Apache-2.0 */ // cuda/rcnn_mask.cu - what masks should be, and what they cost. A block a row for the targets, some blocks for all rows of a shard where bitmaps need memory.
 #include "cuda/cuda.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-// cuda/reduce.cu - sums over flat arrays with a fixed shape, and evidence hashes. Memory-bound: four numbers a load where addresses
+/* SPDX-License-Identifier: Apache-2.0 */ // cuda/reduce.cu - sums over flat arrays with a fixed shape, and evidence hashes. Memory-bound: four numbers a load where addresses
 // allow.
 #include "cuda/cuda.h"
 

@@ -1,4 +1,4 @@
-// cuda/resample.cu - nearest-neighbour upsampling. A thread owns a few channels of an input pixel: read once, written factor^2 times, and
+/* SPDX-License-Identifier: Apache-2.0 */ // cuda/resample.cu - nearest-neighbour upsampling. A thread owns a few channels of an input pixel: read once, written factor^2 times, and
 // back.
 #include "cuda/cuda.h"
 

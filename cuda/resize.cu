@@ -1,4 +1,4 @@
-// cuda/resize.cu - pixels mirrored around, bilinear resizing, means of whole images. A thread owns one number of what is written.
+/* SPDX-License-Identifier: Apache-2.0 */ // cuda/resize.cu - pixels mirrored around, bilinear resizing, means of whole images. A thread owns one number of what is written.
 #include "cuda/cuda.h"
 
 #include <string.h>

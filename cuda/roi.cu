@@ -1,4 +1,4 @@
-// cuda/roi.cu - RoIAlign. A block a box for its bands; forward a thread owns a few channels of a bin. Backward a block owns a tile of 8 x 8 cells,
+/* SPDX-License-Identifier: Apache-2.0 */ // cuda/roi.cu - RoIAlign. A block a box for its bands; forward a thread owns a few channels of a bin. Backward a block owns a tile of 8 x 8 cells,
 // a warp a row of it, a lane a few channels: the boxes that touch the tile are listed in ascending order, and each warp goes through the list.
 #include "cuda/cuda.h"
 

@@ -1,4 +1,4 @@
-// cuda/rpn.cu - anchors are labelled and drawn: a thread an anchor matches and labels, a block an image draws.
+/* SPDX-License-Identifier: Apache-2.0 */ // cuda/rpn.cu - anchors are labelled and drawn: a thread an anchor matches and labels, a block an image draws.
 #include "cuda/cuda.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-// cuda/rpn_loss.cu - what the drawn anchors cost. Gradients are zero but for theirs.
+/* SPDX-License-Identifier: Apache-2.0 */ // cuda/rpn_loss.cu - what the drawn anchors cost. Gradients are zero but for theirs.
 #include "cuda/cuda.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-// cuda/rpn_propose.cu - from logits to proposals: a block a level of an image, then a block an image, then a block a shard.
+/* SPDX-License-Identifier: Apache-2.0 */ // cuda/rpn_propose.cu - from logits to proposals: a block a level of an image, then a block an image, then a block a shard.
 #include "cuda/cuda.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "cuda/search.h"
+#include "cuda/search.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <dlfcn.h>
 #include <glob.h>

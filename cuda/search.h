@@ -1,4 +1,4 @@
-/* cuda/search.h - finds a shared library where toolkits, distributions and Python put it, and takes the first that is new enough.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/search.h - finds a shared library where toolkits, distributions and Python put it, and takes the first that is new enough.
  *
  * In this order: DETD_CUDA_PATH (folders, ':' between them), the dynamic linker's own way, CUDA_HOME and CUDA_PATH, /usr/local/cuda*, the
  * folders of the distribution, Python wheels (nvidia/<library>/lib and nvidia/cu13/lib of VIRTUAL_ENV, CONDA_PREFIX, ~/.local, the system's

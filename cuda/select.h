@@ -1,4 +1,4 @@
-/* cuda/select.h - the smallest of many keys (kernels/select.h), sums and places by one block of SELECT_THREADS threads. All threads of the block call these
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/select.h - the smallest of many keys (kernels/select.h), sums and places by one block of SELECT_THREADS threads. All threads of the block call these
  * together, and all get the answer; none depends on the order in which threads run. */
 #pragma once
 #include "cuda/vec.h"

@@ -1,4 +1,4 @@
-// cuda/smooth.cu - edge-aware smoothness. A thread owns a pixel's weights, a pixel's sum, a row's, an image's, or a number of the gradient.
+/* SPDX-License-Identifier: Apache-2.0 */ // cuda/smooth.cu - edge-aware smoothness. A thread owns a pixel's weights, a pixel's sum, a row's, an image's, or a number of the gradient.
 #include "cuda/cuda.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* cuda/staging.c - uploads, downloads and tables by way of rings of pinned memory.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/staging.c - uploads, downloads and tables by way of rings of pinned memory.
  *
  * A ring is cut into segments that are filled one after the other; the event of a segment is recorded when it is left, and waited for when
  * the ring comes around. So small pieces cost one copy each, and large ones overlap: while the GPU reads one segment the host writes the

@@ -1,4 +1,4 @@
-/* cuda/staging.h - pinned memory of a device through which bytes of any host memory travel. Nothing waits unless the ring is full. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/staging.h - pinned memory of a device through which bytes of any host memory travel. Nothing waits unless the ring is full. */
 #pragma once
 #include "cuda/cuda.h"
 

@@ -1,4 +1,4 @@
-/* cuda/stem.cu - 3x3 convolutions of three channels, forward and weight gradient. A tile of the output and what it reads go through shared
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/stem.cu - 3x3 convolutions of three channels, forward and weight gradient. A tile of the output and what it reads go through shared
  * memory; a thread keeps 64 or 72 sums, so that what it reads from there serves many multiply-adds. */
 #include "cuda/stem.h"
 

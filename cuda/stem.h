@@ -1,4 +1,4 @@
-/* cuda/stem.h - the convolution that reads images, the first layer of a detector: 3x3 with stride 1 over three channels.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/stem.h - the convolution that reads images, the first layer of a detector: 3x3 with stride 1 over three channels.
  *
  * The libraries pad the three channels to eight or more first and have their tensor cores multiply zeros: of [16,416,416,3] to 32 channels
  * in bf16 on an H100 the best of cuDNN 9.19 took 454 us forward and 288 us for the weight gradient. Reading and writing the tensors once

@@ -1,4 +1,4 @@
-/* cuda/suppress.h - greedy suppression of boxes, best first, by one block: 64 of them at a time, first among themselves, then all behind them by those that
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/suppress.h - greedy suppression of boxes, best first, by one block: 64 of them at a time, first among themselves, then all behind them by those that
  * are kept. What is kept is what one after the other would keep. */
 #pragma once
 #include "cuda/select.h"

@@ -1,4 +1,4 @@
-/* cuda/terms.h - of which rows the terms of a loss are sums: those of a shard, or of each of its images. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/terms.h - of which rows the terms of a loss are sums: those of a shard, or of each of its images. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* cuda/vec.h - how kernels read and write numbers: fp32 or bf16 in memory, floats in registers, 16 bytes at a time where the memory allows
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/vec.h - how kernels read and write numbers: fp32 or bf16 in memory, floats in registers, 16 bytes at a time where the memory allows
  * it.
  *
  * Rows of channels (NHWC) are shared out by vec_grid(): a thread owns W channels, so what is per channel stays in its registers, and walks

@@ -1,4 +1,4 @@
-/* cuda/versions.h - what the device asks about NVIDIA's libraries without seeing their headers (cuda/libs.h has the tables). */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/versions.h - what the device asks about NVIDIA's libraries without seeing their headers (cuda/libs.h has the tables). */
 #pragma once
 
 struct err;

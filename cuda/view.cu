@@ -1,4 +1,4 @@
-// cuda/view.cu - pictures as the network reads them, channels that become pixels. Both move bytes: a thread owns a pixel, or a few channels of it.
+/* SPDX-License-Identifier: Apache-2.0 */ // cuda/view.cu - pictures as the network reads them, channels that become pixels. Both move bytes: a thread owns a pixel, or a few channels of it.
 #include "cuda/cuda.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-// cuda/warp.cu - poses, and pictures as another camera sees them. Positions are computed where they are needed. The gradient of a source: the target's
+/* SPDX-License-Identifier: Apache-2.0 */ // cuda/warp.cu - poses, and pictures as another camera sees them. Positions are computed where they are needed. The gradient of a source: the target's
 // pixels stand in runs of 32, of which it is known where they fall; a block owns a tile of 8 x 8 cells, a warp a row of it, a lane every 32nd channel,
 // and goes in order through the runs that touch the tile.
 #include "cuda/cuda.h"

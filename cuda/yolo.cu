@@ -1,4 +1,4 @@
-// cuda/yolo.cu - loss of a YOLO head. A block an image for the claims, a warp a slab of 64 slots for the loss, then the same trees of
+/* SPDX-License-Identifier: Apache-2.0 */ // cuda/yolo.cu - loss of a YOLO head. A block an image for the claims, a warp a slab of 64 slots for the loss, then the same trees of
 // sums as on the CPU. A slot's 5 + classes gradients are written by all lanes, so that neighbouring lanes write neighbouring addresses.
 #include "cuda/cuda.h"
 

@@ -1,4 +1,4 @@
-// cuda/yolo_decode.cu - candidates of a YOLO head in order of slot, then class: one launch counts those of each slot, the next writes them
+/* SPDX-License-Identifier: Apache-2.0 */ // cuda/yolo_decode.cu - candidates of a YOLO head in order of slot, then class: one launch counts those of each slot, the next writes them
 // behind those of the slots before. A warp looks at a slot.
 #include "cuda/cuda.h"
 

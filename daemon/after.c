@@ -1,4 +1,4 @@
-#include "daemon/after.h"
+#include "daemon/after.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include "daemon/jobs.h"
 

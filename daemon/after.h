@@ -1,4 +1,4 @@
-/* daemon/after.h - jobs that run after another one (run.after). */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/after.h - jobs that run after another one (run.after). */
 #pragma once
 
 struct job;

@@ -1,4 +1,4 @@
-#include "daemon/audit.h"
+#include "daemon/audit.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <pwd.h>
 #include <stdarg.h>

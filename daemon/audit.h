@@ -1,4 +1,4 @@
-/* daemon/audit.h - who asked for what: an event of the job (0: of the node) for each request that changes something, in the journal too. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/audit.h - who asked for what: an event of the job (0: of the node) for each request that changes something, in the journal too. */
 #pragma once
 #include <stdint.h>
 

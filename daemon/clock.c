@@ -1,4 +1,4 @@
-#include "daemon/clock.h"
+#include "daemon/clock.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <sys/timex.h>
 #include <time.h>

@@ -1,4 +1,4 @@
-/* daemon/clock.h - the two clocks of the daemon. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/clock.h - the two clocks of the daemon. */
 #pragma once
 #include <stdbool.h>
 

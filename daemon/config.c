@@ -1,4 +1,4 @@
-#include "daemon/config.h"
+#include "daemon/config.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <getopt.h>

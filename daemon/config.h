@@ -1,4 +1,4 @@
-/* daemon/config.h - options and the configuration file. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/config.h - options and the configuration file. */
 #pragma once
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "daemon/conn.h"
+#include "daemon/conn.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-/* daemon/conn.h - the control socket: clients, who they are, their requests in flight, their subscriptions. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/conn.h - the control socket: clients, who they are, their requests in flight, their subscriptions. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>

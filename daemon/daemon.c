@@ -1,4 +1,4 @@
-#include "daemon/daemon.h"
+#include "daemon/daemon.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "daemon/device.h"
+#include "daemon/device.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* daemon/device.h - on what a job runs: `auto` decided, and what this node does not have refused. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/device.h - on what a job runs: `auto` decided, and what this node does not have refused. Pure. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

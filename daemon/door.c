@@ -1,4 +1,4 @@
-#include "daemon/door.h"
+#include "daemon/door.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include "proto/err.h"
 

@@ -1,4 +1,4 @@
-/* daemon/door.h - whether one more connection is taken, and which one has to leave for it; who may take how much of a room. Pure: no I/O. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/door.h - whether one more connection is taken, and which one has to leave for it; who may take how much of a room. Pure: no I/O. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

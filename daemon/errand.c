@@ -1,4 +1,4 @@
-#include "daemon/errand.h"
+#include "daemon/errand.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <pthread.h>

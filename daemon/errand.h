@@ -1,4 +1,4 @@
-/* daemon/errand.h - a thread of its own for work that may take long: what is given to it is done in order, and keeps nothing else waiting. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/errand.h - a thread of its own for work that may take long: what is given to it is done in order, and keeps nothing else waiting. */
 #pragma once
 #include <uv.h>
 

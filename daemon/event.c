@@ -1,4 +1,4 @@
-#include "daemon/event.h"
+#include "daemon/event.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdarg.h>
 #include <stdio.h>

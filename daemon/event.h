@@ -1,4 +1,4 @@
-/* daemon/event.h - what happens to jobs and to the node: events are stored, and whoever listens hears of them and of what else changes. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/event.h - what happens to jobs and to the node: events are stored, and whoever listens hears of them and of what else changes. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

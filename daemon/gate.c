@@ -1,4 +1,4 @@
-#include "daemon/gate.h"
+#include "daemon/gate.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdio.h>

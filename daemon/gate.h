@@ -1,4 +1,4 @@
-/* daemon/gate.h - the control socket's file, and who comes in by it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/gate.h - the control socket's file, and who comes in by it. */
 #pragma once
 #include <stdbool.h>
 #include <sys/types.h>

@@ -1,4 +1,4 @@
-#include "daemon/gpu.h"
+#include "daemon/gpu.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <jansson.h>
 #include <stdio.h>

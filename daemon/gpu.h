@@ -1,4 +1,4 @@
-/* daemon/gpu.h - the GPUs of the node as detd knows them, and what may be done with each. Pure: what was seen and the time are arguments.
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/gpu.h - the GPUs of the node as detd knows them, and what may be done with each. Pure: what was seen and the time are arguments.
  *
  * A GPU is granted only while it is free: held by no job, healthy, used by nobody, and its memory verified free since the last job on it.
  */

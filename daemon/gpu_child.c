@@ -1,4 +1,4 @@
-#include "daemon/gpu_child.h"
+#include "daemon/gpu_child.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <jansson.h>

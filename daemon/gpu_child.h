@@ -1,4 +1,4 @@
-/* daemon/gpu_child.h - the process that asks the driver (gpu_probe.h), seen from detd: started when a look is wanted, killed when it does
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/gpu_child.h - the process that asks the driver (gpu_probe.h), seen from detd: started when a look is wanted, killed when it does
  * not answer.
  *
  * A process that hangs in the driver may survive its SIGKILL for as long as the driver hangs. It is left to itself, and no other is started

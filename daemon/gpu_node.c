@@ -1,4 +1,4 @@
-#include "daemon/gpu_node.h"
+#include "daemon/gpu_node.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* daemon/gpu_node.h - keeps what is known of the GPUs true: when the driver is asked, what follows from its answers for jobs, events and the store.
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/gpu_node.h - keeps what is known of the GPUs true: when the driver is asked, what follows from its answers for jobs, events and the store.
  *
  * The driver is asked soon after the start; every 10 s while jobs on GPUs run or wait, or a client asked within the last minute; every
  * second while the memory of a job that left is being checked; else every 5 minutes. While nobody needs it, no process is kept in the

@@ -1,4 +1,4 @@
-#include "daemon/gpu_nvml.h"
+#include "daemon/gpu_nvml.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <dlfcn.h>
 #include <stdbool.h>

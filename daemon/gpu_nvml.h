@@ -1,4 +1,4 @@
-/* daemon/gpu_nvml.h - NVML by name, so that nothing of it is needed to build. Only the probe's process ever loads it: a driver may hang.
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/gpu_nvml.h - NVML by name, so that nothing of it is needed to build. Only the probe's process ever loads it: a driver may hang.
  *
  * Every function returns an NVML code, 0 for success. Those marked "may be NULL" are missing in some versions; a code that says "not
  * supported" means that the device does not tell, and is no error. The layouts are those of the driver's interface, which only ever grows

@@ -1,4 +1,4 @@
-#include "daemon/gpu_probe.h"
+#include "daemon/gpu_probe.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <jansson.h>
 #include <pthread.h>

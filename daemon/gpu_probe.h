@@ -1,4 +1,4 @@
-/* daemon/gpu_probe.h - the child that asks the GPU driver, so that a hung driver can hold up nobody else. JSON lines on stdout, one object
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/gpu_probe.h - the child that asks the GPU driver, so that a hung driver can hold up nobody else. JSON lines on stdout, one object
  * each:
  *
  *   {"uuid", "name", "index", "driver", "divided", "memory_bytes", "memory_used", "utilisation", "temperature", "power_w", "ecc_errors",

@@ -1,4 +1,4 @@
-#include "daemon/ingest.h"
+#include "daemon/ingest.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* daemon/ingest.h - sup.sock: what supervisors report, and what detd tells them. Lines as proto/report.h has them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/ingest.h - sup.sock: what supervisors report, and what detd tells them. Lines as proto/report.h has them. */
 #pragma once
 
 #include <stdbool.h>

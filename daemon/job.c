@@ -1,4 +1,4 @@
-#include "daemon/job.h"
+#include "daemon/job.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "daemon/jobs.h"
+#include "daemon/jobs.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* daemon/jobs.h - the jobs in memory: all that live and the newest finished ones; what users and supervisors do to them.
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/jobs.h - the jobs in memory: all that live and the newest finished ones; what users and supervisors do to them.
  *
  * Memory is ahead of the database by the writer's queue: changes are applied here at once and queued in order; whoever asked is answered
  * after the commit. Everything runs on the loop. */

@@ -1,4 +1,4 @@
-/* daemon/jobs_report.c - jobs_report(): what the records of its supervisor do to a job in memory, and what subscribers hear of losses. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/jobs_report.c - jobs_report(): what the records of its supervisor do to a job in memory, and what subscribers hear of losses. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "daemon/kill.h"
+#include "daemon/kill.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* daemon/kill.h - kills what is left of a job. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/kill.h - kills what is left of a job. */
 #pragma once
 #include <stdbool.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/label.h"
+#include "daemon/label.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* daemon/label.h - what people say of their jobs: a note, and tags by which they find them again. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/label.h - what people say of their jobs: a note, and tags by which they find them again. Pure. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>

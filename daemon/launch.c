@@ -1,4 +1,4 @@
-#include "daemon/launch.h"
+#include "daemon/launch.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <dirent.h>
 #include <errno.h>

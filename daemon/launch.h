@@ -1,4 +1,4 @@
-/* daemon/launch.h - starting and killing supervisors. The only place that forks for a job.
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch.h - starting and killing supervisors. The only place that forks for a job.
  *
  * A job's lock, jobs/<id>/lock, is held by its supervisor and ranks and by nothing else: lock free <=> no process of the job lives. detd opens and locks it,
  * hands the descriptor to detd-job and closes its own copy. detd-job runs in a session of its own and writes the session's id into the lock file.

@@ -1,4 +1,4 @@
-/* daemon/launch_folder.c - folders of jobs that have ended: what of them goes. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch_folder.c - folders of jobs that have ended: what of them goes. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* daemon/launch_impl.h - what launch*.c share; nobody else includes it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch_impl.h - what launch*.c share; nobody else includes it. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* daemon/launch_locks.c - the locks of a job's processes: whether one is held, by what session, and others in their place. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch_locks.c - the locks of a job's processes: whether one is held, by what session, and others in their place. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

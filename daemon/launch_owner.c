@@ -1,4 +1,4 @@
-/* daemon/launch_owner.c - where that is which belongs to a job, and whose it is. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch_owner.c - where that is which belongs to a job, and whose it is. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

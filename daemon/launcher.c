@@ -1,4 +1,4 @@
-#include "daemon/launcher.h"
+#include "daemon/launcher.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* daemon/launcher.h - detd's end of proto/launch.h: tickets for those who submit, and starts and ends of jobs that run as them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launcher.h - detd's end of proto/launch.h: tickets for those who submit, and starts and ends of jobs that run as them. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "daemon/life.h"
+#include "daemon/life.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #define X(ident, name) name,
 static const char *const phases[] = { LIFE_PHASES(X) };

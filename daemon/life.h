@@ -1,4 +1,4 @@
-/* daemon/life.h - the launch life cycle: whether processes of a job live, and what detd does about it. Pure: a table of phases and facts, the time is
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/life.h - the launch life cycle: whether processes of a job live, and what detd does about it. Pure: a table of phases and facts, the time is
  * an argument (of a clock that nobody sets). What a job is to its user is the other state machine, job.h; run.c carries the actions out. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "daemon/lock_holder.h"
+#include "daemon/lock_holder.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <dirent.h>
 #include <errno.h>

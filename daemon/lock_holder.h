@@ -1,4 +1,4 @@
-/* daemon/lock_holder.h - who holds a lock that should be free, in words, as far as the kernel tells. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/lock_holder.h - who holds a lock that should be free, in words, as far as the kernel tells. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "daemon/log.h"
+#include "daemon/log.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdarg.h>
 #include <stdbool.h>

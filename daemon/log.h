@@ -1,4 +1,4 @@
-/* daemon/log.h - what detd says of itself and of the node: a line each on stderr. Where that leads to the journal, lines begin with their level, as in
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/log.h - what detd says of itself and of the node: a line each on stderr. Where that leads to the journal, lines begin with their level, as in
  * sd-daemon(3). Any thread. */
 #pragma once
 

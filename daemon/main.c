@@ -1,4 +1,4 @@
-/* daemon/main.c - detd: options, then the daemon. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/main.c - detd: options, then the daemon. */
 #include <malloc.h>
 #include <stdio.h>
 #include <sys/stat.h>

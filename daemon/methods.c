@@ -1,4 +1,4 @@
-/* daemon/methods.c - the method table, access, and the methods about the daemon itself. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods.c - the method table, access, and the methods about the daemon itself. */
 #include "daemon/methods.h"
 
 #include <malloc.h>

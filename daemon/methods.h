@@ -1,4 +1,4 @@
-/* daemon/methods.h - what clients may ask: the table of proto/methods.h with a function a row. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods.h - what clients may ask: the table of proto/methods.h with a function a row. */
 #pragma once
 #include <stdint.h>
 

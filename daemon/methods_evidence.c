@@ -1,4 +1,4 @@
-/* daemon/methods_evidence.c - run.diff: two jobs' evidence, compared on a thread of the pool. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods_evidence.c - run.diff: two jobs' evidence, compared on a thread of the pool. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

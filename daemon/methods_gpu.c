@@ -1,4 +1,4 @@
-/* daemon/methods_gpu.c - gpu.*: what the node's GPUs do, and lifting a quarantine. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods_gpu.c - gpu.*: what the node's GPUs do, and lifting a quarantine. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

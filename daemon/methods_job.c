@@ -1,4 +1,4 @@
-/* daemon/methods_job.c - job.*: listing, looking, commanding. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods_job.c - job.*: listing, looking, commanding. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* daemon/methods_remove.c - job.rm and job.prune: jobs that have ended and are to go. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods_remove.c - job.rm and job.prune: jobs that have ended and are to go. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* daemon/methods_reopen.c - a job that has ended is queued again: job.extend, by which a completed one trains on as if it had been given so many steps at first,
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods_reopen.c - a job that has ended is queued again: job.extend, by which a completed one trains on as if it had been given so many steps at first,
  * and job.resume of a failed one, which goes on from its newest checkpoint. */
 #include <errno.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* daemon/methods_submit.c - job.submit and job.check: the spec is parsed on a thread of the pool, it may have a megabyte; then the job has its ticket, where
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods_submit.c - job.submit and job.check: the spec is parsed on a thread of the pool, it may have a megabyte; then the job has its ticket, where
  * detd-launch runs it as its submitter, and is stored. */
 #include <errno.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "daemon/node.h"
+#include "daemon/node.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <linux/magic.h>
 #include <sched.h>

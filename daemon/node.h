@@ -1,4 +1,4 @@
-/* daemon/node.h - facts about this machine: CPU slots, file systems. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/node.h - facts about this machine: CPU slots, file systems. */
 #pragma once
 #include <stdbool.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/notify.h"
+#include "daemon/notify.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <fcntl.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* daemon/notify.h - systemd's two small protocols, without its library: readiness messages and inherited sockets. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/notify.h - systemd's two small protocols, without its library: readiness messages and inherited sockets. */
 #pragma once
 
 /* Sends "READY=1" or the like to NOTIFY_SOCKET; nothing happens where there is none. */

@@ -1,4 +1,4 @@
-#include "daemon/pool.h"
+#include "daemon/pool.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* daemon/pool.h - libuv's thread pool, started before anybody is served. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/pool.h - libuv's thread pool, started before anybody is served. */
 #pragma once
 #include <uv.h>
 

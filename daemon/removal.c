@@ -1,4 +1,4 @@
-#include "daemon/removal.h"
+#include "daemon/removal.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* daemon/removal.h - removes jobs that have ended: rows and folder. The row of table jobs goes first, in one transaction with a note that the job is to be removed;
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/removal.h - removes jobs that have ended: rows and folder. The row of table jobs goes first, in one transaction with a note that the job is to be removed;
  * then its folder, in another thread, and its other rows, both piece by piece and one job after another. Whenever detd is killed, the job is there as it was, or
  * nothing of it is seen any more and the next detd goes on with what is left. */
 #pragma once

@@ -1,4 +1,4 @@
-#include "daemon/report.h"
+#include "daemon/report.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <math.h>

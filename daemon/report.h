@@ -1,4 +1,4 @@
-/* daemon/report.h - the records of proto/report.h as C values, checked. Pure: what comes over sup.sock is cut to bounded sizes here. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/report.h - the records of proto/report.h as C values, checked. Pure: what comes over sup.sock is cut to bounded sizes here. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>

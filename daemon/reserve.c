@@ -1,4 +1,4 @@
-#include "daemon/reserve.h"
+#include "daemon/reserve.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* daemon/reserve.h - a file that only takes up room, for a disk that has none left: it is given back for what makes room, and made again when there is some. A
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/reserve.h - a file that only takes up room, for a disk that has none left: it is given back for what makes room, and made again when there is some. A
  * kill at any moment leaves one of some size, or none. Nobody hears of an error: without it a full disk is what it would be anyway. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "daemon/retention.h"
+#include "daemon/retention.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include "daemon/clock.h"
 #include "daemon/errand.h"

@@ -1,4 +1,4 @@
-/* daemon/retention.h - what is kept for so many days only, as detd.conf says: jobs that have ended, their curves and logs, and events. Looked for when detd starts
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/retention.h - what is kept for so many days only, as detd.conf says: jobs that have ended, their curves and logs, and events. Looked for when detd starts
  * and once an hour, one thing after the other, in pieces. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "daemon/run.h"
+#include "daemon/run.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdio.h>

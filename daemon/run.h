@@ -1,4 +1,4 @@
-/* daemon/run.h - who runs: slots granted, supervisors started, lost supervisors found by their locks. Everything runs on the loop. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run.h - who runs: slots granted, supervisors started, lost supervisors found by their locks. Everything runs on the loop. */
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>

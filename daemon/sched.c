@@ -1,4 +1,4 @@
-#include "daemon/sched.h"
+#include "daemon/sched.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* daemon/sched.h - who gets the node's slots. A pure function of queue, slots and clock.
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/sched.h - who gets the node's slots. A pure function of queue, slots and clock.
  *
  * A job gets all its slots or none (gang). Higher priority first, then the older job (smaller id). Jobs on GPUs and jobs on the CPU queue up
  * apart. In each of the two queues one that finds too few free slots is a head, and those behind it are let past it (backfill) where they

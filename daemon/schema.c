@@ -1,4 +1,4 @@
-#include "daemon/schema.h"
+#include "daemon/schema.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The assembler reads the file relative to the folder the compiler runs in, which is the root of the source tree. */
 #define EMBED(symbol, file)                       \

@@ -1,4 +1,4 @@
-/* daemon/schema.h - the migrations of schema/NNN_*.sql, embedded into the program. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/schema.h - the migrations of schema/NNN_*.sql, embedded into the program. */
 #pragma once
 
 enum { SCHEMA_VERSION = 14, SCHEMA_APPLICATION = 0x64657464 };

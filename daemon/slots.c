@@ -1,4 +1,4 @@
-#include "daemon/slots.h"
+#include "daemon/slots.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/spent.h"
+#include "daemon/spent.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <dirent.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* daemon/store.c - the queue between loop and writer, the writer thread. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store.c - the queue between loop and writer, the writer thread. */
 #include "daemon/store.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* daemon/store.h - the database <state>/detd.db. All SQL of detd is in store*.c.
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store.h - the database <state>/detd.db. All SQL of detd is in store*.c.
  *
  * One writer thread owns the writing connection: changes are queued by the loop, committed in batches (up to 2,000 rows or 250 ms of losses; anything
  * that somebody waits for goes at once) with synchronous=FULL, and answered on the loop in the order in which they were queued. A full disk or

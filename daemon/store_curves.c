@@ -1,4 +1,4 @@
-/* daemon/store_curves.c - the queries about losses. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store_curves.c - the queries about losses. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

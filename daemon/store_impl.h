@@ -1,4 +1,4 @@
-/* daemon/store_impl.h - what the store's own files share; nobody else includes it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store_impl.h - what the store's own files share; nobody else includes it. */
 #pragma once
 #include <pthread.h>
 #include <sqlite3.h>

@@ -1,4 +1,4 @@
-/* daemon/store_lists.c - the queries about evaluation, events, attempts, checkpoints, tiers. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store_lists.c - the queries about evaluation, events, attempts, checkpoints, tiers. */
 #include <errno.h>
 #include <limits.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* daemon/store_open.c - the database: whose it is, its schema, one connection that writes and those that read. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store_open.c - the database: whose it is, its schema, one connection that writes and those that read. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

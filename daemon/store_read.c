@@ -1,4 +1,4 @@
-/* daemon/store_read.c - reading connections, and the queries about jobs. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store_read.c - reading connections, and the queries about jobs. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* daemon/store_remove.c - what is not kept. Jobs that go: their row at once, all else of them in pieces of SWEEP_ROWS rows, so that what others report waits for no more. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store_remove.c - what is not kept. Jobs that go: their row at once, all else of them in pieces of SWEEP_ROWS rows, so that what others report waits for no more. */
 #include <stdio.h>
 #include <string.h>
 

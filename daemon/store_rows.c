@@ -1,4 +1,4 @@
-/* daemon/store_rows.c - rows of a statement as JSON. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store_rows.c - rows of a statement as JSON. */
 #include <errno.h>
 #include <string.h>
 

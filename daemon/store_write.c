@@ -1,4 +1,4 @@
-/* daemon/store_write.c - the writer's statements: how a batch of changes becomes one transaction. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store_write.c - the writer's statements: how a batch of changes becomes one transaction. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "daemon/text.h"
+#include "daemon/text.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* daemon/text.h - a growing piece of text, for JSON that is written without a tree. A failed allocation is remembered; later calls do nothing. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/text.h - a growing piece of text, for JSON that is written without a tree. A failed allocation is remembered; later calls do nothing. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

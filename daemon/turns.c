@@ -1,4 +1,4 @@
-#include "daemon/turns.h"
+#include "daemon/turns.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* daemon/turns.h - work for libuv's pool, in turns, so that nobody's pile of it keeps the others waiting: a party (a client) has one piece running, a user
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/turns.h - work for libuv's pool, in turns, so that nobody's pile of it keeps the others waiting: a party (a client) has one piece running, a user
  * TURNS_USER, and of those that wait the one goes first that has waited longest since its last turn. Everything but the work itself runs on the loop. */
 #pragma once
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-#include "daemon/usage.h"
+#include "daemon/usage.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 

@@ -1,4 +1,4 @@
-/* daemon/usage.h - what running jobs use of the machine, as rows of the store: cores and memory as their supervisors say, GPUs as the driver does. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/usage.h - what running jobs use of the machine, as rows of the store: cores and memory as their supervisors say, GPUs as the driver does. */
 #pragma once
 struct gpus;
 struct job;

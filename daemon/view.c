@@ -1,4 +1,4 @@
-#include "daemon/view.h"
+#include "daemon/view.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 

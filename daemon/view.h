@@ -1,4 +1,4 @@
-/* daemon/view.h - a job as clients see it, as JSON text. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/view.h - a job as clients see it, as JSON text. Pure. */
 #pragma once
 #include <stdint.h>
 

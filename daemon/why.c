@@ -1,4 +1,4 @@
-/* daemon/why.c - run_why(): what a job waits for, in words. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/why.c - run_why(): what a job waits for, in words. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "daemon/wire.h"
+#include "daemon/wire.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdlib.h>

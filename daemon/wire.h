@@ -1,4 +1,4 @@
-/* daemon/wire.h - a connection of JSON lines on the loop: reading with flow control, an output queue, closing. Both sockets of detd use it.
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/wire.h - a connection of JSON lines on the loop: reading with flow control, an output queue, closing. Both sockets of detd use it.
  *
  * Lines of one connection are handed out in order. After 2 ms of work in one turn of the loop the rest waits for the next turns, in which those that
  * have waited longest come first, so that no client keeps the others waiting. Output is collected and written once a turn. */

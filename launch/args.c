@@ -1,4 +1,4 @@
-#include "launch/args.h"
+#include "launch/args.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* launch/args.h - the arguments of detd-job, as its submitter. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* launch/args.h - the arguments of detd-job, as its submitter. */
 #pragma once
 #include "proto/launch.h"
 

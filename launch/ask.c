@@ -1,4 +1,4 @@
-#include "launch/ask.h"
+#include "launch/ask.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* launch/ask.h - what detd asks, as far as it can be checked without asking anybody else. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* launch/ask.h - what detd asks, as far as it can be checked without asking anybody else. */
 #pragma once
 #include <stddef.h>
 

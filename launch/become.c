@@ -1,4 +1,4 @@
-#include "launch/become.h"
+#include "launch/become.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* launch/become.h - the child that becomes the submitter and detd-job. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* launch/become.h - the child that becomes the submitter and detd-job. */
 #pragma once
 #include <sys/types.h>
 

@@ -1,4 +1,4 @@
-#include "launch/holders.h"
+#include "launch/holders.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <fcntl.h>
 #include <grp.h>

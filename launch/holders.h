@@ -1,4 +1,4 @@
-/* launch/holders.h - those of a job that have its lock, whatever scope they are in. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* launch/holders.h - those of a job that have its lock, whatever scope they are in. */
 #pragma once
 #include <stddef.h>
 

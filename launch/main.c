@@ -1,4 +1,4 @@
-/* detd-launch: starts a node's jobs as their submitters, and kills them. proto/launch.h says what it may be asked, and what it believes. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* detd-launch: starts a node's jobs as their submitters, and kills them. proto/launch.h says what it may be asked, and what it believes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>

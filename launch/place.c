@@ -1,4 +1,4 @@
-#include "launch/place.h"
+#include "launch/place.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* launch/place.h - folders, opened by root where detd, or a job's user, may have put anything. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* launch/place.h - folders, opened by root where detd, or a job's user, may have put anything. */
 #pragma once
 #include <sys/types.h>
 

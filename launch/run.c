@@ -1,4 +1,4 @@
-#include "launch/run.h"
+#include "launch/run.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* launch/run.h - the jobs that we have started, and scopes that are on their way out. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* launch/run.h - the jobs that we have started, and scopes that are on their way out. */
 #pragma once
 #include <stdbool.h>
 #include <sys/types.h>

@@ -1,4 +1,4 @@
-#include "launch/scope.h"
+#include "launch/scope.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* launch/scope.h - control groups (version 2) below detd-launch's own, one for each job that runs. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* launch/scope.h - control groups (version 2) below detd-launch's own, one for each job that runs. */
 #pragma once
 #include <stdbool.h>
 

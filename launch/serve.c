@@ -1,4 +1,4 @@
-#include "launch/serve.h"
+#include "launch/serve.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-/* launch/serve.h - does what detd asks, till a signal ends it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* launch/serve.h - does what detd asks, till a signal ends it. */
 #pragma once
 #include <sys/types.h>
 

@@ -1,4 +1,4 @@
-#include "launch/ticket.h"
+#include "launch/ticket.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <fcntl.h>

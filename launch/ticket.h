@@ -1,4 +1,4 @@
-/* launch/ticket.h - the key, and what is sealed with it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* launch/ticket.h - the key, and what is sealed with it. */
 #pragma once
 #include "proto/launch.h"
 

@@ -1,4 +1,4 @@
-#include "proto/clean.h"
+#include "proto/clean.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdlib.h>
 #include <string.h>

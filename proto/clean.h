@@ -1,4 +1,4 @@
-/* proto/clean.h - text of others: of any bytes, as file names are, in JSON, which is UTF-8; and on a terminal, which obeys some characters. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/clean.h - text of others: of any bytes, as file names are, in JSON, which is UTF-8; and on a terminal, which obeys some characters. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* proto/cpu.h - what this machine's CPU has, for who decides what a job runs in. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/cpu.h - what this machine's CPU has, for who decides what a job runs in. */
 #pragma once
 #include <cpuid.h>
 #include <stdbool.h>

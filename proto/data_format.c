@@ -1,4 +1,4 @@
-#include "proto/data_format.h"
+#include "proto/data_format.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stddef.h>
 #include <string.h>

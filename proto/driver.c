@@ -1,4 +1,4 @@
-#include "proto/driver.h"
+#include "proto/driver.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-/* proto/driver.h - what is said where a library of NVIDIA's driver cannot be loaded; by detd, which asks the driver, and by ranks, which use it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/driver.h - what is said where a library of NVIDIA's driver cannot be loaded; by detd, which asks the driver, and by ranks, which use it. */
 #pragma once
 
 struct err;

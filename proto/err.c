@@ -1,4 +1,4 @@
-#include "proto/err.h"
+#include "proto/err.h" /* SPDX-License-Identifier: Apache-2.0 */
 #undef err_set
 #undef err_field
 #undef err_sys

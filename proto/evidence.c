@@ -1,4 +1,4 @@
-#include "proto/evidence.h"
+#include "proto/evidence.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdlib.h>

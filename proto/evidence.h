@@ -1,4 +1,4 @@
-/* proto/evidence.h - evidence: what each step of a run left, hashed, so that two runs can be compared number by number and the first that differs is
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/evidence.h - evidence: what each step of a run left, hashed, so that two runs can be compared number by number and the first that differs is
  * named. Rank 0 writes it into the job's folder; detctl, detd and a run that verifies another read it. Sources: specs determinism section 9; DESIGN
  * section 6.
  *

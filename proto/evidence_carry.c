@@ -1,4 +1,4 @@
-#include "proto/evidence_carry.h"
+#include "proto/evidence_carry.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* proto/evidence_carry.h - the evidence of a run that goes on under other keys, with which its steps so far would have been the same: a job that was given more
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/evidence_carry.h - the evidence of a run that goes on under other keys, with which its steps so far would have been the same: a job that was given more
  * steps. */
 #pragma once
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include <stdio.h>
+#include <stdio.h> /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
 #include "proto/evidence.h"

@@ -1,4 +1,4 @@
-#include "proto/evidence_diff.h"
+#include "proto/evidence_diff.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <math.h>

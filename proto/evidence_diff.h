@@ -1,4 +1,4 @@
-/* proto/evidence_diff.h - two runs compared by their evidence: the first step where they part, and in what. Where both start from the same, their chains
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/evidence_diff.h - two runs compared by their evidence: the first step where they part, and in what. Where both start from the same, their chains
  * tell the step in a few reads; else each step's records are compared. */
 #pragma once
 #include <jansson.h>

@@ -1,4 +1,4 @@
-#include "proto/evidence_form.h"
+#include "proto/evidence_form.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <endian.h>
 #include <string.h>

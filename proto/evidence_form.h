@@ -1,4 +1,4 @@
-/* proto/evidence_form.h - the bytes of evidence: its head as JSON, records and details as they stand in files. No I/O, so that fuzzers can feed it. Used by
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/evidence_form.h - the bytes of evidence: its head as JSON, records and details as they stand in files. No I/O, so that fuzzers can feed it. Used by
  * evidence*.c alone. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "proto/evidence_io.h"
+#include "proto/evidence_io.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* proto/evidence_io.h - files of evidence: whole pieces at fixed places, heads. Used by evidence*.c alone. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/evidence_io.h - files of evidence: whole pieces at fixed places, heads. Used by evidence*.c alone. */
 #pragma once
 #include <stdint.h>
 #include <sys/types.h>

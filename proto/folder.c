@@ -1,4 +1,4 @@
-#include "proto/folder.h"
+#include "proto/folder.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <fcntl.h>

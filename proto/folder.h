@@ -1,4 +1,4 @@
-/* proto/folder.h - folders whose names outlive a loss of power: a name is durable when the folder that holds it is. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/folder.h - folders whose names outlive a loss of power: a name is durable when the folder that holds it is. */
 #pragma once
 
 struct err;

@@ -1,4 +1,4 @@
-#include "proto/frame.h"
+#include "proto/frame.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
 #include <errno.h>

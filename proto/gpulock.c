@@ -1,4 +1,4 @@
-#include "proto/gpulock.h"
+#include "proto/gpulock.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <fcntl.h>

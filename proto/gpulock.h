@@ -1,4 +1,4 @@
-/* proto/gpulock.h - one GPU, one job, on the whole machine: a lock file for each UUID, which is never removed and whose contents mean nothing; the kernel
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/gpulock.h - one GPU, one job, on the whole machine: a lock file for each UUID, which is never removed and whose contents mean nothing; the kernel
  * drops the lock with the process that holds it, however it ends.
  *
  * A system's daemon keeps its locks in a folder of its own, in files that nobody else may open. Daemons of users share /run/lock where everybody may write

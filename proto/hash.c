@@ -1,4 +1,4 @@
-#include "proto/hash.h"
+#include "proto/hash.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* proto/hash.h - evidence: 128-bit hashes of tensors and of steps, so that two runs can be compared number by number.
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/hash.h - evidence: 128-bit hashes of tensors and of steps, so that two runs can be compared number by number.
  * Not cryptographic. Source: specs determinism sections 9.2 and 9.3, but that a tensor is hashed in two stages:
  *
  *   block    1024 neighbouring fp32 elements, by hash_keys.h: cheap enough for what a step touches anyway, gradients when they are summed and weights

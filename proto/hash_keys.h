@@ -1,4 +1,4 @@
-/* proto/hash_keys.h - the hash of a block of numbers: 1024 fp32 elements in 512 words of 64 bits (element 2 j in the lower half of word j), a tensor's
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/hash_keys.h - the hash of a block of numbers: 1024 fp32 elements in 512 words of 64 bits (element 2 j in the lower half of word j), a tensor's
  * last block as if zeros followed. NH with a Toeplitz key: lane l is the sum over j of (lo(w) + lo(k)) * (hi(w) + hi(k)), k = HASH_KEY[j + l], halves
  * added mod 2^32 and products mod 2^64: one multiplication a word and lane, which every vector unit has. Sources: Black et al. 1999, UMAC: Fast and
  * secure message authentication; RFC 4418 section 5.2. Integers only; read by gcc and by nvcc, whose host code has no table. */

@@ -1,4 +1,4 @@
-/* proto/hash_mix.h - mixes words for the evidence hash. Integers only, so the same on every device; read by gcc and by nvcc. Specs determinism
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/hash_mix.h - mixes words for the evidence hash. Integers only, so the same on every device; read by gcc and by nvcc. Specs determinism
  * section 9.2. */
 #pragma once
 #include <stddef.h>

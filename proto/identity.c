@@ -1,4 +1,4 @@
-#include "proto/identity.h"
+#include "proto/identity.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* proto/identity.h - the identity of an attempt: what its bits depend on besides job, step and tier, as one JSON object (specs determinism 1.2).
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/identity.h - the identity of an attempt: what its bits depend on besides job, step and tier, as one JSON object (specs determinism 1.2).
  * Rank 0 makes it (worker/checkpoint/identity.h), detd keeps it with the attempt, and whoever compares two runs names what differs.
  *
  *   hash                 32 hexadecimal digits of all the rest

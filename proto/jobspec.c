@@ -1,4 +1,4 @@
-#include "proto/jobspec.h"
+#include "proto/jobspec.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <math.h>

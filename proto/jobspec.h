@@ -1,4 +1,4 @@
-/* proto/jobspec.h - the job file: one table of keys makes the parser, the errors, schema/job.schema.json and the man page. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/jobspec.h - the job file: one table of keys makes the parser, the errors, schema/job.schema.json and the man page. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>

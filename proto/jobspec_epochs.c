@@ -1,4 +1,4 @@
-/* proto/jobspec_epochs.c - steps that are written as epochs: train.epochs, and texts as "2 epochs" of other keys. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/jobspec_epochs.c - steps that are written as epochs: train.epochs, and texts as "2 epochs" of other keys. */
 #include <errno.h>
 #include <float.h>
 #include <math.h>

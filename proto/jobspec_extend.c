@@ -1,4 +1,4 @@
-/* proto/jobspec_extend.c - more steps for a job that has trained all it was to. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/jobspec_extend.c - more steps for a job that has trained all it was to. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* proto/jobspec_form.c - a job as JSON again: all of it, and what of it decides the results. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/jobspec_form.c - a job as JSON again: all of it, and what of it decides the results. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* proto/jobspec_idle.c - keys that have no effect in a job: those that are refused, and those that its submitter is told of. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/jobspec_idle.c - keys that have no effect in a job: those that are refused, and those that its submitter is told of. */
 #include <math.h>
 #include <string.h>
 

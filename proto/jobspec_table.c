@@ -1,4 +1,4 @@
-#include "proto/jobspec_table.h"
+#include "proto/jobspec_table.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <string.h>
 

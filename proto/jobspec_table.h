@@ -1,4 +1,4 @@
-/* proto/jobspec_table.h - the rows of JOB_KEYS as data, for the parser and for the writers of schema and manual.
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/jobspec_table.h - the rows of JOB_KEYS as data, for the parser and for the writers of schema and manual.
  * Private to proto/jobspec*.c. */
 #pragma once
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* proto/jobspec_words.c - keys that are none: what other programs call ours, and what is most similar. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/jobspec_words.c - keys that are none: what other programs call ours, and what is most similar. */
 #include <strings.h>
 
 #include "proto/err.h"

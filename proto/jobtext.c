@@ -1,4 +1,4 @@
-#include "proto/jobtext.h"
+#include "proto/jobtext.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdbool.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* proto/jobtext.h - the text of a job file before it is parsed: people write it by hand, as they do in other programs. No I/O. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/jobtext.h - the text of a job file before it is parsed: people write it by hand, as they do in other programs. No I/O. */
 #pragma once
 #include <stddef.h>
 

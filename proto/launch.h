@@ -1,4 +1,4 @@
-/* proto/launch.h - what detd and detd-launch say to each other, so that jobs of a node run as their submitters.
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/launch.h - what detd and detd-launch say to each other, so that jobs of a node run as their submitters.
  *
  * Three parties, each of which trusts the ones above it alone:
  *   detd-launch  root. Knows a key that nobody else knows, and which scopes (cgroups) and detd-jobs are its own. Parses nothing but the fixed messages below;

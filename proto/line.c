@@ -1,4 +1,4 @@
-#include "proto/line.h"
+#include "proto/line.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 #include <stdio.h>

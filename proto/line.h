@@ -1,4 +1,4 @@
-/* proto/line.h - writes one JSON object as one line into a fixed buffer: no allocation, so a rank may report inside a step.
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/line.h - writes one JSON object as one line into a fixed buffer: no allocation, so a rank may report inside a step.
  *
  * Values are named by key; key NULL writes an element of an array. Text is escaped; bytes that are not UTF-8 become '?'.
  * What does not fit sets `full`, and line_done() says so; nothing is written beyond the buffer. */

@@ -1,4 +1,4 @@
-#include "proto/lock.h"
+#include "proto/lock.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* proto/lock.h - the lock of a job's folder as seen from outside: whether any process of the job lives, which they are, and how they are killed. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/lock.h - the lock of a job's folder as seen from outside: whether any process of the job lives, which they are, and how they are killed. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "proto/memory.h"
+#include "proto/memory.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdio.h>

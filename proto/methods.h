@@ -1,4 +1,4 @@
-/* proto/methods.h - the one list of methods of the control socket; detd, detctl and the tests expand it.
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/methods.h - the one list of methods of the control socket; detd, detctl and the tests expand it.
  * access: READ everyone who may connect; OWNER the job's owner and admins; WRITE admins; SUBMIT those whose jobs could run as themselves, and admins.
  * params: "name:type" with type int, string, bool, object, number; "?" = may be absent. */
 #pragma once

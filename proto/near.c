@@ -1,4 +1,4 @@
-#include "proto/near.h"
+#include "proto/near.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <ctype.h>
 #include <stddef.h>

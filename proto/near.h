@@ -1,4 +1,4 @@
-/* proto/near.h - which word was meant by one that nobody knows. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/near.h - which word was meant by one that nobody knows. */
 #pragma once
 #include <stdbool.h>
 

@@ -1,4 +1,4 @@
-#include "proto/output.h"
+#include "proto/output.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <string.h>

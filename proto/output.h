@@ -1,4 +1,4 @@
-/* proto/output.h - whether what a program has printed was written. Needs the C library alone. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/output.h - whether what a program has printed was written. Needs the C library alone. */
 #pragma once
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-#include "proto/pictures.h"
+#include "proto/pictures.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <dirent.h>
 #include <limits.h>

@@ -1,4 +1,4 @@
-#include "proto/presets.h"
+#include "proto/presets.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stddef.h>
 #include <string.h>

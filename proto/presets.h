@@ -1,4 +1,4 @@
-/* proto/presets.h - networks by name: which family of models each is of, and what defaults of job keys depend on them. How they are built stands in
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/presets.h - networks by name: which family of models each is of, and what defaults of job keys depend on them. How they are built stands in
  * worker/models/registry.h. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "proto/progress.h"
+#include "proto/progress.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 const char *progress_phase_name(unsigned phase)
 {

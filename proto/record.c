@@ -1,4 +1,4 @@
-#include "proto/record.h"
+#include "proto/record.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdbool.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* proto/record.h - checks the messages of ranks (proto/report.h) before anything is built on them. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/record.h - checks the messages of ranks (proto/report.h) before anything is built on them. Pure. */
 #pragma once
 #include <jansson.h>
 #include <stdint.h>

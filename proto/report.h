@@ -1,4 +1,4 @@
-/* proto/report.h - what ranks tell detd-job (fd 3), what detd-job tells detd (sup.sock), and the answers. All of it is JSON lines:
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/report.h - what ranks tell detd-job (fd 3), what detd-job tells detd (sup.sock), and the answers. All of it is JSON lines:
  * one object a line, its member "type" names the message. Unknown members are ignored; unknown types are logged and ignored.
  * Times are Unix seconds (real). Steps count completed steps. record.h checks these shapes; PROTOCOL.md has an example of each.
  *

@@ -1,4 +1,4 @@
-#include "proto/rpc.h"
+#include "proto/rpc.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdlib.h>

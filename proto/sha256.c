@@ -1,4 +1,4 @@
-#include "proto/sha256.h"
+#include "proto/sha256.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdint.h>
 #include <string.h>

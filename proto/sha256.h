@@ -1,4 +1,4 @@
-/* proto/sha256.h - SHA-256 (FIPS 180-4), and a code with a key over it (HMAC, RFC 2104). No library but libc. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/sha256.h - SHA-256 (FIPS 180-4), and a code with a key over it (HMAC, RFC 2104). No library but libc. */
 #pragma once
 #include <stddef.h>
 

@@ -1,4 +1,4 @@
-#include "proto/start.h"
+#include "proto/start.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <fcntl.h>

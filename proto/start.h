@@ -1,4 +1,4 @@
-/* proto/start.h - repairs descriptors and signals that the parent process has closed, ignored or blocked. Needs the C
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/start.h - repairs descriptors and signals that the parent process has closed, ignored or blocked. Needs the C
  * library alone. */
 #pragma once
 

@@ -1,4 +1,4 @@
-#include "proto/tell.h"
+#include "proto/tell.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* proto/tell.h - a service's lines on standard error. It never waits for whoever reads them there, and leaves the descriptor as it is, since others may share it.
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/tell.h - a service's lines on standard error. It never waits for whoever reads them there, and leaves the descriptor as it is, since others may share it.
  * Needs the C library alone. Any thread. */
 #pragma once
 

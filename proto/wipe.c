@@ -1,4 +1,4 @@
-#include "proto/wipe.h"
+#include "proto/wipe.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* proto/wipe.h - removes a folder with all that is in it. Follows no link, and does a bounded part at a time. File work, for a thread. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/wipe.h - removes a folder with all that is in it. Follows no link, and does a bounded part at a time. File work, for a thread. */
 #pragma once
 
 struct err;

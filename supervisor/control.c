@@ -1,4 +1,4 @@
-/* supervisor/control.c - commands: of detd, the signals that tell this program to stop, and a time limit. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/control.c - commands: of detd, the signals that tell this program to stop, and a time limit. */
 #include <stdio.h>
 #include <string.h>
 

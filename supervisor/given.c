@@ -1,4 +1,4 @@
-#include "supervisor/given.h"
+#include "supervisor/given.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <dirent.h>
 #include <errno.h>

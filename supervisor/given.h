@@ -1,4 +1,4 @@
-/* supervisor/given.h - the folder of a job that runs as its submitter: detd cannot write into it, so what it would put there is given to detd-job. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/given.h - the folder of a job that runs as its submitter: detd cannot write into it, so what it would put there is given to detd-job. */
 #pragma once
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-/* supervisor/gpus.c - the granted GPUs: locked while detd-job lives, so that no other daemon's job gets them, and each rank on its own one. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/gpus.c - the granted GPUs: locked while detd-job lives, so that no other daemon's job gets them, and each rank on its own one. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

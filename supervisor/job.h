@@ -1,4 +1,4 @@
-/* supervisor/job.h - one running job: attempts one after the other until an outcome is recorded.
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/job.h - one running job: attempts one after the other until an outcome is recorded.
  *
  * Everything that detd has to know goes through the spool first (spool.h, link.h); what happens is decided here, by what ranks say
  * (messages.c), what detd says (control.c), how processes end (outcome.h) and what the progress pages show (watch.h).

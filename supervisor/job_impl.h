@@ -1,4 +1,4 @@
-/* supervisor/job_impl.h - what the files of job.h share. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/job_impl.h - what the files of job.h share. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "supervisor/link.h"
+#include "supervisor/link.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* supervisor/messages.c - what ranks say: each type is a row and a function. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/messages.c - what ranks say: each type is a row and a function. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

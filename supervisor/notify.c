@@ -1,4 +1,4 @@
-#include "supervisor/notify.h"
+#include "supervisor/notify.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <poll.h>

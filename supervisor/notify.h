@@ -1,4 +1,4 @@
-/* supervisor/notify.h - the command of a user that is to hear of something (run.on_end), in a process of its own.
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/notify.h - the command of a user that is to hear of something (run.on_end), in a process of its own.
  *
  * It has none of this program's descriptors, locks or signals and a session of its own, so that it holds up nothing, and lives on when this program
  * leaves. What outlives the limit, and whatever it leaves behind, is killed. The first NOTIFY_OUTPUT bytes it says go to this program's standard error, and a

@@ -1,4 +1,4 @@
-/* supervisor/on_end.c - run.on_end: what the user's command is told, and when. How it runs: notify.h. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/on_end.c - run.on_end: what the user's command is told, and when. How it runs: notify.h. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

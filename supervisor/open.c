@@ -1,4 +1,4 @@
-/* supervisor/open.c - a job from its files: spec, spool, what happened before; the link to detd; and the way out. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/open.c - a job from its files: spec, spool, what happened before; the link to detd; and the way out. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

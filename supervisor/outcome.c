@@ -1,4 +1,4 @@
-#include "supervisor/outcome.h"
+#include "supervisor/outcome.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <signal.h>
 #include <stdio.h>

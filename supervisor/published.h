@@ -1,4 +1,4 @@
-/* supervisor/published.h - the checkpoints that lie in the job's folder, whoever has said so. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/published.h - the checkpoints that lie in the job's folder, whoever has said so. */
 #pragma once
 #include <stdint.h>
 

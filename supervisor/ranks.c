@@ -1,4 +1,4 @@
-#include "supervisor/ranks.h"
+#include "supervisor/ranks.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* supervisor/records.c - records on their way into the spool. On a file system that needs room to overwrite a full disk may keep them out: they wait in
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/records.c - records on their way into the spool. On a file system that needs room to overwrite a full disk may keep them out: they wait in
  * memory, few, since ranks are not read meanwhile, and nothing that they have to come before goes on. */
 #include <errno.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* supervisor/status.c - once a second: who hangs, and what detd shows of a running job. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/status.c - once a second: who hangs, and what detd shows of a running job. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>

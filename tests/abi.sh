@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/abi.sh - a change to any header that trainer and plugin share changes the number by which a plugin of other sources is refused; other changes do not.
+# SPDX-License-Identifier: Apache-2.0 # tests/abi.sh - a change to any header that trainer and plugin share changes the number by which a plugin of other sources is refused; other changes do not.
 set -eu
 cd "$(dirname "$0")/.."
 tmp=$(mktemp -d)

@@ -1,4 +1,4 @@
-/* tests/batches.h - a batch of the task "boxes" by hand, from pictures and boxes in device memory. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/batches.h - a batch of the task "boxes" by hand, from pictures and boxes in device memory. */
 #pragma once
 #include "worker/data/sample/boxes.h"
 #include "worker/ops/yolo.h"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/cuda_msan.sh - the CUDA device's kernels on the emulated GPU under clang's memory sanitizer: nothing is computed from memory that nobody wrote,
+# SPDX-License-Identifier: Apache-2.0 # tests/cuda_msan.sh - the CUDA device's kernels on the emulated GPU under clang's memory sanitizer: nothing is computed from memory that nobody wrote,
 # neither a kernel's shared arrays nor what an op allocates. Builds into DETD_BUILD/msan. Skipped (77) where clang or its runtime is not installed, and
 # where the tests are run with another sanitizer already.
 set -u

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/cuda_scan.sh - floating-point atomics add in the order in which threads arrive, so no kernel may hold one: looks
+# SPDX-License-Identifier: Apache-2.0 # tests/cuda_scan.sh - floating-point atomics add in the order in which threads arrive, so no kernel may hold one: looks
 # through the PTX of every cuda/*.cu, which the build keeps, for atomic or reduction instructions on floats, and through the sources for their names.
 # Skipped (77) where the CUDA device is not built.
 set -u

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The plugin as it was built: every file of kernels holds code for sm_80, sm_90 and sm_100 and text (PTX) for later GPUs, nothing is linked that a host may
+# SPDX-License-Identifier: Apache-2.0 # The plugin as it was built: every file of kernels holds code for sm_80, sm_90 and sm_100 and text (PTX) for later GPUs, nothing is linked that a host may
 # lack, and one symbol is exported.
 set -eu
 plugin=${DETD_BUILD:-build}/libdetd-cuda.so

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/fresh.sh - `make check` and `make demo` in a bare root of Debian 12 or 13: debootstrap, then chroot in mount, PID and IPC namespaces of its own, so that
+# SPDX-License-Identifier: Apache-2.0 # tests/fresh.sh - `make check` and `make demo` in a bare root of Debian 12 or 13: debootstrap, then chroot in mount, PID and IPC namespaces of its own, so that
 # the host is not touched and nothing outlives it; a systemd runs the shipped units there (tests/e2e/systemd.sh). A package missing from the Makefile's
 # list shows here. Needs root and debootstrap.
 # FRESH_SUITE: bookworm (the default) or trixie.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/gpu.sh BUILD [PART...] - what only a GPU can show, in parts of at most ten minutes each, the most telling first (all but the quarters where none is named):
+# SPDX-License-Identifier: Apache-2.0 # tests/gpu.sh BUILD [PART...] - what only a GPU can show, in parts of at most ten minutes each, the most telling first (all but the quarters where none is named):
 #   device   does it open; every op against the CPU device; a whole model's gradients; which algorithms compute its convolutions
 #   jobs     jobs of 1 to 4 ranks, waves, a killed rank; steps repeated beside a busy queue; the bits of every kind of model on 1, 3 and 8 ranks; the first
 #            steps of BCCD beside the CPU

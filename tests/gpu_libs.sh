@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/gpu_libs.sh FOLDER - gives this machine those libraries of FOLDER that it lacks, for programs unpacked from tests/gpu_pack.sh: ranks start without
+# SPDX-License-Identifier: Apache-2.0 # tests/gpu_libs.sh FOLDER - gives this machine those libraries of FOLDER that it lacks, for programs unpacked from tests/gpu_pack.sh: ranks start without
 # LD_LIBRARY_PATH. What the linker finds already is not touched nor hidden. Needs root; to undo: rm -r /usr/local/lib/detd-gpu
 # /etc/ld.so.conf.d/zz-detd-gpu.conf && ldconfig
 set -eu

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/gpu_pack.sh BUILD [BCCD [NCCL]] - packs what was built here for a machine with a GPU, where nothing can be built: BUILD/detd-gpu.tar.xz. In it are the
+# SPDX-License-Identifier: Apache-2.0 # tests/gpu_pack.sh BUILD [BCCD [NCCL]] - packs what was built here for a machine with a GPU, where nothing can be built: BUILD/detd-gpu.tar.xz. In it are the
 # programs, the tests that tests/gpu.sh runs and the benches that are built, all stripped; the scripts and their data; in lib/ the libraries that such a
 # machine may lack, for tests/gpu_libs.sh; and data/bccd, a copy of the folder BCCD; and nccl, one of the folder NCCL, for several ranks on one GPU. The machine needs glibc as new as here, bash and python3.
 set -euo pipefail

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/gpu_self.sh - tests/gpu.sh with programs that do as they please: one that never ends is ended, what comes after its part's time is skipped, and all
+# SPDX-License-Identifier: Apache-2.0 # tests/gpu_self.sh - tests/gpu.sh with programs that do as they please: one that never ends is ended, what comes after its part's time is skipped, and all
 # of it stands in the table and in the logs.
 set -eu
 cd "$(dirname "$0")/.."

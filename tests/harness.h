@@ -1,4 +1,4 @@
-/* tests/harness.h - what tests/run.sh expects of a cmocka program: its files lie under TMPDIR, where what is left behind is noticed, and a test that is
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/harness.h - what tests/run.sh expects of a cmocka program: its files lie under TMPDIR, where what is left behind is noticed, and a test that is
  * skipped says why. Include it after cmocka.h. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* tests/jpeg.h - JPEG files for tests; the program writes PNG alone. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/jpeg.h - JPEG files for tests; the program writes PNG alone. */
 #pragma once
 #include <stdint.h>
 #include <stdio.h>

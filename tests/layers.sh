@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/layers.sh - checks the include direction off the compiler's .d files: each folder may use only what its row allows. DETD_BUILD: the folder of
+# SPDX-License-Identifier: Apache-2.0 # tests/layers.sh - checks the include direction off the compiler's .d files: each folder may use only what its row allows. DETD_BUILD: the folder of
 # the build.
 set -u
 build=${DETD_BUILD:-build}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""No two files of ours include each other, directly or over others: prints each circle and fails."""
+"""No two files of ours include each other, directly or over others: prints each circle and fails."""  # SPDX-License-Identifier: Apache-2.0
 import glob
 import os
 import re

@@ -14,7 +14,7 @@ Reasons to skip stand in tests/skips. With STRICT=1 or CI=true one that is not l
 
 TEST_JOBS: how many run at once (default: one more than there are CPUs, since scripts also wait). TEST_SECONDS: the limit of each (default 2400).
 TEST_GRACE: how many its processes have after its end (default 20). TEST_SKIPS: another list than tests/skips.
-TEST_SHM: another folder than /dev/shm."""
+TEST_SHM: another folder than /dev/shm."""  # SPDX-License-Identifier: Apache-2.0
 import ctypes
 import json
 import os

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/run_self.sh - tests/run.sh sees what a test leaves behind, whose it is, and removes it; it sees a skip without a reason or, where that is asked for, one
+# SPDX-License-Identifier: Apache-2.0 # tests/run_self.sh - tests/run.sh sees what a test leaves behind, whose it is, and removes it; it sees a skip without a reason or, where that is asked for, one
 # without a row, a program that dies or runs nothing; and it has nothing against a test that cleans up.
 set -eu
 cd "$(dirname "$0")/.."

@@ -1,4 +1,4 @@
-#include "worker/anchorfit.h"
+#include "worker/anchorfit.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <jansson.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-/* worker/anchorfit.h - what `detctl anchors` prints: anchors for the boxes of a job's training split, as its network sees them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/anchorfit.h - what `detctl anchors` prints: anchors for the boxes of a job's training split, as its network sees them. */
 #pragma once
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "worker/checkedfiles.h"
+#include "worker/checkedfiles.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* worker/checkedfiles.h - the files that a check of a job's data and weights rests on: while they are as they were, it need not be made again. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/checkedfiles.h - the files that a check of a job's data and weights rests on: while they are as they were, it need not be made again. */
 #pragma once
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-#include "worker/checkprogress.h"
+#include "worker/checkprogress.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* worker/checkprogress.h - tells on stderr how far a check of data is that takes longer than two seconds. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/checkprogress.h - tells on stderr how far a check of data is that takes longer than two seconds. */
 #pragma once
 
 struct check_progress;

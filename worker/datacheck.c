@@ -1,4 +1,4 @@
-#include "worker/datacheck.h"
+#include "worker/datacheck.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* worker/datacheck.h - what `detctl check` runs: the job file's model and both splits, looked at as a job would, but trained on by nobody. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/datacheck.h - what `detctl check` runs: the job file's model and both splits, looked at as a job would, but trained on by nobody. */
 #pragma once
 #include <stdio.h>
 

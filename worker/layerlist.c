@@ -1,4 +1,4 @@
-#include "worker/layerlist.h"
+#include "worker/layerlist.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <jansson.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* worker/layerlist.h - what `detctl layers` prints: the arrays of a network, or of a file of weights. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layerlist.h - what `detctl layers` prints: the arrays of a network, or of a file of weights. */
 #pragma once
 #include <stdbool.h>
 #include <stdio.h>

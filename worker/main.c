@@ -1,4 +1,4 @@
-/* worker/main.c - detd-worker, with our own networks. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/main.c - detd-worker, with our own networks. */
 #include "worker/models/builtin.h"
 #include "worker/worker.h"
 

@@ -1,4 +1,4 @@
-#include "worker/modelcheck.h"
+#include "worker/modelcheck.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* worker/modelcheck.h - what `detctl check` does with a job's network: builds it and loads model.init, as the first attempt would. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/modelcheck.h - what `detctl check` does with a job's network: builds it and loads model.init, as the first attempt would. */
 #pragma once
 #include <stdio.h>
 

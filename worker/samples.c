@@ -1,4 +1,4 @@
-#include "worker/samples.h"
+#include "worker/samples.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
 #include <errno.h>

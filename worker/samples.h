@@ -1,4 +1,4 @@
-/* worker/samples.h - what `detctl sample` draws: what the network of a job sees in its first steps, as it is trained on. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/samples.h - what `detctl sample` draws: what the network of a job sees in its first steps, as it is trained on. */
 #pragma once
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-#include "worker/worker.h"
+#include "worker/worker.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <getopt.h>

@@ -1,4 +1,4 @@
-/* worker/worker.h - detd-worker: one rank of a job; also alone from a job file, to check a data set, and to predict. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/worker.h - detd-worker: one rank of a job; also alone from a job file, to check a data set, and to predict. */
 #pragma once
 
 struct model_registry;

@@ -1,4 +1,4 @@
-/* tests/bench/bench.h - what the bench programs share. They take "key=value" arguments and print records, a line each: a name, then key=value words, numbers
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench.h - what the bench programs share. They take "key=value" arguments and print records, a line each: a name, then key=value words, numbers
  * without units (the key names them). bench.py reads those and no other line, see records.py. */
 #pragma once
 #include <stdint.h>

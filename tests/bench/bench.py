@@ -10,7 +10,7 @@ DETD_TORCH_PYTHON names an interpreter that has them:
 
     python3 -m venv torchenv && torchenv/bin/pip install torch torchvision --index-url https://download.pytorch.org/whl/cpu && torchenv/bin/pip install numpy pillow pycocotools
     DETD_TORCH_PYTHON=torchenv/bin/python make bench
-"""
+"""  # SPDX-License-Identifier: Apache-2.0
 import argparse
 import json
 import math

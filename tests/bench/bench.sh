@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/bench/bench.sh BUILD [--only PART,...] [--json FILE] - what `make bench` prints: speed as ratios, from one run, each beside what it is
+# SPDX-License-Identifier: Apache-2.0 # tests/bench/bench.sh BUILD [--only PART,...] [--json FILE] - what `make bench` prints: speed as ratios, from one run, each beside what it is
 # against and its target. bench.py says which parts there are and what they need.
 set -eu
 cd "$(dirname "$0")/../.."

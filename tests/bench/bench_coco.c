@@ -1,4 +1,4 @@
-/* tests/bench/bench_coco.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_coco.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * Reading a large COCO file: boxes alone, and with the outlines kept. The file is made up, in COCO's proportions: about seven objects an image, outlines of about
  * forty points with two decimals.
  *     bench_coco file=PATH [mb=500] [masks=0]

@@ -1,4 +1,4 @@
-/* Gradient reduction and collectives between ranks of one machine, against one copy of the same bytes.
+/* SPDX-License-Identifier: Apache-2.0 */ /* Gradient reduction and collectives between ranks of one machine, against one copy of the same bytes.
  * uses: proto worker/backend trainer cpu
  * Usage: bench_comm [count=720896, floats of each of 12 parameters] [repeats=15] [rounds=2000, of what is small] */
 #include "tests/bench/bench.h"

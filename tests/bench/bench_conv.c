@@ -1,4 +1,4 @@
-/* tests/bench/bench_conv.c - speed of each class of convolution on the CPU device, beside the FMA peak measured in the same run.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_conv.c - speed of each class of convolution on the CPU device, beside the FMA peak measured in the same run.
  * uses: proto worker/core cpu
  * Usage: bench_conv [layer=part of a name] [pass=forward|data|weights] [precision=fp32|bf16] [threads=N, default: one thread, then all] [isa=avx512|avx2] [seconds=.3, of a pass]
  *                   [plain=1: as under frozen normalisation]

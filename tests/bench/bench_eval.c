@@ -1,4 +1,4 @@
-/* tests/bench/bench_eval.c - the COCO evaluation of boxes and masks over many pictures: what a validation spends on results, from the model's boxes and bits
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_eval.c - the COCO evaluation of boxes and masks over many pictures: what a validation spends on results, from the model's boxes and bits
  * to scores, by the clock. uses: proto worker/eval worker/mask worker/core
  * Usage: bench_eval [images=5000] [out=FOLDER]: objects and detections are drawn from a fixed seed; with `out` they are written there as COCO's files gt.json,
  * boxes.json and masks.json, for the peer. */

@@ -10,7 +10,7 @@ Every case of either side is a process with a limit of its own, and its row is p
 fit is named at the end. Whoever ends this program early (Ctrl-C, TERM) has the rows so far, that of the case under way with what is known of it.
 The peer needs a Python with PyTorch 2.4 or newer for CUDA: this interpreter, or the one that DETD_TORCH_PYTHON names. Without it the peer's columns are empty.
 --sizes, --batches and --modes are YOLOv3's, --modes peer_gpu.py's. --dry: the smallest form of everything, with the plugin of the emulated GPU and PyTorch on
-the CPU; its numbers mean nothing."""
+the CPU; its numbers mean nothing."""  # SPDX-License-Identifier: Apache-2.0
 import argparse
 import os
 import selectors

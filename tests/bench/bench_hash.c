@@ -1,4 +1,4 @@
-/* tests/bench/bench_hash.c - what evidence costs a step on one device: each op that hashes what it computes, with and without, over a network's parameters.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_hash.c - what evidence costs a step on one device: each op that hashes what it computes, with and without, over a network's parameters.
  * uses: proto worker/backend trainer cpu
  * Usage: bench_hash [device=cpu] [model=yolov3_tiny] [threads=2] [repeats=40] [isa=auto]
  * A record "hash" an op: milliseconds of the best call without hashes (0 where the op does nothing else) and of the best with them. Both kinds take turns.

@@ -1,4 +1,4 @@
-/* tests/bench/bench_layers.c - every layer class of a network on one device, beside the best matrix product and the best copy of the same
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_layers.c - every layer class of a network on one device, beside the best matrix product and the best copy of the same
  * run. uses: proto worker/backend trainer cpu Usage: bench_layers
  * [device=cuda] [model=yolov3] [precision=bf16] [size=416] [batch=16] [repeats=20] [ceiling=8192]
  * Prints one line a class: time, TFLOP/s of the plain definition or GB/s of what has to move at least, and that as a share of the

@@ -1,4 +1,4 @@
-/* What the sum of gradients in the canonical tree costs between GPUs, beside NCCL's own all-reduce of the same bytes.
+/* SPDX-License-Identifier: Apache-2.0 */ /* What the sum of gradients in the canonical tree costs between GPUs, beside NCCL's own all-reduce of the same bytes.
  * uses: proto worker/backend trainer cpu
  * Usage: bench_link [ranks=P] [sizes=1,16,64,248] [repeats=20] [seconds=300] [shared=nccl]       sizes in MiB; 248 is the gradient of yolov3
  *

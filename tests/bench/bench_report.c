@@ -1,4 +1,4 @@
-/* tests/bench/bench_report.c - what a loss report costs inside a step: wall clock in the calling thread, while another one reads.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_report.c - what a loss report costs inside a step: wall clock in the calling thread, while another one reads.
  * uses: proto trainer cpu
  * Usage: bench_report [reports=20000] */
 #include <pthread.h>

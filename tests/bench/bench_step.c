@@ -1,4 +1,4 @@
-/* tests/bench/bench_step.c - images per second of a training step on one device, with synthetic images.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_step.c - images per second of a training step on one device, with synthetic images.
  * uses: proto worker/backend trainer cpu
  * Usage: bench_step [device=cpu] [model=yolov3_tiny] [precision=fp32] [tier=off] [threads=2] [size=416] [batch=8] [shards=1] [freeze=0] [steps=5]
  *                   [flavor=d2] [isa=auto]

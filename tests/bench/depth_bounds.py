@@ -16,7 +16,7 @@ depth_bounds.py FOLDER [--gaps 1,2,3 --width 128 --sparse 101 --seen 6]
     and, NAME_grey, the mean difference of grey values, 0 to 255, between these points and the other picture where they are said to be; true_grey where they are.
     What is inverted but left with less than flat is a minimum of its own: a training that falls into it has to go uphill to come out.
 
-Needs numpy and Pillow."""
+Needs numpy and Pillow."""  # SPDX-License-Identifier: Apache-2.0
 import argparse
 import json
 import os

@@ -5,7 +5,7 @@ the same but for a scale; 0 of a depth that is one.
 depth_road.py PLANE PREDICTED...
     PLANE      road_plane.json of the frames: horizon_row, own_lane_polygon_xy, in pixels of a frame
     PREDICTED  NAME_depth.png of `detctl predict` of whole frames
-Prints a record for each picture and one for their mean."""
+Prints a record for each picture and one for their mean."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import sys

@@ -1,4 +1,4 @@
-/* tests/bench/device_memory.h - what a benchmark keeps on a device. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/device_memory.h - what a benchmark keeps on a device. */
 #pragma once
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* tests/bench/engines.h - what bench_engines measures, and what it makes of it. Knows no GPU. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/engines.h - what bench_engines measures, and what it makes of it. Knows no GPU. */
 #pragma once
 #include <stdio.h>
 #include <string.h>

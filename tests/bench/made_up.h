@@ -1,4 +1,4 @@
-/* tests/bench/made_up.h - a shard of the task "instances" that nobody photographed: noise with rectangular objects. The peers draw the same (made_up.py). */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/made_up.h - a shard of the task "instances" that nobody photographed: noise with rectangular objects. The peers draw the same (made_up.py). */
 #pragma once
 #include "tests/bench/bench.h"
 #include "tests/bench/device_memory.h"

@@ -1,4 +1,4 @@
-"""What both sides of a comparison make their inputs of: formulas that bench.h and made_up.h have too."""
+"""What both sides of a comparison make their inputs of: formulas that bench.h and made_up.h have too."""  # SPDX-License-Identifier: Apache-2.0
 import numpy
 
 OBJECTS = 7  # of a picture: COCO's have about as many

@@ -2,7 +2,7 @@
 """mask_cells.py ANNOTATIONS [SIDE]... - the best that a mask head of SIDE x SIDE cells (28 and 56 unless said) can score on the objects of a COCO file:
 their true boxes, and in them exactly the masks that the head is taught, pasted back and scored by COCO's own tools. Flavor d2: outlines drawn on the cells,
 each pixel's middle looked up; flavor tv: bitmaps of pictures whose shorter side is 256, 480 or 800 sampled, boxes of whole pixels (specs rcnn sections 5.2
-and 6.3). Needs numpy and pycocotools."""
+and 6.3). Needs numpy and pycocotools."""  # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import io
 import math

@@ -16,7 +16,7 @@ peer_depth.py train FOLDER --kind baseline|joint [--width --height --budget STEP
     --init-pose its network of motion alone
 All: --threads N, --seed of the weights. --channels multiplies the channels of hidden layers, as model.width.
 
-Needs torch and torchvision; train needs numpy and Pillow too."""
+Needs torch and torchvision; train needs numpy and Pillow too."""  # SPDX-License-Identifier: Apache-2.0
 import argparse
 import json
 import os

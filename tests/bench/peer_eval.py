@@ -2,7 +2,7 @@
 """Peer of bench_eval.c: pycocotools over the files it wrote, from annotations and results in memory to scores; reading files and printing are not counted.
 
 usage: peer_eval.py FOLDER boxes|masks
-"""
+"""  # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import io
 import sys

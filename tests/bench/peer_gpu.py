@@ -7,7 +7,7 @@ median step, by events on the GPU between steps that follow one another without 
     peer_gpu.py [--steps 20] [--precisions bf16,...] [--sizes 416,...] [--batches 16,...] [--modes eager,graph,compile,compile-graph] [--dry]
 
 Modes: eager, graph, compile, compile-graph, and reduce-overhead, PyTorch's own way to graphs, for where compile-graph does not work.
---dry does all of it once on the CPU with a small network and a compiler that leaves the code as it is: its numbers mean nothing."""
+--dry does all of it once on the CPU with a small network and a compiler that leaves the code as it is: its numbers mean nothing."""  # SPDX-License-Identifier: Apache-2.0
 import argparse
 import statistics
 import sys

@@ -11,7 +11,7 @@ All: --threads N, --backbone resnet18|34|50|101, --fpn CHANNELS, --head UNITS, -
 --frozen: frozen normalisation and first two stages, as with weights of ImageNet; without it everything trains, as from scratch.
 --seed of the weights. train: --px, --max (default 1333), --batch, --lr (default .02 / 16 x batch), --workers.
 
-Needs torch and torchvision; train needs pycocotools too."""
+Needs torch and torchvision; train needs pycocotools too."""  # SPDX-License-Identifier: Apache-2.0
 import argparse
 import os
 import random

@@ -3,7 +3,7 @@
 
 The same work: decode, bilinear resize to a jittered size, placement on grey, hue, saturation and brightness in HSV, flip, float / 255.
 usage: pillow_loader.py ANNOTATIONS IMAGES [SIZE [REPEATS]]
-"""
+"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import random

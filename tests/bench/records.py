@@ -1,4 +1,4 @@
-"""What the bench programs and the peers print: records, a line each, a name and then key=value words. Lines of any other shape are for people."""
+"""What the bench programs and the peers print: records, a line each, a name and then key=value words. Lines of any other shape are for people."""  # SPDX-License-Identifier: Apache-2.0
 
 
 class Malformed(Exception):

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/bench/smoke.sh - every part of `make bench` once in its smallest form: each part has its rows, and each row its numbers. No number is judged. And
+# SPDX-License-Identifier: Apache-2.0 # tests/bench/smoke.sh - every part of `make bench` once in its smallest form: each part has its rows, and each row its numbers. No number is judged. And
 # what needs a GPU says so where there is none, or a few of its lines.
 set -eu
 cd "$(dirname "$0")/../.."

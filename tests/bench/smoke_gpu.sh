@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/bench/smoke_gpu.sh - every part of `make bench-gpu` once in its smallest form, on the emulated GPU, beside PyTorch on the CPU where there is one; and
+# SPDX-License-Identifier: Apache-2.0 # tests/bench/smoke_gpu.sh - every part of `make bench-gpu` once in its smallest form, on the emulated GPU, beside PyTorch on the CPU where there is one; and
 # whoever ends it early, or gives it too little time, has the rows so far. No number is judged.
 set -eu
 cd "$(dirname "$0")/../.."

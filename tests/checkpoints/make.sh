@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/checkpoints/make.sh WORKER - made what lies here, once: two jobs as they stood after step 4 of 8, and in rows.jsonl the losses that
+# SPDX-License-Identifier: Apache-2.0 # tests/checkpoints/make.sh WORKER - made what lies here, once: two jobs as they stood after step 4 of 8, and in rows.jsonl the losses that
 # followed. WORKER was detd-worker of commit caa5fd3; files made anew by a later one would not show that it reads what older ones wrote.
 set -eu
 worker=$(realpath "$1")

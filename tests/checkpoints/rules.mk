@@ -1,4 +1,4 @@
-# The worker of a later version, as far as job keys go: their table has one more row, whose default is not its neutral value. It resumes
+# SPDX-License-Identifier: Apache-2.0 # The worker of a later version, as far as job keys go: their table has one more row, whose default is not its neutral value. It resumes
 # what lies here, see tests/e2e/resume.sh. Only what sees the table is compiled again, and quickly: optimisation changes no bits.
 LATER := $(B)/later
 LATER_ROW := X(train_later, "train.later", REAL, "0.5", "0", "", 0, 1, "", "", "a key of a later version")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/demo/demo.sh BUILD - what `make demo` shows: a private detd trains a small detector on generated images with two ranks. State stays in
+# SPDX-License-Identifier: Apache-2.0 # tests/demo/demo.sh BUILD - what `make demo` shows: a private detd trains a small detector on generated images with two ranks. State stays in
 # BUILD/demo; Ctrl-C cancels the job and stops the daemon.
 set -eu
 build=$(cd "$1" && pwd)

@@ -4,7 +4,7 @@
     make_shapes.py OUTDIR [--train N] [--val M] [--seed S] [--size PIXELS] [--classes C] [--masks]
 
 makes OUTDIR/{train,val}.json and OUTDIR/images/*.png. The same arguments give the same bytes. Standard library only; pixels are handled
-a row at a time, and noise is added to a whole picture as one long number (no byte of the sum passes 255, so nothing carries)."""
+a row at a time, and noise is added to a whole picture as one long number (no byte of the sum passes 255, so nothing carries)."""  # SPDX-License-Identifier: Apache-2.0
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-/* tests/device/bf16.h - bf16 cases of ops: devices get such tensors, but for the first one that is not opened in bf16: it gets the same numbers in fp32 and its
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/bf16.h - bf16 cases of ops: devices get such tensors, but for the first one that is not opened in bf16: it gets the same numbers in fp32 and its
  * results are rounded once, which is what an op in bf16 is. So the question stays that of devices.h: the same bits on all devices. */
 #pragma once
 #include "tests/device/devices.h"

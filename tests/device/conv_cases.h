@@ -1,4 +1,4 @@
-/* tests/device/conv_cases.h - convolutions of every kind, what a device makes of them, and the plain definition in double precision that
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/conv_cases.h - convolutions of every kind, what a device makes of them, and the plain definition in double precision that
  * this is held to. For test_conv.c (the CPU's builds: equal bits) and test_conv_gpu.c. */
 #pragma once
 #include "tests/device/bf16.h"

@@ -1,4 +1,4 @@
-/* tests/device/devices.h - every device of this machine, and the question each op test asks: do all of them give the same bits? The CPU at
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/devices.h - every device of this machine, and the question each op test asks: do all of them give the same bits? The CPU at
  * one and two threads; with "cuda" in a test's "uses:" line the CUDA device on an emulated GPU, once per seed (tests/emu: the order of
  * blocks, threads and streams follows the seed). Where the environment's DETD_TEST_CUDA names a libdetd-cuda.so, time is that GPU's: beside
  * it there is one CPU device. Memory goes through alloc, upload and download. */

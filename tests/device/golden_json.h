@@ -1,4 +1,4 @@
-/* tests/device/golden_json.h - arrays of tests/golden/depth_views.json: {"shape", "data"}, of which pictures are [n, c, h, w] there and [n, h, w, c]
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/golden_json.h - arrays of tests/golden/depth_views.json: {"shape", "data"}, of which pictures are [n, c, h, w] there and [n, h, w, c]
  * here. Source: specs/vectors/featdepth.json, made in fp64. */
 #pragma once
 #include "tests/device/devices.h"

@@ -1,4 +1,4 @@
-/* tests/device/hashes.h - hashes of blocks and tensors by the words of proto/hash.h and proto/hash_keys.h, number by number, without their table. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/hashes.h - hashes of blocks and tensors by the words of proto/hash.h and proto/hash_keys.h, number by number, without their table. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

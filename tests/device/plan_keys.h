@@ -1,4 +1,4 @@
-/* tests/device/plan_keys.h - convolutions without repetition, and plans of them all: what was chosen must be what tier and precision allow. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/plan_keys.h - convolutions without repetition, and plans of them all: what was chosen must be what tier and precision allow. */
 #pragma once
 #include "cuda/engine.h"
 #include "tests/device/plans.h"

@@ -1,4 +1,4 @@
-/* tests/device/plans.h - for tests of how algorithms are chosen: targets that are descriptions of GPUs, and keys of square convolutions.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/plans.h - for tests of how algorithms are chosen: targets that are descriptions of GPUs, and keys of square convolutions.
  * deviceprop/ holds what A100, H100 and B200 are, in the form cuDNN reads: an H100's own record, the others by hand after data sheets. */
 #pragma once
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-/* tests/device/roi_cases.h - calls of RoIAlign on every device, and what the scalar bodies of kernels/roi.h say of them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/roi_cases.h - calls of RoIAlign on every device, and what the scalar bodies of kernels/roi.h say of them. */
 #pragma once
 #include "tests/device/bf16.h"
 

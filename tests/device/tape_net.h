@@ -1,4 +1,4 @@
-/* tests/device/tape_net.h - a tape with parameters, images and destinations of its own, for tests that write their network down call by call.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/tape_net.h - a tape with parameters, images and destinations of its own, for tests that write their network down call by call.
  * Shards may differ in size. */
 #pragma once
 #include "tests/device/devices.h"

@@ -1,4 +1,4 @@
-/* tests/device/test_act.c - activations and sums of tensors, with and without something pending, dense and in slices.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_act.c - activations and sums of tensors, with and without something pending, dense and in slices.
  * uses: proto worker/core cpu cuda */
 #include "tests/device/bf16.h"
 

@@ -1,4 +1,4 @@
-/* tests/device/test_conv.c - convolutions on the CPU: against the plain definition, and equal bits whoever computes them: each ISA, 1, 2
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_conv.c - convolutions on the CPU: against the plain definition, and equal bits whoever computes them: each ISA, 1, 2
  * and 3 threads, several shards in one call or one by one. uses: proto worker/core cpu */
 #include "tests/device/conv_cases.h"
 

@@ -1,4 +1,4 @@
-/* tests/device/test_conv_bf16.c - convolutions in bf16 on the CPU: outputs and gradients of inputs are, to the bit, sums of blocks in the order of
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_conv_bf16.c - convolutions in bf16 on the CPU: outputs and gradients of inputs are, to the bit, sums of blocks in the order of
  * conv_tiles.h; all else is held to the plain definition; equal bits whoever computes them. uses: proto worker/core cpu */
 #include "tests/device/conv_cases.h"
 

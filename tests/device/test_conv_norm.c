@@ -1,4 +1,4 @@
-/* tests/device/test_conv_norm.c - weight gradients of the convolution before a normalisation, from what that leaves: the bits are those of the output gradients
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_conv_norm.c - weight gradients of the convolution before a normalisation, from what that leaves: the bits are those of the output gradients
  * that it would write. uses: proto worker/core cpu */
 #include "tests/device/bf16.h"
 

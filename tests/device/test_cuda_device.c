@@ -1,4 +1,4 @@
-/* tests/device/test_cuda_device.c - the CUDA device's queues and memory, on an emulated GPU that delays and reorders whatever it may:
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_cuda_device.c - the CUDA device's queues and memory, on an emulated GPU that delays and reorders whatever it may:
  * transfers, marks, tables, what is allocated when, and what is said when memory, the device or its context is gone. uses: proto cuda Run
  * again for every seed. */
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* tests/device/test_depth_layers.c - poses, warps and the losses over them on the tape: the chain of specs featdepth section 12 with its gradients,
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_depth_layers.c - poses, warps and the losses over them on the tape: the chain of specs featdepth section 12 with its gradients,
  * differences through all of it, values that are read twice, and results of each image. uses: proto worker/layers worker/comm worker/core cpu cuda */
 #include "tests/device/golden_json.h"
 #include "tests/device/tape_net.h"

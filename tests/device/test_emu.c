@@ -1,4 +1,4 @@
-/* tests/device/test_emu.c - the emulated GPU on its own: what a seed decides and what it must not, and that it notices what programs must
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_emu.c - the emulated GPU on its own: what a seed decides and what it must not, and that it notices what programs must
  * not do. uses: proto */
 #include <setjmp.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* tests/device/test_engines.c - what bench_engines measures and makes of it, and the table that it writes as the plugin reads it.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_engines.c - what bench_engines measures and makes of it, and the table that it writes as the plugin reads it.
  * uses: plans proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/core */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/device/test_families.c - every operation is there on every device that has its family, and some test here calls it.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_families.c - every operation is there on every device that has its family, and some test here calls it.
  * uses: proto worker/core cpu cuda */
 #include "tests/device/devices.h"
 

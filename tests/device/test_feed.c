@@ -1,4 +1,4 @@
-/* tests/device/test_feed.c - batches of any form arrive on the device as they were made: a task whose canvas follows from a shard's samples, with pictures
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_feed.c - batches of any form arrive on the device as they were made: a task whose canvas follows from a shard's samples, with pictures
  * of bytes, one more array a sample, and a list in a list in a list. uses: proto trainer cpu cuda */
 #include "tests/device/devices.h"
 

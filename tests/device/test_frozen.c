@@ -1,4 +1,4 @@
-/* tests/device/test_frozen.c - what needs no gradient: frozen parameters, detached values, and the memory of both.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_frozen.c - what needs no gradient: frozen parameters, detached values, and the memory of both.
  * uses: proto worker/layers worker/comm worker/core cpu cuda */
 #include "tests/device/tape_net.h"
 

@@ -1,4 +1,4 @@
-/* tests/device/test_hash.c - evidence hashes of blocks and of tensors: against golden ones, however the work is cut, and sensitive to every bit and place.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_hash.c - evidence hashes of blocks and of tensors: against golden ones, however the work is cut, and sensitive to every bit and place.
  * uses: proto worker/core cpu cuda */
 #include "tests/device/devices.h"
 

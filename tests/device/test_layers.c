@@ -1,4 +1,4 @@
-/* tests/device/test_layers.c - values with several readers: each reader's gradient counts, whatever the order.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_layers.c - values with several readers: each reader's gradient counts, whatever the order.
  * uses: proto worker/layers worker/comm worker/core cpu cuda */
 #include "tests/device/devices.h"
 

@@ -1,4 +1,4 @@
-/* tests/device/test_lt_plan.c - 1x1 convolutions as matrix products, and what becomes of them where cuBLASLt has no algorithm.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_lt_plan.c - 1x1 convolutions as matrix products, and what becomes of them where cuBLASLt has no algorithm.
  * uses: plans proto worker/core */
 #include "tests/device/plans.h"
 #include "worker/core/philox.h"

@@ -1,4 +1,4 @@
-/* tests/device/test_memory.c - memory of one instance of a device is memory of all of them.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_memory.c - memory of one instance of a device is memory of all of them.
  * uses: proto worker/core cpu cuda */
 #include "tests/device/devices.h"
 

@@ -1,4 +1,4 @@
-/* tests/device/test_norm.c - batch normalisation of a few shards: numeric gradients, the slope at zero, and equal bits whoever computes them.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_norm.c - batch normalisation of a few shards: numeric gradients, the slope at zero, and equal bits whoever computes them.
  * uses: proto worker/core cpu cuda */
 #include "tests/device/bf16.h"
 

@@ -1,4 +1,4 @@
-/* tests/device/test_norm_pooled.c - normalisation whose gradient is that of maxima of 2 x 2 windows: the bits are those of the gradient that pooling makes of it
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_norm_pooled.c - normalisation whose gradient is that of maxima of 2 x 2 windows: the bits are those of the gradient that pooling makes of it
  * first. uses: proto worker/core cpu cuda */
 #include "tests/device/bf16.h"
 

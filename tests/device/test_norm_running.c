@@ -1,4 +1,4 @@
-/* tests/device/test_norm_running.c - running statistics of batch normalisation: against the definition, PyTorch (make_norm.py) and the vector, and
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_norm_running.c - running statistics of batch normalisation: against the definition, PyTorch (make_norm.py) and the vector, and
  * what is prepared of them.
  * uses: proto worker/core cpu cuda */
 #include "tests/device/devices.h"

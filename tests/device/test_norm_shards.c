@@ -1,4 +1,4 @@
-/* tests/device/test_norm_shards.c - batch normalisation of more shards than the arguments of a launch hold, with a gradient each or one for all,
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_norm_shards.c - batch normalisation of more shards than the arguments of a launch hold, with a gradient each or one for all,
  * and with how many launches.
  * uses: proto worker/core cpu cuda */
 #include "tests/device/bf16.h"

@@ -1,4 +1,4 @@
-/* tests/device/test_norm_uses.c - a normalisation that several layers of a step share, against PyTorch (make_norm_uses.py): each use has statistics
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_norm_uses.c - a normalisation that several layers of a step share, against PyTorch (make_norm_uses.py): each use has statistics
  * of its own, gradients are sums over uses, running statistics take in one use after the other.
  * uses: proto trainer cpu cuda */
 #include "tests/device/tape_net.h"

@@ -1,4 +1,4 @@
-/* tests/device/test_optimizer.c - steps of every optimizer over lists of parameters: the vector, clipping, averages, skipped steps; and what the
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_optimizer.c - steps of every optimizer over lists of parameters: the vector, clipping, averages, skipped steps; and what the
  * length of a gradient makes of it.
  * uses: proto worker/core cpu cuda */
 #include "tests/device/bf16.h"

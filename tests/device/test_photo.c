@@ -1,4 +1,4 @@
-/* tests/device/test_photo.c - photometric maps: the vectors of specs featdepth section 12, and the scalar bodies on every device and in every shard.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_photo.c - photometric maps: the vectors of specs featdepth section 12, and the scalar bodies on every device and in every shard.
  * uses: proto worker/core cpu cuda */
 #include "tests/device/photo_cases.h"
 

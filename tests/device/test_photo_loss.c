@@ -1,4 +1,4 @@
-/* tests/device/test_photo_loss.c - losses that take the least of several answers: the vectors of specs featdepth section 12, the scalar bodies on every
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_photo_loss.c - losses that take the least of several answers: the vectors of specs featdepth section 12, the scalar bodies on every
  * device and in every shard, ties, noise, and what is no number. uses: proto worker/core cpu cuda */
 #include "tests/device/photo_cases.h"
 

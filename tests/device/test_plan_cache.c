@@ -1,4 +1,4 @@
-/* tests/device/test_plan_cache.c - plans by key, whoever asks in which order.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_plan_cache.c - plans by key, whoever asks in which order.
  * uses: plans proto worker/core */
 #include "cuda/plan_cache.h"
 #include "tests/device/plans.h"

@@ -1,4 +1,4 @@
-/* tests/device/test_plan_names.c - ways to compute a convolution by their names, and the table of those that were measured.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_plan_names.c - ways to compute a convolution by their names, and the table of those that were measured.
  * uses: plans proto worker/core */
 #include "cuda/plan_table.h"
 #include "tests/device/plans.h"

@@ -1,4 +1,4 @@
-/* tests/device/test_pool.c - maximum pooling: the vector, every window shape against the bodies, numeric gradients, ties.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_pool.c - maximum pooling: the vector, every window shape against the bodies, numeric gradients, ties.
  * uses: proto worker/core cpu cuda */
 #include "tests/device/bf16.h"
 

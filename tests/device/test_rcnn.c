@@ -1,4 +1,4 @@
-/* tests/device/test_rcnn.c - regions of a second stage: draws, losses, masks and decoded boxes, the same on every device, and what a slow reference says.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_rcnn.c - regions of a second stage: draws, losses, masks and decoded boxes, the same on every device, and what a slow reference says.
  * uses: proto worker/core worker/layers cpu cuda */
 #include "tests/device/rcnn_cases.h"
 

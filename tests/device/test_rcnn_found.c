@@ -1,4 +1,4 @@
-/* tests/device/test_rcnn_found.c - rows of a second stage with numbers that are none, on every device: specs rcnn section 6.1.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_rcnn_found.c - rows of a second stage with numbers that are none, on every device: specs rcnn section 6.1.
  * uses: proto worker/core worker/layers cpu cuda */
 #include "tests/device/rcnn_cases.h"
 

@@ -1,4 +1,4 @@
-/* tests/device/test_rcnn_golden.c - two-stage detectors between their convolutions against torchvision with its draws frozen, and the same as flavor d2 has
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_rcnn_golden.c - two-stage detectors between their convolutions against torchvision with its draws frozen, and the same as flavor d2 has
  * it; tests/golden/make_rcnn.py stored both. uses: proto worker/core worker/layers cpu cuda */
 #include "tests/device/rcnn_cases.h"
 

@@ -1,4 +1,4 @@
-/* tests/device/test_rcnn_layers.c - a small two-stage detector on the tape: gradients are the slopes of its losses, in training and per image, also of shards
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_rcnn_layers.c - a small two-stage detector on the tape: gradients are the slopes of its losses, in training and per image, also of shards
  * that nothing is to be seen in. uses: proto worker/layers worker/comm worker/core cpu cuda */
 #include "tests/device/tape_net.h"
 

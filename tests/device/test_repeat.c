@@ -1,4 +1,4 @@
-/* tests/device/test_repeat.c - training steps have the same bits every time, while another queue of the same device is kept busy.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_repeat.c - training steps have the same bits every time, while another queue of the same device is kept busy.
  * uses: proto worker/backend trainer cpu cuda
  * A GPU that DETD_TEST_CUDA names is alone, and gets more of it: DETD_TEST_REPEATS=20 DETD_TEST_SIZE=416 DETD_TEST_WIDTH=1
  * DETD_TEST_NOISE=16777216 (defaults 2, 32, 0.125, 4096). */

@@ -1,4 +1,4 @@
-/* tests/device/test_resample.c - nearest-neighbour upsampling and its gradient.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_resample.c - nearest-neighbour upsampling and its gradient.
  * uses: proto worker/core cpu cuda */
 #include "tests/device/bf16.h"
 

@@ -1,4 +1,4 @@
-/* tests/device/test_resize.c - operations that are linear in what they read: pixels mirrored around, bilinear resizing, means of images, dropout. Each is
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_resize.c - operations that are linear in what they read: pixels mirrored around, bilinear resizing, means of images, dropout. Each is
  * held against a list of what every output takes of which inputs, and its gradient against that list read backwards.
  * uses: proto worker/core cpu cuda */
 #include "tests/device/bf16.h"

@@ -1,4 +1,4 @@
-/* tests/device/test_roi.c - RoIAlign: the vectors of specs rcnn section 13, torchvision's results (tests/golden/make_roi.py), the scalar bodies on every
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_roi.c - RoIAlign: the vectors of specs rcnn section 13, torchvision's results (tests/golden/make_roi.py), the scalar bodies on every
  * device, and what must hold of any rows. uses: proto worker/core cpu cuda */
 #include "tests/device/roi_cases.h"
 

@@ -1,4 +1,4 @@
-/* tests/device/test_roi_layer.c - RoIAlign on the tape: two heads read the levels of one pyramid, one of which is pending; every gradient counts.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_roi_layer.c - RoIAlign on the tape: two heads read the levels of one pyramid, one of which is pending; every gradient counts.
  * uses: proto worker/layers worker/comm worker/core cpu cuda */
 #include "tests/device/tape_net.h"
 

@@ -1,4 +1,4 @@
-/* tests/device/test_rows.c - values with room for more images than are in use (tensor.rows): those in use have the bits of a value without room, sums
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_rows.c - values with room for more images than are in use (tensor.rows): those in use have the bits of a value without room, sums
  * are over them alone, and what lies beyond is not read.
  * uses: proto worker/core cpu */
 #include "tests/device/devices.h"

@@ -1,4 +1,4 @@
-/* tests/device/test_rpn.c - anchors, labels, draws, losses and proposals: the same on every device, and what a slow reference in double loops says.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_rpn.c - anchors, labels, draws, losses and proposals: the same on every device, and what a slow reference in double loops says.
  * uses: proto worker/core worker/layers cpu cuda */
 #include "tests/device/rcnn_cases.h"
 

@@ -1,4 +1,4 @@
-/* tests/device/test_shard_shapes.c - shards whose heights and widths differ: through all layers each gives the bits that it gives alone.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_shard_shapes.c - shards whose heights and widths differ: through all layers each gives the bits that it gives alone.
  * uses: proto worker/layers worker/comm worker/core cpu cuda */
 #include "tests/device/tape_net.h"
 

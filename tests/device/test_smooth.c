@@ -1,4 +1,4 @@
-/* tests/device/test_smooth.c - edge-aware smoothness and its gradient: golden numbers, numeric gradients, shards of several sizes, images apart.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_smooth.c - edge-aware smoothness and its gradient: golden numbers, numeric gradients, shards of several sizes, images apart.
  * uses: proto worker/core cpu cuda */
 #include "tests/device/golden_json.h"
 

@@ -1,4 +1,4 @@
-/* tests/device/test_stem.c - the kernels for the convolution that reads images (cuda/stem.cu), in fp32 and bf16: against the plain
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_stem.c - the kernels for the convolution that reads images (cuda/stem.cu), in fp32 and bf16: against the plain
  * definition, whatever the order of blocks, and which convolutions are left to the libraries.
  * uses: proto worker/core cpu cuda */
 #include "tests/device/conv_cases.h"

@@ -1,4 +1,4 @@
-/* tests/device/test_tile.c - products for a tile unit, on a model of one: what the loops of tile_unit.h load, multiply and store gives the sums of the
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_tile.c - products for a tile unit, on a model of one: what the loops of tile_unit.h load, multiply and store gives the sums of the
  * definition, and writes nothing else. That a CPU's five instructions are those of the model it shows itself: worker/cpu/tile_amx.c. uses: proto worker/core */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/device/test_yolo.c - losses of a YOLO head: the vectors, options, numeric gradients, empty images, borders, wild numbers.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_yolo.c - losses of a YOLO head: the vectors, options, numeric gradients, empty images, borders, wild numbers.
  * uses: proto worker/core cpu cuda */
 #include "tests/device/yolo_cases.h"
 

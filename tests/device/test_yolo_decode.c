@@ -1,4 +1,4 @@
-/* tests/device/test_yolo_decode.c - what a YOLO head has found: the vectors, order, thresholds, no room.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_yolo_decode.c - what a YOLO head has found: the vectors, order, thresholds, no room.
  * uses: proto worker/core cpu cuda */
 #include "tests/device/yolo_cases.h"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Jobs that are let past one that waits for more slots than are free, under a real detd and a real detd-job, with rank.py as the trainer."""
+"""Jobs that are let past one that waits for more slots than are free, under a real detd and a real detd-job, with rank.py as the trainer."""  # SPDX-License-Identifier: Apache-2.0
 import signal
 
 from daemon import Daemon, leave_fault

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Smaller jobs that are let past one that waits for more slots, and make room for it.
+# SPDX-License-Identifier: Apache-2.0 # Smaller jobs that are let past one that waits for more slots, and make room for it.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Splits with pictures and no box: the real trainer under the real detd takes them as background.
+# SPDX-License-Identifier: Apache-2.0 # Splits with pictures and no box: the real trainer under the real detd takes them as background.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

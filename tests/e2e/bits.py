@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The bits that training gives, from one commit to the next: YOLOv3 with momentum, decay, clipping, averaged weights and changing sizes, once with
 SyncBN and once in waves, Mask R-CNN and depth networks, on 1, 3 and 8 ranks, on every ISA of this CPU and on an
-emulated GPU (without TEST_LONG on one rank, and no depth network: these take it minutes); the jobs of three ranks are killed and resumed. In bf16, which is a GPU's own, CPUs alone agree. What they leave is in bits.json: a hash of every tensor of the last checkpoint and of the rows of every split and step."""
+emulated GPU (without TEST_LONG on one rank, and no depth network: these take it minutes); the jobs of three ranks are killed and resumed. In bf16, which is a GPU's own, CPUs alone agree. What they leave is in bits.json: a hash of every tensor of the last checkpoint and of the rows of every split and step."""  # SPDX-License-Identifier: Apache-2.0
 import hashlib
 import json
 import os

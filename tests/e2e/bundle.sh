@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The bundle on a host that has nothing but glibc: unpacked into a folder with a space in its name, with an empty environment, every library from the
+# SPDX-License-Identifier: Apache-2.0 # The bundle on a host that has nothing but glibc: unpacked into a folder with a space in its name, with an empty environment, every library from the
 # bundle or glibc's, a small job trained by a private detd; and again, where that may be done, in a root that holds glibc and the bundle alone.
 set -eu
 cd "$(dirname "$0")/../.."

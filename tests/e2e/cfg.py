@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Jobs of networks whose darknet .cfg has keys of its own."""
+"""Jobs of networks whose darknet .cfg has keys of its own."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import struct

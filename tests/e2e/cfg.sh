@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the keys of a darknet .cfg do to a job: rates of layers, layers that do not train, heads of other coordinates, keys that are ignored.
+# SPDX-License-Identifier: Apache-2.0 # What the keys of a darknet .cfg do to a job: rates of layers, layers that do not train, heads of other coordinates, keys that are ignored.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

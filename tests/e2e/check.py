@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `check` says of data, line by line. usage: check.py BUILD_FOLDER"""
+"""What `check` says of data, line by line. usage: check.py BUILD_FOLDER"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import re

@@ -3,7 +3,7 @@
 
 DETD_PLUGIN names the plugin: the one on an emulated GPU, whose threads, blocks and streams run in another order for every job, or, with
 DETD_REAL_GPU set, the one for the GPU of this machine. Asked for are the same bits: of reruns in tier `rerun`; in `world` also of 1 to 4 ranks that
-share the GPU, of waves, and after a killed rank. And losses beside the CPU's, in fp32 nearly the same, in bf16 close."""
+share the GPU, of waves, and after a killed rank. And losses beside the CPU's, in fp32 nearly the same, in bf16 close."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import math
 import os

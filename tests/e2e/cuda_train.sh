@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Jobs on the CUDA device of an emulated GPU: the same bits for reruns, ranks, waves and kills, and the CPU's losses.
+# SPDX-License-Identifier: Apache-2.0 # Jobs on the CUDA device of an emulated GPU: the same bits for reruns, ranks, waves and kills, and the CPU's losses.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

@@ -1,4 +1,4 @@
-"""A private detd in a folder of its own, and a client of its control socket. Shared by the daemon's end-to-end tests."""
+"""A private detd in a folder of its own, and a client of its control socket. Shared by the daemon's end-to-end tests."""  # SPDX-License-Identifier: Apache-2.0
 import concurrent.futures
 import json
 import os

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""detd with more clients than it has room for, and with clients that ask more than their share."""
+"""detd with more clients than it has room for, and with clients that ask more than their share."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import resource

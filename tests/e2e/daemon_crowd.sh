@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# More clients than detd has room for, and such as ask more than their share.
+# SPDX-License-Identifier: Apache-2.0 # More clients than detd has room for, and such as ask more than their share.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Jobs under a real detd and a real detd-job, with rank.py as the trainer: each scenario of DESIGN's life of a job, kills included."""
+"""Jobs under a real detd and a real detd-job, with rank.py as the trainer: each scenario of DESIGN's life of a job, kills included."""  # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import fcntl
 import hashlib

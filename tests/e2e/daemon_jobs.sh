@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A real detd and a real detd-job through the life of a job, kills included; tests/e2e/rank.py trains.
+# SPDX-License-Identifier: Apache-2.0 # A real detd and a real detd-job through the life of a job, kills included; tests/e2e/rank.py trains.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

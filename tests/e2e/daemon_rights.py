@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Who may do what on a system daemon: root, group detd, a job's owner and others, on every method of proto/methods.h."""
+"""Who may do what on a system daemon: root, group detd, a job's owner and others, on every method of proto/methods.h."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import pwd

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Who may do what on a system daemon.
+# SPDX-License-Identifier: Apache-2.0 # Who may do what on a system daemon.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What clients may send to a real detd, and what it refuses to start with."""
+"""What clients may send to a real detd, and what it refuses to start with."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import random

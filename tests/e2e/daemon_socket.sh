@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What clients may send to a real detd, and what it does not start with.
+# SPDX-License-Identifier: Apache-2.0 # What clients may send to a real detd, and what it does not start with.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/e2e/demo_evidence.sh [write]: the demo's job leaves the evidence that is committed in tests/demo/evidence.
+# SPDX-License-Identifier: Apache-2.0 # tests/e2e/demo_evidence.sh [write]: the demo's job leaves the evidence that is committed in tests/demo/evidence.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

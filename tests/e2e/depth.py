@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Depth networks on frames of a real video, with the real programs. usage: depth.py [SCENARIO ...]"""
+"""Depth networks on frames of a real video, with the real programs. usage: depth.py [SCENARIO ...]"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import re

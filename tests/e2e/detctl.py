@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """detctl as users and scripts meet it, against a real detd and real jobs: exit codes, what goes to stdout, JSON, CSV against SQL, Ctrl-C,
-a daemon or a supervisor that is killed while somebody waits. usage: detctl.py BUILD_FOLDER [TEST ...]"""
+a daemon or a supervisor that is killed while somebody waits. usage: detctl.py BUILD_FOLDER [TEST ...]"""  # SPDX-License-Identifier: Apache-2.0
 import fcntl
 import json
 import os

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What a node that a group shares is asked for: completion, drain, jobs after others, limits, copies of rows, and what is wrong, against a real detd and real jobs.
-usage: detctl_node.py BUILD_FOLDER [TEST ...]"""
+usage: detctl_node.py BUILD_FOLDER [TEST ...]"""  # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import json
 import os

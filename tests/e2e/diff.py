@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""detctl diff and run.diff on evidence that evidence.py writes, so the files are what their description says. usage: diff.py [TEST ...]"""
+"""detctl diff and run.diff on evidence that evidence.py writes, so the files are what their description says. usage: diff.py [TEST ...]"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import shutil

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs of the real trainer that differ in one thing, which detctl diff names: seed, learning rate at a later step, batch; and runs that do not differ."""
+"""Runs of the real trainer that differ in one thing, which detctl diff names: seed, learning rate at a later step, batch; and runs that do not differ."""  # SPDX-License-Identifier: Apache-2.0
 import os
 import subprocess
 import sys

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# detctl diff of runs of the real trainer: what was changed is what it names.
+# SPDX-License-Identifier: Apache-2.0 # detctl diff of runs of the real trainer: what was changed is what it names.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Evaluations of checkpoints, on the validation split and on other sets, and which checkpoint is the best. usage: eval.py BUILD_FOLDER [TEST ...]"""
+"""Evaluations of checkpoints, on the validation split and on other sets, and which checkpoint is the best. usage: eval.py BUILD_FOLDER [TEST ...]"""  # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import csv
 import io

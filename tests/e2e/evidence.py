@@ -1,5 +1,5 @@
 """Evidence as proto/evidence.h describes it, written and hashed by other code than detd's: what its tests compare. No GPU, no network, the standard
-library alone."""
+library alone."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import struct

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A small network is trained, and its weights leave for other programs. usage: export.py [opencv]"""
+"""A small network is trained, and its weights leave for other programs. usage: export.py [opencv]"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import shutil

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""detctl extend: a completed job trains on, and is what it would have been with so many steps from the first: weights, state, rows and evidence."""
+"""detctl extend: a completed job trains on, and is what it would have been with so many steps from the first: weights, state, rows and evidence."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import re

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# detctl extend and clone: a job that trains on is, to the bit, one that was given so many steps at first.
+# SPDX-License-Identifier: Apache-2.0 # detctl extend and clone: a job that trains on is, to the bit, one that was given so many steps at first.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

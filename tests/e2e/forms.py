@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""BCCD as COCO JSON, Pascal VOC, darknet's lists and a folder with a data.yaml: every form trains to the same bits. usage: forms.py BUILD_FOLDER"""
+"""BCCD as COCO JSON, Pascal VOC, darknet's lists and a folder with a data.yaml: every form trains to the same bits. usage: forms.py BUILD_FOLDER"""  # SPDX-License-Identifier: Apache-2.0
 import hashlib
 import json
 import os

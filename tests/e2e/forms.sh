@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# One data set in the forms that data sets come in, and what each job makes of it: the same bits.
+# SPDX-License-Identifier: Apache-2.0 # One data set in the forms that data sets come in, and what each job makes of it: the same bits.
 set -eu
 cd "$(dirname "$0")/../.."
 [ -d ../shared/data/bccd ] || { echo "skip: no ../shared/data"; exit 0; }

@@ -1,5 +1,5 @@
 """A private detd on a node with one GPU: the real one where DETD_REAL_GPU is set, else one that a mock of NVML tells of and the plugin emulates.
-DETD_PLUGIN names the plugin."""
+DETD_PLUGIN names the plugin."""  # SPDX-License-Identifier: Apache-2.0
 import os
 import shutil
 import signal

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""GPUs under a real detd: what is granted and to whom, foreign use, quarantine, locks, a driver that hangs. usage: gpus.py [SCENARIO ...]"""
+"""GPUs under a real detd: what is granted and to whom, foreign use, quarantine, locks, a driver that hangs. usage: gpus.py [SCENARIO ...]"""  # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import fcntl
 import glob

@@ -1,4 +1,4 @@
-"""Measured and predicted depth as files have it."""
+"""Measured and predicted depth as files have it."""  # SPDX-License-Identifier: Apache-2.0
 import struct
 import zlib
 

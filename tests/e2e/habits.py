@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""detctl anchors, detctl sample, and train.stop_after, with a small network. No detd is needed."""
+"""detctl anchors, detctl sample, and train.stop_after, with a small network. No detd is needed."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import shutil

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Before and after training: anchors of the data, pictures as the network sees them, a job that ends when it gets no better.
+# SPDX-License-Identifier: Apache-2.0 # Before and after training: anchors of the data, pictures as the network sees them, a job that ends when it gets no better.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# detd's side of sup.sock, against a supervisor that does what none should.
+# SPDX-License-Identifier: Apache-2.0 # detd's side of sup.sock, against a supervisor that does what none should.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A model of three classes is trained, and another of one class begins with its weights."""
+"""A model of three classes is trained, and another of one class begins with its weights."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import shutil

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""detd as a user of its own, detd-launch as root, and two users of the node: ann, and bob, who means no good. All are made here, in a mount namespace."""
+"""detd as a user of its own, detd-launch as root, and two users of the node: ann, and bob, who means no good. All are made here, in a mount namespace."""  # SPDX-License-Identifier: Apache-2.0
 import concurrent.futures
 import ctypes
 import fcntl

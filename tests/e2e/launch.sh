@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Jobs of a node run as those who submit them, one of whom is hostile; its GPUs are made up (tests/mock/nvml.c).
+# SPDX-License-Identifier: Apache-2.0 # Jobs of a node run as those who submit them, one of whom is hostile; its GPUs are made up (tests/mock/nvml.c).
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

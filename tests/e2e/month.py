@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A month on a node that a group uses: jobs end every day, what is old goes by itself, and the state folder stays as large as it was. A real detd; the jobs are
-copies of one that a real detd-job ran. TEST_LONG=1: 10,000 jobs in 30 days."""
+copies of one that a real detd-job ran. TEST_LONG=1: 10,000 jobs in 30 days."""  # SPDX-License-Identifier: Apache-2.0
 import os
 import random
 import shutil

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A month of jobs on a real detd that keeps them for a week: its state folder stays as large as it was. TEST_LONG=1: 10,000 jobs.
+# SPDX-License-Identifier: Apache-2.0 # A month of jobs on a real detd that keeps them for a week: its state folder stays as large as it was. TEST_LONG=1: 10,000 jobs.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

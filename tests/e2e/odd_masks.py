@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Segmentations that are odd or wrong, before a small Mask R-CNN: detd-worker --check and jobs of a real detd say file and id of what is wrong, or leave it
-out and count it; a picture of one line, objects of one pixel, a thousand in a picture and categories with gaps are trained on."""
+out and count it; a picture of one line, objects of one pixel, a thousand in a picture and categories with gaps are trained on."""  # SPDX-License-Identifier: Apache-2.0
 import glob
 import json
 import math

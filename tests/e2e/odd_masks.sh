@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Odd and broken segmentations before a Mask R-CNN: told with file and id, or skipped and counted; what is odd but right is trained on.
+# SPDX-License-Identifier: Apache-2.0 # Odd and broken segmentations before a Mask R-CNN: told with file and id, or skipped and counted; what is odd but right is trained on.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

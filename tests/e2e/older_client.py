@@ -3,7 +3,7 @@
 members, with their types, that the older one had; it may have more, which clients ignore.
 
 usage: older_client.py             replays each detctl-VERSION.jsonl
-       older_client.py --record    writes that of the version that is built: once, when the next protocol is begun"""
+       older_client.py --record    writes that of the version that is built: once, when the next protocol is begun"""  # SPDX-License-Identifier: Apache-2.0
 import glob
 import json
 import os

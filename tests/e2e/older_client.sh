@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What an older detctl said and read (tests/e2e/detctl-VERSION.jsonl), to the detd of now: it is understood, and finds all that it looked at.
+# SPDX-License-Identifier: Apache-2.0 # What an older detctl said and read (tests/e2e/detctl-VERSION.jsonl), to the detd of now: it is understood, and finds all that it looked at.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

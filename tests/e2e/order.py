@@ -3,7 +3,7 @@
 each sync and each message. First, of that log: whatever a message says is done was durable before it was sent. Then states of the disk that a loss of power
 would have left: each prefix of the log, and each without one change that was not durable, is looked at (prefixes.py), and of some, with any of those changes
 being there or not, the programs go on: the job ends with the rows and weights of an undisturbed one, and no checkpoint that was published is lost. SEED: of
-what is drawn; STATES, PREFIXES: how many of them."""
+what is drawn; STATES, PREFIXES: how many of them."""  # SPDX-License-Identifier: Apache-2.0
 import concurrent.futures
 import contextlib
 import hashlib

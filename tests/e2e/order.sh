@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What is durable when somebody is told so, and that every state of the disk that a loss of power can leave is one from which a job ends as if nothing had been.
+# SPDX-License-Identifier: Apache-2.0 # What is durable when somebody is told so, and that every state of the disk that a loss of power can leave is one from which a job ends as if nothing had been.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

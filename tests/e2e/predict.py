@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What predict writes, and what it leaves alone, with a small network that was trained here. usage: predict.py BUILD_FOLDER [TEST ...]"""
+"""What predict writes, and what it leaves alone, with a small network that was trained here. usage: predict.py BUILD_FOLDER [TEST ...]"""  # SPDX-License-Identifier: Apache-2.0
 import fcntl
 import json
 import os

@@ -3,7 +3,7 @@ has what was accepted and acked, the spool is read to where it was durable and s
 it got it.
 
 What is dropped of one of the three changes nothing of the others, so each is looked at by itself, and of the moments between which nothing of it changes at
-the last, by when most had been said."""
+the last, by when most had been said."""  # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import ctypes
 import os

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Replays the control-socket examples of proto/PROTOCOL.md against a real detd: each reply must have the members of the
 example and their types, and no others. usage: protocol_examples.py [--update] BUILD_FOLDER
---update puts what detd answered into the document (numbers and names of this machine are kept plain by hand)."""
+--update puts what detd answered into the document (numbers and names of this machine are kept plain by hand)."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import shutil

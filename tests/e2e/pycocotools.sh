@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What predict writes of a split, read by COCO's own tools as it is: their numbers are those of the validation, of each class too.
+# SPDX-License-Identifier: Apache-2.0 # What predict writes of a split, read by COCO's own tools as it is: their numbers are those of the validation, of each class too.
 set -eu
 python=${DETD_TORCH_PYTHON:-python3}
 data=$(dirname "$0")/../../../shared/data/bccd

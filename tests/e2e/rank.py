@@ -4,7 +4,7 @@
 It "trains" a number that every rank can compute, keeps checkpoints as files, resumes from the newest, and obeys commands. Faults
 for tests lie in the job directory: a file fault-RANK holds one line "WHAT STEP", carried out once when that step is reached.
 HOLD in its environment names steps before which it waits until the job directory has a file "go", or "go-STEP"; it obeys commands meanwhile.
-"""
+"""  # SPDX-License-Identifier: Apache-2.0
 import argparse
 import json
 import mmap

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The same bits whatever the number of ranks. Every job of a group must store the rows and the model of the group's first job, which one
 rank trained: other ranks, threads, waves, ISAs and tiers, ranks and supervisors killed at random moments, a tier changed in mid-job,
-averaged weights, another optimizer, a larger network, an input that is no square."""
+averaged weights, another optimizer, a larger network, an input that is no square."""  # SPDX-License-Identifier: Apache-2.0
 import hashlib
 import json
 import os

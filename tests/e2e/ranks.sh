@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The real detd and trainer: the same rows and the same model, to the bit, whatever the number of ranks, threads, waves, the ISA or the tier.
+# SPDX-License-Identifier: Apache-2.0 # The real detd and trainer: the same rows and the same model, to the bit, whatever the number of ranks, threads, waves, the ISA or the tier.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

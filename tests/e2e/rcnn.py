@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A small Mask R-CNN is trained on eight pictures until it knows them; then it predicts, is exported and begins another job, frozen in part."""
+"""A small Mask R-CNN is trained on eight pictures until it knows them; then it predicts, is exported and begins another job, frozen in part."""  # SPDX-License-Identifier: Apache-2.0
 import glob
 import json
 import math

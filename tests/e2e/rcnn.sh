@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Mask R-CNN learns a few pictures by heart: boxes, masks, drawn pictures, and weights that go out in others' names and come back.
+# SPDX-License-Identifier: Apache-2.0 # Mask R-CNN learns a few pictures by heart: boxes, masks, drawn pictures, and weights that go out in others' names and come back.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The evidence that training leaves: the same whatever the number of ranks, waves and kills, and hashes of what the checkpoint holds. A bit is flipped in
-the weights of a rank that runs: other ranks notice, or the next attempt, or who verifies the job."""
+the weights of a rank that runs: other ranks notice, or the next attempt, or who verifies the job."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import random

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The evidence of a real training: the same for any number of ranks and kills, of what was trained, and a flipped bit shows.
+# SPDX-License-Identifier: Apache-2.0 # The evidence of a real training: the same for any number of ranks and kills, of what was trained, and a flipped bit shows.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Jobs that are removed from a real detd: rows, folders, and what a kill in the middle leaves. tests/e2e/rank.py trains.
+# SPDX-License-Identifier: Apache-2.0 # Jobs that are removed from a real detd: rows, folders, and what a kill in the middle leaves. tests/e2e/rank.py trains.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

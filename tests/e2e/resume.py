@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What an older version began, this one ends. usage: resume.py DETD_JOB WORKER LATER_WORKER
 
-LATER_WORKER knows a job key more, train.later: its neutral value is 0, its default .5."""
+LATER_WORKER knows a job key more, train.later: its neutral value is 0, its default .5."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import math
 import os

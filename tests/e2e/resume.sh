@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checkpoints of commit caa5fd3 (tests/checkpoints) are resumed: by this worker, and by one whose job files know a key more.
+# SPDX-License-Identifier: Apache-2.0 # Checkpoints of commit caa5fd3 (tests/checkpoints) are resumed: by this worker, and by one whose job files know a key more.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What programs find at their start, each with each program: closed descriptors, ignored and blocked signals, limits, an output that takes nothing, a log that
-nobody reads; and requests that nobody answers, or waits for."""
+nobody reads; and requests that nobody answers, or waits for."""  # SPDX-License-Identifier: Apache-2.0
 import fcntl
 import itertools
 import json

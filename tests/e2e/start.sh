@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What programs find at their start: closed descriptors, ignored and blocked signals, limits, an output that takes nothing, a log that nobody reads.
+# SPDX-License-Identifier: Apache-2.0 # What programs find at their start: closed descriptors, ignored and blocked signals, limits, an output that takes nothing, a log that nobody reads.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

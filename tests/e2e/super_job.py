@@ -2,7 +2,7 @@
 """detd-job alone, against a stand-in for detd's side of sup.sock: a socket that commits records in order and acks them.
 
 usage: super_job.py DETD_JOB [TEST]     all tests, several at a time (most of them wait most of the time); or the one named
-"""
+"""  # SPDX-License-Identifier: Apache-2.0
 import concurrent.futures
 import contextlib
 import fcntl

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# detd-job alone: crashes, hangs, kills, a full spool, detd coming and going; tests/e2e/rank.py trains.
+# SPDX-License-Identifier: Apache-2.0 # detd-job alone: crashes, hangs, kills, a full spool, detd coming and going; tests/e2e/rank.py trains.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

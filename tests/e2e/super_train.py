@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Two ranks of detd-worker under detd and detd-job: whoever is killed or stopped, the losses and the model are those of an undisturbed run."""
+"""Two ranks of detd-worker under detd and detd-job: whoever is killed or stopped, the losses and the model are those of an undisturbed run."""  # SPDX-License-Identifier: Apache-2.0
 import hashlib
 import json
 import os

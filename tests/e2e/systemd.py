@@ -3,7 +3,7 @@
 distribution's units there are only those that a bare node needs. detd, as user detd under the shipped unit, trains with rank.py, which tells what
 it sees of the machine.
 
-usage: systemd.py TMP     TMP/root has the installed files; run by systemd.sh"""
+usage: systemd.py TMP     TMP/root has the installed files; run by systemd.sh"""  # SPDX-License-Identifier: Apache-2.0
 import glob
 import json
 import os

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The shipped units: what systemd says of them; and, where one can run in namespaces of its own, a real systemd that starts, restarts and stops an
+# SPDX-License-Identifier: Apache-2.0 # The shipped units: what systemd says of them; and, where one can run in namespaces of its own, a real systemd that starts, restarts and stops an
 # installed detd, and shuts the node down in mid-job.
 set -eu
 cd "$(dirname "$0")/../.."

@@ -2,7 +2,7 @@
 torchvision finds; the file that is exported has the same bytes in every array.
 
 The picture has the network's size: pictures that are resized are rounded to whole levels here, as detectron2's are, and what a random network makes of half a
-level is another thing altogether, in torchvision too."""
+level is another thing altogether, in torchvision too."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import struct

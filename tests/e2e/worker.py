@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""detd-worker on small nets made for one question each; alone from a job file where one rank is enough, else under detd."""
+"""detd-worker on small nets made for one question each; alone from a job file where one rank is enough, else under detd."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import re

@@ -1,4 +1,4 @@
-/* tests/emu/block.c - runs a grid: blocks one after the other in random order, the threads of a block on fibers.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/emu/block.c - runs a grid: blocks one after the other in random order, the threads of a block on fibers.
  *
  * Who may run next stands in a bag; whoever stops (at a barrier, at its end) draws the next at random. A fiber runs thread after thread
  * until one waits, so threads that never wait share one stack and cost a function call each. Threads change only where they wait: what a

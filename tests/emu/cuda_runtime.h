@@ -1,4 +1,4 @@
-/* tests/emu/cuda_runtime.h - the part of the CUDA runtime that cuda/ uses, played on the CPU: stands in front of the toolkit's header of
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/emu/cuda_runtime.h - the part of the CUDA runtime that cuda/ uses, played on the CPU: stands in front of the toolkit's header of
  * this name, so that cuda/device.c and, with kernels as C++ functions, cuda/<family>.cu run in the tests of a machine without a GPU.
  *
  * One device. Work is deferred: launches and asynchronous copies wait on their stream until something needs them, and run in an order that

@@ -1,4 +1,4 @@
-/* tests/emu/device_code.h - what kernels use, as C++ that g++ and clang compile: qualifiers, indices, barriers, warp functions, integer
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/emu/device_code.h - what kernels use, as C++ that g++ and clang compile: qualifiers, indices, barriers, warp functions, integer
  * atomics, vectors. What is not deterministic on a GPU, or not the same bits as on the CPU, is left out on purpose: there are no
  * floating-point atomics, no fast or approximate maths. */
 #pragma once

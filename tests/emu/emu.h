@@ -1,4 +1,4 @@
-/* tests/emu/emu.h - what tests tell the emulated GPU beyond the CUDA runtime's own functions: seeds, faults, and tasks of other emulated
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/emu/emu.h - what tests tell the emulated GPU beyond the CUDA runtime's own functions: seeds, faults, and tasks of other emulated
  * libraries. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* tests/emu/engine.c - cuda/engine.h in plain loops: every output is one chain of fused multiply-adds in the order r, s, c (weights: image,
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/emu/engine.c - cuda/engine.h in plain loops: every output is one chain of fused multiply-adds in the order r, s, c (weights: image,
  * row, column), in fp32, rounded once where it is stored. A convolution is one task on the stream; its "plan" is the key as a line of text.
  * What cuda/stem.cu takes is left to it, as on a GPU. */
 #include "cuda/engine.h"

@@ -1,4 +1,4 @@
-/* tests/emu/fiber.h - stacks that one thread of the machine switches between; tells the sanitizers. Used under the emulator's lock. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/emu/fiber.h - stacks that one thread of the machine switches between; tells the sanitizers. Used under the emulator's lock. */
 #pragma once
 
 struct fiber;

@@ -1,4 +1,4 @@
-/* tests/emu/gpu.c - what the emulated GPU says of itself: one device that looks like an H100 with few multiprocessors. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/emu/gpu.c - what the emulated GPU says of itself: one device that looks like an H100 with few multiprocessors. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* tests/emu/internal.h - what the files of the emulator tell each other. Everything but emu_lock() is called with the lock held. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/emu/internal.h - what the files of the emulator tell each other. Everything but emu_lock() is called with the lock held. */
 #pragma once
 #include <pthread.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* tests/emu/launch.h - between the device code's header (C++) and the emulator (C). */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/emu/launch.h - between the device code's header (C++) and the emulator (C). */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

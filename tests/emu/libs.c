@@ -1,4 +1,4 @@
-/* tests/emu/libs.c - cuda/versions.h where no library is looked for: nothing is missing, and the emulator names itself. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/emu/libs.c - cuda/versions.h where no library is looked for: nothing is missing, and the emulator names itself. */
 #include <stdio.h>
 
 #include "cuda/versions.h"

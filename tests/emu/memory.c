@@ -1,4 +1,4 @@
-/* tests/emu/memory.c - device memory that host code cannot touch, pinned memory, and which of them a pointer points to.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/emu/memory.c - device memory that host code cannot touch, pinned memory, and which of them a pointer points to.
  *
  * Device memory lies in one large reserved range of addresses. It can be read and written only while the emulator runs tasks
  * (emu_memory_open()), each allocation ends at a page that nobody can touch, and addresses are not used twice, so a pointer to freed memory

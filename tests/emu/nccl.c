@@ -1,4 +1,4 @@
-/* Ranks are threads, operations are tasks on emulated streams that meet in mailboxes. One lock for everything, taken inside the
+/* SPDX-License-Identifier: Apache-2.0 */ /* Ranks are threads, operations are tasks on emulated streams that meet in mailboxes. One lock for everything, taken inside the
  * emulator's and never around it. */
 #include "tests/emu/nccl.h"
 

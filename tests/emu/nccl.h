@@ -1,4 +1,4 @@
-/* tests/emu/nccl.h - an emulated NCCL: as much of the library's interface as the device uses, for ranks that are threads of one
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/emu/nccl.h - an emulated NCCL: as much of the library's interface as the device uses, for ranks that are threads of one
  * process.
  *
  * A call does what the library's non-blocking communicators do: joining and queueing go on after the call has returned (ncclInProgress

@@ -1,4 +1,4 @@
-/* tests/emu/probe.cu - see probe.h */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/emu/probe.cu - see probe.h */
 #include "tests/emu/probe.h"
 
 #include <cuda_bf16.h>

@@ -1,4 +1,4 @@
-/* tests/emu/probe.h - kernels that test the emulator itself, right and wrong ones (tests/device/test_emu.c). All pointers: device memory.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/emu/probe.h - kernels that test the emulator itself, right and wrong ones (tests/device/test_emu.c). All pointers: device memory.
  */
 #pragma once
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* tests/emu/queue.c - when what of the deferred work runs.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/emu/queue.c - when what of the deferred work runs.
  *
  * Somebody who needs a task done has tasks run, drawn at random among the heads of all queues or, as often, only those that are really
  * needed; now and then queueing a task has some run at once. */

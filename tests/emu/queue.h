@@ -1,4 +1,4 @@
-/* tests/emu/queue.h - queues of deferred work. A stream is a queue of numbered tasks; an event is a stream and a number. Called with the
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/emu/queue.h - queues of deferred work. A stream is a queue of numbered tasks; an event is a stream and a number. Called with the
  * lock held. */
 #pragma once
 #include "tests/emu/internal.h"

@@ -1,4 +1,4 @@
-# tests/emu/rules.mk - the CUDA device on a GPU that the CPU plays (tests/emu).
+# SPDX-License-Identifier: Apache-2.0 # tests/emu/rules.mk - the CUDA device on a GPU that the CPU plays (tests/emu).
 #   $(B)/cuda-emu.o           for tests that use "cuda": cuda_backend_emu(), the emulator's controls, and an emulated NCCL for ranks that are threads
 #   $(B)/emu/detd-worker      a worker that finds $(B)/emu/libdetd-cuda.so, the same device as a plugin, beside itself: real jobs run on it
 #   $(B)/msan/                the tests of the kernels under the memory sanitizer; tests/cuda_msan.sh builds and runs them

@@ -1,4 +1,4 @@
-/* tests/emu/stream.c - CUDA's calls about copies, streams and events. Streams that were made without cudaStreamNonBlocking order themselves
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/emu/stream.c - CUDA's calls about copies, streams and events. Streams that were made without cudaStreamNonBlocking order themselves
  * with the default stream: here they share its queue. */
 #include <stdlib.h>
 

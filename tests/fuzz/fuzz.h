@@ -1,4 +1,4 @@
-/* tests/fuzz/fuzz.h - a fuzz target: one parser, fed with bytes from outside. Each tests/fuzz/test_NAME.c defines the two below, and is linked twice:
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/fuzz.h - a fuzz target: one parser, fed with bytes from outside. Each tests/fuzz/test_NAME.c defines the two below, and is linked twice:
  * with replay.c, as a test that feeds it the seeds in tests/fuzz/NAME and what small changes make of them; and with libFuzzer (make fuzz TARGET=NAME).
  * Include it after cmocka.h. */
 #pragma once

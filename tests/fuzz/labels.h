@@ -1,4 +1,4 @@
-/* tests/fuzz/labels.h - for targets whose bytes are the labels of a picture: a folder with that picture, and what every data set read from it has. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/labels.h - for targets whose bytes are the labels of a picture: a folder with that picture, and what every data set read from it has. */
 #pragma once
 #include <string.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-/* tests/fuzz/libfuzzer.c - what libFuzzer calls. A failed assertion of cmocka outside one of its tests ends the program, which libFuzzer takes for a find. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/libfuzzer.c - what libFuzzer calls. A failed assertion of cmocka outside one of its tests ends the program, which libFuzzer takes for a find. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* tests/fuzz/replay.c - a target as a test without libFuzzer: each seed of tests/fuzz/NAME as it is, cut short, with bytes put into it, and with bytes
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/replay.c - a target as a test without libFuzzer: each seed of tests/fuzz/NAME as it is, cut short, with bytes put into it, and with bytes
  * changed, cut out and said twice in a fixed pseudo-random way. DETD_FUZZ_ROUNDS (default 60): such changes of each seed, 1500 at most where turns are slow. */
 #include <dirent.h>
 #include <setjmp.h>

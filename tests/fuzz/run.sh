@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# libFuzzer on parsers, with address and undefined: run.sh TARGET... -- SECONDS, each for so long (make fuzz). It starts from the seeds, and from what
+# SPDX-License-Identifier: Apache-2.0 # libFuzzer on parsers, with address and undefined: run.sh TARGET... -- SECONDS, each for so long (make fuzz). It starts from the seeds, and from what
 # earlier runs have found to reach new code, which stays in build-fuzz/corpus/TARGET. What breaks a target is kept in build-fuzz/found and named.
 # FUZZ_CORPUS: another folder than build-fuzz/corpus.
 set -eu

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Three parsers under libFuzzer for a few seconds each, others every day.
+# SPDX-License-Identifier: Apache-2.0 # Three parsers under libFuzzer for a few seconds each, others every day.
 set -eu
 cd "$(dirname "$0")/../.."
 command -v clang >/dev/null || { echo "skip: no clang"; exit 77; }

@@ -1,4 +1,4 @@
-/* tests/fuzz/test_calibration.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_calibration.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * KITTI's calibration of a day: any bytes as either of its files. */
 #include <math.h>
 #include <setjmp.h>

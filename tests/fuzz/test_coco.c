@@ -1,4 +1,4 @@
-/* tests/fuzz/test_coco.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_coco.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * Annotations, with and without masks. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/fuzz/test_config.c - uses: proto daemon
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_config.c - uses: proto daemon
  * The settings of detd. */
 #include <setjmp.h>
 #include <stdarg.h>

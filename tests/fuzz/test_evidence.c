@@ -1,4 +1,4 @@
-/* tests/fuzz/test_evidence.c - uses: proto
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_evidence.c - uses: proto
  * The head of evidence. */
 #include <setjmp.h>
 #include <stdarg.h>

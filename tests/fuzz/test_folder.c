@@ -1,4 +1,4 @@
-/* tests/fuzz/test_folder.c - uses: proto daemon
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_folder.c - uses: proto daemon
  * What lies in a job's folder when it is to start: whose it is (jobs/ID/store) and how the job ended (jobs/ID/end). The first byte says what else is
  * known; the two files follow, with a byte 0 between. */
 #include <errno.h>

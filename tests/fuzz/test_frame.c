@@ -1,4 +1,4 @@
-/* tests/fuzz/test_frame.c - uses: proto
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_frame.c - uses: proto
  * Lines out of a byte stream. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/fuzz/test_image.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_image.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * A picture: a JPEG or a PNG. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/fuzz/test_index.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_index.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * The checked list of samples that a job keeps. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/fuzz/test_intrinsics.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_intrinsics.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * Cameras and patterns of a sequence of frames. */
 #include <math.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* tests/fuzz/test_jobspec.c - uses: proto
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_jobspec.c - uses: proto
  * A job file. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/fuzz/test_launch.c - uses: proto launch
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_launch.c - uses: proto launch
  * What root is asked by detd, and what arguments that becomes. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/fuzz/test_link.c - uses: proto supervisor
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_link.c - uses: proto supervisor
  * What detd says to a supervisor: welcomes, acks and commands, on a connection with reports in the spool. */
 #include <errno.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* tests/fuzz/test_probe.c - uses: proto daemon
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_probe.c - uses: proto daemon
  * A line of the process that asks the GPU driver. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/fuzz/test_record.c - uses: proto
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_record.c - uses: proto
  * A line of a rank. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/fuzz/test_report.c - uses: proto daemon
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_report.c - uses: proto daemon
  * A record of detd-job, as it comes over sup.sock. */
 #include <setjmp.h>
 #include <stdarg.h>

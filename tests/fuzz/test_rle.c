@@ -1,4 +1,4 @@
-/* tests/fuzz/test_rle.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_rle.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * A mask as a run string. */
 #include <setjmp.h>
 #include <stdarg.h>

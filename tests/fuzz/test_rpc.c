@@ -1,4 +1,4 @@
-/* tests/fuzz/test_rpc.c - uses: proto
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_rpc.c - uses: proto
  * A line as a request of a client, and as a reply of detd. */
 #include <setjmp.h>
 #include <stdarg.h>

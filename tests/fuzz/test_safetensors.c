@@ -1,4 +1,4 @@
-/* tests/fuzz/test_safetensors.c - uses: proto worker/core
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_safetensors.c - uses: proto worker/core
  * Arrays by name. */
 #include <setjmp.h>
 #include <stdarg.h>

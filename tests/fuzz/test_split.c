@@ -1,4 +1,4 @@
-/* tests/fuzz/test_split.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_split.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * Lists of the frames of a split. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/fuzz/test_spool.c - uses: proto supervisor
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_spool.c - uses: proto supervisor
  * The two files of a spool: eight bytes of how far detd is, then both halves. */
 #include <setjmp.h>
 #include <stdarg.h>

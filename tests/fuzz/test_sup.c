@@ -1,4 +1,4 @@
-/* tests/fuzz/test_sup.c - uses: proto daemon
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_sup.c - uses: proto daemon
  * What a supervisor says on sup.sock: daemon/ingest.c with the wires, jobs and store behind it. */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* tests/fuzz/test_tiers.c - uses: proto supervisor
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_tiers.c - uses: proto supervisor
  * The changes of tier that a job has agreed to. */
 #include <setjmp.h>
 #include <stdarg.h>

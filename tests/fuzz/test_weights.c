@@ -1,4 +1,4 @@
-/* tests/fuzz/test_weights.c - Darknet weights.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_weights.c - Darknet weights.
  * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/core */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -6,7 +6,7 @@
   way      [12 numbers each]: camera to the first one's of each frame, from the inverse of the true motions, positions times 3
   quats    [x, y, z, w] of their rotations, and of some more (turns), from the eigenvector of Bar-Itzhack's matrix
   ate      the error of each snippet, of frames k .. k + 4
-Run from the repository root: tests/golden/make_ate.py"""
+Run from the repository root: tests/golden/make_ate.py"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import pathlib
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/golden/trainer/beyond.json and beyond_scores.json for tests/golden/test_validate.c: the boxes of val.json, of which those at a border of their
 picture reach over it, and what pycocotools says of the detections of make_trainer.py's validation against them (VOC's score: scores.py).
-Run from the repository root with any Python that has torch and pycocotools, after make_trainer.py: tests/golden/make_beyond.py"""
+Run from the repository root with any Python that has torch and pycocotools, after make_trainer.py: tests/golden/make_beyond.py"""  # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import io
 import json

@@ -4,7 +4,7 @@ steps on made-up frames, written down as the terms of every step, what the gradi
 
 Networks and losses follow specs featdepth sections 1 to 3. Nothing is random: weights and pixels are formulas that tests/golden/test_depth_net.c has too, and what
 dropout drops are the words of Philox. Of a gradient there are its length and its products with three vectors of formulas. Run from the repository root with any
-Python that has torch: tests/golden/make_depth_net.py"""
+Python that has torch: tests/golden/make_depth_net.py"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import math
 

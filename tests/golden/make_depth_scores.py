@@ -5,7 +5,7 @@ Maps are a formula that tests/unit/test_depth_eval.c has too (maps()).
   one   [h, w, seed, crop, least, most, factor or null, pixels, ratio, the seven numbers]
   crop  [h, w, crop, top, bottom, left, right]
   many  of pictures of one rule: [seeds, crop, most, factor or null, the seven means, median ratio, its deviation]
-Run from the repository root: tests/golden/make_depth_scores.py"""
+Run from the repository root: tests/golden/make_depth_scores.py"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import pathlib
 

@@ -3,7 +3,7 @@
 
 Formulas and names are those of specs featdepth (sections 1.7, 2, 3; warps align corners). Inputs (short decimals) are kept as they are,
 every expected value is computed; a gradient is autograd's. Needs torch, numpy and Pillow.
-Run from the repository root: tests/golden/make_depth_views.py"""
+Run from the repository root: tests/golden/make_depth_views.py"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import math
 import pathlib

@@ -6,7 +6,7 @@
   files   by orientation: a JPEG of it in hexadecimal; "0" and "9" have numbers that are no orientation
   pngs    the same as PNGs
   blocks  [what it is, hexadecimal, orientation]: blocks of one or two odd entries, and what Pillow makes of them
-Run from the repository root: /usr/bin/python3 tests/golden/make_exif.py"""
+Run from the repository root: /usr/bin/python3 tests/golden/make_exif.py"""  # SPDX-License-Identifier: Apache-2.0
 import io
 import json
 import struct

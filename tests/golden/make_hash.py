@@ -2,7 +2,7 @@
 """Makes tests/golden/hash.json: hashes of blocks and of tensors, from the definition in proto/hash.h and proto/hash_keys.h, in Python's whole numbers.
 
 The numbers of a tensor are a formula that tests/device/test_hash.c has too (golden_bits()); they are any 32 bits, NaNs among them.
-Run from the repository root: python3 tests/golden/make_hash.py"""
+Run from the repository root: python3 tests/golden/make_hash.py"""  # SPDX-License-Identifier: Apache-2.0
 import json
 
 M32, M64 = 2**32 - 1, 2**64 - 1

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes images.json: what Pillow makes of every picture in ../shared/data/odd_images that it reads, and of small BMP and WebP files, which stand in it, as the SHA-256 of
 their pixels as RGB bytes. Grey is in all three, alpha is dropped (Pillow's convert("RGB")); of grey of 16 bits the high byte counts, where Pillow itself would cut
-at 255. Needs Pillow and numpy: make_images.py ODD_IMAGES > images.json"""
+at 255. Needs Pillow and numpy: make_images.py ODD_IMAGES > images.json"""  # SPDX-License-Identifier: Apache-2.0
 import hashlib
 import io
 import json

@@ -4,7 +4,7 @@ middles, zeros outside, at least one half) and by torchvision's paste_masks_in_i
 
     python3 -m venv torchenv && torchenv/bin/pip install torch torchvision --index-url https://download.pytorch.org/whl/cpu
     torchenv/bin/python tests/golden/make_mask_paste.py
-"""
+"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import pathlib
 import random

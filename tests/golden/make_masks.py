@@ -2,7 +2,7 @@
 """Writes tests/golden/masks.json: what COCO's own tools make of random and of odd polygons, masks and pairs of masks. Needs pycocotools and numpy.
 
     pip install pycocotools && tests/golden/make_masks.py
-"""
+"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import pathlib
 import random

@@ -3,7 +3,7 @@
 detections count (maxDets [1, 10, 200] and [1, 10, 300]), by boxes and by masks.
 
     pip install pycocotools && tests/golden/make_max_dets.py
-"""
+"""  # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import copy
 import io

@@ -7,7 +7,7 @@ channel, variance of each channel].
   even.sync    eight shards of 64 pixels with means of +-.7: BatchNorm2d over all of them as one batch
   even.shards  the same shards, each normalised by itself: the mean over shards of mean and unbiased variance
   uneven.sync  shards of 1 to 40 pixels, four of them a single one: BatchNorm2d over all of them as one batch
-Run from the repository root: /usr/bin/python3 tests/golden/make_norm.py"""
+Run from the repository root: /usr/bin/python3 tests/golden/make_norm.py"""  # SPDX-License-Identifier: Apache-2.0
 import torch
 
 from make_yolov3 import noise

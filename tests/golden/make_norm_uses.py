@@ -5,7 +5,7 @@ training mode, in fp64. y = act(norm(conv2(act(norm(conv1(x)))))), act leaky wit
 What goes in is a formula that tests/device/test_norm_uses.c has too (value()); stored are gradients and, after the step, running statistics.
   sync.*    both shards are one batch
   shards.*  each shard is normalised by itself; gradients are sums over them, running statistics take in means over them
-Run from the repository root: /usr/bin/python3 tests/golden/make_norm_uses.py"""
+Run from the repository root: /usr/bin/python3 tests/golden/make_norm_uses.py"""  # SPDX-License-Identifier: Apache-2.0
 import torch
 
 from make_yolov3 import noise

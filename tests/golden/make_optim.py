@@ -6,7 +6,7 @@ Weights and gradients are formulas that tests/golden/test_optim.c has too. "w" d
 of it. The gradient of both together is cut to MAX_NORM where it is longer. Step SKIPPED has no finite gradient: nothing moves, but Adam counts it.
   NAME.w, NAME.b   [STEPS][numbers] after each step
   lr.NAME          [RATES] of step 1, 2, ...
-Run from the repository root: /usr/bin/python3 tests/golden/make_optim.py"""
+Run from the repository root: /usr/bin/python3 tests/golden/make_optim.py"""  # SPDX-License-Identifier: Apache-2.0
 import torch
 from torch.optim import lr_scheduler as sched
 

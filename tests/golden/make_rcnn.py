@@ -5,7 +5,7 @@ detections. Masks of fewer and of more cells stand in rcnn_masks.safetensors.
 
 Draws: of the candidates those of the smallest Philox words, by element (specs determinism 3.8); philox() here is a program of its own. Logits and deltas
 are number(), which tests/device/test_rcnn_golden.c has too, as it has the boxes and masks below. Arrays are named after flavor and what they are.
-Run from the repository root: python3 tests/golden/make_rcnn.py (needs torchvision)"""
+Run from the repository root: python3 tests/golden/make_rcnn.py (needs torchvision)"""  # SPDX-License-Identifier: Apache-2.0
 import math
 
 import torch

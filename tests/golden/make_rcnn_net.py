@@ -12,7 +12,7 @@ the fourth and the fifth with masks of 56 x 56 cells, and gradients of the mask 
 
 Nothing is random: weights, pixels and boxes are formulas that tests/golden/test_rcnn_net.c has too, and in training so many anchors and regions may be drawn
 that all are.
-Normalisations have frozen statistics. Run from the repository root with any Python that has torchvision: tests/golden/make_rcnn_net.py"""
+Normalisations have frozen statistics. Run from the repository root with any Python that has torchvision: tests/golden/make_rcnn_net.py"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import math
 import struct

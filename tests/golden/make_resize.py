@@ -9,7 +9,7 @@ Pictures are a formula that tests/unit/test_resize.c has too (pixel()).
   float  [h, w, to h, to w, values]: interpolate(mode="bilinear") of the picture between 0 and 1, in levels of a byte
   near   [from, to, ...]: rows that Image.resize() with NEAREST takes (d2); likewise interpolate(mode="nearest") (tv)
   sizes  [h, w, shorter, longest, h and w of d2, h and w of tv]
-Run from the repository root: tests/golden/make_resize.py"""
+Run from the repository root: tests/golden/make_resize.py"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import math
 import pathlib

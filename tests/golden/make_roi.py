@@ -3,7 +3,7 @@
 
 What goes in is a formula that tests/device/test_roi.c has too (golden_number()), and the boxes below, which stand there again. Arrays are named after
 pool, points a bin, and whether it is aligned: fwd.7.0.1 is [boxes, 7, 7, channels], bwd.7.0.1 [height, width, channels].
-Run from the repository root: python3 tests/golden/make_roi.py (needs torchvision)"""
+Run from the repository root: python3 tests/golden/make_roi.py (needs torchvision)"""  # SPDX-License-Identifier: Apache-2.0
 import torch
 from torchvision.ops import roi_align
 

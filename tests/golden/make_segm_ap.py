@@ -3,7 +3,7 @@
 equal scores; objects of one pixel, at every border, without a pixel; areas that are not those of the mask; detections that are empty.
 
     pip install pycocotools && tests/golden/make_segm_ap.py
-"""
+"""  # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import copy
 import io

@@ -11,7 +11,7 @@ first weights that detd's trainer reads, and in fp64 what PyTorch makes of them.
   validate.json            a job that validates them with weights that do not move
   trained.safetensors      its weights: they find most of the boxes, at places that fit more or less
   validated.json           loss terms and scores of that
-Run from the repository root: /usr/bin/python3 tests/golden/make_trainer.py"""
+Run from the repository root: /usr/bin/python3 tests/golden/make_trainer.py"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import math
 import random

@@ -6,7 +6,7 @@ iou_normalizer=1, delta_yolo_class, get_yolo_box), src/blas.c (scal_add_cpu) and
 in front: src/activations.c multiplies what comes back by p * (1 - p). Arrays lie as there: channel first, entry_index().
 
     tests/golden/make_yolo_coords.py
-"""
+"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import math
 import pathlib

@@ -8,7 +8,7 @@ Everything that goes in is a formula that tests/golden/test_yolov3.c has too (we
   wide      the logistic net at 96 x 64: five losses for V = 1 and V = 2, and of step 0 the gradients of the first convolution and of the heads'
   leaky     fp64 gradient and loss of step 0 at V = 1, and how far the same in fp32 is from it
   bf16      how far the logistic net's gradient and losses at V = 1 are from those in fp64 where it runs under bf16 autocast
-Run from the repository root: /usr/bin/python3 tests/golden/make_yolov3.py"""
+Run from the repository root: /usr/bin/python3 tests/golden/make_yolov3.py"""  # SPDX-License-Identifier: Apache-2.0
 import math
 import struct
 

@@ -1,4 +1,4 @@
-/* tests/golden/rcnn_net.h - the networks of make_rcnn_net.py: Faster and Mask R-CNN of few channels on a device, with weights, pictures and objects that are
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/rcnn_net.h - the networks of make_rcnn_net.py: Faster and Mask R-CNN of few channels on a device, with weights, pictures and objects that are
  * formulas. */
 #pragma once
 #include <math.h>

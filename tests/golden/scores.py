@@ -1,5 +1,5 @@
 """COCO's and VOC's scores of boxes, for the golden generators. A detection is (image, class, score, box), a truth (image, class, box): boxes are
-x, y, width, height in pixels, the area of a truth is its box's. Crowds are not treated."""
+x, y, width, height in pixels, the area of a truth is its box's. Crowds are not treated."""  # SPDX-License-Identifier: Apache-2.0
 
 AREAS = {"": (0, 1e10), "s": (0, 32 ** 2), "m": (32 ** 2, 96 ** 2), "l": (96 ** 2, 1e10)}
 THRESHOLDS = [.5 + .05 * i for i in range(10)]

@@ -1,4 +1,4 @@
-/* tests/golden/test_best.c - the best checkpoint stays and is told as the best, whoever dies when: a training that is at its best in the
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_best.c - the best checkpoint stays and is told as the best, whoever dies when: a training that is at its best in the
  * middle, with checkpoint.keep = 1, under a detd-job that the test plays.
  * uses: proto worker/backend trainer cpu */
 #include <dirent.h>

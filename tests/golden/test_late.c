@@ -1,4 +1,4 @@
-/* tests/golden/test_late.c - losses and gradients are looked at a step late, while the next one is at work: they are told as what they are all the same, by
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_late.c - losses and gradients are looked at a step late, while the next one is at work: they are told as what they are all the same, by
  * a rank that fails or stops too, and nothing is lost where a job is saved, goes on or ends.
  * uses: proto supervisor worker/backend trainer cpu */
 #include "tests/golden/job.h"

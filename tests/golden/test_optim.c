@@ -1,4 +1,4 @@
-/* tests/golden/test_optim.c - optimizers and learning rates against torch.optim, whose results make_optim.py stored: two groups of parameters, decay,
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_optim.c - optimizers and learning rates against torch.optim, whose results make_optim.py stored: two groups of parameters, decay,
  * clipping, a step that is skipped. uses: proto trainer cpu */
 #include <math.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* tests/golden/test_phases.c - what a rank tells detd-job of itself while it trains: the lines in their order, and at each that it waits behind the phase
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_phases.c - what a rank tells detd-job of itself while it trains: the lines in their order, and at each that it waits behind the phase
  * and the step of its page. uses: proto worker/backend trainer cpu */
 #include <poll.h>
 #include <sys/socket.h>

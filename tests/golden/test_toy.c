@@ -1,4 +1,4 @@
-/* tests/golden/test_toy.c - a second family of models, which nothing but its own file knows (tests/toy/toy.h), is trained by the trainer as any other:
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_toy.c - a second family of models, which nothing but its own file knows (tests/toy/toy.h), is trained by the trainer as any other:
  * the same bits for 1, 2 and 3 ranks, and over a resume; what is frozen stays, what has no gradient is left alone.
  * uses: proto worker/backend trainer cpu */
 #include "tests/golden/job.h"

@@ -1,4 +1,4 @@
-/* tests/golden/test_trainer.c - the trainer against PyTorch (make_trainer.py): weights, averages, running statistics and logged losses after
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_trainer.c - the trainer against PyTorch (make_trainer.py): weights, averages, running statistics and logged losses after
  * every step, from picture files to checkpoints, on one rank and on two.
  * uses: proto worker/backend trainer cpu */
 #include <math.h>

@@ -1,4 +1,4 @@
-/* tests/golden/test_yolov3.c - the whole YOLOv3 graph against PyTorch: losses of ten steps, gradients of step 0 (make_yolov3.py).
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_yolov3.c - the whole YOLOv3 graph against PyTorch: losses of ten steps, gradients of step 0 (make_yolov3.py).
  * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cpu cuda */
 #include <math.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 """YOLOv3 in PyTorch for the golden generators of this folder: a network built from a darknet cfg, the loss of rule `darknet`, and the
-safetensors file that results go into."""
+safetensors file that results go into."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import math
 import struct

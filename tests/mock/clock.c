@@ -1,4 +1,4 @@
-/* tests/mock/clock.c - preloaded, it moves the clock of the wall by as many seconds as the file $CLOCK_MOVED holds, a double of the machine's own, and the
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/mock/clock.c - preloaded, it moves the clock of the wall by as many seconds as the file $CLOCK_MOVED holds, a double of the machine's own, and the
  * kernel calls it not synchronised. Other clocks go as they go. Built by the test that needs it; nothing else is linked with it. */
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* tests/mock/disk.c - preloaded, it writes down what a process does to the files below $DISK_ROOT, and what it says on sockets, to the file $DISK_LOG: all
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/mock/disk.c - preloaded, it writes down what a process does to the files below $DISK_ROOT, and what it says on sockets, to the file $DISK_LOG: all
  * that tells which states of the disk a loss of power can leave. A record is one line, and as many bytes as that says:
  *
  *   PROGRAM PID WHAT INODE OFFSET LENGTH PATH [TAB PATH]

@@ -1,4 +1,4 @@
-/* tests/mock/hold.c - preloaded, it holds who opens the second picture of the process until somebody writes to the pipe $HOLD. Built by the
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/mock/hold.c - preloaded, it holds who opens the second picture of the process until somebody writes to the pipe $HOLD. Built by the
  * test that needs it; nothing else is linked with it. */
 #include <dlfcn.h>
 #include <fcntl.h>

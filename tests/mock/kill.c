@@ -1,4 +1,4 @@
-/* tests/mock/kill.c - preloaded into detd or detd-job, it makes processes that SIGKILL does not end, as of one in uninterruptible sleep: while the folder
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/mock/kill.c - preloaded into detd or detd-job, it makes processes that SIGKILL does not end, as of one in uninterruptible sleep: while the folder
  * $FAULTS has a file "kill", the program's own SIGKILLs reach nobody. Built by the tests that need it; nothing else is linked with it. */
 #include <dlfcn.h>
 #include <signal.h>

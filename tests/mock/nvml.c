@@ -1,4 +1,4 @@
-/* tests/mock/nvml.c - a libnvidia-ml.so.1 whose GPUs stand in a text file, so that a test can change them at run time. $MOCK_NVML names the file; a line is
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/mock/nvml.c - a libnvidia-ml.so.1 whose GPUs stand in a text file, so that a test can change them at run time. $MOCK_NVML names the file; a line is
  *
  *   gpu UUID NAME_WITH_UNDERSCORES MEMORY_MB USED_MB [ecc=N] [lost] [mig]
  *   mig UUID PARENT_UUID NAME_WITH_UNDERSCORES MEMORY_MB USED_MB INSTANCE

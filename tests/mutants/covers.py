@@ -1,4 +1,4 @@
-"""Which tests cover a file. Of programs the build says it: their "uses:" line and the compiler's .d files. Of scripts the table below."""
+"""Which tests cover a file. Of programs the build says it: their "uses:" line and the compiler's .d files. Of scripts the table below."""  # SPDX-License-Identifier: Apache-2.0
 import glob
 import os
 import re

@@ -3,7 +3,7 @@
 Lines that can be given a fault are put in a row, file after file, and cut into as many equal parts as there are faults; one line of each part is drawn,
 then the kind of fault: a number, a comparison, a call left out, two arguments swapped. The rules below leave out what no test of behaviour could see.
 Then the compiler decides: a fault must compile without a warning, and the code it makes must differ.
-"""
+"""  # SPDX-License-Identifier: Apache-2.0
 import glob
 import hashlib
 import os

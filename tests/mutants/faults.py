@@ -1,4 +1,4 @@
-"""A planted fault: lines of a file, ' ' as they are, '-' to be replaced by '+'. Lines are compared without their indentation."""
+"""A planted fault: lines of a file, ' ' as they are, '-' to be replaced by '+'. Lines are compared without their indentation."""  # SPDX-License-Identifier: Apache-2.0
 import os
 
 HERE = os.path.dirname(os.path.abspath(__file__))

@@ -1,4 +1,4 @@
-"""Which test programs reach a line: gcov's answer, from a copy of the tree in which the files at hand are compiled with --coverage."""
+"""Which test programs reach a line: gcov's answer, from a copy of the tree in which the files at hand are compiled with --coverage."""  # SPDX-License-Identifier: Apache-2.0
 import collections
 import glob
 import gzip

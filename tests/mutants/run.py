@@ -8,7 +8,7 @@ without it. Prints a line for every fault, the text of each that survives, and t
 
 Four copies are worked on side by side, each in a folder of its own under TMPDIR (default /var/tmp); the folders and every process go at the end, also after
 Ctrl-C.
-"""
+"""  # SPDX-License-Identifier: Apache-2.0
 import argparse
 import itertools
 import multiprocessing

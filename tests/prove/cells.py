@@ -1,5 +1,5 @@
 """What is proved: models, and cells of the matrix (specs determinism section 10.1). A cell says in what a run of it differs from the reference, which one
-rank with one thread trained undisturbed; nothing of it may change a bit."""
+rank with one thread trained undisturbed; nothing of it may change a bit."""  # SPDX-License-Identifier: Apache-2.0
 import subprocess
 
 from micro import Kill

@@ -1,4 +1,4 @@
-"""What a run left: its evidence, read without the project's own reader (proto/evidence.h has the form), and the tensors of its last checkpoint."""
+"""What a run left: its evidence, read without the project's own reader (proto/evidence.h has the form), and the tensors of its last checkpoint."""  # SPDX-License-Identifier: Apache-2.0
 import hashlib
 import json
 import os

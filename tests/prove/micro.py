@@ -1,4 +1,4 @@
-"""Runs the ranks of a small job as detd-job does, but for its watching: one call trains a job folder to its end, with kills where they were asked for."""
+"""Runs the ranks of a small job as detd-job does, but for its watching: one call trains a job folder to its end, with kills where they were asked for."""  # SPDX-License-Identifier: Apache-2.0
 import collections
 import fcntl
 import json

@@ -4,7 +4,7 @@ planted.py BUILD [--runs N] [--only NAMES] [--report FILE]
 
 Plants each fault of the list into a copy of the tree, builds the worker, and has a control caught by make prove (prove.py) in a cell named for it, within
 N runs, and any other fault named by the first difference to a run without it. Prints a line for each: which cell and run caught it, or what was said.
-Status 0: all of them."""
+Status 0: all of them."""  # SPDX-License-Identifier: Apache-2.0
 import argparse
 import json
 import os

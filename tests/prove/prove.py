@@ -6,7 +6,7 @@ row that was measured and every tensor of the last checkpoint against an undistu
 a gradient. Ranks are run without detd (micro.py). Prints a table, and writes it to FILE (default BUILD/prove.txt): runs and mismatches of each cell with
 each model and with all, and what N runs without a mismatch show: with 95 % confidence a run differs with a probability below 1 - 0.05^(1/N) (specs
 determinism section 10.1). WORDS: cells or models, separated by commas. With --thin each cell has every
-K-th model alone, another one than the cell before. Status 0: no mismatch."""
+K-th model alone, another one than the cell before. Status 0: no mismatch."""  # SPDX-License-Identifier: Apache-2.0
 import argparse
 import concurrent.futures
 import hashlib

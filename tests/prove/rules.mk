@@ -1,4 +1,4 @@
-# What make prove needs besides the programs: a worker with the toy family of models.
+# SPDX-License-Identifier: Apache-2.0 # What make prove needs besides the programs: a worker with the toy family of models.
 TOY_WORKER := $(B)/prove/detd-worker
 $(TOY_WORKER): $(B)/tests/prove/toy_worker.o $(WORKER) $(CPU) $(PROTO)
 	@mkdir -p $(@D)

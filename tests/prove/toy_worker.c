@@ -1,4 +1,4 @@
-/* tests/prove/toy_worker.c - detd-worker with the toy family of models (tests/toy), to be proved as any other. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/prove/toy_worker.c - detd-worker with the toy family of models (tests/toy), to be proved as any other. */
 #include "tests/toy/registry.h"
 #include "worker/worker.h"
 

@@ -12,7 +12,7 @@ A comment before a fence says what it is for this test; readers do not see it:
     <!-- not run: why -->
 
 Fences with a line `$ detctl` that have none of them are counted. What is printed is compared by its shape: numbers, times and folders are alike, `...` stands for any lines. Of
-commands that go on (watch) Ctrl-C is pressed after their first line; before the next command all jobs have ended."""
+commands that go on (watch) Ctrl-C is pressed after their first line; before the next command all jobs have ended."""  # SPDX-License-Identifier: Apache-2.0
 import getpass
 import json
 import os

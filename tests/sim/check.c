@@ -1,4 +1,4 @@
-/* tests/sim/check.c - what holds whatever happens. The store is read over a connection of its own, as a user would. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/sim/check.c - what holds whatever happens. The store is read over a connection of its own, as a user would. */
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>

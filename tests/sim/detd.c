@@ -1,4 +1,4 @@
-/* tests/sim/detd.c - the daemon: its real parts, tied together as daemon/daemon.c ties them, and what its clients ask. It is killed by forgetting it: no
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/sim/detd.c - the daemon: its real parts, tied together as daemon/daemon.c ties them, and what its clients ask. It is killed by forgetting it: no
  * part of it runs any more, and what it had not committed is gone. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* tests/sim/disk.c - the disk below the database, and the connections to it. A write may find no room; the power takes what was not synced, or some of it;
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/sim/disk.c - the disk below the database, and the connections to it. A write may find no room; the power takes what was not synced, or some of it;
  * a daemon that is killed in the midst of a transaction leaves a write by half, and none after it. */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* tests/sim/loop.c - what detd stands on, under the simulator's hand: libuv's queue, threads that run only when told to, and wires whose bytes arrive
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/sim/loop.c - what detd stands on, under the simulator's hand: libuv's queue, threads that run only when told to, and wires whose bytes arrive
  * when chance has them arrive. Only what the linked parts of detd call is here; anything more is noticed by the linker. */
 #include <errno.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* tests/sim/memory.c - memory that is not there: an allocation of detd's own code fails. What the simulator needs for itself it gets. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/sim/memory.c - memory that is not there: an allocation of detd's own code fails. What the simulator needs for itself it gets. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-# tests/sim/rules.mk - the simulator of the daemon: the parts of detd that it runs are linked as they are; what they stand on is its own.
+# SPDX-License-Identifier: Apache-2.0 # tests/sim/rules.mk - the simulator of the daemon: the parts of detd that it runs are linked as they are; what they stand on is its own.
 SIM_REAL := $(filter $(addprefix $(B)/daemon/,after.o event.o gpu.o gpu_node.o ingest.o job.o jobs.o jobs_report.o kill.o label.o life.o removal.o report.o reserve.o run.o sched.o schema.o slots.o spent.o store%.o text.o turns.o usage.o view.o why.o), \
             $(call objs,daemon)) $(filter-out $(B)/proto/gpulock.o,$(PROTO)) $(B)/emu/tests/emu/fiber.o
 SIM      := $(B)/tests/sim/sim

@@ -1,4 +1,4 @@
-/* tests/sim/sim.c - detd's scheduler, life cycle, jobs, sup.sock protocol and store under faults, without a process or a second of real time. README.md
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/sim/sim.c - detd's scheduler, life cycle, jobs, sup.sock protocol and store under faults, without a process or a second of real time. README.md
  * says what is real in it and what holds.
  *
  *     sim [--seed N] [--seeds COUNT] [--events N] [--verbose]

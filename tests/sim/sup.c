@@ -1,4 +1,4 @@
-/* tests/sim/sup.c - supervisors as proto/report.h has them: what they make durable in a spool, send, and do about the answers; and how they die. The
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/sim/sup.c - supervisors as proto/report.h has them: what they make durable in a spool, send, and do about the answers; and how they die. The
  * order of what they write is that of supervisor/job.c, the ranks' part of it is one step after the other. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* tests/sim/world.c - chance, the trace, and how a seed fails. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/sim/world.c - chance, the trace, and how a seed fails. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* tests/sim/world.h - what the simulator's files share: a node on which only detd's own code is real. One process runs one seed. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/sim/world.h - what the simulator's files share: a node on which only detd's own code is real. One process runs one seed. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>

@@ -5,7 +5,7 @@ Two daemons have jobs at the same time: one trains with detd-worker, on 1 and 2 
 detd-job and ranks are killed and stopped, alone and together; the disk is full for a while, where mounts are possible; the wall clock of detd jumps; users
 submit, pause, resume, cancel, change the tier and ask for checkpoints. Seen from outside, all the time: no report at or before a checkpoint that detd tells of
 is missing, none is there twice. In the end: every job that was accepted has ended, and as it should; rows and weights are those of a job that nobody has
-disturbed; no process is left, and no slot is held."""
+disturbed; no process is left, and no slot is held."""  # SPDX-License-Identifier: Apache-2.0
 import collections
 import hashlib
 import os

@@ -1,4 +1,4 @@
-/* tests/toy/registry.h - the registry that has the toy, and nothing else. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/toy/registry.h - the registry that has the toy, and nothing else. */
 #pragma once
 #include "tests/toy/toy.h"
 

@@ -1,4 +1,4 @@
-/* tests/toy/toy.h - a family of models that is none of ours, in one file: two pictures of different size a sample, whose shards differ in size too; two
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/toy/toy.h - a family of models that is none of ours, in one file: two pictures of different size a sample, whose shards differ in size too; two
  * encoders that share a normalisation; a frozen part; a head without a gradient; whole numbers, a list that is shorter than its room, and draws in the
  * loss; depth as result, scored by a measure of its own. It computes its loss on the host, so its device is the CPU. */
 #pragma once

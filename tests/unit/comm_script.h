@@ -1,4 +1,4 @@
-/* tests/unit/comm_script.h - what ranks do with a comm over device memory in the tests of every transport: both channels at once,
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/comm_script.h - what ranks do with a comm over device memory in the tests of every transport: both channels at once,
  * buckets as in a training step with chunks of all sizes, every byte that arrives compared with what its rank has sent. */
 #pragma once
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* tests/unit/depth_models.h - for tests of depth networks: small models on the CPU, and files of their weights. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/depth_models.h - for tests of depth networks: small models on the CPU, and files of their weights. */
 #pragma once
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/unit/eval_scores.h - scores of a list of detections: its pictures are matched one after the other, the last one first, as the order must not
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/eval_scores.h - scores of a list of detections: its pictures are matched one after the other, the last one first, as the order must not
  * show. */
 #pragma once
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* tests/unit/generic_cpu.h - the CPU device in generic code, for tests of what stands above devices. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/generic_cpu.h - the CPU device in generic code, for tests of what stands above devices. */
 #pragma once
 #include "proto/err.h"
 #include "worker/core/device.h"

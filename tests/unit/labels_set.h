@@ -1,4 +1,4 @@
-/* tests/unit/labels_set.h - for tests of data sets whose labels stand in many files: trees on disk, and how they are read. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/labels_set.h - for tests of data sets whose labels stand in many files: trees on disk, and how they are read. */
 #pragma once
 #include <errno.h>
 #include <math.h>

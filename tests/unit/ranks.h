@@ -1,4 +1,4 @@
-/* tests/unit/ranks.h - real processes over real shared memory, for the tests of everything that ranks do together.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/ranks.h - real processes over real shared memory, for the tests of everything that ranks do together.
  * Children say what failed on stderr and leave by _exit(): cmocka's asserts belong to the parent. */
 #pragma once
 #include <signal.h>

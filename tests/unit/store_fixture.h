@@ -1,4 +1,4 @@
-/* tests/unit/store_fixture.h - a database of a test's own, with the store open on it, and what goes in and comes out. Include it after cmocka.h. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/store_fixture.h - a database of a test's own, with the store open on it, and what goes in and comes out. Include it after cmocka.h. */
 #pragma once
 #include <sqlite3.h>
 #include <stdint.h>

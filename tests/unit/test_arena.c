@@ -1,4 +1,4 @@
-/* tests/unit/test_arena.c - the step arena: places repeat, neighbours join, nothing is taken twice, little more is held than is used.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_arena.c - the step arena: places repeat, neighbours join, nothing is taken twice, little more is held than is used.
  * uses: proto worker/backend trainer cpu */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_ask.c - what detd-launch refuses of a message before it does anything: every number that is out of range, every text that has no end or a
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_ask.c - what detd-launch refuses of a message before it does anything: every number that is out of range, every text that has no end or a
  * harmful character. uses: proto launch */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_audit.c - who asked for what, also where nobody looks for names any more. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_audit.c - who asked for what, also where nobody looks for names any more. uses: proto daemon */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

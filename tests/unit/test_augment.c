@@ -1,4 +1,4 @@
-/* tests/unit/test_augment.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_augment.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * Placement against the vectors of specs yolov3, rendering against the formulas written down once more in double precision. */
 #include <jansson.h>
 #include <math.h>

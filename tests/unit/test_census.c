@@ -1,4 +1,4 @@
-/* tests/unit/test_census.c - what is said of a split once. uses: proto worker/core worker/mask worker/data worker/data/sample */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_census.c - what is said of a split once. uses: proto worker/core worker/mask worker/data worker/data/sample */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_checkprogress.c - uses: proto worker worker/predict worker/backend trainer cpu
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_checkprogress.c - uses: proto worker worker/predict worker/backend trainer cpu
  * A long check tells how far it is, and a short one says nothing. */
 #include <setjmp.h>
 #include <stdarg.h>

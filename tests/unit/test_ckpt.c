@@ -1,4 +1,4 @@
-/* Checkpoint folders: what was published is found again, what is damaged never is, whoever dies when.
+/* SPDX-License-Identifier: Apache-2.0 */ /* Checkpoint folders: what was published is found again, what is damaged never is, whoever dies when.
  * uses: proto trainer cpu */
 #include <dirent.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* train.class_weights: the names of a data set become a row of the device's memory, and a name that is none of them is the user's error.
+/* SPDX-License-Identifier: Apache-2.0 */ /* train.class_weights: the names of a data set become a row of the device's memory, and a name that is none of them is the user's error.
  * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cpu */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_coco.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_coco.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * Every file of the collection of odd annotation files, and the rules of the reader one by one. */
 #include <fcntl.h>
 #include <malloc.h>

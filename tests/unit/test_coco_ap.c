@@ -1,4 +1,4 @@
-/* COCO average precision against the numbers of the reference implementation (../shared/data/coco_eval).
+/* SPDX-License-Identifier: Apache-2.0 */ /* COCO average precision against the numbers of the reference implementation (../shared/data/coco_eval).
  * uses: proto worker/eval worker/mask worker/core */
 #include <jansson.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-/* How masks are measured: areas and overlaps of words of bits are those of run lengths, wherever masks lie and however large pictures are.
+/* SPDX-License-Identifier: Apache-2.0 */ /* How masks are measured: areas and overlaps of words of bits are those of run lengths, wherever masks lie and however large pictures are.
  * uses: proto worker/eval worker/mask worker/core */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_control.c - commands on their way through the steps: when an order acts, and from which step a change of tier is proposed and taken.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_control.c - commands on their way through the steps: when an order acts, and from which step a change of tier is proposed and taken.
  * uses: proto trainer cpu */
 #include <setjmp.h>
 #include <stdarg.h>

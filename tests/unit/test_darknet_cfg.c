@@ -1,4 +1,4 @@
-/* .cfg files, presets and what may be changed in a network.
+/* SPDX-License-Identifier: Apache-2.0 */ /* .cfg files, presets and what may be changed in a network.
  * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/core */
 #include <math.h>
 #include <setjmp.h>

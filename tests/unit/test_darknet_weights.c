@@ -1,4 +1,4 @@
-/* .weights files: both headers byte for byte, boundaries, the way there and back.
+/* SPDX-License-Identifier: Apache-2.0 */ /* .weights files: both headers byte for byte, boundaries, the way there and back.
  * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/core */
 #include <math.h>
 #include <setjmp.h>

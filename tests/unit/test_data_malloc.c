@@ -1,4 +1,4 @@
-/* tests/unit/test_data_malloc.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_data_malloc.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * Every allocation of our own code in reading, checking, indexing and loading a data set fails in turn: an error each time, nothing lost, no crash. */
 #include <errno.h>
 #include <setjmp.h>

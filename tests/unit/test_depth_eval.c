@@ -1,4 +1,4 @@
-/* tests/unit/test_depth_eval.c - uses: proto worker/eval worker/mask worker/core
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_depth_eval.c - uses: proto worker/eval worker/mask worker/core
  * Depth against truths: the numbers are those that NumPy makes of the same maps (tests/golden/make_depth_scores.py), whoever saw which picture. */
 #include <jansson.h>
 #include <math.h>

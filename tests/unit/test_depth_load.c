@@ -1,4 +1,4 @@
-/* tests/unit/test_depth_load.c - weights of depth networks from files: ours, FeatDepth's names, ResNets alone, and which network they are for.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_depth_load.c - weights of depth networks from files: ours, FeatDepth's names, ResNets alone, and which network they are for.
  * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cpu */
 #include "tests/unit/depth_models.h"
 

@@ -1,4 +1,4 @@
-/* tests/unit/test_depth_model.c - depth networks: terms of each kind, what trains and what does not, statistics of each use, and plans.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_depth_model.c - depth networks: terms of each kind, what trains and what does not, statistics of each use, and plans.
  * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cpu */
 #include <math.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_depth_picture.c - uses: proto worker/eval worker/mask worker/core
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_depth_picture.c - uses: proto worker/eval worker/mask worker/core
  * Depth as numbers of 16 bits and in colours. */
 #include <math.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_device_auto.c - on what a job runs: where auto takes GPUs, what it says of it, and what a node does not have. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_device_auto.c - on what a job runs: where auto takes GPUs, what it says of it, and what a node does not have. uses: proto daemon */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

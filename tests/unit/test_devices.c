@@ -1,4 +1,4 @@
-/* tests/unit/test_devices.c - which device a rank gets: auto takes the CPU and says why, cuda fails with the reason, a plugin is looked at before it is used.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_devices.c - which device a rank gets: auto takes the CPU and says why, cuda fails with the reason, a plugin is looked at before it is used.
  * uses: proto worker/backend trainer cpu */
 #include <fcntl.h>
 #include <setjmp.h>

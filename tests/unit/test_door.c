@@ -1,4 +1,4 @@
-/* tests/unit/test_door.c - who is let in when all connections are taken, and who has to leave. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_door.c - who is let in when all connections are taken, and who has to leave. uses: proto daemon */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

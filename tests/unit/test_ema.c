@@ -1,4 +1,4 @@
-/* Moving averages of the weights: their decay, what a swap does, what checkpoints hold of them, and which checkpoints are refused.
+/* SPDX-License-Identifier: Apache-2.0 */ /* Moving averages of the weights: their decay, what a swap does, what checkpoints hold of them, and which checkpoints are refused.
  * uses: proto trainer cpu */
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_err.c - uses: proto */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_err.c - uses: proto */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_evaluator.c - results become scores by name: whoever saw which picture does not show, and what cannot be scored is refused.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_evaluator.c - results become scores by name: whoever saw which picture does not show, and what cannot be scored is refused.
  * uses: proto worker/eval worker/mask worker/core */
 #include <math.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_evidence.c - evidence as it is written and read: records and details come back, what is torn, of another step or of another run is not
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_evidence.c - evidence as it is written and read: records and details come back, what is torn, of another step or of another run is not
  * there, and a new run leaves nothing of the old one. uses: proto */
 #include <errno.h>
 #include <fcntl.h>

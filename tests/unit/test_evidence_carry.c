@@ -1,4 +1,4 @@
-/* tests/unit/test_evidence_carry.c - the evidence of a run that goes on with more steps is that of one that was given them at first, and is never lost on the way
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_evidence_carry.c - the evidence of a run that goes on with more steps is that of one that was given them at first, and is never lost on the way
  * there. uses: proto */
 #include <errno.h>
 #include <setjmp.h>

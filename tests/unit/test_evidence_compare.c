@@ -1,4 +1,4 @@
-/* tests/unit/test_evidence_compare.c - two records of a step: the first part that differs is told, and of it the shard or tensor that came about first.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_evidence_compare.c - two records of a step: the first part that differs is told, and of it the shard or tensor that came about first.
  * uses: proto */
 #include <math.h>
 #include <setjmp.h>

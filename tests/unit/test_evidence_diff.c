@@ -1,4 +1,4 @@
-/* tests/unit/test_evidence_diff.c - two runs' evidence: the step where they part is found wherever it is, by chain and record by record, and what is missing
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_evidence_diff.c - two runs' evidence: the step where they part is found wherever it is, by chain and record by record, and what is missing
  * is said. uses: proto */
 #include <errno.h>
 #include <fcntl.h>

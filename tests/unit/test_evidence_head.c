@@ -1,4 +1,4 @@
-/* tests/unit/test_evidence_head.c - the head of evidence: what it may say, and what is said of one that may not. uses: proto */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_evidence_head.c - the head of evidence: what it may say, and what is said of one that may not. uses: proto */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

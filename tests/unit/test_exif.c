@@ -1,4 +1,4 @@
-/* tests/unit/test_exif.c - pictures that lie on their side: orientations against Pillow (tests/golden/make_exif.py), blocks that are broken, and a split of
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_exif.c - pictures that lie on their side: orientations against Pillow (tests/golden/make_exif.py), blocks that are broken, and a split of
  * which they are. uses: proto worker/core worker/mask worker/data worker/data/sample */
 #include <jansson.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_forward.c - the passes of a model, as its device sees them: the convolutions are those that plan() had announced, and what no later
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_forward.c - the passes of a model, as its device sees them: the convolutions are those that plan() had announced, and what no later
  * layer reads is given back. uses: proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cpu */
 #include <setjmp.h>
 #include <stdarg.h>

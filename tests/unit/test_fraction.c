@@ -1,4 +1,4 @@
-/* tests/unit/test_fraction.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_fraction.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * A validation split that is part of the training split: the content of a picture says where it goes. */
 #include <setjmp.h>
 #include <stdarg.h>

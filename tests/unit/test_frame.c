@@ -1,4 +1,4 @@
-/* Line cutting: chunks, limits, CR, recycling. uses: proto */
+/* SPDX-License-Identifier: Apache-2.0 */ /* Line cutting: chunks, limits, CR, recycling. uses: proto */
 #include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_frames.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_frames.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * Data sets of frames: one sequence, its samples, the index, and what is refused. */
 #include "proto/hash.h"
 #include "tests/unit/frames_set.h"

@@ -1,4 +1,4 @@
-/* tests/unit/test_frames_job.c - uses: proto worker worker/predict worker/backend trainer cpu
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_frames_job.c - uses: proto worker worker/predict worker/backend trainer cpu
  * From a job file to frames: what detctl check and detctl submit say of its data, and what its samples are. */
 #include "proto/jobspec.h"
 #include "tests/unit/frames_set.h"

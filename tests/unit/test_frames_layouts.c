@@ -1,4 +1,4 @@
-/* tests/unit/test_frames_layouts.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_frames_layouts.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * Data sets of several sequences and KITTI's raw data: neighbours, the other camera, calibration, measured depth. */
 #include "tests/unit/frames_set.h"
 #include "worker/data/pose_truth.h"

@@ -1,4 +1,4 @@
-/* tests/unit/test_frames_truth.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_frames_truth.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * What a sequence of frames is known to show: measured depth and the camera's poses. */
 #include "tests/unit/frames_set.h"
 #include "worker/data/depth_truth.h"

@@ -1,4 +1,4 @@
-/* train.freeze: names, globs, parts and layers by number; normalisations that stay; what names nothing is told with what is near.
+/* SPDX-License-Identifier: Apache-2.0 */ /* train.freeze: names, globs, parts and layers by number; normalisations that stay; what names nothing is told with what is near.
  * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cpu */
 #include <fnmatch.h>
 #include <setjmp.h>

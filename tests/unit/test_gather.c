@@ -1,4 +1,4 @@
-/* tests/unit/test_gather.c - every rank reads the same records and heads, whatever the number of ranks, while the next ones are filled.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_gather.c - every rank reads the same records and heads, whatever the number of ranks, while the next ones are filled.
  * uses: proto trainer cpu */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_gpu.c - what detd makes of a look at the GPUs, and the locks that keep daemons apart. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_gpu.c - what detd makes of a look at the GPUs, and the locks that keep daemons apart. uses: proto daemon */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_hash.c - the evidence hash: additive over pieces, sensitive to every bit and place.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_hash.c - the evidence hash: additive over pieces, sensitive to every bit and place.
  * uses: proto worker/core */
 #include <setjmp.h>
 #include <stdarg.h>

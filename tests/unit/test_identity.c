@@ -1,4 +1,4 @@
-/* tests/unit/test_identity.c - what an attempt says of itself, what when it computes on something else than the one before, and which choices of
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_identity.c - what an attempt says of itself, what when it computes on something else than the one before, and which choices of
  * algorithms are kept.
  * uses: proto trainer cpu */
 #include <setjmp.h>

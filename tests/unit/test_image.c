@@ -1,4 +1,4 @@
-/* tests/unit/test_image.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_image.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * Every file of the collection of odd images, against what its manifest says, and pictures written and read back. */
 #include <errno.h>
 #include <jansson.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_index.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_index.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * The checked sample list: it comes back as it was, damage is noticed, and so are files that changed since the check. */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_ingest.c - what supervisors report is stored or not acked: out of memory, and when the database is given up; and how much of it. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_ingest.c - what supervisors report is stored or not acked: out of memory, and when the database is given up; and how much of it. uses: proto daemon */
 #include <errno.h>
 #include <setjmp.h>
 #include <sqlite3.h>

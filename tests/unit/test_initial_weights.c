@@ -1,4 +1,4 @@
-/* tests/unit/test_initial_weights.c - what a model starts from depends on the seed and on names alone, and is the same on every machine.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_initial_weights.c - what a model starts from depends on the seed and on names alone, and is the same on every machine.
  * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cpu */
 #include <math.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_instances.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_instances.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * The task of two-stage detectors: what a sample is, to the number. */
 #include "tests/unit/instances_set.h"
 #include "proto/jobspec.h"

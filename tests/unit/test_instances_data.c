@@ -1,4 +1,4 @@
-/* tests/unit/test_instances_data.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_instances_data.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * Real data sets as the task of two-stage detectors sees them. */
 #include "tests/unit/instances_set.h"
 #include "worker/data/coco.h"

@@ -1,4 +1,4 @@
-/* tests/unit/test_instances_ranks.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_instances_ranks.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * Samples of two-stage detectors are the same for any ranks, waves, threads and resumes, and what is drawn for them is spread as it should be. */
 #include "tests/unit/instances_set.h"
 #include "worker/core/stress.h"

@@ -1,4 +1,4 @@
-/* tests/unit/test_jitter.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_jitter.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * Colours changed as torchvision changes them (tests/golden/frames.json). */
 #include <jansson.h>
 #include <setjmp.h>

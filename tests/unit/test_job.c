@@ -1,4 +1,4 @@
-/* tests/unit/test_job.c - uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_job.c - uses: proto daemon */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_jobs.c - jobs in memory and in the store: what a full disk refuses is taken back in both. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_jobs.c - jobs in memory and in the store: what a full disk refuses is taken back in both. uses: proto daemon */
 #include <errno.h>
 #include <sched.h>
 #include <setjmp.h>

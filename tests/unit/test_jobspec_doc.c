@@ -1,4 +1,4 @@
-/* What is written from the table of keys: help, schema and manual page are up to date; DETD_GENERATE=1 in the environment rewrites the last two
+/* SPDX-License-Identifier: Apache-2.0 */ /* What is written from the table of keys: help, schema and manual page are up to date; DETD_GENERATE=1 in the environment rewrites the last two
  * instead. uses: proto */
 #include <setjmp.h>
 #include <stdarg.h>

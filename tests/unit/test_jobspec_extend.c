@@ -1,4 +1,4 @@
-/* tests/unit/test_jobspec_extend.c - which steps of a job would have been the same with more of them, and why others not. uses: proto */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_jobspec_extend.c - which steps of a job would have been the same with more of them, and why others not. uses: proto */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_jobspec_idle.c - uses: proto
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_jobspec_idle.c - uses: proto
  * No key is ignored in silence: where it has no effect it is refused, or its submitter is told. Each key of the table is walked. */
 #include <setjmp.h>
 #include <stdarg.h>

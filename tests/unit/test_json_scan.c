@@ -1,4 +1,4 @@
-/* tests/unit/test_json_scan.c - uses: proto worker/core worker/mask worker/data worker/data/sample */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_json_scan.c - uses: proto worker/core worker/mask worker/data worker/data/sample */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

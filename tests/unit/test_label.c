@@ -1,4 +1,4 @@
-/* tests/unit/test_label.c - tags as they are added and taken away, and what is none. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_label.c - tags as they are added and taken away, and what is none. uses: proto daemon */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_labels_told.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_labels_told.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * Labels as other programs and systems write them: read, told, or refused with the tool's name. */
 #include "tests/unit/labels_set.h"
 

@@ -1,4 +1,4 @@
-/* tests/unit/test_labels_voc.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_labels_voc.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * Pascal VOC: what it says, in which order, and what is wrong with it. */
 #include "tests/unit/labels_set.h"
 

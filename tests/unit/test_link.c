@@ -1,4 +1,4 @@
-/* detctl's connection: calls, errors as the daemon told them, lost connections, interrupts. The other end is a real socket served by
+/* SPDX-License-Identifier: Apache-2.0 */ /* detctl's connection: calls, errors as the daemon told them, lost connections, interrupts. The other end is a real socket served by
  * a child process. uses: proto client */
 #include <errno.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_loader.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_loader.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * The stream of batches is the same whoever makes it: threads, memory, ranks, waves and where a run resumes change no bit. */
 #include <assert.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_lock.c - whom the lock of a job's folder names, and who is killed for it. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_lock.c - whom the lock of a job's folder names, and who is killed for it. uses: proto daemon */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_lock_holder.c - who is named where a lock should be free and is not. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_lock_holder.c - who is named where a lock should be free and is not. uses: proto daemon */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* Maps of probabilities become masks: against the specification's example, against PyTorch (tests/golden/make_mask_paste.py), and where there is nothing to
+/* SPDX-License-Identifier: Apache-2.0 */ /* Maps of probabilities become masks: against the specification's example, against PyTorch (tests/golden/make_mask_paste.py), and where there is nothing to
  * paste. uses: proto worker/eval worker/mask worker/core */
 #include <jansson.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_masks.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_masks.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * Segmentations of a data set: what is kept, of every form, what is refused, and that nobody pays who did not ask. */
 #include <setjmp.h>
 #include <stdarg.h>

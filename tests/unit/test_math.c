@@ -1,4 +1,4 @@
-/* tests/unit/test_math.c - our exp, log, sigmoid ... against the C library's double precision, and their edges.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_math.c - our exp, log, sigmoid ... against the C library's double precision, and their edges.
  * uses: proto worker/core */
 #include <setjmp.h>
 #include <stdarg.h>

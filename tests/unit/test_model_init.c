@@ -1,4 +1,4 @@
-/* model.init: what is taken from a file of another class count or width, what is left out, what is refused, and what is said of it.
+/* SPDX-License-Identifier: Apache-2.0 */ /* model.init: what is taken from a file of another class count or width, what is left out, what is refused, and what is said of it.
  * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cpu */
 #include <math.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_nms.c - non-maximum suppression: the vector, ties, classes, limits.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_nms.c - non-maximum suppression: the vector, ties, classes, limits.
  * uses: proto worker/core worker/eval worker/mask */
 #include <jansson.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_notify.c - a command that hears of something: how it is started, bounded and ended. uses: proto supervisor */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_notify.c - a command that hears of something: how it is started, bounded and ended. uses: proto supervisor */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_outcome.c - how an attempt ended, what ranks may say, and the file of tiers. uses: proto supervisor */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_outcome.c - how an attempt ended, what ranks may say, and the file of tiers. uses: proto supervisor */
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_owner.c - a checkpoint of another job is refused with the keys that differ, also one of a version that did not keep them, as far as that
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_owner.c - a checkpoint of another job is refused with the keys that differ, also one of a version that did not keep them, as far as that
  * can be told.
  * uses: proto trainer cpu */
 #include <jansson.h>

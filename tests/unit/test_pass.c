@@ -1,4 +1,4 @@
-/* tests/unit/test_pass.c - pictures through a model, as validation and predict send them: each has losses and results of its own, whatever lies beside it.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_pass.c - pictures through a model, as validation and predict send them: each has losses and results of its own, whatever lies beside it.
  * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cpu cuda */
 #include <math.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_philox.c - the published vectors, and that uniforms and normals look like what they say.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_philox.c - the published vectors, and that uniforms and normals look like what they say.
  * uses: proto worker/core */
 #include <math.h>
 #include <setjmp.h>

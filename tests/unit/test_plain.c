@@ -1,4 +1,4 @@
-/* tests/unit/test_plain.c - no control character comes through, however the bytes are cut, and all other text does.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_plain.c - no control character comes through, however the bytes are cut, and all other text does.
  * uses: worker/core proto */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* The terminal curve. uses: proto client */
+/* SPDX-License-Identifier: Apache-2.0 */ /* The terminal curve. uses: proto client */
 #include <locale.h>
 #include <math.h>
 #include <setjmp.h>

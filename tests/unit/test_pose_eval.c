@@ -1,4 +1,4 @@
-/* tests/unit/test_pose_eval.c - uses: proto worker/eval worker/mask worker/core worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_pose_eval.c - uses: proto worker/eval worker/mask worker/core worker/data worker/data/sample
  * The motion of a camera against the true one: errors are those that NumPy makes of the same poses (tests/golden/make_ate.py); files of poses. */
 #include <jansson.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* How detctl writes durations, sizes, numbers, text of others, and columns. uses: proto client */
+/* SPDX-License-Identifier: Apache-2.0 */ /* How detctl writes durations, sizes, numbers, text of others, and columns. uses: proto client */
 #include <fcntl.h>
 #include <locale.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* Every line that PROTOCOL.md shows is JSON, and ranks' lines are what the parser of ranks' lines takes. uses: proto */
+/* SPDX-License-Identifier: Apache-2.0 */ /* Every line that PROTOCOL.md shows is JSON, and ranks' lines are what the parser of ranks' lines takes. uses: proto */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_rcnn_flavors.c - what Faster and Mask R-CNN begin with in each flavor: names, distributions of weights, decay. Source: specs rcnn sections
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_rcnn_flavors.c - what Faster and Mask R-CNN begin with in each flavor: names, distributions of weights, decay. Source: specs rcnn sections
  * 2.5, 7.2 and 9.
  * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cpu */
 #include <math.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_rcnn_weights.c - weights of Faster and Mask R-CNN from files of torchvision and detectron2, and into them.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_rcnn_weights.c - weights of Faster and Mask R-CNN from files of torchvision and detectron2, and into them.
  * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cpu */
 #include <fcntl.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_registry.c - networks by name: what proto/presets.h lists the worker builds; what a device or a program lacks is refused by name.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_registry.c - networks by name: what proto/presets.h lists the worker builds; what a device or a program lacks is refused by name.
  * uses: proto worker worker/predict worker/backend trainer cpu */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_removal.c - a removal that has to wait, for an end on its way to the disk or for processes that leave: it begins, or says why it does not.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_removal.c - a removal that has to wait, for an end on its way to the disk or for processes that leave: it begins, or says why it does not.
  * uses: proto daemon */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_replay.c - a step held against what an earlier run left of it: what can be compared is, what cannot is refused, and of devices on which
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_replay.c - a step held against what an earlier run left of it: what can be compared is, what cannot is refused, and of devices on which
  * tiers differ no more is asked than they promise. uses: proto trainer cpu */
 #include <errno.h>
 #include <setjmp.h>

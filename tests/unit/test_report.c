@@ -1,4 +1,4 @@
-/* tests/unit/test_report.c - a rank's side of fd 3 and of the progress page, against what detd-job takes.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_report.c - a rank's side of fd 3 and of the progress page, against what detd-job takes.
  * uses: proto trainer cpu */
 #include <errno.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_resize.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_resize.c - uses: proto worker/core worker/mask worker/data worker/data/sample
  * Pictures of other sizes against what Pillow and PyTorch make of them (tests/golden/make_resize.py). */
 #include <jansson.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-/* COCO results files. uses: proto worker/eval worker/mask worker/core */
+/* SPDX-License-Identifier: Apache-2.0 */ /* COCO results files. uses: proto worker/eval worker/mask worker/core */
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_retention.c - when detd trusts the clock enough to remove what is old. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_retention.c - when detd trusts the clock enough to remove what is old. uses: proto daemon */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

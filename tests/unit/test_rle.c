@@ -1,4 +1,4 @@
-/* Masks as run lengths: COCO's tools (../shared/data/coco_eval and tests/golden/masks.json of make_masks.py) and plain bitmaps say what is right.
+/* SPDX-License-Identifier: Apache-2.0 */ /* Masks as run lengths: COCO's tools (../shared/data/coco_eval and tests/golden/masks.json of make_masks.py) and plain bitmaps say what is right.
  * uses: proto worker/mask */
 #include <errno.h>
 #include <jansson.h>

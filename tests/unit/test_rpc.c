@@ -1,4 +1,4 @@
-/* JSON-RPC messages: what is accepted, what each refusal says, and error codes both ways. uses: proto */
+/* SPDX-License-Identifier: Apache-2.0 */ /* JSON-RPC messages: what is accepted, what each refusal says, and error codes both ways. uses: proto */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* .safetensors files: what is written comes back, and every damaged file is refused by name.
+/* SPDX-License-Identifier: Apache-2.0 */ /* .safetensors files: what is written comes back, and every damaged file is refused by name.
  * uses: proto worker/core */
 #include <math.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_sampler.c - uses: proto worker/core worker/mask worker/data worker/data/sample */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_sampler.c - uses: proto worker/core worker/mask worker/data worker/data/sample */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

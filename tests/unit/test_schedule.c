@@ -1,4 +1,4 @@
-/* tests/unit/test_schedule.c - learning rate and what is due when.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_schedule.c - learning rate and what is due when.
  * uses: proto trainer cpu */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_search.c - where shared libraries are looked for, which of several is taken, and what is said when none will do.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_search.c - where shared libraries are looked for, which of several is taken, and what is said when none will do.
  * uses: proto plans */
 #include <dlfcn.h>
 #include <sched.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_sha256.c - uses: proto */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_sha256.c - uses: proto */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

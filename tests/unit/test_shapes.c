@@ -1,4 +1,4 @@
-/* tests/unit/test_shapes.c - which canvas a step has, and that a device that plans hears of every shape before it is computed, once.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_shapes.c - which canvas a step has, and that a device that plans hears of every shape before it is computed, once.
  * uses: proto trainer cpu */
 #include <setjmp.h>
 #include <stdarg.h>

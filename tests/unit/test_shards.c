@@ -1,4 +1,4 @@
-/* tests/unit/test_shards.c - shards are dealt out once each, to ranks, to waves and in validation, whatever the numbers.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_shards.c - shards are dealt out once each, to ranks, to waves and in validation, whatever the numbers.
  * uses: proto worker/core */
 #include <setjmp.h>
 #include <stdarg.h>

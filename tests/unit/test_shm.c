@@ -1,4 +1,4 @@
-/* The shared-memory transport with real processes: every operation, ranks that die, leave, or enter something else.
+/* SPDX-License-Identifier: Apache-2.0 */ /* The shared-memory transport with real processes: every operation, ranks that die, leave, or enter something else.
  * uses: proto worker/comm worker/core */
 #include <setjmp.h>
 #include <stdarg.h>

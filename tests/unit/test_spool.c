@@ -1,4 +1,4 @@
-/* tests/unit/test_spool.c - uses: proto supervisor */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_spool.c - uses: proto supervisor */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>

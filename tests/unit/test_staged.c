@@ -1,4 +1,4 @@
-/* The staged transport with real processes: whatever ranks do over plain shared memory gives the same bytes over device memory with twins.
+/* SPDX-License-Identifier: Apache-2.0 */ /* The staged transport with real processes: whatever ranks do over plain shared memory gives the same bytes over device memory with twins.
  * uses: proto worker/comm worker/core cpu */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_state.c - what a job goes on from comes back from its checkpoint as it was, and from another job's not at all.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_state.c - what a job goes on from comes back from its checkpoint as it was, and from another job's not at all.
  * uses: proto trainer cpu */
 #include <math.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_statistics.c - batch statistics of a step on their way to the running values: each use of each normalisation has a place of its own
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_statistics.c - batch statistics of a step on their way to the running values: each use of each normalisation has a place of its own
  * in each shard's record, and running values take in the uses one after the other.
  * uses: proto trainer cpu */
 #include <math.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_store_failures.c - the database when writes fail: kill -9 in mid-commit, no room, a stop. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_store_failures.c - the database when writes fail: kill -9 in mid-commit, no room, a stop. uses: proto daemon */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_store_malloc.c - a report is stored though memory runs out once it was taken. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_store_malloc.c - a report is stored though memory runs out once it was taken. uses: proto daemon */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

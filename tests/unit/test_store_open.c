@@ -1,4 +1,4 @@
-/* tests/unit/test_store_open.c - whose a database is, older schemas, and what is refused and left as it was. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_store_open.c - whose a database is, older schemas, and what is refused and left as it was. uses: proto daemon */
 #include <setjmp.h>
 #include <sqlite3.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_store_remove.c - jobs that are removed from the database: at once for who looks, piece by piece for the disk. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_store_remove.c - jobs that are removed from the database: at once for who looks, piece by piece for the disk. uses: proto daemon */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_stress.c - uses: proto worker/backend trainer cpu
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_stress.c - uses: proto worker/backend trainer cpu
  * What a run under stress forces: a consumer that depends on memory nobody wrote, on which picture is first, or on which rank is first, shows it. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_threads.c - compute threads: every index once, parts contiguous and near-equal, many short rounds, also while threads sleep.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_threads.c - compute threads: every index once, parts contiguous and near-equal, many short rounds, also while threads sleep.
  * uses: proto worker/core */
 #include <pthread.h>
 #include <sched.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_tiers.c - the changes of tier of a job: what a file holds after a crash, a rewind and many of them. uses: proto supervisor */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_tiers.c - the changes of tier of a job: what a file holds after a crash, a rewind and many of them. uses: proto supervisor */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_tree.c - segments of ranges, and one shape of sums whoever holds which shards.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_tree.c - segments of ranges, and one shape of sums whoever holds which shards.
  * uses: proto worker/core */
 #include <math.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_turns.c - turns on the pool of threads, and threads for errands: order, limits, who waits for whom. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_turns.c - turns on the pool of threads, and threads for errands: order, limits, who waits for whom. uses: proto daemon */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_val_picture.c - uses: proto trainer cpu
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_val_picture.c - uses: proto trainer cpu
  * Pictures of validation: what they show, which of them stay, what happens where none can be written. */
 #include <dirent.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_watch.c - uses: proto supervisor */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_watch.c - uses: proto supervisor */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_way.c - uses: proto worker worker/predict worker/backend trainer cpu
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_way.c - uses: proto worker worker/predict worker/backend trainer cpu
  * The frames of a folder in their order, what a network sees of each, and the way of the camera that it sees. */
 #include "proto/jobspec.h"
 #include "tests/unit/frames_set.h"

@@ -1,4 +1,4 @@
-/* tests/unit/test_window.c - sums of loss terms over shards, steps and the job.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_window.c - sums of loss terms over shards, steps and the job.
  * uses: proto trainer cpu */
 #include <math.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_wipe.c - folders that go with all that is in them, and with nothing else. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_wipe.c - folders that go with all that is in them, and with nothing else. uses: proto daemon */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* tests/unit/test_wire.c - connections of lines: how much of them one turn of the loop does, whose turn it is, what all may keep. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_wire.c - connections of lines: how much of them one turn of the loop does, whose turn it is, what all may keep. uses: proto daemon */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "worker/backend/devices.h"
+#include "worker/backend/devices.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdbool.h>
 #include <string.h>

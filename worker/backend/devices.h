@@ -1,4 +1,4 @@
-/* worker/backend/devices.h - which device a rank computes on: the CUDA plugin where it can be used, else the CPU build for this processor. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/backend/devices.h - which device a rank computes on: the CUDA plugin where it can be used, else the CPU build for this processor. */
 #pragma once
 
 struct device_ops;

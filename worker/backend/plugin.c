@@ -1,4 +1,4 @@
-#include "worker/backend/plugin.h"
+#include "worker/backend/plugin.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <dlfcn.h>
 #include <errno.h>

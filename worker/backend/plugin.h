@@ -1,4 +1,4 @@
-/* worker/backend/plugin.h - loads the CUDA device, a shared library beside the program. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/backend/plugin.h - loads the CUDA device, a shared library beside the program. */
 #pragma once
 
 struct device_ops;

@@ -1,4 +1,4 @@
-#include <dirent.h>
+#include <dirent.h> /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

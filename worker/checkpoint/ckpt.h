@@ -1,4 +1,4 @@
-/* worker/checkpoint/ckpt.h - checkpoint folders: written whole under another name, published by one rename, never rewritten, verified before
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/checkpoint/ckpt.h - checkpoint folders: written whole under another name, published by one rename, never rewritten, verified before
  * use.
  *
  *   checkpoints/step-<n>/model.safetensors    parameters (OIHW, reference names): no job, time, number of ranks or tier

@@ -1,4 +1,4 @@
-#include "worker/checkpoint/classes.h"
+#include "worker/checkpoint/classes.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdlib.h>
 

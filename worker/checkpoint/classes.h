@@ -1,4 +1,4 @@
-/* worker/checkpoint/classes.h - the classes that a checkpoint's network knows, in the order of its columns: text in the metadata of model.safetensors. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/checkpoint/classes.h - the classes that a checkpoint's network knows, in the order of its columns: text in the metadata of model.safetensors. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>

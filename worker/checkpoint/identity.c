@@ -1,4 +1,4 @@
-#include "worker/checkpoint/identity.h"
+#include "worker/checkpoint/identity.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <dlfcn.h>
 #include <errno.h>

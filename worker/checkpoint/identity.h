@@ -1,4 +1,4 @@
-/* worker/checkpoint/identity.h - the identity of this attempt (proto/identity.h): collected from what is loaded and chosen, told to detd-job, and kept as
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/checkpoint/identity.h - the identity of this attempt (proto/identity.h): collected from what is loaded and chosen, told to detd-job, and kept as
  * identity.json in the job's folder, with the list of all choices, so that an attempt with another program, on another GPU or with another library is
  * noticed. Rank 0 alone. */
 #pragma once

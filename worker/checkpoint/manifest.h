@@ -1,4 +1,4 @@
-/* worker/checkpoint/manifest.h - manifest.json of a checkpoint folder: which files, how long, which hash, of which step and whose. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/checkpoint/manifest.h - manifest.json of a checkpoint folder: which files, how long, which hash, of which step and whose. */
 #pragma once
 #include "worker/checkpoint/ckpt.h"
 

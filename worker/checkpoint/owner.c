@@ -1,4 +1,4 @@
-#include "worker/checkpoint/owner.h"
+#include "worker/checkpoint/owner.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <jansson.h>
 #include <stdio.h>

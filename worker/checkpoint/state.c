@@ -1,4 +1,4 @@
-#include "worker/checkpoint/state.h"
+#include "worker/checkpoint/state.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
 #include <math.h>

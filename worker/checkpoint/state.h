@@ -1,4 +1,4 @@
-/* worker/checkpoint/state.h - what a job goes on from: its counters and sums, what the optimizer keeps, and the weights, to and from checkpoints. A
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/checkpoint/state.h - what a job goes on from: its counters and sums, what the optimizer keeps, and the weights, to and from checkpoints. A
  * resumed run is the uninterrupted one, to the bit, rows included. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include <stdlib.h>
+#include <stdlib.h> /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
 #include "proto/err.h"

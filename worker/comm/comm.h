@@ -1,4 +1,4 @@
-/* worker/comm/comm.h - moves bytes between the ranks of a job. Transports never add: whoever calls adds on a device, in the canonical
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/comm/comm.h - moves bytes between the ranks of a job. Transports never add: whoever calls adds on a device, in the canonical
  * tree.
  *
  * Two channels, each used by one thread at a time: COMM_GRAD by the communication thread, COMM_SYNC by the main thread. All ranks enter

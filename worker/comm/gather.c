@@ -1,4 +1,4 @@
-#include "worker/comm/gather.h"
+#include "worker/comm/gather.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
 #include <errno.h>

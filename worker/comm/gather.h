@@ -1,4 +1,4 @@
-/* worker/comm/gather.h - one all-gather of records: each rank fills its own, then every rank reads all. Losses, batch statistics and control words
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/comm/gather.h - one all-gather of records: each rank fills its own, then every rank reads all. Losses, batch statistics and control words
  * travel so, and are added by whoever reads them, in tree order: so they are the same on every rank, to the bit, for any number of ranks.
  *
  * A record has a fixed size and a number, and lies in memory of the comm: of the host, or of a device, where filling, moving and reading are work

@@ -1,4 +1,4 @@
-/* Ranks of one machine over one inherited memfd: a head with one cell per rank, stages for private bytes, then allocations in call order.
+/* SPDX-License-Identifier: Apache-2.0 */ /* Ranks of one machine over one inherited memfd: a head with one cell per rank, stages for private bytes, then allocations in call order.
  * The file only ever grows, and pages are taken when they are touched. */
 #include <errno.h>
 #include <fcntl.h>

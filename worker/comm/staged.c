@@ -1,4 +1,4 @@
-#include "worker/comm/staged.h"
+#include "worker/comm/staged.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* worker/comm/staged.h - collectives over device memory that the host cannot read, by way of host memory that the ranks share.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/comm/staged.h - collectives over device memory that the host cannot read, by way of host memory that the ranks share.
  *
  * For ranks that share one GPU (NCCL refuses that), for a rank that is alone, and for tests. Every allocation is device memory with a
  * twin in memory of `host`, an open comm of the same ranks over shared memory. alltoall copies what peers will read from the device to

@@ -1,4 +1,4 @@
-/* worker/comm/transport.h - what a transport implements. comm.c numbers the operations, tells the progress page and cuts large
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/comm/transport.h - what a transport implements. comm.c numbers the operations, tells the progress page and cuts large
  * private transfers into rounds; a transport moves the bytes of one operation and checks it against the other ranks'. */
 #pragma once
 #include <stdbool.h>

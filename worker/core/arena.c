@@ -1,4 +1,4 @@
-#include "worker/core/arena.h"
+#include "worker/core/arena.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* worker/core/arena.h - device memory of a step: activations and gradients come and go, the chunks they lie in stay.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/arena.h - device memory of a step: activations and gradients come and go, the chunks they lie in stay.
  * First fit over address-ordered blocks: the same sequence of sizes gives the same offsets, so in the steady state nothing is allocated.
  * On a CUDA device the chunks are plain device allocations; the order of alloc and release is host order on one stream, which is safe there
  * too. */

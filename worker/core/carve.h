@@ -1,4 +1,4 @@
-/* worker/core/carve.h - one block of memory cut into arrays. A layout function runs twice: with base NULL to count, then with the block. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/carve.h - one block of memory cut into arrays. A layout function runs twice: with base NULL to count, then with the block. */
 #pragma once
 #include <stddef.h>
 

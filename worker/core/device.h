@@ -1,4 +1,4 @@
-/* worker/core/device.h - what a machine is: memory, queues of work, marks between them, copies, and links to other ranks.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/device.h - what a machine is: memory, queues of work, marks between them, copies, and links to other ranks.
  *
  * What it can compute is in dev->on, families of operations: worker/ops/families.h. Work is queued on the device's stream; host code that reads
  * results calls sync() first. Every pointer is device memory unless its comment says host.

@@ -1,4 +1,4 @@
-#include "worker/core/file.h"
+#include "worker/core/file.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* worker/core/file.h - whole files: read through a read-only map, written beside their place and renamed when complete, so that a reader
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/file.h - whole files: read through a read-only map, written beside their place and renamed when complete, so that a reader
  * (or a power cut) sees the old file or the new one and nothing between. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "worker/core/file_kind.h"
+#include "worker/core/file_kind.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* worker/core/file_kind.h - names the kind of a file that does not hold the expected weights, by its first bytes. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/file_kind.h - names the kind of a file that does not hold the expected weights, by its first bytes. */
 #pragma once
 #include <stddef.h>
 

@@ -1,4 +1,4 @@
-/* worker/core/param.h - one trainable (or running) array of a model, and the derived forms devices keep of it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/param.h - one trainable (or running) array of a model, and the derived forms devices keep of it. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

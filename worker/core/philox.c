@@ -1,4 +1,4 @@
-#include "worker/core/philox.h"
+#include "worker/core/philox.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 

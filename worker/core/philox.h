@@ -1,4 +1,4 @@
-/* worker/core/philox.h - random numbers as a pure function of who asks: no state, so resume, other rank counts and other thread counts
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/philox.h - random numbers as a pure function of who asks: no state, so resume, other rank counts and other thread counts
  * draw the same numbers. Philox4x32-10 (Salmon et al., SC 2011); layout: specs determinism section 3.8. The block function is
  * kernels/philox.h; this file gives hosts words, uniforms and normals. Only + - * / and sqrt: no libm, the same bits everywhere. */
 #pragma once

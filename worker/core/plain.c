@@ -1,4 +1,4 @@
-#include "worker/core/plain.h"
+#include "worker/core/plain.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdbool.h>

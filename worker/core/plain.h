@@ -1,4 +1,4 @@
-/* worker/core/plain.h - what people read on a terminal: names of files and classes are whatever a data set says, and a terminal obeys some characters. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/plain.h - what people read on a terminal: names of files and classes are whatever a data set says, and a terminal obeys some characters. */
 #pragma once
 #include <stdio.h>
 

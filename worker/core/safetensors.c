@@ -1,4 +1,4 @@
-#include "worker/core/safetensors.h"
+#include "worker/core/safetensors.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <jansson.h>

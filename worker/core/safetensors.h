@@ -1,4 +1,4 @@
-/* worker/core/safetensors.h - .safetensors files: named arrays behind a JSON header. Reads any valid file, refuses every other one by name;
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/safetensors.h - .safetensors files: named arrays behind a JSON header. Reads any valid file, refuses every other one by name;
  * writes the same bytes for the same content, whatever the order in which it is given.
  *
  * Format: 8 bytes length of the header (little endian), the header {"name": {"dtype", "shape", "data_offsets": [from, to]}, ...,

@@ -1,4 +1,4 @@
-#include "worker/core/shards.h"
+#include "worker/core/shards.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 struct span rank_shards(int rank, int nranks, int nshards)
 {

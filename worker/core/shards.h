@@ -1,4 +1,4 @@
-/* worker/core/shards.h - which images of a batch are computed together: shards, cut from the batch alone, and dealt to ranks and waves. A shard's bits
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/shards.h - which images of a batch are computed together: shards, cut from the batch alone, and dealt to ranks and waves. A shard's bits
  * depend on nothing else, so they are the same whoever computes it. Pure. */
 #pragma once
 

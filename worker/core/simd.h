@@ -1,4 +1,4 @@
-/* worker/core/simd.h - vectors of floats at the width of the ISA this file is compiled for. AVX-512, AVX2 and generic builds of one source
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/simd.h - vectors of floats at the width of the ISA this file is compiled for. AVX-512, AVX2 and generic builds of one source
  * give the same bits as long as lanes hold different outputs: every operation below is exact or rounded once, in every build.
  * A sum across lanes must use 16 virtual lanes (16 / VW vectors) on every ISA, or the bits would depend on VW.
  * FMAs are written out; the compiler makes none (-ffp-contract=off). */

@@ -1,4 +1,4 @@
-#include "worker/core/stress.h"
+#include "worker/core/stress.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <string.h>
 #include <time.h>

@@ -1,4 +1,4 @@
-/* worker/core/tensor.h - a view of numbers in device memory: n images of h x w pixels with c channels (NHWC).
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/tensor.h - a view of numbers in device memory: n images of h x w pixels with c channels (NHWC).
  * A tensor owns nothing; whoever allocated the memory (arena, parameter set, loader) frees it. */
 #pragma once
 #include <stddef.h>

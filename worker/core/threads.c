@@ -1,4 +1,4 @@
-/* worker/core/threads.c - threads that wait for the next piece of work: a short spin, since ops follow each other closely, then a futex-backed
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/threads.c - threads that wait for the next piece of work: a short spin, since ops follow each other closely, then a futex-backed
  * condition, since ranks may share cores. */
 #include "worker/core/threads.h"
 

@@ -1,4 +1,4 @@
-/* worker/core/threads.h - the compute threads of a rank. Static partition, so which thread does what never shows in the bits;
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/threads.h - the compute threads of a rank. Static partition, so which thread does what never shows in the bits;
  * loader and communication threads never enter it. */
 #pragma once
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "worker/core/tree.h"
+#include "worker/core/tree.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* worker/core/tree.h - the canonical tree over shards 0 .. V-1: whoever holds which shards, sums have one shape and so one result.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/tree.h - the canonical tree over shards 0 .. V-1: whoever holds which shards, sums have one shape and so one result.
  * T(a, c) = leaf a where c - a = 1, else T(a, m) + T(m, c) with m halfway; V is a power of two. Pure: no state, no I/O.
  * A range of leaves splits into maximal aligned subtrees ("segments"); partial sums exist for segments only, so any cut of the
  * shards over ranks and waves leads to the same additions. Source: specs determinism section 6.2. */

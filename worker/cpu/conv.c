@@ -1,4 +1,4 @@
-/* worker/cpu/conv.c - the convolution ops: runs of equal shards go to the path of their shape together; and the bias gradient. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/conv.c - the convolution ops: runs of equal shards go to the path of their shape together; and the bias gradient. */
 #include "worker/cpu/conv.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* worker/cpu/conv.h - what the convolution paths of the CPU device share. Which path computes a layer is a function of its shape alone:
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/conv.h - what the convolution paths of the CPU device share. Which path computes a layer is a function of its shape alone:
  * winograd_conv.c and winograd_dw.c for 3x3 stride 1, conv_rows_conv.c and conv_rows_dw.c for everything else, and for all of bf16; weights of
  * the latter are packed by conv_forms.c. */
 #pragma once

@@ -1,4 +1,4 @@
-/* worker/cpu/conv_derived.c - the forms of its weights that a parameter carries along: a short list, searched by key. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/conv_derived.c - the forms of its weights that a parameter carries along: a short list, searched by key. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* worker/cpu/conv_forms.c - see conv_forms.h. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/conv_forms.c - see conv_forms.h. */
 #include "worker/cpu/conv_forms.h"
 
 #include "worker/core/simd.h"

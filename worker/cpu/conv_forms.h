@@ -1,4 +1,4 @@
-/* worker/cpu/conv_forms.h - weights packed for conv_rows_conv.c. Backward-data is one convolution of the output gradients for each phase
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/conv_forms.h - weights packed for conv_rows_conv.c. Backward-data is one convolution of the output gradients for each phase
  * (y mod stride, x mod stride) of the inputs: here stands which of the kernel's taps it has, and their weights. */
 #pragma once
 #include "worker/cpu/conv.h"

@@ -1,4 +1,4 @@
-/* worker/cpu/conv_rows.c - see conv_rows.h. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/conv_rows.c - see conv_rows.h. */
 #include "worker/cpu/conv_rows.h"
 
 #include <string.h>

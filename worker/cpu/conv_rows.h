@@ -1,4 +1,4 @@
-/* worker/cpu/conv_rows.h - convolutions of any size and stride as GEMM on rows: input rows are copied once, padded and activated, into a
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/conv_rows.h - convolutions of any size and stride as GEMM on rows: input rows are copied once, padded and activated, into a
  * buffer where the window of an output is R runs of S * C consecutive floats; no window is ever gathered. Windows of one pixel are read where
  * they lie, if nothing is pending on them. */
 #pragma once

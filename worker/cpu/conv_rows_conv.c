@@ -1,4 +1,4 @@
-/* worker/cpu/conv_rows_conv.c - forward and backward-data convolution on rows, in bf16 by tiles (conv_tiles.h). Backward-data with stride is one stride-1
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/conv_rows_conv.c - forward and backward-data convolution on rows, in bf16 by tiles (conv_tiles.h). Backward-data with stride is one stride-1
  * convolution of the output gradients for each phase (y mod stride, x mod stride) of the inputs: gathered, one writer an output. */
 #include <errno.h>
 #include <string.h>

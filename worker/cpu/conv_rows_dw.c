@@ -1,4 +1,4 @@
-/* worker/cpu/conv_rows_dw.c - weight gradients on rows: dw[(r, s, c)][k] = sum over outputs of input times output gradient, inputs broadcast
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/conv_rows_dw.c - weight gradients on rows: dw[(r, s, c)][k] = sum over outputs of input times output gradient, inputs broadcast
  * from the buffer of conv_rows.h, output gradients as vectors.
  *
  * A slab is about a thousand outputs of one shard, in bf16 eight times as many, one chain of FMAs; slabs are summed in a pairwise tree. Work is shared out by groups of

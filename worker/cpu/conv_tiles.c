@@ -1,4 +1,4 @@
-/* worker/cpu/conv_tiles.c - see conv_tiles.h. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/conv_tiles.c - see conv_tiles.h. */
 #include "worker/cpu/conv_tiles.h"
 
 #include <string.h>

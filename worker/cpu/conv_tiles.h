@@ -1,4 +1,4 @@
-/* worker/cpu/conv_tiles.h - convolutions in bf16: the same parts of the outputs as in conv_rows.h, whose inputs are packed for tile.h.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/conv_tiles.h - convolutions in bf16: the same parts of the outputs as in conv_rows.h, whose inputs are packed for tile.h.
  *
  * Positions are the pixels of a part's rows of outputs, row after row, each with so many more at its end that the window of no output sees the next row. A
  * panel holds inputs by position, zeros outside of the image, one panel for each (row mod stride, column mod stride): so a tap is a shift of positions.

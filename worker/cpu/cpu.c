@@ -1,4 +1,4 @@
-/* worker/cpu/cpu.c - opening and closing the CPU device, its memory, and its table of ops. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/cpu.c - opening and closing the CPU device, its memory, and its table of ops. */
 #include "worker/cpu/cpu.h"
 
 #include "worker/cpu/tile_amx.h"

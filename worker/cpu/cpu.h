@@ -1,4 +1,4 @@
-/* worker/cpu/cpu.h - the CPU device: fp32 or bf16, NHWC, own convolutions, one source compiled once per ISA with equal bits.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/cpu.h - the CPU device: fp32 or bf16, NHWC, own convolutions, one source compiled once per ISA with equal bits.
  *
  * Each operation is a function cpu_<family>_<name>() in the file of its family (conv.c, norm.c, map.c ...); its contract stands in
  * worker/ops. An op is done when it returns. One thread calls a device at a time; ops share work through its threads.

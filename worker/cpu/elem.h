@@ -1,4 +1,4 @@
-/* worker/cpu/elem.h - numbers as they lie in memory, fp32 or bf16: floats in registers, rounded once when they are stored. `half` (they are bf16) is a
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/elem.h - numbers as they lie in memory, fp32 or bf16: floats in registers, rounded once when they are stored. `half` (they are bf16) is a
  * constant wherever a loop of these is expanded; ELEM_CALL() makes it one. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* worker/cpu/gemm.c - one body, unrolled for every number of rows that fits the registers of the ISA, one or two vectors wide. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/gemm.c - one body, unrolled for every number of rows that fits the registers of the ISA, one or two vectors wide. */
 #include "worker/cpu/gemm.h"
 
 #include <limits.h>

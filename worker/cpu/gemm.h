@@ -1,4 +1,4 @@
-/* worker/cpu/gemm.h - the register tile that all convolutions are made of.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/gemm.h - the register tile that all convolutions are made of.
  *
  *   c[i][j] = (add ? c[i][j] : 0) + sum over segments g and depth d of a[i, g, d] * b[g, d][j]
  *

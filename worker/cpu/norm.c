@@ -1,4 +1,4 @@
-/* worker/cpu/norm.c - batch normalisation: scale and shift from statistics, the sums of its backward, running statistics. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/norm.c - batch normalisation: scale and shift from statistics, the sums of its backward, running statistics. */
 #include "worker/kernels/norm.h"
 
 #include <errno.h>

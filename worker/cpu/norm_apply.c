@@ -1,4 +1,4 @@
-/* worker/cpu/norm_apply.c - see norm_apply.h. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/norm_apply.c - see norm_apply.h. */
 #include "worker/cpu/norm_apply.h"
 
 #include <errno.h>

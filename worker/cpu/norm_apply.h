@@ -1,4 +1,4 @@
-/* worker/cpu/norm_apply.h - the gradient of what a normalisation read: written as a whole by cpu_norm_bwd_apply(), or a piece at a time, with the same bits, by
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/norm_apply.h - the gradient of what a normalisation read: written as a whole by cpu_norm_bwd_apply(), or a piece at a time, with the same bits, by
  * who reads it once and has no other use for it. */
 #pragma once
 #include "worker/ops/norm.h"

@@ -1,4 +1,4 @@
-/* worker/cpu/norm_pooled.h - gradients of maxima of 2 x 2 windows, spread while the backward of a normalisation reads them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/norm_pooled.h - gradients of maxima of 2 x 2 windows, spread while the backward of a normalisation reads them. */
 #pragma once
 #include "worker/cpu/elem.h"
 #include "worker/cpu/pool4.h"

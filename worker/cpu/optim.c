@@ -1,4 +1,4 @@
-/* worker/cpu/optim.c - parameter updates over flat arrays, and the hashes of what they leave. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/optim.c - parameter updates over flat arrays, and the hashes of what they leave. */
 #include "worker/kernels/optim.h"
 
 #include "proto/hash_keys.h"

@@ -1,4 +1,4 @@
-#include "worker/cpu/overlap.h"
+#include "worker/cpu/overlap.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include "worker/kernels/rpn.h"
 

@@ -1,4 +1,4 @@
-/* worker/cpu/overlap.h - many boxes against one: how far they overlap, which of them are suppressed. Loops that the compiler turns into vectors; each box
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/overlap.h - many boxes against one: how far they overlap, which of them are suppressed. Loops that the compiler turns into vectors; each box
  * is a lane, so the bits are those of the bodies. */
 #pragma once
 #include <stddef.h>

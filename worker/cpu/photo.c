@@ -1,4 +1,4 @@
-/* worker/cpu/photo.c - how unlike two pictures are, and the way back. A row of an image is one run of numbers whose neighbours stand c before and
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/photo.c - how unlike two pictures are, and the way back. A row of an image is one run of numbers whose neighbours stand c before and
  * behind them, whatever the channel: loops go along that. Rows are copied with what is mirrored beside them; a band of rows keeps those it needs. */
 #include "worker/kernels/photo.h"
 

@@ -1,4 +1,4 @@
-/* worker/cpu/photo_loss.c - losses that take the least of several answers. A row of an image is the unit of work; its sum is a double, and those of a
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/photo_loss.c - losses that take the least of several answers. A row of an image is the unit of work; its sum is a double, and those of a
  * shard are added as a tree. */
 #include "worker/kernels/photo.h"
 

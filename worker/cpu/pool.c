@@ -1,4 +1,4 @@
-/* worker/cpu/pool.c - maximum pooling. Loops run along channels; windows of 2 x 2 with stride 2 have passes of their own. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/pool.c - maximum pooling. Loops run along channels; windows of 2 x 2 with stride 2 have passes of their own. */
 #include "worker/kernels/pool.h"
 
 #include <stddef.h>

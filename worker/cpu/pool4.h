@@ -1,4 +1,4 @@
-/* worker/cpu/pool4.h - the maximum of four values and where its gradient goes: windows of 2 x 2 with stride 2, as maxpool4_grad() in vectors. One number is
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/pool4.h - the maximum of four values and where its gradient goes: windows of 2 x 2 with stride 2, as maxpool4_grad() in vectors. One number is
  * greater than another where their difference is greater than zero, whatever they are. */
 #pragma once
 #include "worker/core/simd.h"

@@ -1,4 +1,4 @@
-/* worker/cpu/rcnn.c - which regions are trained on, what their boxes and masks cost, what they detect. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/rcnn.c - which regions are trained on, what their boxes and masks cost, what they detect. */
 #include "worker/kernels/rcnn.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* worker/cpu/rcnn_mask.c - what masks should be, and what they cost. A row is the unit of work. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/rcnn_mask.c - what masks should be, and what they cost. A row is the unit of work. */
 #include <errno.h>
 #include <string.h>
 

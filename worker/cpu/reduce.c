@@ -1,4 +1,4 @@
-/* worker/cpu/reduce.c - sums over flat arrays with a fixed shape, and evidence hashes. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/reduce.c - sums over flat arrays with a fixed shape, and evidence hashes. */
 #include "worker/kernels/reduce.h"
 
 #include "proto/hash_keys.h"

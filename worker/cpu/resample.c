@@ -1,4 +1,4 @@
-/* worker/cpu/resample.c - nearest-neighbour upsampling, alone or with mirrored pixels around. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/resample.c - nearest-neighbour upsampling, alone or with mirrored pixels around. */
 #include "worker/kernels/resample.h"
 
 #include <string.h>

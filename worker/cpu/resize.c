@@ -1,4 +1,4 @@
-/* worker/cpu/resize.c - bilinear resizing, and means of whole images. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/resize.c - bilinear resizing, and means of whole images. */
 #include "worker/kernels/resample.h"
 
 #include "worker/cpu/elem.h"

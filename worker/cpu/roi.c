@@ -1,4 +1,4 @@
-/* worker/cpu/roi.c - RoIAlign. Bands of all boxes come first. Forward a box is a unit: its rows of cells are read once each, along channels. Backward
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/roi.c - RoIAlign. Bands of all boxes come first. Forward a box is a unit: its rows of cells are read once each, along channels. Backward
  * a tile of cells is a unit, which takes what each box gives it: the boxes of a tile find it in the cache. */
 #include "worker/kernels/roi.h"
 

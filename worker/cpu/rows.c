@@ -1,4 +1,4 @@
-/* worker/cpu/rows.c - see rows.h. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/rows.c - see rows.h. */
 #include "worker/cpu/rows.h"
 
 static void run_part(void *arg, size_t from, size_t to)

@@ -1,4 +1,4 @@
-/* worker/cpu/rows.h - one run of the threads over the units (pixels, rows, slabs ...) of all local shards, so that many small shards cost one start. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/rows.h - one run of the threads over the units (pixels, rows, slabs ...) of all local shards, so that many small shards cost one start. */
 #pragma once
 #include "worker/cpu/cpu.h"
 

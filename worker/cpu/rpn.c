@@ -1,4 +1,4 @@
-/* worker/cpu/rpn.c - anchors are labelled and drawn. Matching goes by rows of a level's grid, of which a box meets few; drawing by image. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/rpn.c - anchors are labelled and drawn. Matching goes by rows of a level's grid, of which a box meets few; drawing by image. */
 #include "worker/kernels/rpn.h"
 
 #include <errno.h>

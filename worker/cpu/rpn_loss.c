@@ -1,4 +1,4 @@
-/* worker/cpu/rpn_loss.c - what the drawn anchors cost: gradients are zero but for theirs. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/rpn_loss.c - what the drawn anchors cost: gradients are zero but for theirs. */
 #include <errno.h>
 #include <string.h>
 

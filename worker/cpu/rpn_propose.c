@@ -1,4 +1,4 @@
-/* worker/cpu/rpn_propose.c - from logits to proposals: each level of an image by itself, then the best of all levels, then all images of a shard. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/rpn_propose.c - from logits to proposals: each level of an image by itself, then the best of all levels, then all images of a shard. */
 #include <errno.h>
 #include <string.h>
 

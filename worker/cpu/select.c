@@ -1,4 +1,4 @@
-#include "worker/cpu/select.h"
+#include "worker/cpu/select.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* worker/cpu/select.h - the smallest of many keys (kernels/select.h), by radix: work grows with their number, whatever they are. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/select.h - the smallest of many keys (kernels/select.h), by radix: work grows with their number, whatever they are. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

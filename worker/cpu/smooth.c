@@ -1,4 +1,4 @@
-/* worker/cpu/smooth.c - edge-aware smoothness. Loops run along channels. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/smooth.c - edge-aware smoothness. Loops run along channels. */
 #include "worker/kernels/smooth.h"
 
 #include "worker/cpu/rows.h"

@@ -1,4 +1,4 @@
-/* worker/cpu/tile.c - products of bf16 matrices without a tile unit. The chains of even and odd products stay in registers; the mode of the CPU in which
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/tile.c - products of bf16 matrices without a tile unit. The chains of even and odd products stay in registers; the mode of the CPU in which
  * numbers too small are zeros is on while tile_rows() runs, which reads and writes memory only: the compiler moves arithmetic across the switch, not calls. */
 #include "worker/cpu/tile.h"
 

@@ -1,4 +1,4 @@
-/* worker/cpu/tile.h - products of bf16 matrices in blocks of 32, in the order of kernels/bf16.h: what all convolutions in bf16 are made of. Matrices lie as
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/tile.h - products of bf16 matrices in blocks of 32, in the order of kernels/bf16.h: what all convolutions in bf16 are made of. Matrices lie as
  * the tile unit reads them, and whatever takes its place reads the same. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* worker/cpu/tile_amx.c - see tile_amx.h. Builds for CPUs that never have the unit have nothing of it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/tile_amx.c - see tile_amx.h. Builds for CPUs that never have the unit have nothing of it. */
 #include "worker/cpu/tile_amx.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* worker/cpu/tile_amx.h - the tile unit of x86, AMX. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/tile_amx.h - the tile unit of x86, AMX. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* worker/cpu/tile_unit.h - products of bf16 matrices by a unit of eight tiles of 16 rows of 64 bytes: loops over five instructions, which whoever includes
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/tile_unit.h - products of bf16 matrices by a unit of eight tiles of 16 rows of 64 bytes: loops over five instructions, which whoever includes
  * this file defines first. So they can be those of a CPU or a model of them in plain C.
  *
  *   UNIT_ZERO(t)                 tile t is zeros

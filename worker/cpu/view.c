@@ -1,4 +1,4 @@
-/* worker/cpu/view.c - pictures as the network reads them, channels that become pixels. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/view.c - pictures as the network reads them, channels that become pixels. */
 #include "worker/kernels/view.h"
 
 #include "worker/cpu/elem.h"

@@ -1,4 +1,4 @@
-/* worker/cpu/warp.c - pictures as another camera sees them. A piece of a row is placed first, in loops over its pixels; then its pixels are
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/warp.c - pictures as another camera sees them. A piece of a row is placed first, in loops over its pixels; then its pixels are
  * sampled one after the other, along channels: a pixel's neighbours lie together, and a load of four numbers is cheaper than a gather of four. */
 #include "worker/cpu/warp.h"
 

@@ -1,4 +1,4 @@
-/* worker/cpu/warp.h - what warps share: the images of a call, and a piece of a row of the target, of which it is known where its pixels fall in the source. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/warp.h - what warps share: the images of a call, and a piece of a row of the target, of which it is known where its pixels fall in the source. */
 #pragma once
 #include <assert.h>
 #include <string.h>

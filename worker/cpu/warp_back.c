@@ -1,4 +1,4 @@
-/* worker/cpu/warp_back.c - the way back from pictures as another camera sees them to disparities and poses: slopes of a piece's pixels along channels, then what
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/warp_back.c - the way back from pictures as another camera sees them to disparities and poses: slopes of a piece's pixels along channels, then what
  * they make of everything before them, in loops over its pixels. */
 #include "worker/cpu/warp.h"
 

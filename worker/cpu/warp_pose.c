@@ -1,4 +1,4 @@
-/* worker/cpu/warp_pose.c - poses as matrices. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/warp_pose.c - poses as matrices. */
 #include "worker/kernels/pose.h"
 
 #include "worker/cpu/rows.h"

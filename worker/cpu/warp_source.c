@@ -1,4 +1,4 @@
-/* worker/cpu/warp_source.c - the gradient of what another camera's pictures are made of, a source: in bands of its rows, which find by the rows that each row of
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/warp_source.c - the gradient of what another camera's pictures are made of, a source: in bands of its rows, which find by the rows that each row of
  * the target falls in what is theirs. */
 #include "worker/cpu/warp.h"
 

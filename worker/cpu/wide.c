@@ -1,4 +1,4 @@
-/* worker/cpu/wide.c - see wide.h. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/wide.c - see wide.h. */
 #include "worker/cpu/wide.h"
 
 #include <errno.h>

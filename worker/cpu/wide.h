@@ -1,4 +1,4 @@
-/* worker/cpu/wide.h - fp32 copies of tensors in bf16, for operations that keep sums in what they write: those round once, when all is added. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/wide.h - fp32 copies of tensors in bf16, for operations that keep sums in what they write: those round once, when all is added. */
 #pragma once
 #include "worker/cpu/cpu.h"
 

@@ -1,4 +1,4 @@
-/* worker/cpu/winograd.c - how images are cut into tiles, strips and blocks. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/winograd.c - how images are cut into tiles, strips and blocks. */
 #include "worker/cpu/winograd.h"
 
 #include <limits.h>

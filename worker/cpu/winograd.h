@@ -1,4 +1,4 @@
-/* worker/cpu/winograd.h - 3x3 stride 1 convolutions by Winograd's minimal filtering, on NHWC as it lies.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/winograd.h - 3x3 stride 1 convolutions by Winograd's minimal filtering, on NHWC as it lies.
  *
  * Tiles are 4 or 5 outputs high and wide. Points 0, +-A, +-B, infinity give F(4, 3); a tile of 5 takes one more point, C. The transform of
  * the weights is the same for both, so all tiles of a layer share 36 matrices and only those with a side of 5 also use the other 13: a

@@ -1,4 +1,4 @@
-/* worker/cpu/winograd_conv.c - forward and backward-data convolution by Winograd: the same code, with mirrored, transposed weights.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/winograd_conv.c - forward and backward-data convolution by Winograd: the same code, with mirrored, transposed weights.
  *
  * Two orders of work, with the same bits. Where the weights' matrices are small, threads own blocks of tiles, and the matrices are kept with
  * the parameter. Where they are larger than the L2 cache and all transformed inputs fit the L3, threads own panels of 32 outputs:

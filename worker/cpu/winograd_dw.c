@@ -1,4 +1,4 @@
-/* worker/cpu/winograd_dw.c - weight gradients by Winograd: inputs and output gradients go to points, 36 (or 42, 49) products sum over the
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/winograd_dw.c - weight gradients by Winograd: inputs and output gradients go to points, 36 (or 42, 49) products sum over the
  * tiles of a slab in order, and the transpose of the weights' transform brings them back.
  *
  * A slab is a run of strips of one shard, cut by the shard's shape; slabs are summed in a pairwise tree. Where the products are small,

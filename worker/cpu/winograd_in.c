@@ -1,4 +1,4 @@
-/* worker/cpu/winograd_in.c - inputs and output gradients to points. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/winograd_in.c - inputs and output gradients to points. */
 #include "worker/cpu/winograd_math.h"
 
 /* Where the vectors of one patch lie: pixel (r, s) at at + r * row + s * col. */

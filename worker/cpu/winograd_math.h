@@ -1,4 +1,4 @@
-/* worker/cpu/winograd_math.h - the transforms of one axis, on vectors of channels. Order of points: 0, A, -A, B, -B, infinity, C.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/winograd_math.h - the transforms of one axis, on vectors of channels. Order of points: 0, A, -A, B, -B, infinity, C.
  * `five` (a constant where these are expanded): the tile has 5 outputs and 7 points, else 4 and 6. See winograd.h. */
 #pragma once
 #include <stdbool.h>

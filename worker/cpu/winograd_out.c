@@ -1,4 +1,4 @@
-/* worker/cpu/winograd_out.c - points to outputs, with bias, accumulation and the moments of each strip while the values are at hand. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/winograd_out.c - points to outputs, with bias, accumulation and the moments of each strip while the values are at hand. */
 #include "worker/cpu/winograd_math.h"
 
 enum { ROW = 5 /* outputs[i * ROW + j] */ };

@@ -1,4 +1,4 @@
-/* worker/cpu/winograd_weights.c - weights to points in packed panels, and gradients at points back to weights. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/winograd_weights.c - weights to points in packed panels, and gradients at points back to weights. */
 #include <string.h>
 
 #include "worker/cpu/winograd_math.h"

@@ -1,4 +1,4 @@
-/* worker/cpu/work.h - for operations that go image by image: which image a number of work is, and whose part of the working memory. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/work.h - for operations that go image by image: which image a number of work is, and whose part of the working memory. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* worker/cpu/yolo.c - loss and decoding of a YOLO head. An image is the unit of work: its claims, then its slots, in file order. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/yolo.c - loss and decoding of a YOLO head. An image is the unit of work: its claims, then its slots, in file order. */
 #include "worker/kernels/yolo.h"
 
 #include <assert.h>

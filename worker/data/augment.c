@@ -1,4 +1,4 @@
-#include "worker/data/augment.h"
+#include "worker/data/augment.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include "worker/core/philox.h"
 

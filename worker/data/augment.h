@@ -1,4 +1,4 @@
-/* worker/data/augment.h - from a decoded picture to the network's input, and the same for its boxes. Pure functions of (seed, epoch,
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/augment.h - from a decoded picture to the network's input, and the same for its boxes. Pure functions of (seed, epoch,
  * sample): no thread, rank or order of arrival can show. Formulas: specs yolov3 sections 5.2 to 5.4. */
 #pragma once
 #include <stdbool.h>

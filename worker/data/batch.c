@@ -1,4 +1,4 @@
-#include "worker/data/batch.h"
+#include "worker/data/batch.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <string.h>
 

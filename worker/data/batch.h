@@ -1,4 +1,4 @@
-/* worker/data/batch.h - what a model trains on: a few named arrays and named offset lists for each shard. A task (sample/task.h) says which there are
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/batch.h - what a model trains on: a few named arrays and named offset lists for each shard. A task (sample/task.h) says which there are
  * and fills them, a model asks for them by name; loader and feed move them without knowing what they mean. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "worker/data/box_rule.h"
+#include "worker/data/box_rule.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 #include <stddef.h>

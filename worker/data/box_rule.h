@@ -1,4 +1,4 @@
-/* worker/data/box_rule.h - what a box has to be, whatever file it stands in. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/box_rule.h - what a box has to be, whatever file it stands in. Pure. */
 #pragma once
 #include "worker/data/dataset.h"
 

@@ -1,4 +1,4 @@
-#include "worker/data/cache.h"
+#include "worker/data/cache.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdatomic.h>
 #include <stdlib.h>

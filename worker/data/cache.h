@@ -1,4 +1,4 @@
-/* worker/data/cache.h - decoded pictures of a data set kept in memory up to a limit. First come, first kept, never thrown out: over an epoch
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/cache.h - decoded pictures of a data set kept in memory up to a limit. First come, first kept, never thrown out: over an epoch
  * every picture is needed equally often. What is kept are the decoder's own bits, so no result can depend on it. Thread-safe. */
 #pragma once
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "worker/data/census.h"
+#include "worker/data/census.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* worker/data/census.h - what a split holds, said once: its objects by class, and how many pictures have none. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/census.h - what a split holds, said once: its objects by class, and how many pictures have none. Pure. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "worker/data/check.h"
+#include "worker/data/check.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <limits.h>

@@ -1,4 +1,4 @@
-/* worker/data/check.h - the full check of a split, and its result as a file. The first attempt of a job reads the annotations, decodes every
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/check.h - the full check of a split, and its result as a file. The first attempt of a job reads the annotations, decodes every
  * picture once and writes the checked sample list (the index) into the job directory; other ranks and later attempts load that list, so
  * all of them train on the same samples whatever happens to the files meanwhile. */
 #pragma once

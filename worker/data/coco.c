@@ -1,4 +1,4 @@
-#include "worker/data/coco.h"
+#include "worker/data/coco.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <limits.h>

@@ -1,4 +1,4 @@
-/* worker/data/coco.h - reads COCO detection JSON. A record that the network cannot use is an error that names file, line or id. An odd record
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/coco.h - reads COCO detection JSON. A record that the network cannot use is an error that names file, line or id. An odd record
  * that it can use stays and is told as a note (problems.h). */
 #pragma once
 #include "worker/data/dataset.h"

@@ -1,4 +1,4 @@
-#include "worker/data/coco_keys.h"
+#include "worker/data/coco_keys.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stddef.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* worker/data/coco_keys.h - keys of a COCO file that its reader does not read and that may change a result: misspelt ones, and ones that other tools
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/coco_keys.h - keys of a COCO file that its reader does not read and that may change a result: misspelt ones, and ones that other tools
  * obey. Each is told once, whatever number of records has it. Pure. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "worker/data/coco_raw.h"
+#include "worker/data/coco_raw.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <math.h>

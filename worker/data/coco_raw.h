@@ -1,4 +1,4 @@
-/* worker/data/coco_raw.h - the records of a COCO file as they stand there, in the order of the file, each with what is wrong with it by itself.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/coco_raw.h - the records of a COCO file as they stand there, in the order of the file, each with what is wrong with it by itself.
  * coco.c resolves ids and judges. Only syntax errors and missing sections fail here. */
 #pragma once
 #include <stdbool.h>

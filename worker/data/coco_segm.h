@@ -1,4 +1,4 @@
-/* worker/data/coco_segm.h - is a COCO segmentation well formed? Polygons: pairs, at least three points, nested in a list. Run lengths, as
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/coco_segm.h - is a COCO segmentation well formed? Polygons: pairs, at least three points, nested in a list. Run lengths, as
  * numbers or compressed: none negative, their sum is the image. Boxes do not need masks, but a file whose masks are broken is not to be trusted
  * silently; who asks for them has them kept. */
 #pragma once

@@ -1,4 +1,4 @@
-#include "worker/data/data_yaml.h"
+#include "worker/data/data_yaml.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* worker/data/data_yaml.h - the data.yaml of ultralytics' programs: where the pictures of each split are, and what their classes are called. Other keys are
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/data_yaml.h - the data.yaml of ultralytics' programs: where the pictures of each split are, and what their classes are called. Other keys are
  * told as notes. Strict and bounded: anchors and aliases, several documents and keys that are there twice are errors with a line. */
 #pragma once
 #include "worker/data/label_names.h"

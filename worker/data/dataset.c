@@ -1,4 +1,4 @@
-#include "worker/data/dataset.h"
+#include "worker/data/dataset.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* worker/data/dataset.h - a checked data set in memory: classes, images and their boxes, or frames and their views. Readers (coco.h, frames.h) and the index
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/dataset.h - a checked data set in memory: classes, images and their boxes, or frames and their views. Readers (coco.h, frames.h) and the index
  * (index.h) make it; once made it never changes, so any number of threads may read it. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "worker/data/depth_truth.h"
+#include "worker/data/depth_truth.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <math.h>

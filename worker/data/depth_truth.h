@@ -1,4 +1,4 @@
-/* worker/data/depth_truth.h - measured depth of a data set of frames (views.h), read when it is wanted: PNG files of 16 bits, or the points of a laser
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/depth_truth.h - measured depth of a data set of frames (views.h), read when it is wanted: PNG files of 16 bits, or the points of a laser
  * projected into the picture (KITTI). One map is in memory at a time. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "worker/data/exif.h"
+#include "worker/data/exif.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdbool.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* worker/data/exif.h - how a picture lies in its file: the orientation in the EXIF block of a JPEG, a PNG or a WebP. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/exif.h - how a picture lies in its file: the orientation in the EXIF block of a JPEG, a PNG or a WebP. Pure. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

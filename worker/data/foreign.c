@@ -1,4 +1,4 @@
-#include "worker/data/foreign.h"
+#include "worker/data/foreign.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <fcntl.h>
 #include <stdbool.h>

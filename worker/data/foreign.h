@@ -1,4 +1,4 @@
-/* worker/data/foreign.h - files of annotation tools that detd does not read: their user hears which tool wrote them and what to export there instead. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/foreign.h - files of annotation tools that detd does not read: their user hears which tool wrote them and what to export there instead. */
 #pragma once
 
 struct err;

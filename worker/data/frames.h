@@ -1,4 +1,4 @@
-/* worker/data/frames.h - reads data sets of frames for depth networks: a list of targets (split_list.h) and a folder of frames. Three layouts:
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/frames.h - reads data sets of frames for depth networks: a list of targets (split_list.h) and a folder of frames. Three layouts:
  *   one sequence     lines: a frame's number. The folder has intrinsics.json, which says where frames and depth are (frame_pattern, depth_pattern)
  *   sequences        lines: sequence, frame's name without its ending, and of stereo "l" or "r". The folder has sequences/NAME/frames, frames_right, depth
  *                    and intrinsics.json

@@ -1,4 +1,4 @@
-/* The layout of several sequences: specs featdepth section 4.5. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* The layout of several sequences: specs featdepth section 4.5. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

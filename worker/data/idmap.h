@@ -1,4 +1,4 @@
-/* worker/data/idmap.h - from 64-bit ids of annotation files to positions. Open addressing, grows to twice what is in it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/idmap.h - from 64-bit ids of annotation files to positions. Open addressing, grows to twice what is in it. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* worker/data/image.h - JPEG, PNG, WebP and BMP files to RGB bytes, and these to PNG files. The type is told by content, not by name. Everything a header claims is
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/image.h - JPEG, PNG, WebP and BMP files to RGB bytes, and these to PNG files. The type is told by content, not by name. Everything a header claims is
  * checked against the limits before memory is taken; a decoder's warning counts as damage, since it means invented pixels.
  * An EXIF orientation is applied by image_upright() alone: who wants pixels as stored does not call it. Grey, palette, 16-bit, alpha and CMYK become RGB8: grey
  * is in all three, alpha is dropped and not blended, 16 bits keep the high byte, CMYK and YCCK follow the Adobe convention (stored inverted), R = C' K' / 255 rounded

@@ -1,4 +1,4 @@
-/* BMP, which no library of Debian reads alone: headers of 12, 40, 52, 56, 108 and 124 bytes; 1, 4 and 8 bits with a palette, 16, 24 and 32 bits with the masks that
+/* SPDX-License-Identifier: Apache-2.0 */ /* BMP, which no library of Debian reads alone: headers of 12, 40, 52, 56, 108 and 124 bytes; 1, 4 and 8 bits with a palette, 16, 24 and 32 bits with the masks that
  * are in use; rows from either end. Run lengths, and pictures that are JPEG or PNG inside, are refused. Nothing is guessed: all of the picture is in the
  * file, and every pixel's colour in the palette. Source: Microsoft's description of BITMAPFILEHEADER, BITMAPINFOHEADER and BITMAPV5HEADER. */
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* worker/data/image_codec.h - what image.c shares with the codecs. Not for other modules. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/image_codec.h - what image.c shares with the codecs. Not for other modules. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

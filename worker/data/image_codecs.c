@@ -1,4 +1,4 @@
-/* worker/data/image_codecs.c - which libraries decode pictures. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/image_codecs.c - which libraries decode pictures. */
 #include <dlfcn.h>
 #include <png.h>
 #include <stdio.h>

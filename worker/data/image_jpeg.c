@@ -1,4 +1,4 @@
-/* JPEG by the TurboJPEG API. Its return code is the same for a warning (pixels exist, some invented) and a fatal error, so every warning
+/* SPDX-License-Identifier: Apache-2.0 */ /* JPEG by the TurboJPEG API. Its return code is the same for a warning (pixels exist, some invented) and a fatal error, so every warning
  * counts as damage. Two exceptions touch no pixel and are common in the wild: junk between header segments, which is cut out before
  * a second try, and junk before the end marker. */
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "worker/data/image_names.h"
+#include "worker/data/image_names.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* worker/data/image_names.h - which files are pictures by their names: one list of endings for all readers, in any case of their letters. The content of a file
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/image_names.h - which files are pictures by their names: one list of endings for all readers, in any case of their letters. The content of a file
  * says what kind of picture it is (image.h). Endings of kinds that cannot be decoded are in the list too, so that reading such a file fails by name instead of
  * passing it over. */
 #pragma once

@@ -1,4 +1,4 @@
-/* PNG by libpng. Its errors come by longjmp, which stays inside this file; texts, profiles and other ancillary chunks are
+/* SPDX-License-Identifier: Apache-2.0 */ /* PNG by libpng. Its errors come by longjmp, which stays inside this file; texts, profiles and other ancillary chunks are
  * never inflated, so a small file cannot ask for gigabytes. */
 #include <errno.h>
 #include <png.h>

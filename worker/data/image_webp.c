@@ -1,4 +1,4 @@
-/* WebP by libwebp, with and without loss. Alpha is dropped, as of PNG; animations are no picture. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* WebP by libwebp, with and without loss. Alpha is dropped, as of PNG; animations are no picture. */
 #include <stdlib.h>
 #include <webp/decode.h>
 

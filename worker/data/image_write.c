@@ -1,4 +1,4 @@
-#include "worker/data/image.h"
+#include "worker/data/image.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
 #include <errno.h>

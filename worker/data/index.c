@@ -1,4 +1,4 @@
-/* The checked sample list as a file: magic, the data set field by field (little-endian, as in memory), 128-bit hash of all that. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* The checked sample list as a file: magic, the data set field by field (little-endian, as in memory), 128-bit hash of all that. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

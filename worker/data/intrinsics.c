@@ -1,4 +1,4 @@
-#include "worker/data/intrinsics.h"
+#include "worker/data/intrinsics.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-/* worker/data/intrinsics.h - intrinsics.json: the camera of a sequence of frames, and where its files are. Bounded. Source: specs featdepth section 4.5. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/intrinsics.h - intrinsics.json: the camera of a sequence of frames, and where its files are. Bounded. Source: specs featdepth section 4.5. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

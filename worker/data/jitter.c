@@ -1,4 +1,4 @@
-#include "worker/data/jitter.h"
+#include "worker/data/jitter.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 

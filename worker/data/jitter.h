@@ -1,4 +1,4 @@
-/* worker/data/jitter.h - a picture's colours changed as torchvision's ColorJitter does with pictures of bytes, bit by bit. Pure. Source: specs featdepth
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/jitter.h - a picture's colours changed as torchvision's ColorJitter does with pictures of bytes, bit by bit. Pure. Source: specs featdepth
  * section 4.2. */
 #pragma once
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "worker/data/json_scan.h"
+#include "worker/data/json_scan.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-/* worker/data/json_scan.h - pull scanner for large JSON in memory: no tree, no allocation. Accepts RFC 8259, a byte order mark, and in values that the
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/json_scan.h - pull scanner for large JSON in memory: no tree, no allocation. Accepts RFC 8259, a byte order mark, and in values that the
  * caller skips NaN, Infinity and -Infinity, which Python's json module writes: bad UTF-8, trailing commas and trailing text are errors with line and
  * byte. Nesting is bounded.
  *

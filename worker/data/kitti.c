@@ -1,4 +1,4 @@
-/* KITTI's raw data: specs featdepth sections 4.1 and 4.6. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* KITTI's raw data: specs featdepth sections 4.1 and 4.6. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

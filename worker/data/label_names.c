@@ -1,4 +1,4 @@
-#include "worker/data/label_names.h"
+#include "worker/data/label_names.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdlib.h>

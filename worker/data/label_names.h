@@ -1,4 +1,4 @@
-/* worker/data/label_names.h - the names of a data set's classes by number, and their numbers by name. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/label_names.h - the names of a data set's classes by number, and their numbers by name. */
 #pragma once
 #include <stdint.h>
 

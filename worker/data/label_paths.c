@@ -1,4 +1,4 @@
-#include "worker/data/label_paths.h"
+#include "worker/data/label_paths.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <dirent.h>
 #include <errno.h>

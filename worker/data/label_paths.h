@@ -1,4 +1,4 @@
-/* worker/data/label_paths.h - paths of pictures and of what belongs to them. Of text alone, but for label_path(), which looks for links, and
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/label_paths.h - paths of pictures and of what belongs to them. Of text alone, but for label_path(), which looks for links, and
  * label_paths_scan(), which lists a folder. */
 #pragma once
 #include <stdbool.h>

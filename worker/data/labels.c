@@ -1,4 +1,4 @@
-#include "worker/data/labels.h"
+#include "worker/data/labels.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* worker/data/labels.h - reads data sets whose boxes stand in a file for each picture: Pascal VOC's XML, darknet's lists, folders with a data.yaml as
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/labels.h - reads data sets whose boxes stand in a file for each picture: Pascal VOC's XML, darknet's lists, folders with a data.yaml as
  * ultralytics' programs have them. Strict, as coco.h is; boxes are held to the same rules (box_rule.h). Images count from 1 in the order
  *   voc      of the list; of a folder of XML files, of the bytes of their names
  *   darknet  of the list

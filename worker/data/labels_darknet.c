@@ -1,4 +1,4 @@
-/* darknet's lists. A file that ends with .data has lines "key = value": train and valid are the lists of pictures, names the names of the classes, and classes
+/* SPDX-License-Identifier: Apache-2.0 */ /* darknet's lists. A file that ends with .data has lines "key = value": train and valid are the lists of pictures, names the names of the classes, and classes
  * may say how many; or a list alone, with data.names. Paths that are not absolute are below data.train.images, or else the folder that the .data file lies in, or
  * the one above, whichever has its list: darknet takes them from where it is started. Source: specs yolov3 section 5.1. */
 #include <errno.h>

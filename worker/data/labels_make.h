@@ -1,4 +1,4 @@
-/* worker/data/labels_make.h - a data set of labels grows picture by picture: forms say which pictures there are and what each one's file says, this
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/labels_make.h - a data set of labels grows picture by picture: forms say which pictures there are and what each one's file says, this
  * sizes the pictures, holds boxes to the rules and numbers everything. Not for other modules than those of labels.h. */
 #pragma once
 #include "proto/hash.h"

@@ -1,4 +1,4 @@
-/* Labels as darknet has them: a file of text for each picture, a line an object: its class, from 0, and the middle and the size of its box as shares of the
+/* SPDX-License-Identifier: Apache-2.0 */ /* Labels as darknet has them: a file of text for each picture, a line an object: its class, from 0, and the middle and the size of its box as shares of the
  * picture's width and height; for ultralytics' programs a line may also be a class and the corners of an outline, in such shares. A picture without a file
  * has no object, and neither has one whose file is empty. Source: specs yolov3 section 5.1.
  *

@@ -1,4 +1,4 @@
-/* Pascal VOC. A list of ImageSets, a name a line: Annotations/NAME.xml and JPEGImages/NAME with the ending of a picture lie in its root, which is
+/* SPDX-License-Identifier: Apache-2.0 */ /* Pascal VOC. A list of ImageSets, a name a line: Annotations/NAME.xml and JPEGImages/NAME with the ending of a picture lie in its root, which is
  * data.train.images, or else the folder that ImageSets is in. Or a folder of XML files, each with a picture of its name in data.train.images, or else beside
  * it. Source: the development kit of VOC2012; its example code counts pixels from 1, and boxes go to the last one inside. */
 #include <assert.h>

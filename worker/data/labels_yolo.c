@@ -1,4 +1,4 @@
-/* Folders with a data.yaml. "train" and "val" are each a folder of pictures, a list of pictures, or several of these; they are below "path", which data.train.images
+/* SPDX-License-Identifier: Apache-2.0 */ /* Folders with a data.yaml. "train" and "val" are each a folder of pictures, a list of pictures, or several of these; they are below "path", which data.train.images
  * stands for where it is given. Where "path" is not there, or leads nowhere, it is the folder of data.yaml; one that begins with ../ and is not there is looked for
  * without that, as some sites pack them. In place of data.yaml there may be such a folder or list, with data.names. */
 #include <errno.h>

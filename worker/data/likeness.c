@@ -1,4 +1,4 @@
-#include "worker/data/likeness.h"
+#include "worker/data/likeness.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include "worker/data/image.h"
 

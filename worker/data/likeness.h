@@ -1,4 +1,4 @@
-/* worker/data/likeness.h - which pictures look alike though their files differ: scaled, saved anew, or neighbours of a film. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/likeness.h - which pictures look alike though their files differ: scaled, saved anew, or neighbours of a film. Pure. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

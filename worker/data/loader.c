@@ -1,4 +1,4 @@
-#include "worker/data/loader.h"
+#include "worker/data/loader.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <pthread.h>

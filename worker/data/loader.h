@@ -1,4 +1,4 @@
-/* worker/data/loader.h - batches of a task's samples, made ahead of time by threads of its own. What a batch holds depends on (samples, seed,
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/loader.h - batches of a task's samples, made ahead of time by threads of its own. What a batch holds depends on (samples, seed,
  * step) alone: results are placed by index, so neither threads nor order of arrival nor the number of ranks change a bit.
  *
  * Two streams. Training: shards [shard_lo, shard_hi) of `shards` of every step, cut into waves, for ever. Validation: the data set in its

@@ -1,4 +1,4 @@
-#include "worker/data/mask.h"
+#include "worker/data/mask.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* worker/data/mask.h - the segmentations of a data set's boxes, as they stand in its file: polygons, or run lengths. Kept only where they are asked for
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/mask.h - the segmentations of a data set's boxes, as they stand in its file: polygons, or run lengths. Kept only where they are asked for
  * (coco_read_masks(), check_options.masks); dataset.masks is NULL otherwise. Once made they never change, so any number of threads may read them. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "worker/data/mask_resize.h"
+#include "worker/data/mask_resize.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 int64_t mask_column_parts(const int32_t *run, int64_t n, int h)
 {

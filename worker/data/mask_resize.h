@@ -1,4 +1,4 @@
-/* worker/data/mask_resize.h - a mask as run lengths, in a picture of another size (resize.h). Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/mask_resize.h - a mask as run lengths, in a picture of another size (resize.h). Pure. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

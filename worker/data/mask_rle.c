@@ -1,4 +1,4 @@
-#include "worker/data/mask_rle.h"
+#include "worker/data/mask_rle.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include "worker/data/dataset.h"
 #include "worker/mask/rle.h"

@@ -1,4 +1,4 @@
-/* worker/data/mask_rle.h - the masks of a data set's boxes as run lengths of their whole picture (worker/mask/rle.h). */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/mask_rle.h - the masks of a data set's boxes as run lengths of their whole picture (worker/mask/rle.h). */
 #pragma once
 #include <stdint.h>
 

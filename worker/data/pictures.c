@@ -1,4 +1,4 @@
-#include "worker/data/pictures.h"
+#include "worker/data/pictures.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdlib.h>
 

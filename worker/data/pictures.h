@@ -1,4 +1,4 @@
-/* worker/data/pictures.h - the decoded pictures of a data set: from memory, or from their files. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/pictures.h - the decoded pictures of a data set: from memory, or from their files. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* worker/data/pose_truth.h - the true motion from frame to frame of a data set of frames (views.h), from the files poses.txt (poses.h) that belong to it: of
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/pose_truth.h - the true motion from frame to frame of a data set of frames (views.h), from the files poses.txt (poses.h) that belong to it: of
  * one sequence, or of several, each its own. Pictures of the other camera have none. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* worker/data/poses.h - where a camera was: a text file with a line a frame, 12 numbers, the upper three rows of the matrix that takes points of its camera to
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/poses.h - where a camera was: a text file with a line a frame, 12 numbers, the upper three rows of the matrix that takes points of its camera to
  * the world's, as KITTI's odometry has it. Line k is that of frame k, counted from 0. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "worker/data/problems.h"
+#include "worker/data/problems.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdarg.h>
 #include <stdbool.h>

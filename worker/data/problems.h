@@ -1,4 +1,4 @@
-/* worker/data/problems.h - what is wrong with a data set, told together: all are counted, the first few are kept in words. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/problems.h - what is wrong with a data set, told together: all are counted, the first few are kept in words. */
 #pragma once
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-/* Pictures to network inputs. One pass over the output: two source rows are blended into a row of floats, columns are picked and blended
+/* SPDX-License-Identifier: Apache-2.0 */ /* Pictures to network inputs. One pass over the output: two source rows are blended into a row of floats, columns are picked and blended
  * from it, colour is changed, the row is written. The row is compiled for AVX-512, for AVX2 and for any processor; none contracts
  * nor reassociates, so all give the same bits. The pragma: -O2 alone leaves these loops scalar (half the speed), and compilers keep
  * branches where both sides of a select could raise a floating-point flag, which nobody reads here. */

@@ -1,4 +1,4 @@
-/* Pictures to other sizes. Of each row of the result some rows of the picture are needed, which were brought to the new width before: they are kept in a ring,
+/* SPDX-License-Identifier: Apache-2.0 */ /* Pictures to other sizes. Of each row of the result some rows of the picture are needed, which were brought to the new width before: they are kept in a ring,
  * so that memory is a few rows, whatever the sizes. Inner loops are compiled twice, for AVX2 and for any processor: the one kind is whole numbers, the other
  * floats that are neither contracted nor reassociated. The pragma: -O2 alone leaves these loops scalar. */
 #pragma GCC optimize("O3")

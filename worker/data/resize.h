@@ -1,4 +1,4 @@
-/* worker/data/resize.h - pictures made larger or smaller, bytes to bytes, and how large they become where the shorter side is told. Pure; a picture's bits
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/resize.h - pictures made larger or smaller, bytes to bytes, and how large they become where the shorter side is told. Pure; a picture's bits
  * depend on nothing but its pixels and sizes. Source: specs rcnn section 1.3, featdepth section 4.2. */
 #pragma once
 #include <stdbool.h>

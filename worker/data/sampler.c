@@ -1,4 +1,4 @@
-#include "worker/data/sampler.h"
+#include "worker/data/sampler.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdlib.h>

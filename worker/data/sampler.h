@@ -1,4 +1,4 @@
-/* worker/data/sampler.h - which sample stands where in the training stream. Pure: everything follows from (seed, number of samples), so any
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/sampler.h - which sample stands where in the training stream. Pure: everything follows from (seed, number of samples), so any
  * rank, thread or resumed run sees the same stream. Epochs are shuffled by Fisher-Yates from Philox words; the stream runs on from one
  * epoch into the next, so no batch is short. */
 #pragma once

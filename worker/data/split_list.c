@@ -1,4 +1,4 @@
-#include "worker/data/split_list.h"
+#include "worker/data/split_list.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* worker/data/split_list.h - the list of frames of a split: one a line, up to three words with blanks between. Bounded; blank lines are nothing.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/split_list.h - the list of frames of a split: one a line, up to three words with blanks between. Bounded; blank lines are nothing.
  * A file whose name ends with .json has the lists of several splits, { "splits": { "train": ["a line", ..], .. } }: its elements are the lines. */
 #pragma once
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "worker/data/survey.h"
+#include "worker/data/survey.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* worker/data/survey.h - what `check` says of a checked data set besides its counts: objects by size, pictures that are empty, that are the same bytes or look
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/survey.h - what `check` says of a checked data set besides its counts: objects by size, pictures that are empty, that are the same bytes or look
  * alike, or that lie turned in their files; boxes that stand twice or are the whole picture (survey_boxes.h). Of frames only what both sets have is said. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "worker/data/survey_boxes.h"
+#include "worker/data/survey_boxes.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-/* worker/data/survey_boxes.h - boxes that are nearly another's, and boxes of the whole picture: mistakes of labelling, as a rule. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/survey_boxes.h - boxes that are nearly another's, and boxes of the whole picture: mistakes of labelling, as a rule. */
 #pragma once
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "worker/data/text_lines.h"
+#include "worker/data/text_lines.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* worker/data/text_lines.h - a text file line by line, without the blanks at both ends of a line: lists, names, labels. Bounded; UTF-8. Empty lines are
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/text_lines.h - a text file line by line, without the blanks at both ends of a line: lists, names, labels. Bounded; UTF-8. Empty lines are
  * nothing, a byte order mark neither. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* worker/data/views.h - what a data set of frames has instead of boxes: which of its images are targets, the frames each is compared with, its camera and
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/views.h - what a data set of frames has instead of boxes: which of its images are targets, the frames each is compared with, its camera and
  * its measured depth. Readers (frames.h) and the index (index.h) make it; it belongs to struct dataset and never changes either. */
 #pragma once
 #include <stdbool.h>

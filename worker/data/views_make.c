@@ -1,4 +1,4 @@
-#include "worker/data/views_make.h"
+#include "worker/data/views_make.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdio.h>

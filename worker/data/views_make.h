@@ -1,4 +1,4 @@
-/* worker/data/views_make.h - a data set of frames grows target by target: readers say which files a target has, this numbers the images and leaves out the
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/views_make.h - a data set of frames grows target by target: readers say which files a target has, this numbers the images and leaves out the
  * targets that lack a neighbour. */
 #pragma once
 #include "worker/data/dataset.h"

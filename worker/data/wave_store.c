@@ -1,4 +1,4 @@
-#include "worker/data/wave_store.h"
+#include "worker/data/wave_store.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* worker/data/wave_store.h - host memory of one wave. Each sample has a place of its own in every array, with room for its most rows, so that threads
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/wave_store.h - host memory of one wave. Each sample has a place of its own in every array, with room for its most rows, so that threads
  * never meet; when all are made, the gaps between them are closed and the offset lists filled in. */
 #pragma once
 #include <stddef.h>

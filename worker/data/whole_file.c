@@ -1,4 +1,4 @@
-#include "worker/data/whole_file.h"
+#include "worker/data/whole_file.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <fcntl.h>

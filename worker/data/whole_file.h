@@ -1,4 +1,4 @@
-/* worker/data/whole_file.h - a file read into memory that is used again for the next one. Read, not mapped: a user's file that is cut while it is
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/whole_file.h - a file read into memory that is used again for the next one. Read, not mapped: a user's file that is cut while it is
  * used must be an error, not a SIGBUS. */
 #pragma once
 #include <stdbool.h>

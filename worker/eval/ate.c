@@ -1,4 +1,4 @@
-#include "worker/eval/ate.h"
+#include "worker/eval/ate.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* worker/eval/ate.h - how far a camera's way is from the true one: the absolute trajectory error of short snippets. Pure.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/ate.h - how far a camera's way is from the true one: the absolute trajectory error of short snippets. Pure.
  * Source: specs featdepth section 7; Zhou et al. 2017, arXiv:1704.07813, section 4.3 (snippets of five frames). */
 #pragma once
 

@@ -1,4 +1,4 @@
-#include "worker/eval/coco_ap.h"
+#include "worker/eval/coco_ap.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <limits.h>

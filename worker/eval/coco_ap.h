@@ -1,4 +1,4 @@
-/* worker/eval/coco_ap.h - COCO average precision of boxes: the twelve numbers, AP per threshold and per class. Pure.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/coco_ap.h - COCO average precision of boxes: the twelve numbers, AP per threshold and per class. Pure.
  * Source: the rules of the COCO evaluation (specs yolov3 section 7.3). */
 #pragma once
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* worker/eval/coco_eval.h - average precision of boxes and of masks as COCO has it: AP, AP50 ... ARl, and "AP50:<class>" of every class; of masks with
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/coco_eval.h - average precision of boxes and of masks as COCO has it: AP, AP50 ... ARl, and "AP50:<class>" of every class; of masks with
  * "segm_" before each. */
 #pragma once
 #include "worker/eval/evaluator.h"

@@ -1,4 +1,4 @@
-/* worker/eval/coco_masks.h - how masks are measured for the COCO evaluation: area and overlap in pixels. Those of one picture at a time are in memory. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/coco_masks.h - how masks are measured for the COCO evaluation: area and overlap in pixels. Those of one picture at a time are in memory. */
 #pragma once
 #include "worker/eval/coco_match.h"
 #include "worker/eval/evaluator.h"

@@ -1,4 +1,4 @@
-#include "worker/eval/coco_match.h"
+#include "worker/eval/coco_match.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdlib.h>

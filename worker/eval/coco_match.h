@@ -1,4 +1,4 @@
-/* worker/eval/coco_match.h - which detections of a picture are the objects there, by the rules of the COCO evaluation: for each size class and each
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/coco_match.h - which detections of a picture are the objects there, by the rules of the COCO evaluation: for each size class and each
  * least overlap. Pictures are matched one by one, in any order; coco_ap.h makes scores of the verdicts. Pure. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* worker/eval/depth_metrics.h - how far the depth of one picture is from the truth: the seven numbers of the field. Pure.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/depth_metrics.h - how far the depth of one picture is from the truth: the seven numbers of the field. Pure.
  * Source: Eigen et al. 2014, arXiv:1406.2283; the crops as monodepth2 has them; specs featdepth section 7. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "worker/eval/depth_picture.h"
+#include "worker/eval/depth_picture.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* worker/eval/depth_picture.h - a depth map as pictures: as numbers of 16 bits, and in colours for the eye. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/depth_picture.h - a depth map as pictures: as numbers of 16 bits, and in colours for the eye. Pure. */
 #pragma once
 #include <stdint.h>
 

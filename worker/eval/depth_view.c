@@ -1,4 +1,4 @@
-#include "worker/eval/depth_view.h"
+#include "worker/eval/depth_view.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <string.h>
 

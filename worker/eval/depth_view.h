@@ -1,4 +1,4 @@
-/* worker/eval/depth_view.h - what a target's pixels show of another picture, by depth and motion: how well both fit is seen at a glance. Pure.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/depth_view.h - what a target's pixels show of another picture, by depth and motion: how well both fit is seen at a glance. Pure.
  * Source: specs featdepth section 2.4. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "worker/eval/detection.h"
+#include "worker/eval/detection.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 

@@ -1,4 +1,4 @@
-/* worker/eval/detection.h - what a detector found and what was there: the two records that scoring, drawing and exporting share.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/detection.h - what a detector found and what was there: the two records that scoring, drawing and exporting share.
  * Boxes are x, y, width, height in pixels of the original image, as in COCO. */
 #pragma once
 #include <stdbool.h>

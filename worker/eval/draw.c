@@ -1,4 +1,4 @@
-#include "worker/eval/draw.h"
+#include "worker/eval/draw.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <math.h>

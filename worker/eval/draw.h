@@ -1,4 +1,4 @@
-/* worker/eval/draw.h - boxes with class names and scores on an RGB picture, and masks below them. Sizes of lines and letters follow the picture's. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/draw.h - boxes with class names and scores on an RGB picture, and masks below them. Sizes of lines and letters follow the picture's. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

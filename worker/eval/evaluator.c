@@ -1,4 +1,4 @@
-#include "worker/eval/evaluator.h"
+#include "worker/eval/evaluator.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* worker/eval/evaluator.h - how results become scores. Every rank adds the results of its pictures, each of which is matched with what is there at
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/evaluator.h - how results become scores. Every rank adds the results of its pictures, each of which is matched with what is there at
  * once; records of the matches, never pictures' worth of pixels, go to rank 0, which scores. Which rank saw which picture, and in which order, does
  * not show. Another measure is another struct evaluator_ops; a family of models lists those of its results (models/registry.h). */
 #pragma once

@@ -1,4 +1,4 @@
-#include "worker/eval/font.h"
+#include "worker/eval/font.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdbool.h>
 

@@ -1,4 +1,4 @@
-/* worker/eval/font.h - a small monospaced bitmap font, drawn for this program. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/font.h - a small monospaced bitmap font, drawn for this program. Pure. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "worker/eval/mask_paste.h"
+#include "worker/eval/mask_paste.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* worker/eval/mask_paste.h - a mask head's square maps of probabilities, laid over their boxes in a picture: which pixels are the objects'. Pure.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/mask_paste.h - a mask head's square maps of probabilities, laid over their boxes in a picture: which pixels are the objects'. Pure.
  * Source: specs rcnn section 6.3. */
 #pragma once
 #include "worker/eval/result.h"

@@ -1,4 +1,4 @@
-#include "worker/eval/mask_words.h"
+#include "worker/eval/mask_words.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <endian.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* worker/eval/mask_words.h - masks of one picture as words of bits that lie on one grid, so that what two of them share is a logical and. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/mask_words.h - masks of one picture as words of bits that lie on one grid, so that what two of them share is a logical and. Pure. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

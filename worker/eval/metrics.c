@@ -1,4 +1,4 @@
-#include "worker/eval/metrics.h"
+#include "worker/eval/metrics.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdio.h>

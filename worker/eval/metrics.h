@@ -1,4 +1,4 @@
-/* worker/eval/metrics.h - scores by name, as the store keeps them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/metrics.h - scores by name, as the store keeps them. */
 #pragma once
 #include <stdbool.h>
 

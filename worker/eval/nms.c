@@ -1,4 +1,4 @@
-#include "worker/eval/nms.h"
+#include "worker/eval/nms.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* worker/eval/nms.h - per-class non-maximum suppression of one image's candidates. Pure. Source: specs yolov3 section 7.1. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/nms.h - per-class non-maximum suppression of one image's candidates. Pure. Source: specs yolov3 section 7.1. */
 #pragma once
 #include <stddef.h>
 

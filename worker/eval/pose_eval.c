@@ -1,4 +1,4 @@
-#include "worker/eval/pose_eval.h"
+#include "worker/eval/pose_eval.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <math.h>

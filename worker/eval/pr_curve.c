@@ -1,4 +1,4 @@
-#include "worker/eval/pr_curve.h"
+#include "worker/eval/pr_curve.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <float.h>
 

@@ -1,4 +1,4 @@
-/* worker/eval/pr_curve.h - average precision of a ranked list of hits and misses. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/pr_curve.h - average precision of a ranked list of hits and misses. Pure. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

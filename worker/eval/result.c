@@ -1,4 +1,4 @@
-#include "worker/eval/result.h"
+#include "worker/eval/result.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 

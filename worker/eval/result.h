@@ -1,4 +1,4 @@
-/* worker/eval/result.h - what a model found in one picture, in pixels of that picture: what evaluators score and predict writes. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/result.h - what a model found in one picture, in pixels of that picture: what evaluators score and predict writes. */
 #pragma once
 #include <stdint.h>
 

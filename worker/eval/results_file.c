@@ -1,4 +1,4 @@
-#include "worker/eval/results_file.h"
+#include "worker/eval/results_file.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* worker/eval/results_file.h - detections as COCO results files: [{"image_id", "file_name", "category_id", "bbox": [x, y, width, height], "score"}, ...], and
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/results_file.h - detections as COCO results files: [{"image_id", "file_name", "category_id", "bbox": [x, y, width, height], "score"}, ...], and
  * of masks with "segmentation": {"size": [height, width], "counts": compressed run lengths} in the place of "bbox". They are two files, as COCO has them: where
  * a record has both, its tools take the box's area for the mask's. They do not look at file_name; it is for whoever has no annotations that tell which
  * picture an id means. */

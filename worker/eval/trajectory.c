@@ -1,4 +1,4 @@
-#include "worker/eval/trajectory.h"
+#include "worker/eval/trajectory.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* worker/eval/trajectory.h - the way of a camera as text files that other programs read: TUM's (time, position, quaternion x y z w) and KITTI's (three rows of
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/trajectory.h - the way of a camera as text files that other programs read: TUM's (time, position, quaternion x y z w) and KITTI's (three rows of
  * the matrix that takes points of the camera to the first one's), a frame a line. Times are the frames' numbers.
  * KITTI's form has no room for a word of whose it is: the numbers of the first line have signs, as other programs write none. */
 #pragma once

@@ -1,4 +1,4 @@
-#include "worker/eval/voc_ap.h"
+#include "worker/eval/voc_ap.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdbool.h>

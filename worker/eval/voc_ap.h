@@ -1,4 +1,4 @@
-/* worker/eval/voc_ap.h - Pascal VOC average precision at one overlap (specs yolov3 section 7.2), areas without the extra pixel. Pictures are matched one
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/voc_ap.h - Pascal VOC average precision at one overlap (specs yolov3 section 7.2), areas without the extra pixel. Pictures are matched one
  * by one, in any order. Pure. */
 #pragma once
 #include <stddef.h>

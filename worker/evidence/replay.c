@@ -1,4 +1,4 @@
-#include "worker/evidence/replay.h"
+#include "worker/evidence/replay.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "worker/evidence/tensors.h"
+#include "worker/evidence/tensors.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdlib.h>
 

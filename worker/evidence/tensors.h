@@ -1,4 +1,4 @@
-/* worker/evidence/tensors.h - hashes of every gradient and parameter of a step, computed on the device where the numbers pass by anyway: gradients as they
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/evidence/tensors.h - hashes of every gradient and parameter of a step, computed on the device where the numbers pass by anyway: gradients as they
  * are added up, each rank those of its own chunk; weights as they are written, each rank all of them. Ten launches or fewer a step, and no wait. */
 #pragma once
 #include <stdint.h>

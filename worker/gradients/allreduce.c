@@ -1,4 +1,4 @@
-/* worker/gradients/allreduce.c - a bucket: all-to-all of the chunks of what each rank sends, their sum and its squares, all-gather of the sums. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/gradients/allreduce.c - a bucket: all-to-all of the chunks of what each rank sends, their sum and its squares, all-gather of the sums. */
 #include "worker/gradients/allreduce.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* worker/gradients/allreduce.h - the communication thread: sums the buckets of a step over the ranks while backward goes on, at the end their
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/gradients/allreduce.h - the communication thread: sums the buckets of a step over the ranks while backward goes on, at the end their
  * squares too. What stands below is called by the compute thread; it hands over a bucket with a mark that the `side` device waits for. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* worker/gradients/gradients.c - where a shard's gradient goes, and its fold with those of other shards of this rank. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/gradients/gradients.c - where a shard's gradient goes, and its fold with those of other shards of this rank. */
 #include "worker/gradients/gradients.h"
 
 #include <assert.h>

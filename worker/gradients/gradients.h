@@ -1,4 +1,4 @@
-/* worker/gradients/gradients.h - from per-shard gradients to the gradient of the whole job, in the canonical tree, while backward goes on.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/gradients/gradients.h - from per-shard gradients to the gradient of the whole job, in the canonical tree, while backward goes on.
  *
  * Owns all gradient memory. Parameters lie in reverse order in one flat space, each from a multiple of 1024 elements on and zero between
  * them, cut into buckets at parameter ends. Local shards fold into canonical segments (core/tree.h) wave by wave; in the last wave a bucket

@@ -1,4 +1,4 @@
-#include <assert.h>
+#include <assert.h> /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

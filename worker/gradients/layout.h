@@ -1,4 +1,4 @@
-/* worker/gradients/layout.h - where every gradient lies and what is added to what. Static. Pure: no device, no
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/gradients/layout.h - where every gradient lies and what is added to what. Static. Pure: no device, no
  * ranks that talk. Built once, the same on every rank up to which shards are its own. */
 #pragma once
 #include <stddef.h>

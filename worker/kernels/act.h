@@ -1,4 +1,4 @@
-/* worker/kernels/act.h - activations: of one number, and the pending normalisation + activation every reader of a value applies. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/act.h - activations: of one number, and the pending normalisation + activation every reader of a value applies. */
 #pragma once
 #include "worker/ops/map.h"
 #include "worker/kernels/math.h"

@@ -1,4 +1,4 @@
-/* worker/kernels/bf16.h - bf16: how numbers are stored in it, and what convolutions in it compute, on every device that is a CPU.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/bf16.h - bf16: how numbers are stored in it, and what convolutions in it compute, on every device that is a CPU.
  *
  * The order of additions is that of the tile unit of x86 (TDPBF16PS), bit for bit, so that CPUs with such a unit and those without train alike: the even and
  * the odd products of a block of 32 are two chains of FMAs, whose sum is added to what was there. All of it in fp32 to nearest even, with numbers below the

@@ -1,4 +1,4 @@
-/* worker/kernels/box.h - intersection over union. No "+ 1 pixel"; specs yolov3 section 4.1. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/box.h - intersection over union. No "+ 1 pixel"; specs yolov3 section 4.1. */
 #pragma once
 #include "worker/kernels/kernel.h"
 

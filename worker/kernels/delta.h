@@ -1,4 +1,4 @@
-/* worker/kernels/delta.h - boxes as deltas of other boxes, and what it costs to be off. Specs rcnn sections 3.5, 3.6. All in fp32, in one order, without
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/delta.h - boxes as deltas of other boxes, and what it costs to be off. Specs rcnn sections 3.5, 3.6. All in fp32, in one order, without
  * FMA: labels and proposals depend on the last bit. */
 #pragma once
 #include "worker/kernels/box.h"

@@ -1,4 +1,4 @@
-/* worker/kernels/mask_bits.h - bitmaps of objects, of which a region sees a mask's values: RoIAlign of ones and zeros at the picture's own scale. Specs rcnn
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/mask_bits.h - bitmaps of objects, of which a region sees a mask's values: RoIAlign of ones and zeros at the picture's own scale. Specs rcnn
  * sections 4.4 and 5.2. Only the columns that the region sees are made. */
 #pragma once
 #include "worker/kernels/rcnn.h"

@@ -1,4 +1,4 @@
-/* worker/kernels/math.h - exp, log, log1p, pow, sigmoid, tanh with the same bits from every compiler, ISA and device: only + - * / and fma,
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/math.h - exp, log, log1p, pow, sigmoid, tanh with the same bits from every compiler, ISA and device: only + - * / and fma,
  * which IEEE 754 rounds correctly, and bit operations. fp32 results are within 2 ulp, fp64 ones within 4. NaN gives NaN.
  * Method: argument reduction by powers of two and Taylor series; Muller, Elementary Functions, chapters 5 and 11. */
 #pragma once

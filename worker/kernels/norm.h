@@ -1,4 +1,4 @@
-/* worker/kernels/norm.h - batch normalisation of one channel. Biased variance normalises, the unbiased one goes into the running value,
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/norm.h - batch normalisation of one channel. Biased variance normalises, the unbiased one goes into the running value,
  * eps stands inside the root. Source: Ioffe and Szegedy 2015, arXiv:1502.03167; specs yolov3 section 6.5. */
 #pragma once
 #include "worker/kernels/act.h"

@@ -1,4 +1,4 @@
-/* worker/kernels/optim.h - parameter updates of one element, and what the length of a gradient makes of it. Sources: worker/ops/optim.h; specs
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/optim.h - parameter updates of one element, and what the length of a gradient makes of it. Sources: worker/ops/optim.h; specs
  * yolov3 section 6.1. g is the gradient times the clip factor. */
 #pragma once
 #include "worker/kernels/math.h"

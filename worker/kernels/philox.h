@@ -1,4 +1,4 @@
-/* worker/kernels/philox.h - Philox4x32-10, a counter-based generator: four words from a 128-bit counter and a 64-bit key.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/philox.h - Philox4x32-10, a counter-based generator: four words from a 128-bit counter and a 64-bit key.
  * Source: Salmon, Moraes, Dror, Shaw 2011, Parallel random numbers: as easy as 1, 2, 3. */
 #pragma once
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* worker/kernels/photo.h - SSIM over windows of 3 x 3 with mirrored borders, robust distances, noise, and their ways back. Specs featdepth sections 3.1
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/photo.h - SSIM over windows of 3 x 3 with mirrored borders, robust distances, noise, and their ways back. Specs featdepth sections 3.1
  * to 3.4; variances are centred: E[x^2] - E[x]^2 loses digits where a picture is plain. */
 #pragma once
 #include <stdbool.h>

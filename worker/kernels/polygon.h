@@ -1,4 +1,4 @@
-/* worker/kernels/polygon.h - which pixels a polygon covers, by the exact rule of COCO's tools, one edge and one column of pixels at a time. Edges are
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/polygon.h - which pixels a polygon covers, by the exact rule of COCO's tools, one edge and one column of pixels at a time. Edges are
  * walked on a grid five times as fine; where they step over the middle of a column of pixels they cross it, at a row. A pixel (x, y) is the polygon's
  * where an odd number of edges cross column x at a row <= y, so that each column may be made by itself, edges in any order.
  * Source: specs rcnn section 8.3; here the crossings are computed, and not looked for point by point. */

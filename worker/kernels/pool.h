@@ -1,4 +1,4 @@
-/* worker/kernels/pool.h - maximum pooling of one element; darknet's padding, specs yolov3 section 1.3.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/pool.h - maximum pooling of one element; darknet's padding, specs yolov3 section 1.3.
  * A window starts at i * stride - pad_total / 2; positions outside the map never win; the first maximum in row-major order wins. */
 #pragma once
 #include <stdbool.h>

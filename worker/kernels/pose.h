@@ -1,4 +1,4 @@
-/* worker/kernels/pose.h - axis times angle and translation as a 3 x 4 matrix, and the way back. In double: an image has one. Specs featdepth
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/pose.h - axis times angle and translation as a 3 x 4 matrix, and the way back. In double: an image has one. Specs featdepth
  * sections 2.2 and 2.3. */
 #pragma once
 #include "worker/kernels/act.h"

@@ -1,4 +1,4 @@
-/* worker/kernels/rcnn.h - one region of a second stage: what its outputs cost, what its mask should be, what it detects. Specs rcnn sections 4 to 6. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/rcnn.h - one region of a second stage: what its outputs cost, what its mask should be, what it detects. Specs rcnn sections 4 to 6. */
 #pragma once
 #include "worker/ops/rcnn.h"
 #include "worker/kernels/delta.h"

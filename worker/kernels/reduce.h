@@ -1,4 +1,4 @@
-/* worker/kernels/reduce.h - sums with a fixed shape: the canonical tree over shards, and blocks of 1024 numbers. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/reduce.h - sums with a fixed shape: the canonical tree over shards, and blocks of 1024 numbers. */
 #pragma once
 #include <stdbool.h>
 

@@ -1,4 +1,4 @@
-/* worker/kernels/resample.h - values at another resolution: nearest-neighbour upsampling by a whole factor, out(y, x) = in(y / factor, x / factor);
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/resample.h - values at another resolution: nearest-neighbour upsampling by a whole factor, out(y, x) = in(y / factor, x / factor);
  * pixels mirrored around; bilinear. */
 #pragma once
 #include "worker/kernels/act.h"

@@ -1,4 +1,4 @@
-/* worker/kernels/roi.h - RoIAlign in its separable form: a box sees the h x w cells X of its level as A X B^T, A [P, h] and B [P, w], as every
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/roi.h - RoIAlign in its separable form: a box sees the h x w cells X of its level as A X B^T, A [P, h] and B [P, w], as every
  * point of a bin has weights, clamping and validity of its own along each axis. Specs rcnn section 4.4, determinism section 5.2.
  *
  * A row of A has few numbers that are not 0, its band. Bands of all boxes are computed first, then each output, or each number of a gradient, is

@@ -1,4 +1,4 @@
-/* worker/kernels/rpn.h - one anchor: where it is, how far it overlaps a box, what it is, what it costs. Specs rcnn section 3. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/rpn.h - one anchor: where it is, how far it overlaps a box, what it is, what it costs. Specs rcnn section 3. */
 #pragma once
 #include "worker/ops/rpn.h"
 #include "worker/kernels/delta.h"

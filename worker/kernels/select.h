@@ -1,4 +1,4 @@
-/* worker/kernels/select.h - choosing among many by number: keys of 64 bits of which no two are equal, so that the smallest are one set and have one order,
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/select.h - choosing among many by number: keys of 64 bits of which no two are equal, so that the smallest are one set and have one order,
  * whoever looks for them and how. Specs determinism section 3.7. */
 #pragma once
 #include "worker/kernels/math.h"

@@ -1,4 +1,4 @@
-/* worker/kernels/smooth.h - edge-aware smoothness: the weight of a pixel's differences, what they add to the loss, and what the loss's gradient is of one
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/smooth.h - edge-aware smoothness: the weight of a pixel's differences, what they add to the loss, and what the loss's gradient is of one
  * number. Specs featdepth sections 3.5 and 3.6. */
 #pragma once
 #include "worker/kernels/math.h"

@@ -1,4 +1,4 @@
-/* worker/kernels/view.h - bytes of pictures as numbers, and where a channel goes that becomes a pixel. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/view.h - bytes of pictures as numbers, and where a channel goes that becomes a pixel. */
 #pragma once
 #include "worker/kernels/act.h"
 #include "worker/ops/view.h"

@@ -1,4 +1,4 @@
-/* worker/kernels/warp.h - where a pixel of the target falls in a source, what stands there, and the way back. Specs featdepth section 2.4:
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/warp.h - where a pixel of the target falls in a source, what stands there, and the way back. Specs featdepth section 2.4:
  * q = K T (z K^-1 (x, y, 1), 1), position (q0, q1) / (q2 + eps). With M = K R K^-1 and t' = K t that is q = z M (x, y, 1) + t': both are made in
  * double, once an image. */
 #pragma once

@@ -1,4 +1,4 @@
-/* worker/kernels/yolo.h - one YOLO head: decoding, target assignment and loss of one slot (anchor position, row, column).
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/yolo.h - one YOLO head: decoding, target assignment and loss of one slot (anchor position, row, column).
  * Rule `darknet` with all options, specs yolov3 sections 3, 4.1, 4.3, 4.5, 4.6. Logits are NHWC; channel of anchor position a is
  * a * (5 + classes) + k, k = 0 x, 1 y, 2 w, 3 h, 4 objectness, 5 ... classes. Lengths are divided by the network input's sides.
  * scale_xy and new_coords: AlexeyAB/darknet 59596d7, src/yolo_layer.c (get_yolo_box, delta_yolo_box, delta_yolo_class). With new_coords

@@ -1,4 +1,4 @@
-/* worker/layers/act.c - activations without normalisation, sums of two values, other dtypes. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/act.c - activations without normalisation, sums of two values, other dtypes. */
 #include "worker/layers/layer_op.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-#include "worker/layers/conv.h"
+#include "worker/layers/conv.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
 

@@ -1,4 +1,4 @@
-/* worker/layers/conv.h - shared by the layers that contain a convolution. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/conv.h - shared by the layers that contain a convolution. */
 #pragma once
 #include "worker/layers/layers.h"
 

@@ -1,4 +1,4 @@
-/* worker/layers/depth.h - what stands between the networks of a depth model: views of one camera from another, and how like two pictures are. All
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/depth.h - what stands between the networks of a depth model: views of one camera from another, and how like two pictures are. All
  * values here are f32. Functions return NULL or the sticky error once the tape has failed, and take NULL then. A loss is computed at once: it puts
  * its gradient, times grad_scale, on the values it is given, and records nothing. Its results are doubles in device memory: in training one a
  * shard, the mean over its images, in TAPE_EVAL one an image, shard after shard. */

@@ -1,4 +1,4 @@
-#include "worker/layers/layer_op.h"
+#include "worker/layers/layer_op.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
 #include <string.h>

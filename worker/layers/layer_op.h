@@ -1,4 +1,4 @@
-/* worker/layers/layer_op.h - what every layer does: look at what it reads, ask for an output, compute, record the way back. A layer without
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/layer_op.h - what every layer does: look at what it reads, ask for an output, compute, record the way back. A layer without
  * parameters is one struct layer_kind. */
 #pragma once
 #include "worker/layers/layers.h"

@@ -1,4 +1,4 @@
-/* worker/layers/layers.h - differentiable operations on the tape. Each computes through the device at once and records its way back.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/layers.h - differentiable operations on the tape. Each computes through the device at once and records its way back.
  * All return NULL once the tape has failed and take NULL then, so that a model reads as a sequence of calls. Values belong to the tape.
  * Shapes are checked here, once for all devices: a wrong one is our own mistake, a user's network is refused by name before. Numbers of
  * images, heights and widths may differ between shards, channels and dtypes may not.

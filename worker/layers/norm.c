@@ -1,4 +1,4 @@
-/* worker/layers/norm.c - batch normalisation + leaky activation, pending on a convolution's raw output. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/norm.c - batch normalisation + leaky activation, pending on a convolution's raw output. */
 #include "worker/layers/conv.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* worker/layers/photo.c - how unlike two pictures are, and losses that take the least of several answers. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/photo.c - how unlike two pictures are, and losses that take the least of several answers. */
 #include <assert.h>
 
 #include "worker/layers/depth.h"

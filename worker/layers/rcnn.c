@@ -1,4 +1,4 @@
-/* worker/layers/rcnn.c - regions that are trained on, losses of the box and mask heads, detections. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/rcnn.c - regions that are trained on, losses of the box and mask heads, detections. */
 #include "worker/layers/rcnn.h"
 
 #include <assert.h>

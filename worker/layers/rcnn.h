@@ -1,4 +1,4 @@
-/* worker/layers/rcnn.h - what stands between the convolutions of a two-stage detector. Selections and losses are computed at once; a loss puts the
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/rcnn.h - what stands between the convolutions of a two-stage detector. Selections and losses are computed at once; a loss puts the
  * gradient on the logits it is given, times grad_scale, and records nothing. Nothing here waits for the device but rcnn_detect(). Functions return NULL or
  * the sticky error once the tape has failed, and take NULL then. Arrays without another word have an entry for each local shard. Memory is the tape's,
  * until the next tape_begin().

@@ -1,4 +1,4 @@
-/* worker/layers/resample.c - operations that move pixels or channels, or make others of them. All read pending values. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/resample.c - operations that move pixels or channels, or make others of them. All read pending values. */
 #include <assert.h>
 
 #include "worker/layers/layer_op.h"

@@ -1,4 +1,4 @@
-/* worker/layers/roi.c - RoIAlign over the levels of a feature pyramid. All levels are one call, also on the way back: each has a gradient, to which
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/roi.c - RoIAlign over the levels of a feature pyramid. All levels are one call, also on the way back: each has a gradient, to which
  * this layer adds. */
 #include "worker/layers/layers.h"
 

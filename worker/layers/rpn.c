@@ -1,4 +1,4 @@
-/* worker/layers/rpn.c - anchors, their losses and proposals, over the shards of a wave. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/rpn.c - anchors, their losses and proposals, over the shards of a wave. */
 #include <assert.h>
 #include <math.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* worker/layers/smooth.c - edge-aware smoothness of disparities, and the regularisation of features. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/smooth.c - edge-aware smoothness of disparities, and the regularisation of features. */
 #include "worker/layers/depth.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-#include "worker/layers/tape.h"
+#include "worker/layers/tape.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* worker/layers/tape.h - define-by-run automatic differentiation over the local shards of one wave, in lockstep.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/tape.h - define-by-run automatic differentiation over the local shards of one wave, in lockstep.
  *
  * Layers (worker/layers) compute through the device at once and record how to go back; tape_backward() walks the records in reverse.
  * A value's memory comes from the step arena and goes back when the model has dropped it and no record will read it any more, at the latest

@@ -1,4 +1,4 @@
-/* worker/layers/warp.c - poses, and pictures as another camera sees them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/warp.c - poses, and pictures as another camera sees them. */
 #include <assert.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* worker/layers/yolo.c - the loss of a YOLO head: terms and the gradient of its logits in one pass. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/yolo.c - the loss of a YOLO head: terms and the gradient of its logits in one pass. */
 #include "worker/layers/layers.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* worker/mask/rle.h - masks as run lengths, as COCO has them: the bitmap of a picture is read column by column, runs of 0 and of 1 take turns, and the
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/mask/rle.h - masks as run lengths, as COCO has them: the bitmap of a picture is read column by column, runs of 0 and of 1 take turns, and the
  * first is of 0 and may be empty. Pure. Source: specs rcnn sections 8.2 and 8.3. (Stands below data/ and eval/, which both use it.) */
 #pragma once
 #include <stdbool.h>

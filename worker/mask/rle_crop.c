@@ -1,4 +1,4 @@
-/* Rows of bits and columns of runs: eight columns at a time go through blocks of 8 x 8 that are turned. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* Rows of bits and columns of runs: eight columns at a time go through blocks of 8 x 8 that are turned. */
 #include "worker/mask/rle.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-#include "worker/mask/rle.h"
+#include "worker/mask/rle.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* worker/mask/rle_writer.h - run lengths of what is set, told piece by piece. For the files of rle.h. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/mask/rle_writer.h - run lengths of what is set, told piece by piece. For the files of rle.h. */
 #pragma once
 #include "worker/mask/rle.h"
 

@@ -1,4 +1,4 @@
-#include "worker/models/builtin.h"
+#include "worker/models/builtin.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include "worker/models/depth/family.h"
 #include "worker/models/rcnn/family.h"

@@ -1,4 +1,4 @@
-#include "worker/models/class_weights.h"
+#include "worker/models/class_weights.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* worker/models/class_weights.h - train.class_weights: the factor of each class's loss, by the names of a data set. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/class_weights.h - train.class_weights: the factor of each class's loss, by the names of a data set. */
 #pragma once
 #include <jansson.h>
 

@@ -1,4 +1,4 @@
-#include "worker/models/freeze.h"
+#include "worker/models/freeze.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <fnmatch.h>
 #include <stdbool.h>

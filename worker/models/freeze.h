@@ -1,4 +1,4 @@
-/* worker/models/freeze.h - train.freeze: what of a model does not train, by name or by the number of its layer. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/freeze.h - train.freeze: what of a model does not train, by name or by the number of its layer. */
 #pragma once
 #include <jansson.h>
 

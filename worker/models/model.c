@@ -1,4 +1,4 @@
-#include "worker/models/model.h"
+#include "worker/models/model.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 #include <stdio.h>

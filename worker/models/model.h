@@ -1,4 +1,4 @@
-/* worker/models/model.h - what the trainer knows of a model: parameters, loss terms, and how to compute them.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/model.h - what the trainer knows of a model: parameters, loss terms, and how to compute them.
  * A model is a sequence of layer calls and losses. Two-stage detectors, depth networks with several encoders: another struct model_ops. */
 #pragma once
 #include <stdbool.h>

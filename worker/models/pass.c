@@ -1,4 +1,4 @@
-#include "worker/models/pass.h"
+#include "worker/models/pass.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-/* worker/models/pass.h - a model looks at pictures: a batch goes in, its losses and its results, in the pictures' own pixels, come out. Validation and
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/pass.h - a model looks at pictures: a batch goes in, its losses and its results, in the pictures' own pixels, come out. Validation and
  * predict share it. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "worker/models/registry.h"
+#include "worker/models/registry.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdbool.h>

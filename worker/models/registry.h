@@ -1,4 +1,4 @@
-/* worker/models/registry.h - families of models: how the networks that proto/presets.h names are built, and what they need. A program has one registry,
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/registry.h - families of models: how the networks that proto/presets.h names are built, and what they need. A program has one registry,
  * which its main() names; ours is builtin.h. */
 #pragma once
 #include "proto/presets.h"

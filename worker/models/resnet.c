@@ -1,4 +1,4 @@
-#include "worker/models/resnet.h"
+#include "worker/models/resnet.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 

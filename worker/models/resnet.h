@@ -1,4 +1,4 @@
-/* worker/models/resnet.h - residual networks (He et al. 2016, arXiv:1512.03385): what detectors and depth networks see pictures with. Who has one names
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/resnet.h - residual networks (He et al. 2016, arXiv:1512.03385): what detectors and depth networks see pictures with. Who has one names
  * its parameters and says which of them train. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "worker/models/weights.h"
+#include "worker/models/weights.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 #include <stdarg.h>

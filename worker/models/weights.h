@@ -1,4 +1,4 @@
-/* worker/models/weights.h - a model's parameters as named arrays (OIHW, as the reference implementation stores them), and from files. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/weights.h - a model's parameters as named arrays (OIHW, as the reference implementation stores them), and from files. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

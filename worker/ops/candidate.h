@@ -1,4 +1,4 @@
-/* worker/ops/candidate.h - what decoders of boxes leave, before suppression. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/candidate.h - what decoders of boxes leave, before suppression. */
 #pragma once
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-/* worker/ops/conv.h - convolutions; on devices that choose algorithms for them, see plan.h. Values are of the device's dtype. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/conv.h - convolutions; on devices that choose algorithms for them, see plan.h. Values are of the device's dtype. */
 #pragma once
 #include "worker/core/device.h"
 #include "worker/ops/family.h"

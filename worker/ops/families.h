@@ -1,4 +1,4 @@
-/* worker/ops/families.h - what a device can compute: dev->on->conv->fwd(dev, ...). A family that a device lacks is NULL.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/families.h - what a device can compute: dev->on->conv->fwd(dev, ...). A family that a device lacks is NULL.
  *
  * Operations take one array element per local shard. Shapes may differ between shards; where all shards have one shape and lie contiguous a device
  * may treat them as one batch, as long as the bits of a shard do not depend on its neighbours. An operation returns as soon as it is queued on

@@ -1,4 +1,4 @@
-/* worker/ops/family.h - a family of operations is a list of rows X(family, name, (parameters), (arguments)), from which everything is made that
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/family.h - a family of operations is a list of rows X(family, name, (parameters), (arguments)), from which everything is made that
  * has one entry an operation: the struct of functions below, both backends' tables, stopwatches, the test that each is covered. */
 #pragma once
 

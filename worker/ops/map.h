@@ -1,4 +1,4 @@
-/* worker/ops/map.h - element by element: activations, sums of two values, copies into slices and other dtypes. All but cast read pending values.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/map.h - element by element: activations, sums of two values, copies into slices and other dtypes. All but cast read pending values.
  *
  * Values are f32 or bf16, whatever the device's dtype: all of one call are of one shape, and but for cast of one dtype. */
 #pragma once

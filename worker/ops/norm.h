@@ -1,4 +1,4 @@
-/* worker/ops/norm.h - batch normalisation: statistics, what pends on a value because of them, the way back, and running statistics.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/norm.h - batch normalisation: statistics, what pends on a value because of them, the way back, and running statistics.
  * Values are f32 or bf16, whatever the device's dtype. */
 #pragma once
 #include "worker/core/device.h"

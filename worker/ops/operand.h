@@ -1,4 +1,4 @@
-/* worker/ops/operand.h - what operations read: numbers, and what is still to be done to them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/operand.h - what operations read: numbers, and what is still to be done to them. */
 #pragma once
 #include "worker/core/tensor.h"
 

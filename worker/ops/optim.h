@@ -1,4 +1,4 @@
-/* worker/ops/optim.h - steps of optimizers over lists of flat fp32 arrays, and what the length of the whole gradient makes of them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/optim.h - steps of optimizers over lists of flat fp32 arrays, and what the length of the whole gradient makes of them. */
 #pragma once
 #include <stdbool.h>
 

@@ -1,4 +1,4 @@
-/* worker/ops/photo.h - how unlike pictures are, pixel by pixel, and losses that take the least of several answers. Specs featdepth sections 3.1 to 3.4.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/photo.h - how unlike pictures are, pixel by pixel, and losses that take the least of several answers. Specs featdepth sections 3.1 to 3.4.
  * Everything is f32, and nothing is pending.
  *
  * Results are weight times the mean over all pixels of a shard; their gradients are those of weight * grad_scale times it. */

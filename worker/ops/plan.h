@@ -1,4 +1,4 @@
-/* worker/ops/plan.h - algorithms that a device chooses, which takes it time: hints of what will be computed, so that no step waits. NULL: the
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/plan.h - algorithms that a device chooses, which takes it time: hints of what will be computed, so that no step waits. NULL: the
  * device knows one way to compute. */
 #pragma once
 #include "worker/ops/conv.h"

@@ -1,4 +1,4 @@
-/* worker/ops/pool.h - pooling of windows of pixels. Reads pending values. f32 or bf16, whatever the device's dtype; x and y have the same. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/pool.h - pooling of windows of pixels. Reads pending values. f32 or bf16, whatever the device's dtype; x and y have the same. */
 #pragma once
 #include "worker/core/device.h"
 #include "worker/ops/family.h"

@@ -1,4 +1,4 @@
-/* worker/ops/rcnn.h - the second stage of two-stage detectors: which regions it trains on, losses of its box and mask heads, what it detects.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/rcnn.h - the second stage of two-stage detectors: which regions it trains on, losses of its box and mask heads, what it detects.
  *
  * Classes are 0 .. classes - 1 and `classes` is the background, whatever the columns of the logits: with background_first column 0 is the background's and
  * column c + 1 that of class c, else column c and the last. All values are f32. Source: specs rcnn sections 4.1, 4.5, 5, 6.1. */

@@ -1,4 +1,4 @@
-/* worker/ops/reduce.h - sums over flat arrays: trees over shards (core/tree.h), norms and hashes. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/reduce.h - sums over flat arrays: trees over shards (core/tree.h), norms and hashes. */
 #pragma once
 #include "proto/hash.h"
 #include "worker/core/device.h"

@@ -1,4 +1,4 @@
-/* worker/ops/resample.h - values at another resolution, or with pixels around them. Reads pending values. f32 or bf16, whatever the device's dtype; x and y
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/resample.h - values at another resolution, or with pixels around them. Reads pending values. f32 or bf16, whatever the device's dtype; x and y
  * have the same. Every gradient has one owner a number, who adds what the outputs that read it give in their order. */
 #pragma once
 #include "worker/core/device.h"

@@ -1,4 +1,4 @@
-/* worker/ops/roi.h - RoIAlign: boxes of any place and size become P x P pixels of features, from the level of a feature pyramid that fits each.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/roi.h - RoIAlign: boxes of any place and size become P x P pixels of features, from the level of a feature pyramid that fits each.
  * Specs rcnn sections 4.3 and 4.4, determinism section 5.2.
  *
  * A box sees its level as A X B^T, one thin matrix an axis (kernels/roi.h). Backward, every number of a level has one owner, who adds what the rows

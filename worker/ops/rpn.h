@@ -1,4 +1,4 @@
-/* worker/ops/rpn.h - region proposals of two-stage detectors: anchors are labelled and drawn, cost and have gradients, and become proposals.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/rpn.h - region proposals of two-stage detectors: anchors are labelled and drawn, cost and have gradients, and become proposals.
  *
  * Anchors are never stored: anchor (level, y, x, r) is cell[level][r] moved by (x, y) times the level's stride. Anchors of an image are numbered level by
  * level, in a level (y * w + x) * nratios + r. Logits are one tensor a level and shard: objectness [n, h, w, nratios] and deltas [n, h, w, 4 * nratios],

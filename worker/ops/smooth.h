@@ -1,4 +1,4 @@
-/* worker/ops/smooth.h - how smooth a map is where its picture is: mean absolute differences of first and second order, each weighted by what the picture's own
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/smooth.h - how smooth a map is where its picture is: mean absolute differences of first and second order, each weighted by what the picture's own
  * differences are there. Specs featdepth sections 3.5 and 3.6. Everything is f32; sums are double, over the channels of a pixel, the pixels of a row
  * and the rows of an image, in their order. */
 #pragma once

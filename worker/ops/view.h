@@ -1,4 +1,4 @@
-/* worker/ops/view.h - numbers in another order or form: pictures as the network reads them, channels that become pixels. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/view.h - numbers in another order or form: pictures as the network reads them, channels that become pixels. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

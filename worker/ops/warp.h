@@ -1,4 +1,4 @@
-/* worker/ops/warp.h - a picture as another camera sees it: poses as matrices, and what a source shows where the target's pixels fall in it.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/warp.h - a picture as another camera sees it: poses as matrices, and what a source shows where the target's pixels fall in it.
  * Specs featdepth sections 1.7, 2.2 to 2.4, determinism section 5.3.
  *
  * Everything is f32. Positions are computed anew on the way back. The gradient of a source has one owner a number, who adds what the target's

@@ -1,4 +1,4 @@
-/* worker/ops/yolo.h - the heads of YOLOv3: losses with their gradients, and candidate boxes. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/yolo.h - the heads of YOLOv3: losses with their gradients, and candidate boxes. */
 #pragma once
 #include <stdbool.h>
 

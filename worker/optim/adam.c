@@ -1,4 +1,4 @@
-/* worker/optim/adam.c - Adam, and AdamW, whose decay stays out of the moments. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/optim/adam.c - Adam, and AdamW, whose decay stays out of the moments. */
 #include <math.h>
 
 #include "proto/jobspec.h"

@@ -1,4 +1,4 @@
-#include "worker/optim/ema.h"
+#include "worker/optim/ema.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* worker/optim/ema.h - a moving average of the weights: trained beside them, validated and saved in their place. Every trainable parameter
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/optim/ema.h - a moving average of the weights: trained beside them, validated and saved in their place. Every trainable parameter
  * has one; running statistics are averages already and stay what they are. The averaging itself is part of the optimizer step
  * (ops/optim.h). Source: Polyak and Juditsky 1992; the decay of the first steps is that of TensorFlow's
  * ExponentialMovingAverage with num_updates. */

@@ -1,4 +1,4 @@
-#include "worker/optim/optimizer.h"
+#include "worker/optim/optimizer.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "worker/optim/schedule.h"
+#include "worker/optim/schedule.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* worker/optim/schedule.h - the learning rate as a pure function of the step. Sources: specs yolov3 section 6.2 (power), rcnn section 7.1 (linear),
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/optim/schedule.h - the learning rate as a pure function of the step. Sources: specs yolov3 section 6.2 (power), rcnn section 7.1 (linear),
  * both of them for steps; Loshchilov and Hutter 2017, arXiv:1608.03983 (cosine, one period); Chen et al. 2017, arXiv:1606.00915 (poly). */
 #pragma once
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* worker/optim/sgd.c - gradient descent with momentum, Nesterov's too. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/optim/sgd.c - gradient descent with momentum, Nesterov's too. */
 #include "proto/jobspec.h"
 #include "worker/ops/families.h"
 #include "worker/optim/optimizer.h"

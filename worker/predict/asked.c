@@ -1,4 +1,4 @@
-#include "worker/predict/asked.h"
+#include "worker/predict/asked.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <dirent.h>
 #include <errno.h>

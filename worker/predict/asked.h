@@ -1,4 +1,4 @@
-/* worker/predict/asked.h - the pictures that predict is asked to look at: given by name, or those of a data set. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/predict/asked.h - the pictures that predict is asked to look at: given by name, or those of a data set. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "worker/predict/choice.h"
+#include "worker/predict/choice.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <dirent.h>
 #include <errno.h>

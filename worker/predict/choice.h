@@ -1,4 +1,4 @@
-/* worker/predict/choice.h - which of a job's checkpoints is taken, and why. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/predict/choice.h - which of a job's checkpoints is taken, and why. */
 #pragma once
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-#include "worker/predict/depth.h"
+#include "worker/predict/depth.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 #include <stdio.h>

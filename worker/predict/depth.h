@@ -1,4 +1,4 @@
-/* worker/predict/depth.h - what predict writes of a picture's depth. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/predict/depth.h - what predict writes of a picture's depth. */
 #pragma once
 #include <stdint.h>
 

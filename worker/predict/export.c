@@ -1,4 +1,4 @@
-/* worker/predict/export.c - weights for other programs. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/predict/export.c - weights for other programs. */
 #include <stdio.h>
 #include <string.h>
 

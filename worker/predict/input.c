@@ -1,4 +1,4 @@
-#include "worker/predict/input.h"
+#include "worker/predict/input.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* worker/predict/input.h - one picture as a model's task makes a batch of it for validation: whatever the task is, the network sees the same. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/predict/input.h - one picture as a model's task makes a batch of it for validation: whatever the task is, the network sees the same. */
 #pragma once
 #include <stdbool.h>
 

@@ -1,4 +1,4 @@
-#include "worker/predict/network.h"
+#include "worker/predict/network.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <string.h>
 

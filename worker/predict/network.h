@@ -1,4 +1,4 @@
-/* worker/predict/network.h - a job's network with the weights of a checkpoint, on the CPU. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/predict/network.h - a job's network with the weights of a checkpoint, on the CPU. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "worker/predict/outputs.h"
+#include "worker/predict/outputs.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <limits.h>

@@ -1,4 +1,4 @@
-/* worker/predict/outputs.h - names for what predict writes: in a folder of the user's, where nothing may be lost but the outputs of an earlier predict. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/predict/outputs.h - names for what predict writes: in a folder of the user's, where nothing may be lost but the outputs of an earlier predict. */
 #pragma once
 
 struct asked;

@@ -1,4 +1,4 @@
-#include "worker/predict/predict.h"
+#include "worker/predict/predict.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
 #include <math.h>

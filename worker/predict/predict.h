@@ -1,4 +1,4 @@
-/* worker/predict/predict.h - what `detctl predict` runs: a job's checkpoint on some pictures. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/predict/predict.h - what `detctl predict` runs: a job's checkpoint on some pictures. */
 #pragma once
 #include <stdbool.h>
 #include <stdio.h>

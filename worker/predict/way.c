@@ -1,4 +1,4 @@
-#include "worker/predict/way.h"
+#include "worker/predict/way.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
 #include <dirent.h>

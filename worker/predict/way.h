@@ -1,4 +1,4 @@
-/* worker/predict/way.h - the way of a camera: frames of one sequence in a folder with intrinsics.json, in their order, and the motion that a depth network
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/predict/way.h - the way of a camera: frames of one sequence in a folder with intrinsics.json, in their order, and the motion that a depth network
  * sees from each to the next. */
 #pragma once
 #include <stdbool.h>

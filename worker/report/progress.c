@@ -1,4 +1,4 @@
-#include "worker/report/progress.h"
+#include "worker/report/progress.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <pthread.h>

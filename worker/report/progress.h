@@ -1,4 +1,4 @@
-/* worker/report/progress.h - a rank's side of the progress page (proto/progress.h): says what the rank is doing, and that it lives.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/report/progress.h - a rank's side of the progress page (proto/progress.h): says what the rank is doing, and that it lives.
  *
  * Setters are a few relaxed stores, from the trainer's thread; progress_collective() may be called by the communication thread as
  * well. A thread of its own beats every second and does nothing else, so a rank that computes for long is still alive. */

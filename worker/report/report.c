@@ -1,4 +1,4 @@
-#include "worker/report/report.h"
+#include "worker/report/report.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <jansson.h>

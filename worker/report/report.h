@@ -1,4 +1,4 @@
-/* worker/report/report.h - a rank's side of fd 3: reports to detd-job, and its answers (lines: proto/report.h).
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/report/report.h - a rank's side of fd 3: reports to detd-job, and its answers (lines: proto/report.h).
  *
  * One thread (the trainer's) uses a struct report. Nothing here waits, except functions named _wait_, and any report while detd-job
  * does not read because its spool is full: then the caller waits in phase report_wait (see report_on_wait()).

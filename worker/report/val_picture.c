@@ -1,4 +1,4 @@
-#include "worker/report/val_picture.h"
+#include "worker/report/val_picture.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* worker/report/val_picture.h - how far a depth network has come, for the eye: a picture of the validation split above its depth in colours. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/report/val_picture.h - how far a depth network has come, for the eye: a picture of the validation split above its depth in colours. */
 #pragma once
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-#include "worker/report/window.h"
+#include "worker/report/window.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-/* worker/report/window.h - sums of loss terms: over the shards of a step, over the steps of a log window, over validation shards.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/report/window.h - sums of loss terms: over the shards of a step, over the steps of a log window, over validation shards.
  * Never a mean of means: numerators and denominators are added, the quotient is taken by whoever reads the store. Pure. */
 #pragma once
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "worker/train/control.h"
+#include "worker/train/control.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdbool.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* worker/train/control.h - commands on their way through the steps: only rank 0 hears them; they travel with the losses, so that all ranks act after the
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/control.h - commands on their way through the steps: only rank 0 hears them; they travel with the losses, so that all ranks act after the
  * same step. Also which tier a step has. */
 #pragma once
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "worker/train/course.h"
+#include "worker/train/course.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include "proto/jobspec.h"
 

@@ -1,4 +1,4 @@
-/* worker/train/course.h - what a rank computes in which step: its shards and waves. Follows from the job file
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/course.h - what a rank computes in which step: its shards and waves. Follows from the job file
  * alone, so all ranks know it of each other. Pure. */
 #pragma once
 #include <stdint.h>

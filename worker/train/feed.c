@@ -1,4 +1,4 @@
-#include "worker/train/feed.h"
+#include "worker/train/feed.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdbool.h>
 #include <stdlib.h>

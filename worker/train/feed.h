@@ -1,4 +1,4 @@
-/* worker/train/feed.h - batches of a loader as device memory. On a device with memory of its own the next batch travels on a queue of its
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/feed.h - batches of a loader as device memory. On a device with memory of its own the next batch travels on a queue of its
  * own while the present one is computed, so that the way to the device is not waited for; on the CPU the loader's memory is used as it
  * is. */
 #pragma once

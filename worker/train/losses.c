@@ -1,4 +1,4 @@
-#include "worker/train/losses.h"
+#include "worker/train/losses.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* worker/train/losses.h - the losses of a step: from what each shard leaves on the device to numerators and denominators of all shards of the job, which
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/losses.h - the losses of a step: from what each shard leaves on the device to numerators and denominators of all shards of the job, which
  * every rank has. Control words travel along. */
 #pragma once
 #include <stddef.h>

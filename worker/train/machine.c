@@ -1,4 +1,4 @@
-#include "worker/train/machine.h"
+#include "worker/train/machine.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* worker/train/machine.h - what a rank works on and talks over: queues of its device, links to the other ranks, reports, the progress page. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/machine.h - what a rank works on and talks over: queues of its device, links to the other ranks, reports, the progress page. */
 #pragma once
 #include "worker/core/stress.h"
 

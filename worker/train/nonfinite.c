@@ -1,4 +1,4 @@
-#include "worker/train/nonfinite.h"
+#include "worker/train/nonfinite.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* worker/train/nonfinite.h - a job that ends because its numbers are not finite says where they are: every rank the same. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/nonfinite.h - a job that ends because its numbers are not finite says where they are: every rank the same. */
 #pragma once
 #include <stdint.h>
 

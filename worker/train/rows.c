@@ -1,4 +1,4 @@
-#include "worker/train/rows.h"
+#include "worker/train/rows.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 

@@ -1,4 +1,4 @@
-/* worker/train/rows.h - rows of losses as the store takes them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/rows.h - rows of losses as the store takes them. */
 #pragma once
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-#include "worker/train/running.h"
+#include "worker/train/running.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* worker/train/running.h - batch statistics of a step: where they stand in the record of a shard, one place for each use of each normalisation, and
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/running.h - batch statistics of a step: where they stand in the record of a shard, one place for each use of each normalisation, and
  * the running statistics that follow from the records of all shards. */
 #pragma once
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "worker/train/save.h"
+#include "worker/train/save.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-/* worker/train/save.h - checkpoints of a running job: written, told of, found again. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/save.h - checkpoints of a running job: written, told of, found again. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

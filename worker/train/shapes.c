@@ -1,4 +1,4 @@
-#include "worker/train/shapes.h"
+#include "worker/train/shapes.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdbool.h>

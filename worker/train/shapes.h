@@ -1,4 +1,4 @@
-/* worker/train/shapes.h - which shapes of batches will be computed: a device that plans hears of all of them before the first step, and where the tier
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/shapes.h - which shapes of batches will be computed: a device that plans hears of all of them before the first step, and where the tier
  * changes as soon as that is agreed. Where a shard's canvas follows from its pictures it hears of those a few steps before they come, and of validation's. */
 #pragma once
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "worker/train/split_options.h"
+#include "worker/train/split_options.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* worker/train/split_options.h - how a job's splits are read and checked: from its keys to what check.h takes. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/split_options.h - how a job's splits are read and checked: from its keys to what check.h takes. */
 #pragma once
 #include <stdbool.h>
 

@@ -1,4 +1,4 @@
-#include "worker/train/splits.h"
+#include "worker/train/splits.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <sched.h>

@@ -1,4 +1,4 @@
-/* worker/train/splits.h - the data of a job: checked once in its life, then decoded and sent to the device while others are computed. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/splits.h - the data of a job: checked once in its life, then decoded and sent to the device while others are computed. */
 #pragma once
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-#include "worker/train/statistics.h"
+#include "worker/train/statistics.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdlib.h>
 

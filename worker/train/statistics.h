@@ -1,4 +1,4 @@
-/* worker/train/statistics.h - batch statistics of the normalisations, on the device: of all shards of the job, gathered once a step, for the running
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/statistics.h - batch statistics of the normalisations, on the device: of all shards of the job, gathered once a step, for the running
  * values; and inside a step, for normalisations that take all shards' statistics (SyncBN). */
 #pragma once
 #include <stdint.h>

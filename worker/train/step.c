@@ -1,4 +1,4 @@
-#include "worker/train/step.h"
+#include "worker/train/step.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
 #include <stdlib.h>

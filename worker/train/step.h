@@ -1,4 +1,4 @@
-/* worker/train/step.h - one optimizer step of this rank, in lockstep with all others. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/step.h - one optimizer step of this rank, in lockstep with all others. */
 #pragma once
 #include <stdint.h>
 

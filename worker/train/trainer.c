@@ -1,4 +1,4 @@
-#include "worker/train/trainer.h"
+#include "worker/train/trainer.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <limits.h>

@@ -1,4 +1,4 @@
-/* worker/train/trainer.h - the life of a rank: from the job file to the last report. All ranks run the same steps in lockstep (DESIGN,
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/trainer.h - the life of a rank: from the job file to the last report. All ranks run the same steps in lockstep (DESIGN,
  * section 4). */
 #pragma once
 

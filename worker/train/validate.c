@@ -1,4 +1,4 @@
-#include "worker/train/validate.h"
+#include "worker/train/validate.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 #include <stdlib.h>

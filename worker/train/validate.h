@@ -1,4 +1,4 @@
-/* worker/train/validate.h - the validation split: losses in eval mode and detections, from the same forward pass. Its shards do not depend on the number
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/validate.h - the validation split: losses in eval mode and detections, from the same forward pass. Its shards do not depend on the number
  * of ranks; ranks take them in turn, and nothing is exchanged before the end. Of networks that
  * say depth rank 0 leaves a picture for the eye (report/val_picture.h). */
 #pragma once

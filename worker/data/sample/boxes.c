@@ -1,4 +1,4 @@
-#include "worker/data/sample/boxes.h"
+#include "worker/data/sample/boxes.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "worker/data/sample/frames.h"
+#include "worker/data/sample/frames.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* worker/data/sample/frames.h - the task of depth networks: a frame of a video, the target, and the frames it is compared with, its sources, all resized to the
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/sample/frames.h - the task of depth networks: a frame of a video, the target, and the frames it is compared with, its sources, all resized to the
  * model's size by RESIZE_LANCZOS. In training a sample is mirrored and its colours are jittered by chance, all its frames alike; both draws depend on (seed,
  * epoch, sample). Validation has neither. Specs featdepth sections 4.2 to 4.4. */
 #pragma once

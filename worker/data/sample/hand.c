@@ -1,4 +1,4 @@
-#include <errno.h>
+#include <errno.h> /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
 #include "proto/err.h"

@@ -1,4 +1,4 @@
-#include "worker/data/sample/instances.h"
+#include "worker/data/sample/instances.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <limits.h>

@@ -1,4 +1,4 @@
-/* worker/data/sample/instances.h - the task of two-stage detectors: pictures that keep their shape, each shard's at the top left of a canvas of its own, and
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/sample/instances.h - the task of two-stage detectors: pictures that keep their shape, each shard's at the top left of a canvas of its own, and
  * their objects with masks. The shorter side of a shard's pictures is drawn from (seed, step, shard), whether one is mirrored from (seed, epoch, picture).
  * A shard's canvas is as large as its largest picture, rounded up to the model's grain, so it depends on the draws.
  *

@@ -1,4 +1,4 @@
-#include "worker/data/sample/task.h"
+#include "worker/data/sample/task.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include "proto/err.h"
 

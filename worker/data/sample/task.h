@@ -1,4 +1,4 @@
-/* worker/data/sample/task.h - a task says what a sample is: which arrays and lists a batch has (its form), how large the canvas of a shard is, and how one
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/sample/task.h - a task says what a sample is: which arrays and lists a batch has (its form), how large the canvas of a shard is, and how one
  * sample is made from a data set. boxes.c is the task of single-stage detectors. A task whose canvas follows from a shard's pictures, or whose samples
  * are made of several pictures, is another of these; loader and feed stay as they are. */
 #pragma once

@@ -1,4 +1,4 @@
-#include "worker/models/depth/depth.h"
+#include "worker/models/depth/depth.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-/* worker/models/depth/depth.h - self-supervised depth: networks that say depth and motion learn from how well they predict a video's frames from each other.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/depth/depth.h - self-supervised depth: networks that say depth and motion learn from how well they predict a video's frames from each other.
  * Source: specs featdepth. Maps, cameras and losses are computed in f32, whatever the device's convolutions are in. */
 #pragma once
 #include "worker/models/model.h"

@@ -1,4 +1,4 @@
-#include "worker/models/depth/family.h"
+#include "worker/models/depth/family.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include "worker/data/sample/frames.h"
 #include "worker/eval/depth_eval.h"

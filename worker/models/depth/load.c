@@ -1,4 +1,4 @@
-#include "worker/models/depth/load.h"
+#include "worker/models/depth/load.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* worker/models/depth/load.h - weights of depth networks from files: ours, FeatDepth's, and torchvision's ResNets. Source: specs featdepth section 1.1. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/depth/load.h - weights of depth networks from files: ours, FeatDepth's, and torchvision's ResNets. Source: specs featdepth section 1.1. */
 #pragma once
 #include "worker/models/registry.h"
 

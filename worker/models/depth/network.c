@@ -1,4 +1,4 @@
-#include "worker/models/depth/network.h"
+#include "worker/models/depth/network.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
 #include <math.h>

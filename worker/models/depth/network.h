@@ -1,4 +1,4 @@
-/* worker/models/depth/network.h - the networks of depth models: ResNets that see a picture, a pair of pictures or features, and the decoders on them; their
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/depth/network.h - the networks of depth models: ResNets that see a picture, a pair of pictures or features, and the decoders on them; their
  * parameters and how they follow each other. What stands between them (warps, losses) is depth.c's. Source: specs featdepth section 1.
  *
  * Names: "depth.encoder.", "pose.encoder." and "extractor.encoder." with torchvision's names of a ResNet behind them; "depth.decoder.", "pose.decoder." and

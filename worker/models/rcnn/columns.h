@@ -1,4 +1,4 @@
-/* worker/models/rcnn/columns.h - rows of arrays that depend on the class count: in which order programs have them, and from one to the other. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/rcnn/columns.h - rows of arrays that depend on the class count: in which order programs have them, and from one to the other. Pure. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

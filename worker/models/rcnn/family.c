@@ -1,4 +1,4 @@
-#include "worker/models/rcnn/family.h"
+#include "worker/models/rcnn/family.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "worker/models/rcnn/load.h"
+#include "worker/models/rcnn/load.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdio.h>
 #include <stdlib.h>

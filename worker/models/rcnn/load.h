@@ -1,4 +1,4 @@
-/* worker/models/rcnn/load.h - weights of Faster and Mask R-CNN from and to files in the names of torchvision and detectron2. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/rcnn/load.h - weights of Faster and Mask R-CNN from and to files in the names of torchvision and detectron2. */
 #pragma once
 #include <stddef.h>
 

@@ -1,4 +1,4 @@
-#include "worker/models/rcnn/names.h"
+#include "worker/models/rcnn/names.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdio.h>
 #include <string.h>

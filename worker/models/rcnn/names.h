@@ -1,4 +1,4 @@
-/* worker/models/rcnn/names.h - what torchvision, detectron2 and others call each array of Faster and Mask R-CNN. Source: specs rcnn section 9. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/rcnn/names.h - what torchvision, detectron2 and others call each array of Faster and Mask R-CNN. Source: specs rcnn section 9. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

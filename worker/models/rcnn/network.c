@@ -1,4 +1,4 @@
-#include "worker/models/rcnn/network.h"
+#include "worker/models/rcnn/network.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
 #include <math.h>

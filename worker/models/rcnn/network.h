@@ -1,4 +1,4 @@
-/* worker/models/rcnn/network.h - the convolutions of Faster and Mask R-CNN: ResNet, feature pyramid, RPN, heads; their parameters and how they follow each
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/rcnn/network.h - the convolutions of Faster and Mask R-CNN: ResNet, feature pyramid, RPN, heads; their parameters and how they follow each
  * other. What stands between them (anchors, proposals, losses) is rcnn.c's. Source: specs rcnn sections 2, 3.2, 4.2, 5.1. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "worker/models/rcnn/rcnn.h"
+#include "worker/models/rcnn/rcnn.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
 #include <math.h>

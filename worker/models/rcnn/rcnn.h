@@ -1,4 +1,4 @@
-/* worker/models/rcnn/rcnn.h - Faster and Mask R-CNN with a feature pyramid. Source: specs rcnn. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/rcnn/rcnn.h - Faster and Mask R-CNN with a feature pyramid. Source: specs rcnn. */
 #pragma once
 #include <stdbool.h>
 

@@ -1,4 +1,4 @@
-/* worker/models/rcnn/settings.h - what detectron2 and torchvision do differently, and what a job sets, around the network: anchors, draws, losses, pooling and
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/rcnn/settings.h - what detectron2 and torchvision do differently, and what a job sets, around the network: anchors, draws, losses, pooling and
  * detections. Source: specs rcnn section 10. */
 #pragma once
 #include <stdbool.h>

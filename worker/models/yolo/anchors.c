@@ -1,4 +1,4 @@
-#include "worker/models/yolo/anchors.h"
+#include "worker/models/yolo/anchors.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdbool.h>
 #include <stdlib.h>

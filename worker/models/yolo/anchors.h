@@ -1,4 +1,4 @@
-/* worker/models/yolo/anchors.h - sizes of anchors from the sizes of boxes: k-means by IoU, as darknet has it (specs yolov3 section 1; Redmon 2017,
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/yolo/anchors.h - sizes of anchors from the sizes of boxes: k-means by IoU, as darknet has it (specs yolov3 section 1; Redmon 2017,
  * arXiv:1612.08242, section 2). Pure: the same boxes give the same anchors, in any order of theirs that sorting makes one. */
 #pragma once
 #include <stddef.h>

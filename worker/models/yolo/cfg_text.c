@@ -1,4 +1,4 @@
-#include "worker/models/yolo/cfg_text.h"
+#include "worker/models/yolo/cfg_text.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <math.h>

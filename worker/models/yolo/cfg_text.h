@@ -1,4 +1,4 @@
-/* worker/models/yolo/cfg_text.h - the text of a .cfg file as sections of key=value entries, and typed access to them. Lines are read as darknet
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/yolo/cfg_text.h - the text of a .cfg file as sections of key=value entries, and typed access to them. Lines are read as darknet
  * reads them: blanks vanish everywhere, # and ; start comments, the first of equal keys holds. */
 #pragma once
 #include <stdbool.h>

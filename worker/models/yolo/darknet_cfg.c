@@ -1,4 +1,4 @@
-#include "worker/models/yolo/darknet_cfg.h"
+#include "worker/models/yolo/darknet_cfg.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdlib.h>

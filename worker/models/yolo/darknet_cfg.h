@@ -1,4 +1,4 @@
-/* worker/models/yolo/darknet_cfg.h - reads .cfg files of the YOLOv3 family (specs yolov3 section 1). Numbers with trailing garbage, values out
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/yolo/darknet_cfg.h - reads .cfg files of the YOLOv3 family (specs yolov3 section 1). Numbers with trailing garbage, values out
  * of range and layers that do not fit are errors "file:line: ...", so are keys that are unknown or ask for what is not
  * supported (darknet_keys.h). Doubled and ignored keys are warnings in net->warnings. */
 #pragma once

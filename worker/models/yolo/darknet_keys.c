@@ -1,4 +1,4 @@
-#include "worker/models/yolo/darknet_keys.h"
+#include "worker/models/yolo/darknet_keys.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdlib.h>
 #include <string.h>

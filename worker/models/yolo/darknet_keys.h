@@ -1,4 +1,4 @@
-/* worker/models/yolo/darknet_keys.h - every key that a .cfg may have, and what happens to it: it is read, must have its neutral value, is left
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/yolo/darknet_keys.h - every key that a .cfg may have, and what happens to it: it is read, must have its neutral value, is left
  * to the job's keys, or changes nothing here. Any other key is refused. Sources: parse_*() in src/parser.c of pjreddie/darknet f6afaab and of
  * AlexeyAB/darknet 59596d7. */
 #pragma once

@@ -1,4 +1,4 @@
-#include "worker/models/yolo/darknet_net.h"
+#include "worker/models/yolo/darknet_net.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-/* worker/models/yolo/darknet_net.h - a network of the YOLOv3 family as a list of layers with shapes: what a .cfg file (darknet_cfg.h) or a
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/yolo/darknet_net.h - a network of the YOLOv3 family as a list of layers with shapes: what a .cfg file (darknet_cfg.h) or a
  * preset (presets.h) says, checked, and what may be changed in it: class count, input size, width. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "worker/models/yolo/darknet_weights.h"
+#include "worker/models/yolo/darknet_weights.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
 #include <stdio.h>

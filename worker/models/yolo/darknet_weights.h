@@ -1,4 +1,4 @@
-/* worker/models/yolo/darknet_weights.h - darknet .weights files (specs yolov3 section 2): floats without names, so all hangs on the count.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/yolo/darknet_weights.h - darknet .weights files (specs yolov3 section 2): floats without names, so all hangs on the count.
  * A file ends where a convolution of the network ends, or has as many numbers as the whole network at another class count; then the
  * convolutions before heads are stepped over. Nothing is ever read across such a boundary silently. */
 #pragma once

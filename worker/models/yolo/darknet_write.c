@@ -1,4 +1,4 @@
-#include "worker/models/yolo/darknet_write.h"
+#include "worker/models/yolo/darknet_write.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <limits.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* worker/models/yolo/darknet_write.h - a trained network as darknet has it: FILE.cfg and FILE.weights (specs yolov3 sections 1 and 2), which darknet
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/yolo/darknet_write.h - a trained network as darknet has it: FILE.cfg and FILE.weights (specs yolov3 sections 1 and 2), which darknet
  * and OpenCV read. The way in is darknet_cfg.h and darknet_weights.h. */
 #pragma once
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "worker/models/yolo/family.h"
+#include "worker/models/yolo/family.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include "proto/err.h"
 #include "proto/jobspec.h"

@@ -1,4 +1,4 @@
-#include "worker/models/yolo/load.h"
+#include "worker/models/yolo/load.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* worker/models/yolo/load.h - model.init of the YOLOv3 family: .safetensors by name, darknet .weights by order. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/yolo/load.h - model.init of the YOLOv3 family: .safetensors by name, darknet .weights by order. */
 #pragma once
 #include "worker/models/weights.h"
 

@@ -1,4 +1,4 @@
-#include "worker/models/yolo/presets.h"
+#include "worker/models/yolo/presets.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <stdio.h>

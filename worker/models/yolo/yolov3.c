@@ -1,4 +1,4 @@
-#include "worker/models/yolo/yolov3.h"
+#include "worker/models/yolo/yolov3.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
 #include <math.h>

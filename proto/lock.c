@@ -13,13 +13,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* What somebody put in the place of the file, or of a folder above it, was never locked by a job. */
+static bool nobody_has(int code)
+{
+    return code == ENOENT || code == EISDIR || code == ENOTDIR || code == ELOOP || code == ENXIO;
+}
+
 int lock_try(const char *path, int *ret_fd)
 {
     int fd = open(path, O_RDWR | O_CLOEXEC);
 
     *ret_fd = fd;
     if (fd < 0)
-        return errno == ENOENT ? 1 : -errno;
+        return nobody_has(errno) ? 1 : -errno;
     return flock(fd, LOCK_EX | LOCK_NB) == 0 ? 1 : 0;
 }
 

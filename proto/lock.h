@@ -5,8 +5,8 @@
 
 struct stat;
 
-/* 1: free, and now locked by *ret_fd; 0: a process has it; < 0: that cannot be found out. A file that is not there is free, and *ret_fd -1; else the caller
- * closes it. */
+/* 1: free, and now locked by *ret_fd; 0: a process has it; < 0: that cannot be found out. Where there is no file, or a folder, socket or loop of
+ * links in its place, it is free, and *ret_fd -1; else the caller closes it. */
 int lock_try(const char *path, int *ret_fd);
 /* Session of the job's processes, as detd-job wrote it into the lock; 0: not known. */
 long lock_session(const char *path);

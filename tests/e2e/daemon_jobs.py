@@ -473,6 +473,29 @@ def a_folder_that_cannot_be_used():
         d.until(lambda: d.call("daemon.info")["cpu_free"] == 4, "the slots are not free")
 
 
+def a_lock_that_is_no_file():
+    """A folder stands in the place of a job's lock, which nobody can have locked then: the job says so, and keeps no slots from others meanwhile."""
+    with Daemon(slots=1) as d:
+        job = d.submit(10 ** 6, threads=1)
+        d.wait(job, lambda j: j["step"] > 3)
+        d.call("job.pause", id=job)
+        d.wait(job, "paused")
+        lock = "%s/jobs/%d/lock" % (d.state, job)
+        d.until(lambda: d.call("daemon.info")["cpu_free"] == 1, "its processes have not left")
+        os.unlink(lock)
+        os.mkdir(lock)
+        d.call("job.resume", id=job)
+        assert "cannot be used" in d.wait_event("waits", job)[0], d.events("waits", job)
+        d.call("job.pause", id=job)
+        d.wait(job, "paused")
+        d.wait(d.submit(5, threads=1), "completed")
+        os.rmdir(lock)
+        d.call("job.resume", id=job)
+        d.wait(job, "running")
+        d.call("job.cancel", id=job)
+        d.wait(job, "cancelled")
+
+
 def pauses_do_not_count():
     """Neither in the seconds that a job ran nor against run.time_limit; what it ran before a pause does."""
     with Daemon() as d:
@@ -1274,7 +1297,7 @@ def a_lock_that_is_removed():
 
 SCENARIOS = [what_holds_the_lock_does_not_die, a_silent_supervisor_is_killed, no_room_for_the_spool, budget_counts_from_the_newest_checkpoint,
              a_lock_that_stays_held, who_has_a_lock_is_named, an_upgrade_in_mid_job, ends_without_a_supervisor, the_wall_clock_is_moved, supervisor_cannot_be_started,
-             a_supervisor_that_says_nothing, a_tier_for_a_step_that_never_comes, pauses_do_not_count, a_folder_that_cannot_be_used, a_checkpoint_without_room, the_spool_is_lost, a_fifo_in_a_folder, a_forgotten_job_is_not_run_again,
+             a_supervisor_that_says_nothing, a_tier_for_a_step_that_never_comes, pauses_do_not_count, a_folder_that_cannot_be_used, a_lock_that_is_no_file, a_checkpoint_without_room, the_spool_is_lost, a_fifo_in_a_folder, a_forgotten_job_is_not_run_again,
              runs_to_the_end, the_database_is_damaged_while_it_runs, daemon_dies_again_and_again, job_ends_while_nobody_listens,
              spools_go_with_their_jobs, what_looks_like_a_spent_spool_is_kept, ends_outlive_an_older_database, an_end_that_nobody_reported_outlives_an_older_database,
              numbers_that_are_given_again,

@@ -158,6 +158,7 @@ static void numbers_of_no_session(void **state)
 
 static void free_or_held(void **state)
 {
+    char below[sizeof path + 8];
     pid_t holder;
     int fd;
 
@@ -165,6 +166,10 @@ static void free_or_held(void **state)
     assert_int_equal(lock_try("/no/such/file", &fd), 1);
     assert_int_equal(fd, -1);
     assert_int_equal(lock_session("/no/such/file"), 0);
+    assert_int_equal(lock_try("/", &fd), 1); /* what is no file was never locked: a job that has it in place of its lock waits for nobody */
+    assert_int_equal(fd, -1);
+    snprintf(below, sizeof below, "%s/below", path);
+    assert_int_equal(lock_try(below, &fd), 1);
     holder = start("holder", true, NULL);
     assert_int_equal(lock_try(path, &fd), 0);
     close(fd);

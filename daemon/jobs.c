@@ -352,6 +352,15 @@ static void reopening_free(struct reopening *x)
     free(x);
 }
 
+/* Starts that were refused before it ended count no more: as of a job that is taken in again. */
+static void forget_tries(struct job *j)
+{
+    j->life.refusals = j->life.unreachable = j->life.mute = 0;
+    j->life.not_before = 0;
+    j->told[0] = '\0';
+    j->tier_from = 0;
+}
+
 /* The row is the new one, but for labels, which may be newer where it was. */
 static struct job *take_in(struct reopening *x)
 {
@@ -363,6 +372,7 @@ static struct job *take_in(struct reopening *x)
         memcpy(x->row.nonce, j->row.nonce, sizeof x->row.nonce);
         memcpy(x->row.gpus, j->row.gpus, sizeof x->row.gpus);
         j->row = x->row;
+        forget_tries(j);
         return j;
     }
     j = x->job;

@@ -487,6 +487,9 @@ static void what_was_read_before_is_not_put_back(void **state)
     jobs_save(&f->jobs, j);
     wait_all(f);
     read = j->row;
+    j->life.refusals = j->life.unreachable = j->life.mute = 7; /* of starts before it ended */
+    j->life.not_before = 1e300;
+    snprintf(j->told, sizeof j->told, "why it could not start");
     snprintf(j->row.gpus, sizeof j->row.gpus, "GPU-held");
     read.state = JOB_QUEUED;
     read.steps = 20;
@@ -500,6 +503,9 @@ static void what_was_read_before_is_not_put_back(void **state)
     assert_string_equal(the_job(f)->row.nonce, "");
     assert_string_equal(the_job(f)->row.gpus, "GPU-held"); /* till they have left */
     assert_string_equal(the_job(f)->row.note, "new");
+    assert_int_equal(the_job(f)->life.refusals + the_job(f)->life.unreachable + the_job(f)->life.mute,
+                     0); /* it has all tries again, at once */
+    assert_true(the_job(f)->life.not_before == 0 && !the_job(f)->told[0]);
 }
 
 int main(void)

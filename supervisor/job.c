@@ -286,7 +286,7 @@ void job_saved(struct job *j, int64_t step)
     if (step <= j->saved)
         return;
     j->saved = step;
-    j->failures = 0;
+    j->failures = j->missing = 0;
 }
 
 /* Who died between publishing a checkpoint and saying so has got on all the same. Its next attempt says so. */

@@ -35,7 +35,7 @@ struct job_rank {
 };
 
 enum { JOB_MISSING_TRIES = 4 }; /* attempts in a row that a missing file may end before the job gives its slots back */
-enum { JOB_RATE_LOOKS = 10 }; /* seconds over which images/s are averaged */
+enum { JOB_RATE_LOOKS = 10 };   /* seconds over which images/s are averaged */
 struct job_rate {
     uint64_t images[JOB_RATE_LOOKS];
     double time_s[JOB_RATE_LOOKS];
@@ -61,7 +61,7 @@ struct job {
     int64_t saved;         /* step of the newest checkpoint that is known of */
     bool lost;             /* the detd-job before this one was, in mid-attempt */
     bool unheard;          /* a checkpoint is in the spool that detd has not stored */
-    int missing;           /* attempts in a row that ended for a file that is away */
+    int missing;           /* attempts that ended for a file that is away, since the newest checkpoint */
     int refusals;          /* times in a row that the system refused what a start needs */
     char refusal[512];     /* the last one */
     bool started;          /* rank 0 said `start` in this attempt */
@@ -152,8 +152,8 @@ void job_check_gpu(struct job *j, int rank, const json_t *hello);
 
 /* control.c: commands of detd and of signals */
 void job_take_control(struct job *j, const json_t *msg);
-void job_leave(struct job *j);         /* SIGTERM */
-void job_look_at_limit(struct job *j); /* once a second: run.time_limit */
+void job_leave(struct job *j);           /* SIGTERM */
+void job_look_at_limit(struct job *j);   /* once a second: run.time_limit */
 double job_seconds(const struct job *j); /* since this process took the job */
 /* Gives rank 0 what waits for it. */
 void job_send_pending(struct job *j);

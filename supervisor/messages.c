@@ -152,7 +152,6 @@ static int take_start(struct job *j, const struct message *m, struct err *err)
         return 0;
     }
     j->started = true;
-    j->missing = 0;
     job_saved(j, integer_of(m->msg, "resume_step"));
     line_begin(&l, j->record, sizeof j->record, "attempt");
     line_int(&l, "attempt", j->attempt);

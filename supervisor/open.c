@@ -107,8 +107,6 @@ static void take_milestone(struct job *j, const json_t *rec, const char *type, u
         j->failures++;
     if (checkpoint)
         job_saved(j, json_integer_value(json_object_get(rec, "step")));
-    if (attempt)
-        j->missing = 0;
     if (end && class && strcmp(class, "missing") == 0) /* it looks for the file once, and gives its slots back again */
         j->missing = JOB_MISSING_TRIES - 1;
     if (end)

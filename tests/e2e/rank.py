@@ -190,6 +190,8 @@ class Rank:
             self.unsaid = what
         elif what == "data":
             self.end("failed", "annotation 7 of image 12: zero area", "data")
+        elif what == "missing":
+            self.end("failed", "read 'a.png': Input/output error", "missing")
         elif what == "fault":
             self.end("failed", "device gave up", "fault")
         elif what == "deaf":

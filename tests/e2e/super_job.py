@@ -441,6 +441,27 @@ def test_budget_counts_failures_in_a_row(job):
 test_budget_counts_failures_in_a_row.job = dict(restarts=1)
 
 
+def test_a_file_that_is_away_at_the_same_step(job):
+    """As a picture on a bad sector, which only training finds: the job gives its slots back instead of beginning for ever, and later looks once."""
+    job.fault(1, "always-missing", 15)
+    job.start()
+    end = job.finish("paused")
+    assert end["class"] == "missing" and "waits for a file that is missing: read 'a.png'" in end["reason"], end
+    assert [a["resume_step"] for a in job.store.of("attempt")] == [0, 10, 10, 10], job.store.of("attempt")
+    job.detd.close()
+    job.start()
+    job.until(job.exited)
+    assert len(job.store.of("attempt")) == 5, job.store.of("attempt")
+    os.unlink(os.path.join(job.dir, "fault-1"))
+    job.detd.close()
+    job.start()
+    job.until(job.exited)
+    assert [e["outcome"] for e in job.store.of("end")] == ["paused", "paused", "completed"], job.log()
+
+
+test_a_file_that_is_away_at_the_same_step.job = dict(restarts=0)
+
+
 def test_a_checkpoint_starts_the_count_anew(job):
     """Two failures, and a checkpoint between them: neither is the second in a row."""
     job.fault(1, "kill", 5)

@@ -276,6 +276,7 @@ static void absolute_names(void **state)
     snprintf(text, sizeof text,
              CATEGORIES "\"images\": [{\"id\": 1, \"file_name\": \"%s//a/b.jpg\", \"width\": 9, \"height\": 9},"
                         "{\"id\": 2, \"file_name\": \"%s/c.jpg\", \"width\": 9, \"height\": 9},"
+                        "{\"id\": 2, \"file_name\": \"c.jpg\", \"width\": 9, \"height\": 9}," /* the same picture again */
                         "{\"id\": 3, \"file_name\": \"%sx/c.jpg\", \"width\": 9, \"height\": 9}], \"annotations\": []}",
              dir, link, link);
     assert_int_equal(read_below(text, near, BAD_SKIP, p, &d, &err), 0);
@@ -464,6 +465,9 @@ static void the_same_image_again_is_one_image(void **state)
         read_text(CATEGORIES "\"images\": [" IMAGE("x", "9") ", " IMAGE("x", "9") ", " IMAGE("x", "9") BOXES, BAD_ERROR, p, &d, &err), 0);
     assert_true(d->nimages == 1 && d->offset[1] == 2 && p->notes == 2);
     assert_non_null(strstr(p->note[0], "image 4 stands in \"images\" more than once, with the same file 'x'"));
+    dataset_free(d);
+    assert_int_equal(read_text(CATEGORIES "\"images\": [" IMAGE("x", "9") ", " IMAGE("x", "null") BOXES, BAD_ERROR, p, &d, &err), 0);
+    assert_true(d->nimages == 1 && d->offset[1] == 2 && d->images[0].w == 9); /* one record may state no size */
     dataset_free(d);
     for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
         assert_int_equal(read_text(other[i], BAD_SKIP, p, &d, &err), ERR_DATA);

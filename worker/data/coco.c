@@ -138,8 +138,6 @@ static int image_ok(struct build *b, struct raw_image *im)
         problems_add(b->problems, "image %lld (line %lld): %s", (long long)im->id, line_of(b, im->at, false), im->flaw);
         return 0;
     }
-    if (im->file[0] == '/')
-        make_relative(b->folder, im->file);
     if (leaves_folder(im->file)) {
         problems_add(b->problems, "image %lld: file_name '%s' leaves the image folder", (long long)im->id, im->file);
         return 0;
@@ -162,10 +160,16 @@ static int image_ok(struct build *b, struct raw_image *im)
     return why.code == 0;
 }
 
+/* Whether two records name one file and state no two sizes of it. */
+static bool same_image(const struct raw_image *a, const struct raw_image *b)
+{
+    return a->file && b->file && strcmp(a->file, b->file) == 0 && (a->w == 0 || b->w == 0 || (a->w == b->w && a->h == b->h));
+}
+
 /* Two records with one id, in the order of the ids: the same file again is left out, another file is an error. */
 static int told_twice(struct build *b, const struct raw_image *first, struct raw_image *again)
 {
-    if (first->file && again->file && strcmp(first->file, again->file) == 0 && first->w == again->w && first->h == again->h) {
+    if (same_image(first, again)) {
         problems_note(b->problems, "image %lld stands in \"images\" more than once, with the same file '%s'", (long long)again->id,
                       again->file);
         again->again = true;
@@ -182,6 +186,9 @@ static int build_images(struct build *b)
 
     if (raw->nimages > 0)
         qsort(raw->images, (size_t)raw->nimages, sizeof *raw->images, by_image_id);
+    for (int i = 0; i < raw->nimages; i++)
+        if (raw->images[i].file && raw->images[i].file[0] == '/')
+            make_relative(b->folder, raw->images[i].file);
     for (int i = 1; i < raw->nimages; i++)
         if (raw->images[i].has_id && raw->images[i - 1].has_id && raw->images[i].id == raw->images[i - 1].id &&
             told_twice(b, &raw->images[i - 1], &raw->images[i]) < 0)

@@ -312,6 +312,7 @@ static void bad_yaml(void **state)
         { "train: images/train\nnames: [a]\nkpt_shape: [17]\n", "line 3: should be" },
         { "train: images/train\nnames: [a]\nkpt_shape: [17, 4]\n", "line 3: should be a whole number" },
         { "train: images/train\nnames: [a]\nkpt_shape: [17, 1]\n", "line 3: should be [K, D]" },
+        { "train: images/train\nnames: [a]\nkpt_shape: [0, 3]\n", "line 3: should be [K, D]" }, /* null is how to say that there are none */
         { "a: &x b\ntrain: *x\nnames: [a]\n", "line 2: an alias" },
         { "train: images/train\nnames: [a]\n---\nb: c\n", "line 3: a second document" },
     };

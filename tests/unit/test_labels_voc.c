@@ -243,6 +243,8 @@ static void voc_bad_objects(void **state)
         const char *body, *why;
     } bad[] = {
         { "<object><name>a</name></object>", "line 3: object has no <bndbox>" },
+        { "<object><name>a</name><robndbox><cx>5</cx></robndbox></object>",
+          "line 3: object has <robndbox>, a rotated box, which is not read" },
         { "<object><bndbox/></object>", "object has no <name>" },
         { "<object><name/></object>", "<name> is empty" },
         { "<object><name>a</name><name>b</name></object>", "has two names" },

@@ -227,7 +227,7 @@ static int read_points(struct reader *r, struct data_yaml *y)
         rc = whole(r, 3, &numbers);
     if (rc == 0)
         rc = next(r);
-    if (rc == 0 && (r->event.type != YAML_SEQUENCE_END_EVENT || numbers < 2))
+    if (rc == 0 && (r->event.type != YAML_SEQUENCE_END_EVENT || numbers < 2 || points < 1))
         return fail(r, "should be [K, D]: K key points of D numbers, 2 or 3");
     y->points = (int)(points * numbers);
     return rc;

@@ -128,6 +128,12 @@ static void tell_element(struct voc_file *f, enum place in, const char *name)
     problems_note_key(f->m->problems, place, what, name, ours);
 }
 
+static void flaw(struct voc_object *o, const char *text)
+{
+    if (!o->flaw)
+        o->flaw = text;
+}
+
 /* What an element is, by where it begins. */
 static enum place place_of(struct voc_file *f, enum place in, const char *name)
 {
@@ -145,6 +151,10 @@ static enum place place_of(struct voc_file *f, enum place in, const char *name)
     if (in == IN_OBJECT && strcmp(name, "bndbox") == 0) {
         f->object[f->nobjects - 1].boxes++;
         return IN_BOX;
+    }
+    if (in == IN_OBJECT && strcmp(name, "robndbox") == 0) { /* as roLabelImg writes it */
+        flaw(&f->object[f->nobjects - 1], "has <robndbox>, a rotated box, which is not read");
+        return IN_OTHER;
     }
     if (in == IN_LEAF)
         stop(f, "an element inside of what should be text");
@@ -205,12 +215,6 @@ static void trim(struct voc_file *f)
 static bool number(const struct voc_file *f, double *ret)
 {
     return text_number(&(struct text_line){ .text = f->text, .len = f->len }, ret);
-}
-
-static void flaw(struct voc_object *o, const char *text)
-{
-    if (!o->flaw)
-        o->flaw = text;
 }
 
 static void end_of_object_leaf(struct voc_file *f, struct voc_object *o)

@@ -450,7 +450,8 @@ static void points_become_depth(void **state)
 /* A note names each key that this layout does not obey. */
 static void kitti_obeys_no_patterns(void **state)
 {
-    static const char *const keys[] = { "data.frame_pattern has no effect", "data.depth_pattern has no effect", "data.depth_unit_m has no effect" };
+    static const char *const keys[] = { "data.frame_pattern has no effect", "data.depth_pattern has no effect",
+                                        "data.depth_unit_m has no effect" };
     struct tree t;
     json_t *golden = kitti_tree(&t);
 

@@ -40,7 +40,7 @@ static int read_text(const struct job_key *k, const char *text, double *ret, boo
     double x = strtod(text, &unit);
 
     *ret_epochs = false;
-    if (unit == text || text[0] < '0' || text[0] > '9' || !isfinite(x))
+    if (unit == text || text[0] < '0' || text[0] > '9' || strcspn(text, "xX") < (size_t)(unit - text) || !isfinite(x))
         return job_error(err, k->path, "'%.40s' is neither a number of steps nor a text as \"2 epochs\"", text);
     unit += strspn(unit, " ");
     *ret_epochs = is_one_of(unit, "epoch", "epochs");
@@ -118,7 +118,7 @@ static int count_one(const struct job_key *k, const json_t *one, int64_t images,
         return ERR_INPUT;
     steps = epochs ? steps_of(x, images, batch) : x;
     if (steps > max)
-        return job_error(err, k->path, "'%.40s' of %lld images, batch %lld, are %.0f steps; at most %.0f are possible",
+        return job_error(err, k->path, "'%.40s' of %lld images, batch %lld, are %.15g steps; at most %.15g are possible",
                          json_string_value(one), (long long)images, (long long)batch, steps, max);
     *ret = json_integer((json_int_t)steps);
     return *ret ? 0 : err_set(err, -ENOMEM, "out of memory");
@@ -165,7 +165,7 @@ static int count_epochs(json_t *root, const struct jobspec *s, int64_t images, i
     json_t *train = json_object_get(root, "train");
 
     if (steps > max)
-        return job_error(err, "train.epochs", "%.10g epochs of %lld images, batch %lld, are %.0f steps; at most %.0f are possible",
+        return job_error(err, "train.epochs", "%.10g epochs of %lld images, batch %lld, are %.15g steps; at most %.15g are possible",
                          s->train_epochs, (long long)images, (long long)s->train_batch, steps, max);
     if (json_object_set_new(train, "steps", json_integer((json_int_t)steps)) < 0)
         return err_set(err, -ENOMEM, "out of memory");

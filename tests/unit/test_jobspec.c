@@ -547,6 +547,7 @@ static void texts_that_say_no_steps(void **state)
     } rows[] = {
         { "val.every=two epochs", "val.every: 'two epochs' is neither a number of steps nor a text as \"2 epochs\"" },
         { "val.every=-1 epochs", "val.every: '-1 epochs' is neither a number of steps nor a text as \"2 epochs\"" },
+        { "val.every=0x2 epochs", "val.every: '0x2 epochs' is neither a number of steps nor a text as \"2 epochs\"" },
         { "val.every=2 hours", "val.every: '2 hours' has no unit that is known: \"2 epochs\" and \"100 steps\" have one" },
         { "val.every=0 epochs", "val.every: must be above 0 epochs, is '0 epochs'" },
         { "val.every=1.5 steps", "val.every: must be whole steps, is '1.5 steps'" },
@@ -567,16 +568,20 @@ static void texts_that_say_no_steps(void **state)
         assert_string_equal(err.msg, rows[i].msg);
         json_decref(root);
     }
-    json_t *root = job("val.every=1e8 epochs;train.batch=16");
-    struct jobspec *s = NULL;
-    struct err err = { 0 };
-    int64_t steps;
+    for (int i = 0; i < 2; i++) {
+        json_t *root = job(i ? "val.every=1e300 epochs;train.batch=24" : "val.every=1e8 epochs;train.batch=16");
+        struct jobspec *s = NULL;
+        struct err err = { 0 };
+        int64_t steps;
 
-    assert_int_equal(jobspec_parse_uncounted(&job_presets, root, &s, &err), 0);
-    assert_int_equal(jobspec_count_steps(root, s, 24, &steps, &err), ERR_INPUT);
-    assert_string_equal(err.msg, "val.every: '1e8 epochs' of 24 images, batch 16, are 150000000 steps; at most 100000000 are possible");
-    jobspec_free(s);
-    json_decref(root);
+        assert_int_equal(jobspec_parse_uncounted(&job_presets, root, &s, &err), 0);
+        assert_int_equal(jobspec_count_steps(root, s, 24, &steps, &err), ERR_INPUT);
+        assert_string_equal(err.msg,
+                            i ? "val.every: '1e300 epochs' of 24 images, batch 24, are 1e+300 steps; at most 100000000 are possible"
+                              : "val.every: '1e8 epochs' of 24 images, batch 16, are 150000000 steps; at most 100000000 are possible");
+        jobspec_free(s);
+        json_decref(root);
+    }
 }
 
 static void epochs_are_bounded(void **state)

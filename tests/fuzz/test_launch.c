@@ -23,9 +23,9 @@ static const char harmless[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKL
 /* Options are those that we write, in their places; what detd wrote comes after one, and is harmless. */
 static void look_at_arguments(const struct launch_ask *a, int ngpu_locks)
 {
-    static const char *const options[] = { "--job-dir", "--job",      "--lock-fd", "--trouble-fd", "--attempt",     "--last-seq",
-                                           "--nonce",   "--store-id", "--spec-fd", "--threads",    "--tier",        "--log-max",
-                                           "--gpus",    "--drain",    "--reason",  "--saved",      "--gpu-lock-fds" };
+    static const char *const options[] = { "--job-dir", "--job",      "--lock-fd", "--trouble-fd", "--attempt",      "--last-seq",
+                                           "--nonce",   "--store-id", "--spec-fd", "--threads",    "--tier",         "--log-max",
+                                           "--gpus",    "--drain",    "--reason",  "--saved",      "--gpu-lock-fds", "--ran" };
     char *argv[ARGS_MAX];
     int n = 1;
 
@@ -33,6 +33,11 @@ static void look_at_arguments(const struct launch_ask *a, int ngpu_locks)
     assert_string_equal(argv[0], "/detd-job");
     for (; argv[n] && strcmp(argv[n], "--clear") != 0; n += 2) {
         bool known = false;
+
+        if (strcmp(argv[n], "--anew") == 0) { /* which has no value */
+            n--;
+            continue;
+        }
 
         for (size_t i = 0; i < sizeof options / sizeof *options; i++)
             known = known || strcmp(argv[n], options[i]) == 0;

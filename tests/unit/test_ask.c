@@ -36,7 +36,7 @@ static void numbers_have_ranges(void **state)
         { offsetof(struct launch_ask, drain), 0, 3 },
     };
     static const size_t wide[] = { offsetof(struct launch_ask, last_seq), offsetof(struct launch_ask, saved),
-                                   offsetof(struct launch_ask, log_max) };
+                                   offsetof(struct launch_ask, log_max), offsetof(struct launch_ask, ran_s) };
 
     (void)state;
     assert_true(starts(&sound));

@@ -370,15 +370,18 @@ static void note_database(struct daemon *d)
             d->database[i].st_ino = 0;
 }
 
-/* Whether the name leads to the file that is open. Where nobody can tell, as on a disk that fails, it does. */
-static bool is_same(const char *name, const struct stat *was)
+/* Whether the name leads to the file that is open, by way of the state folder as it is called: the folder that detd is in may have got another name, or
+ * have been moved. Where nobody can tell, as on a disk that fails, it does. */
+static bool is_same(const char *state, const char *name, const struct stat *was)
 {
+    char path[PATH_MAX + 32];
     struct stat st;
 
+    snprintf(path, sizeof path, "%s/%s", state, name);
     if (was->st_ino == 0)
         return true;
-    if (stat(name, &st) < 0)
-        return errno != ENOENT;
+    if (stat(path, &st) < 0)
+        return errno != ENOENT && errno != ENOTDIR;
     return st.st_ino == was->st_ino && st.st_dev == was->st_dev;
 }
 
@@ -386,7 +389,7 @@ static bool has_database(struct daemon *d)
 {
     int i = 0;
 
-    while (i < 2 && is_same(database_files[i], &d->database[i]))
+    while (i < 2 && is_same(d->cfg.state, database_files[i], &d->database[i]))
         i++;
     if (i == 2)
         return true;

@@ -1137,6 +1137,17 @@ def state_folder_is_removed():
             os.killpg(session, signal.SIGKILL)
 
 
+def state_folder_is_renamed():
+    """detd, which is in it, would store on where nobody looks, and could start no job: it leaves and says so."""
+    with Daemon() as d:
+        os.rename(d.state, d.state + ".away")
+        assert d.proc.wait(60) == 1, d.proc.returncode
+        assert "/detd.db' was removed, renamed or replaced" in open(d.root + "/log").read()
+        os.rename(d.state + ".away", d.state)
+        d.start()
+        assert d.wait(d.submit(5), "completed")["step"] == 5
+
+
 def database_is_replaced():
     """By whatever means: what would be stored from now on is lost, so detd leaves and says so; what runs is left alone."""
     def rename(path):
@@ -1304,7 +1315,7 @@ SCENARIOS = [what_holds_the_lock_does_not_die, a_silent_supervisor_is_killed, no
              budget_counts_from_a_checkpoint_that_nobody_told_of, supervisor_dies, supervisor_dies_too_often, a_checkpoint_starts_the_count_anew,
              both_die, commands, many_label_at_once, reports_that_cannot_be, half_of_a_spool_is_lost, an_older_database_under_a_live_job, a_lock_that_is_removed, wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost, trainer_cannot_be_opened,
              another_database_while_a_job_runs, the_node_shuts_down, the_terminal_is_closed, told_to_stop_while_detd_runs,
-             what_holds_the_lock_is_killed, the_disk_is_full, state_folder_is_removed, database_is_replaced, bad_ends]
+             what_holds_the_lock_is_killed, the_disk_is_full, state_folder_is_removed, state_folder_is_renamed, database_is_replaced, bad_ends]
 
 PRIVATE = [no_room_for_the_spool, the_disk_is_full, a_checkpoint_without_room]  # have disks of their own, which nobody else is to see
 

@@ -52,7 +52,7 @@ enum { JOB_MAX_SOURCES = 3 };
       "width and height of each anchor at the network's input, smallest first, as detctl anchors prints them; default those of the network") \
     X(model_ignore_thresh, "model.ignore_thresh", REAL, "null", "-", "yolo", 0, 1, "IoU", "", "default from the cfg (.7)")                \
     X(model_assign_iou_thresh, "model.assign_iou_thresh", REAL, "null", "-", "yolo", 0, 1, "IoU", "",                                     \
-      "further anchors above it are positive too; default from the cfg's iou_thresh (1: none)")                                                                                        \
+      "further anchors above it are positive too (1: none); default 1, or the iou_thresh of the .cfg")                                                                                        \
     X(model_box_gain, "model.box_gain", REAL, "1.0", "-", "yolo", 0, 1e6, "x", "", "weight of the box term")                              \
     X(model_obj_gain, "model.obj_gain", REAL, "1.0", "-", "yolo", 0, 1e6, "x", "", "weight of the objectness term of positives")          \
     X(model_noobj_gain, "model.noobj_gain", REAL, "1.0", "-", "yolo", 0, 1e6, "x", "", "weight of the objectness term of negatives")      \

@@ -63,6 +63,8 @@ static int finish_model(struct jobspec *s, struct err *err)
         return job_error(err, "model.width", "scales presets only, not model.cfg");
     if (s->model_size.w < 0 && s->preset && s->preset->size > 0)
         s->model_size = (struct jobspec_size){ s->preset->size, s->preset->size };
+    if (isnan(s->model_assign_iou_thresh) && s->preset && job_key_of(&job_keys[JOB_KEY_model_assign_iou_thresh], s->family))
+        s->model_assign_iou_thresh = 1; /* a .cfg has a value of its own */
     if (s->model_load_until >= 0 && !s->model_init)
         return job_error(err, "model.load_until", "needs model.init");
     if (json_array_size(s->train_freeze) > 0 && !s->model_init)

@@ -107,8 +107,8 @@ bool jobspec_has_units(const json_t *root, bool *ret_epochs)
 static int count_one(const struct job_key *k, const json_t *one, int64_t images, int64_t batch, json_t **ret, struct err *err)
 {
     const double max = job_keys[JOB_KEY_train_steps].max;
-    bool epochs;
-    double x, steps;
+    bool epochs = false;
+    double x = 0, steps;
 
     if (!json_is_string(one)) {
         *ret = json_deep_copy(one);
@@ -128,7 +128,7 @@ static int count_one(const struct job_key *k, const json_t *one, int64_t images,
 static int count_list(const struct job_key *k, const json_t *value, int64_t images, int64_t batch, json_t **ret, struct err *err)
 {
     const size_t n = json_is_array(value) ? json_array_size(value) : 1;
-    json_t *list = json_array(), *one;
+    json_t *list = json_array(), *one = NULL;
     int rc = list ? 0 : err_set(err, -ENOMEM, "out of memory");
 
     for (size_t i = 0; i < n && rc == 0; i++) {

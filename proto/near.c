@@ -67,7 +67,7 @@ static void plain(const char *word, char ret[WORD_MAX + 2])
 
 bool near_misspelt(const char *word, const char *key)
 {
-    char a[WORD_MAX + 2], b[WORD_MAX + 2];
+    char a[WORD_MAX + 2] = "", b[WORD_MAX + 2] = "";
     unsigned far;
 
     if (strcmp(word, key) == 0)

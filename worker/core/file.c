@@ -177,7 +177,9 @@ static int open_named(struct file_out *o, struct err *err)
         return err_set(err, -ENOMEM, "create '%s': out of memory", o->path);
     free(o->path);
     o->path = follow(o->name, err);
-    rc = o->path ? open_free_tmp(o, err) : err->code;
+    if (!o->path)
+        return err->code;
+    rc = open_free_tmp(o, err);
     if (rc == 0)
         keep_mode(o);
     return rc;

@@ -57,7 +57,7 @@ static bool is_safetensors(const unsigned char *p, size_t size)
 static bool is_text(const unsigned char *p, size_t size)
 {
     for (size_t i = 0; i < size && i < LOOKED_AT; i++)
-        if ((p[i] < ' ' && !memchr("\t\n\r\f", p[i], 4)) || p[i] == 0x7f || p[i] >= 0xf8)
+        if ((p[i] < ' ' && (p[i] == '\0' || !strchr("\t\n\r\f", p[i]))) || p[i] == 0x7f || p[i] >= 0xf8)
             return false;
     return true;
 }
@@ -67,7 +67,7 @@ static const char *text_kind(const char *p, size_t size)
     static const char mark[] = "\xef\xbb\xbf"; /* byte order mark */
     size_t at = size >= 3 && memcmp(p, mark, 3) == 0 ? 3 : 0;
 
-    while (at < size && memchr(" \t\n\r\f", p[at], 5))
+    while (at < size && p[at] != '\0' && strchr(" \t\n\r\f", p[at]))
         at++;
     if (at == size)
         return "blank";

@@ -284,10 +284,10 @@ static bool find_labels(char path[DATASET_MAX_PATH])
 
     if (there(path))
         return true;
-    memcpy(ending, "TXT", 3);
+    memcpy(ending, "TXT", 4);
     if (there(path))
         return true;
-    memcpy(ending, "txt", 3);
+    memcpy(ending, "txt", 4);
     return false;
 }
 

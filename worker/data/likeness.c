@@ -19,7 +19,7 @@ static int level(const struct image *img, int column, int row)
             sum += p[0] + p[1] + p[2];
             n += 3;
         }
-    return (int)(sum / n);
+    return n > 0 ? (int)(sum / n) : 0;
 }
 
 uint64_t likeness_of(const struct image *img)

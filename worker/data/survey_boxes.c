@@ -57,13 +57,21 @@ static void put_image(const struct dataset *d, const char *split, int i, FILE *o
     fprintf(out, "%s: image %lld ('%s') ", split, (long long)d->images[i].id, census_name(d->images[i].file, name));
 }
 
+static bool same_told(const struct dataset_box *a, const struct dataset_box *b)
+{
+    for (int i = 0; i < 4; i++)
+        if (a->told[i] != b->told[i])
+            return false;
+    return true;
+}
+
 static void tell_pair(const struct dataset *d, const char *split, int i, const struct dataset_box *a, const struct dataset_box *b,
                       FILE *out)
 {
     const struct dataset_box *first = a < b ? a : b, *second = a < b ? b : a;
 
     put_image(d, split, i, out);
-    if (a->cls == b->cls && memcmp(a->told, b->told, sizeof a->told) == 0)
+    if (a->cls == b->cls && same_told(a, b))
         fputs("has a box twice: ", out);
     else
         fprintf(out, "has two boxes with an IoU of %.2f: ", overlap(a, b));

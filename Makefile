@@ -195,9 +195,8 @@ check: deps
 	@$(MAKE) --no-print-directory $(CORES) B=$(B) SAN=$(SAN) check-parts $(BENCH) $(if $(NVCC),$(B)/nvcc_bodies.o)
 	@tests/run.sh $(B) $(call IN_ORDER,$(TESTS) $(SIM) $(RUN_E2E)) $(SCANS) tests/run_self.sh tests/abi.sh tests/gpu_self.sh $(LEFT_OUT)
 
-# The simulator belongs here with 5,000 seeds, as soon as the seeds that its README names pass.
 # What searches rather than checks: the same tests with more rounds, seeds and shapes, and the kernels under another sanitizer.
-LONG     := tests/cuda_msan.sh $(filter %/test_cuda_plans %/test_cuda_plans_rcnn %/test_cuda_plans_depth %/test_repeat $(B)/tests/fuzz/%,$(TESTS)) $(filter %/ranks.sh %/bits.sh %/order.sh %/month.sh,$(RUN_E2E)) $(if $(SAN),,tests/fuzz/short.sh tests/prove/short.sh tests/prove/planted.sh tests/learn/road.sh) $(if $(findstring thread,$(SAN)),,tests/torture/torture.sh)
+LONG     := $(SIM) tests/cuda_msan.sh $(filter %/test_cuda_plans %/test_cuda_plans_rcnn %/test_cuda_plans_depth %/test_repeat $(B)/tests/fuzz/%,$(TESTS)) $(filter %/ranks.sh %/bits.sh %/order.sh %/month.sh,$(RUN_E2E)) $(if $(SAN),,tests/fuzz/short.sh tests/prove/short.sh tests/prove/planted.sh tests/learn/road.sh) $(if $(findstring thread,$(SAN)),,tests/torture/torture.sh)
 check-long: deps
 	@$(MAKE) --no-print-directory $(CORES) B=$(B) SAN=$(SAN) check-parts
 	@TEST_LONG=1 DETD_FUZZ_ROUNDS=20000 DETD_TEST_REPEATS=20 RANKS_SEED=2 tests/run.sh $(B) $(call IN_ORDER,$(LONG))

@@ -5,7 +5,7 @@
 /* An end that is not on disk yet, or that a user has wished for, may still be taken back. */
 static bool has_ended(const struct job *j)
 {
-    return job_is_done(j->row.state) && j->hidden_until == 0 && !j->wishes;
+    return job_is_done(j->row.state) && j->hidden_until == 0 && !j->wishes && !j->unsaved;
 }
 
 enum after after_look(struct jobs *jobs, const struct job *j, const struct job **ret_other)

@@ -72,6 +72,18 @@ static int refuse(const struct job_row *row, enum job_event event, struct err *e
     return err_field(err, ERR_STATE, "id", "job %lld is %s: %s is not possible", (long long)row->id, why, events[event]);
 }
 
+bool job_has_unread(const struct job_row *row)
+{
+    return strncmp(row->reason, JOB_SPOOL_LOST, strlen(JOB_SPOOL_LOST)) == 0 ||
+           strncmp(row->reason, JOB_SPOOL_UNREAD, strlen(JOB_SPOOL_UNREAD)) == 0;
+}
+
+/* Till it runs again, a user's wish reads no report. */
+static bool keeps_reason(const struct job_row *row, enum job_event event)
+{
+    return job_has_unread(row) && (event == JOB_EV_PAUSE || event == JOB_EV_RESUME || event == JOB_EV_CANCEL);
+}
+
 static void change_want(struct job_row *row, enum job_event event)
 {
     if (event == JOB_EV_PAUSE)
@@ -111,7 +123,7 @@ int job_apply(struct job_row *row, enum job_event event, const char *reason, dou
         begin_again(row);
     row->state = next == DEPENDS ? state_by_want(row, event) : (enum job_state)next;
     change_times(row, now);
-    if (event != JOB_EV_ATTEMPT)
+    if (event != JOB_EV_ATTEMPT && !keeps_reason(row, event))
         snprintf(row->reason, sizeof row->reason, "%s", reason ? reason : "");
     return 0;
 }

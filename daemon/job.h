@@ -57,6 +57,11 @@ enum {
 };
 
 /* The columns of table jobs but spec and token; a plain value, so that it can be copied to the writer thread. Times are 0 where there is none yet. */
+/* How the reason of a job begins whose reports are lost: what is left of its spool is kept. */
+#define JOB_SPOOL_LOST "spool lost"
+/* Likewise, of a job that ended before all reports of its spool were read: the spool is kept. */
+#define JOB_SPOOL_UNREAD "spool unread"
+
 struct job_row {
     int64_t id;
     char name[4 * JOB_NAME_MAX + 1]; /* the limit counts characters */
@@ -89,9 +94,11 @@ struct job_row {
 };
 
 /* Carries the event out on the row: state, want, reason, times; of a job that had ended and is queued again, deaths and backfill too. Refused events return ERR_STATE with a sentence for the user and change nothing.
- * Asking for what already holds is no error. `reason` may be NULL where nobody gave one. */
+ * Asking for what already holds is no error. `reason` may be NULL where nobody gave one. A user's wish leaves the reason of a job that has unread reports. */
 int job_apply(struct job_row *row, enum job_event event, const char *reason, double now, struct err *err);
 
+/* Reports of it are in a spool that was not read to its end. */
+bool job_has_unread(const struct job_row *row);
 bool job_is_live(enum job_state s); /* starting, running or stopping */
 bool job_is_done(enum job_state s); /* completed, failed or cancelled */
 const char *job_state_name(enum job_state s);

@@ -439,6 +439,26 @@ void jobs_reopen(struct jobs *jobs, const struct job_row *row, const char *spec,
 
 /* ---- wishes ---- */
 
+/* What a wish asks for, whether or not an earlier one has asked for it too. A resume asks for nothing where a refused pause is taken back. */
+enum { ASKS_END = 1, ASKS_TIER = 2, ASKS_CHECKPOINT = 4, ASKS_EVAL = 8, ASKS_PRIORITY = 16 };
+
+/* A wish on its way to the disk; the supervisor hears of it when it is durable. */
+struct wish {
+    struct wish *next;
+    struct jobs *jobs;
+    int64_t id;
+    unsigned asks;
+    const char *word, *tier; /* static; word NULL: nothing to say */
+    struct job_row before, after;
+    store_done *done;
+    void *arg;
+};
+
+const struct job_row *jobs_sure(const struct job *j)
+{
+    return j->wishes ? &j->wishes->before : &j->row;
+}
+
 static bool is_sent_away(const struct job *j)
 {
     return j->yields_to || j->off_gpu;
@@ -459,34 +479,20 @@ json_t *jobs_word(const struct jobs *jobs, const struct job *j, const char *word
 json_t *jobs_wishes(const struct jobs *jobs, const struct job *j)
 {
     json_t *all = json_array();
+    const struct job_row *row = jobs_sure(j);
 
-    if (j->row.want == JOB_WANT_CANCEL)
+    if (row->want == JOB_WANT_CANCEL)
         json_array_append_new(all, jobs_word(jobs, j, "cancel", NULL));
-    else if (j->row.state == JOB_STOPPING || j->row.want == JOB_WANT_PAUSE || is_sent_away(j))
+    else if (row->state == JOB_STOPPING || row->want == JOB_WANT_PAUSE || is_sent_away(j))
         json_array_append_new(all, jobs_word(jobs, j, "pause", NULL));
-    if (j->row.want_tier >= 0)
-        json_array_append_new(all, jobs_word(jobs, j, "tier", job_tier_name(j->row.want_tier)));
-    if (j->row.want_checkpoint)
+    if (row->want_tier >= 0 && row->want_tier == j->row.want_tier)
+        json_array_append_new(all, jobs_word(jobs, j, "tier", job_tier_name(row->want_tier)));
+    if (row->want_checkpoint && j->row.want_checkpoint)
         json_array_append_new(all, jobs_word(jobs, j, "checkpoint", NULL));
-    if (j->row.want_eval)
+    if (row->want_eval && j->row.want_eval)
         json_array_append_new(all, jobs_word(jobs, j, "eval", NULL));
     return all;
 }
-
-/* What a wish asks for, whether or not an earlier one has asked for it too. A resume asks for nothing where a refused pause is taken back. */
-enum { ASKS_END = 1, ASKS_TIER = 2, ASKS_CHECKPOINT = 4, ASKS_EVAL = 8, ASKS_PRIORITY = 16 };
-
-/* A wish on its way to the disk; the supervisor hears of it when it is durable. */
-struct wish {
-    struct wish *next;
-    struct jobs *jobs;
-    int64_t id;
-    unsigned asks;
-    const char *word, *tier; /* static; word NULL: nothing to say */
-    struct job_row before, after;
-    store_done *done;
-    void *arg;
-};
 
 static void granted(struct wish *w, struct job *j)
 {

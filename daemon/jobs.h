@@ -122,6 +122,9 @@ void jobs_submit(struct jobs *jobs, const struct job_row *row, const char *token
 /* A job that had ended is queued again: row and spec (NULL: it stays) are the new ones, losses ({"train":..,"val":..}, copied) those to be shown where it is not
  * in memory. done gets its id when that is durable, or was refused. */
 void jobs_reopen(struct jobs *jobs, const struct job_row *row, const char *spec, const json_t *losses, store_done *done, void *arg);
+/* The row as it is in the store but for reports: without wishes that are still on their way to the disk, as those may be refused and taken back. Who does what cannot
+ * be taken back looks there. */
+const struct job_row *jobs_sure(const struct job *j);
 /* What users ask. `done` runs when it is durable; rc < 0 is returned at once and nothing is done. */
 int jobs_command(struct jobs *jobs, struct job *j, enum job_event event, store_done *done, void *arg, struct err *err);
 int jobs_want_checkpoint(struct jobs *jobs, struct job *j, bool eval, store_done *done, void *arg, struct err *err);

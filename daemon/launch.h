@@ -17,11 +17,6 @@ struct err;
 struct gpulocks;
 struct store;
 
-/* How the reason of a job begins whose reports are lost: what is left of its spool is kept. */
-#define LAUNCH_SPOOL_LOST "spool lost"
-/* Likewise, of a job that ended before all reports of its spool were read: the spool is kept. */
-#define LAUNCH_SPOOL_UNREAD "spool unread"
-
 /* How a job ended whose spool is gone. */
 struct launch_end {
     enum job_state state; /* 0: it has not ended */

@@ -179,7 +179,7 @@ static void work(void *arg)
 /* Such a job goes on only where its spool was put back: else the reports that the spool held would be missing in silence. */
 static bool is_spool_lost(const struct job_row *row)
 {
-    return strncmp(row->reason, LAUNCH_SPOOL_LOST, strlen(LAUNCH_SPOOL_LOST)) == 0;
+    return strncmp(row->reason, JOB_SPOOL_LOST, strlen(JOB_SPOOL_LOST)) == 0;
 }
 
 /* On the thread that removes its spool, too, when the job's processes have left. */

@@ -104,16 +104,21 @@ static void look_at_clock(struct runner *r, struct job *j)
 
 /* ---- ends that detd writes itself ---- */
 
+static bool is_cancelled(const struct job *j)
+{
+    return jobs_sure(j)->want == JOB_WANT_CANCEL;
+}
+
 /* Nothing of it is to run any more, and its end is still to be written. */
 static bool is_to_end(const struct job *j)
 {
-    return j->row.want == JOB_WANT_CANCEL || j->row.deaths > j->row.restarts;
+    return is_cancelled(j) || j->row.deaths > j->row.restarts;
 }
 
 static void tell_end(const struct job *j, char *ret, size_t size)
 {
     ret[0] = '\0';
-    if (j->row.want != JOB_WANT_CANCEL)
+    if (!is_cancelled(j))
         snprintf(ret, size, "the supervisor was lost %d times in a row without a newer checkpoint", j->row.deaths);
 }
 
@@ -137,7 +142,7 @@ static bool end_unrecorded(struct runner *r, struct job *j)
     if (!is_to_end(j) || j->row.last_seq > 0 || launch_has_spool(r->jobs->folder, j->row.id))
         return false;
     tell_end(j, why, sizeof why);
-    end(r, j, j->row.want == JOB_WANT_CANCEL ? JOB_EV_END_CANCELLED : JOB_EV_END_FAILED, why);
+    end(r, j, is_cancelled(j) ? JOB_EV_END_CANCELLED : JOB_EV_END_FAILED, why);
     return true;
 }
 
@@ -164,12 +169,13 @@ static void tell_trouble(struct runner *r, struct job *j, const char *kind, cons
     memcpy(j->told, j->trouble, sizeof j->told);
 }
 
-/* It is queued again, or paused where that was asked for; what its spool holds is read when it runs again. */
+/* It is queued again, or paused where that was asked for; what its spool holds is read when it runs again, and kept where it never does. */
 static void give_slots_back(struct runner *r, struct job *j)
 {
+    bool unread = launch_has_spool(r->jobs->folder, j->row.id);
     char why[sizeof j->trouble];
 
-    memcpy(why, j->trouble, sizeof why);
+    snprintf(why, sizeof why, "%s%.230s", unread ? JOB_SPOOL_UNREAD ": " : "", j->trouble);
     j->row.attempt -= !j->life.written; /* it never began: the next start has the same number */
     job_apply(&j->row, JOB_EV_END_PAUSED, why, now_s(), NULL);
     j->phase[0] = '\0';
@@ -177,11 +183,6 @@ static void give_slots_back(struct runner *r, struct job *j)
     job_changed(r->jobs, j);
     tell_life(r, j, LIFE_FACT_ENDED, "");
     look(r, j);
-}
-
-static bool is_cancelled(const struct job *j)
-{
-    return j->row.want == JOB_WANT_CANCEL;
 }
 
 /* Nothing of a job lives that waits for a start. Where starts are refused again and again it has no slots meanwhile, unless reports wait in its spool: a cancel of
@@ -194,10 +195,10 @@ static void do_without(struct runner *r, struct job *j, const char *last)
     if (j->life.phase != LIFE_WAITING)
         return;
     if (j->row.ticket[0] && is_to_end(j) && j->life.drains > LIFE_DRAINS_MAX) {
-        snprintf(text, sizeof text, LAUNCH_SPOOL_UNREAD ": %d supervisors did not come to the end of it in jobs/%lld%s%.120s",
-                 LIFE_DRAINS_MAX, (long long)j->row.id, last[0] ? ": " : "", last);
+        snprintf(text, sizeof text, JOB_SPOOL_UNREAD ": %d supervisors did not come to the end of it in jobs/%lld%s%.120s", LIFE_DRAINS_MAX,
+                 (long long)j->row.id, last[0] ? ": " : "", last);
         end(r, j, JOB_EV_END_FAILED, text);
-    } else if (!is_cancelled(j) && life_is_in_vain(&j->life, mono_s()) && (j->row.ticket[0] || !j->life.written)) {
+    } else if (!is_cancelled(j) && !j->wishes && life_is_in_vain(&j->life, mono_s()) && (j->row.ticket[0] || !j->life.written)) {
         give_slots_back(r, j);
     }
 }
@@ -335,7 +336,7 @@ static void fill_request(struct runner *r, const struct job *j, struct launch_re
                                    .jobs_dir = r->jobs->folder,
                                    .gpu_locks = r->gpu_locks };
     if (is_to_end(j)) {
-        rq->drain = j->row.want == JOB_WANT_CANCEL ? JOB_CANCELLED : JOB_FAILED;
+        rq->drain = is_cancelled(j) ? JOB_CANCELLED : JOB_FAILED;
         tell_end(j, rq->reason, sizeof rq->reason);
     }
     rq->spec_fd = -1;
@@ -542,7 +543,7 @@ static void tell_unreachable(struct runner *r, struct job *j, const char *why)
 {
     char text[sizeof j->trouble];
 
-    snprintf(text, sizeof text, LAUNCH_SPOOL_UNREAD ": jobs/%lld cannot be used: %.180s", (long long)j->row.id, why);
+    snprintf(text, sizeof text, JOB_SPOOL_UNREAD ": jobs/%lld cannot be used: %.180s", (long long)j->row.id, why);
     if (j->life.unreachable >= (is_to_end(j) ? LIFE_UNREADABLE_MAX : LIFE_UNREACHABLE_MAX))
         end(r, j, JOB_EV_END_FAILED, text);
     else
@@ -554,7 +555,7 @@ static void tell_unreadable(struct runner *r, struct job *j, const char *why)
 {
     char text[sizeof j->trouble];
 
-    snprintf(text, sizeof text, LAUNCH_SPOOL_LOST ": %.200s", why);
+    snprintf(text, sizeof text, JOB_SPOOL_LOST ": %.200s", why);
     if (j->life.unreadable < LIFE_UNREADABLE_MAX)
         tell_refused(r, j, why);
     else
@@ -605,7 +606,7 @@ static void end_mute(struct runner *r, struct job *j, const char *why)
     char text[JOB_REASON_MAX + 1];
     bool unread = launch_has_spool(r->jobs->folder, j->row.id);
 
-    snprintf(text, sizeof text, "%s%s", unread ? LAUNCH_SPOOL_UNREAD ": " : "", why);
+    snprintf(text, sizeof text, "%s%s", unread ? JOB_SPOOL_UNREAD ": " : "", why);
     end(r, j, JOB_EV_END_FAILED, text);
 }
 
@@ -739,7 +740,7 @@ void run_connected(struct runner *r, struct job *j)
     tell_life(r, j, LIFE_FACT_HELLO, "");
     if (j->life.drains > 0)
         life_within(&j->life, mono_s(), LIFE_LEAVE_S);
-    else if (j->row.want == JOB_WANT_CANCEL)
+    else if (is_cancelled(j))
         life_within(&j->life, mono_s(), LIFE_OBEY_S);
 }
 

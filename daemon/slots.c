@@ -9,7 +9,7 @@
 /* A supervisor that only reads what a cancelled job has left needs none, and that may take long. */
 bool slots_are_held(const struct job *j)
 {
-    return j->life.phase != LIFE_IDLE && !(j->row.want == JOB_WANT_CANCEL && j->life.drains > 0);
+    return j->life.phase != LIFE_IDLE && !(jobs_sure(j)->want == JOB_WANT_CANCEL && j->life.drains > 0);
 }
 
 int run_cpu_free(const struct runner *r)

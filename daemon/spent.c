@@ -27,8 +27,7 @@ static void remove_spool(const struct spent *s, int64_t job)
 
     if (!launch_has_spool(s->jobs->folder, job) || store_get_job(s->jobs->store, job, &row, &err) < 0)
         return;
-    if (job_is_done(row.state) && strncmp(row.reason, LAUNCH_SPOOL_LOST, strlen(LAUNCH_SPOOL_LOST)) != 0 &&
-        strncmp(row.reason, LAUNCH_SPOOL_UNREAD, strlen(LAUNCH_SPOOL_UNREAD)) != 0)
+    if (job_is_done(row.state) && !job_has_unread(&row))
         launch_drop_spool(s->jobs->folder, &row, store_id(s->jobs->store));
 }
 

@@ -28,7 +28,7 @@ void check_open(void)
     snprintf(path, sizeof path, "%s/detd.db", world.plan.folder);
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) != SQLITE_OK)
         fail("%s: %s", path, sqlite3_errmsg(db));
-    all_jobs = prepare("SELECT id, token, state, last_seq FROM jobs ORDER BY id");
+    all_jobs = prepare("SELECT id, token, state, last_seq, reason FROM jobs ORDER BY id");
     points = prepare("SELECT split, term, step, num, den FROM loss WHERE job=?1 ORDER BY split, term, step");
     left = prepare("SELECT (SELECT count(*) FROM series WHERE job=?1) + (SELECT count(*) FROM eval WHERE job=?1) + "
                    "(SELECT count(*) FROM events WHERE job=?1) + (SELECT count(*) FROM attempts WHERE job=?1) + "
@@ -73,8 +73,13 @@ static bool waits_in_vain(const struct folder *f)
 }
 
 /* Each end has its reason, and is the only one. */
-static void check_reason(const struct folder *f, int state)
+static void check_reason(const struct folder *f, int state, const char *reason)
 {
+    bool told =
+        strncmp(reason, JOB_SPOOL_LOST, strlen(JOB_SPOOL_LOST)) == 0 || strncmp(reason, JOB_SPOOL_UNREAD, strlen(JOB_SPOOL_UNREAD)) == 0;
+
+    if (f->unread && state == JOB_CANCELLED && f->cancelled && told) /* it had failed so, and never ran again */
+        return;
     if (f->unreadable >= LIFE_UNREADABLE_MAX &&
         (state == JOB_FAILED || (state == JOB_CANCELLED && f->cancelled))) /* what was not stored by then is lost */
         return;
@@ -91,7 +96,7 @@ static void check_reason(const struct folder *f, int state)
              job_state_name((enum job_state)state), (long long)f->records[f->count - 1].seq, (long long)f->stored_seq);
 }
 
-static void look_at(struct folder *f, int64_t id, const char *state_name, int64_t seq)
+static void look_at(struct folder *f, int64_t id, const char *state_name, int64_t seq, const char *reason)
 {
     int state = job_state_parse(state_name);
 
@@ -112,6 +117,7 @@ static void look_at(struct folder *f, int64_t id, const char *state_name, int64_
     }
     if (f->end == JOB_FAILED && state == JOB_QUEUED && f->again) {
         say("job %lld: is queued again in the store", (long long)id);
+        f->unread = f->count && seq != f->records[f->count - 1].seq;
         f->end = f->deaths = f->unreadable = f->mute = 0;
         f->again = false;
         f->reopened++;
@@ -122,7 +128,7 @@ static void look_at(struct folder *f, int64_t id, const char *state_name, int64_
     f->stored = true;
     f->stored_seq = seq;
     if (!f->end && job_is_done((enum job_state)state)) {
-        check_reason(f, state);
+        check_reason(f, state, reason);
         f->end = state;
         f->failed = f->failed || state == JOB_FAILED;
         say("job %lld: is %s in the store", (long long)id, state_name);
@@ -154,7 +160,8 @@ void check_store(void)
     while ((rc = sqlite3_step(all_jobs)) == SQLITE_ROW) {
         struct folder *f = by_token((const char *)sqlite3_column_text(all_jobs, 1));
 
-        look_at(f, sqlite3_column_int64(all_jobs, 0), (const char *)sqlite3_column_text(all_jobs, 2), sqlite3_column_int64(all_jobs, 3));
+        look_at(f, sqlite3_column_int64(all_jobs, 0), (const char *)sqlite3_column_text(all_jobs, 2), sqlite3_column_int64(all_jobs, 3),
+                (const char *)sqlite3_column_text(all_jobs, 4));
         seen[f->slot] = true;
     }
     sqlite3_reset(all_jobs);

@@ -57,6 +57,7 @@ struct folder {
     bool removed;  /* a user wished that */
     int more;      /* steps that a user wished it had; 0: none did, since it ended last */
     bool again;    /* a user wished that it went on after its failure; likewise */
+    bool unread;   /* when it was queued again, reports in its spool were not stored */
     int reopened;  /* times that the store was seen to have queued it again after an end */
     int told;      /* likewise, and detd's loop knows */
     bool failed;   /* it has failed once, whatever became of it */

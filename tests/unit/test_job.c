@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -124,6 +125,26 @@ static void a_failed_job_begins_with_a_new_budget(void **state)
     assert_true(row.state == JOB_QUEUED && row.deaths == 0 && !row.backfill && row.ended == 0);
 }
 
+/* A job that failed with reports unread, was to go on, and never ran: its end still says so, by which its spool is kept. */
+static void unread_reports_are_told_till_it_runs(void **state)
+{
+    struct job_row row = row_in(JOB_FAILED, JOB_WANT_RUN);
+
+    (void)state;
+    snprintf(row.reason, sizeof row.reason, "spool lost: input/output error");
+    for (int e = JOB_EV_RESUME; e >= JOB_EV_PAUSE; e--)
+        assert_int_equal(job_apply(&row, (enum job_event)e, "", 10, NULL), 0);
+    assert_int_equal(job_apply(&row, JOB_EV_RESUME, "", 10, NULL), 0);
+    assert_int_equal(job_apply(&row, JOB_EV_CANCEL, "", 11, NULL), 0);
+    assert_true(row.state == JOB_CANCELLED && job_has_unread(&row));
+    assert_string_equal(row.reason, "spool lost: input/output error");
+    row = row_in(JOB_QUEUED, JOB_WANT_RUN);
+    snprintf(row.reason, sizeof row.reason, "spool unread: no such file");
+    job_apply(&row, JOB_EV_GRANT, "", 12, NULL);
+    assert_string_equal(row.reason, "");
+    assert_false(job_has_unread(&row));
+}
+
 static void names(void **state)
 {
     (void)state;
@@ -150,6 +171,7 @@ int main(void)
         cmocka_unit_test(resume_takes_a_pause_back_but_not_a_cancel),
         cmocka_unit_test(times_and_reason),
         cmocka_unit_test(a_failed_job_begins_with_a_new_budget),
+        cmocka_unit_test(unread_reports_are_told_till_it_runs),
         cmocka_unit_test(names),
     };
 

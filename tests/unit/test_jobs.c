@@ -16,6 +16,7 @@
 #include "daemon/after.h"
 #include "daemon/event.h"
 #include "daemon/jobs.h"
+#include "daemon/slots.h"
 #include "daemon/store.h"
 #include "proto/err.h"
 #include "tests/harness.h"
@@ -371,6 +372,30 @@ static void who_is_sent_away_has_a_deadline(void **state)
     is_told(f, j, "[{\"word\":\"cancel\"}]");
 }
 
+/* A cancel that a full disk will refuse: no supervisor hears of it, and the job keeps its slots. */
+static void a_wish_counts_when_it_is_on_disk(void **state)
+{
+    struct fixture *f = *state;
+    struct job *j = the_job(f);
+    struct err err;
+
+    f->jobs.hooks.word = any_word;
+    j->row.state = JOB_RUNNING;
+    j->life.phase = LIFE_WAITING;
+    j->life.drains = 1;
+    f->waiting = 2;
+    assert_int_equal(jobs_want_checkpoint(&f->jobs, j, false, done, f, &err), 0);
+    assert_int_equal(jobs_command(&f->jobs, j, JOB_EV_CANCEL, done, f, &err), 0);
+    assert_int_equal(j->row.want, JOB_WANT_CANCEL);
+    assert_int_equal(jobs_sure(j)->want, JOB_WANT_RUN);
+    assert_true(slots_are_held(j));
+    is_told(f, j, "[]");
+    wait_all(f);
+    assert_int_equal(jobs_sure(j)->want, JOB_WANT_CANCEL);
+    assert_false(slots_are_held(j));
+    is_told(f, j, "[{\"word\":\"cancel\"},{\"word\":\"checkpoint\"}]");
+}
+
 /* It is refused while an earlier one is on its way to the disk, and takes neither that nor what comes after from the list. */
 static void a_wish_without_memory_is_refused_alone(void **state)
 {
@@ -469,6 +494,9 @@ static void an_end_counts_when_it_is_on_disk(void **state)
     first->wishes = (struct wish *)wish;
     assert_int_equal(after_look(&jobs, second, &other), AFTER_WAITS);
     first->wishes = NULL;
+    first->unsaved = true;
+    assert_int_equal(after_look(&jobs, second, &other), AFTER_WAITS);
+    first->unsaved = false;
     assert_int_equal(after_look(&jobs, second, &other), AFTER_NEVER);
     second->row.after_ok = false;
     assert_int_equal(after_look(&jobs, second, &other), AFTER_CLEAR);
@@ -520,6 +548,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_accepted_needs_no_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(a_row_without_memory_is_stored_later, setup, teardown),
         cmocka_unit_test_setup_teardown(who_is_sent_away_has_a_deadline, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_wish_counts_when_it_is_on_disk, setup, teardown),
         cmocka_unit_test_setup_teardown(a_wish_without_memory_is_refused_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(what_the_last_answers_add_is_written, setup, teardown),
     };

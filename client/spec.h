@@ -2,6 +2,8 @@
 #pragma once
 #include <jansson.h>
 #include <limits.h>
+#include <stdbool.h>
+#include <sys/stat.h>
 
 struct context;
 struct err;
@@ -19,5 +21,7 @@ int spec_change(struct context *ctx, const json_t *spec, const char *name, char 
 int spec_assign(json_t *root, char *const *assignments, int count, struct err *err);
 /* The same checks of an object whose paths are absolute and whose steps are given; name stands before what is said of its keys. */
 int spec_check(const json_t *root, const char *name, struct err *err);
-/* That object as a file for detd-worker, in the folder for temporary ones; the caller unlinks it. */
+/* The caller is root, and a file or folder with data or weights is another user's: *ret says whose the first one is. */
+bool spec_is_of_another(const json_t *spec, struct stat *ret);
+/* That object as a file for detd-worker, in the folder for temporary ones; where spec_is_of_another(), it is that user's. The caller unlinks it. */
 int spec_file(const json_t *spec, char ret_path[PATH_MAX], struct err *err);

@@ -2,12 +2,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <limits.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,21 +36,68 @@ struct child {
     void (*on_interrupt)(int); /* ours, when it is gone again */
 };
 
+/* ---- as whom ---- */
+
+bool worker_is_of_another(const char *path, struct stat *ret)
+{
+    return geteuid() == 0 && stat(path, ret) == 0 && ret->st_uid != 0;
+}
+
+/* Of the first of its files that is another user's. */
+static bool find_owner(char *const *argv, struct stat *ret)
+{
+    for (int i = 1; argv[i]; i++)
+        if (worker_is_of_another(argv[i], ret))
+            return true;
+    return false;
+}
+
+static void tell_user(uid_t uid)
+{
+    const struct passwd *p = getpwuid(uid);
+    char name[32];
+
+    snprintf(name, sizeof name, "uid %u", uid);
+    fprintf(stderr, "detctl: you are root: detd-worker runs as %s, who owns what it reads\n", p ? p->pw_name : name);
+}
+
+/* Root's rights are gone then for good. */
+static int become(uid_t uid, gid_t gid)
+{
+    const struct passwd *p = getpwuid(uid);
+
+    if (p)
+        gid = p->pw_gid;
+    if ((p ? initgroups(p->pw_name, gid) : setgroups(1, &gid)) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
+        return -1;
+    return 0;
+}
+
+/* ---- running it ---- */
+
 /* Begins it, its standard output going to `out`. Returns 0, or -1 after complaining. */
 static int start(struct child *c, char **argv, int out)
 {
     static char path[PATH_MAX];
+    struct stat st;
+    const bool other = find_owner(argv, &st);
 
     if (!worker_path(path)) {
         fprintf(stderr, "detctl: detd-worker is not beside detctl: %s\n", strerror(errno));
         return -1;
     }
     argv[0] = "detctl"; /* its messages are ours */
+    if (other)
+        tell_user(st.st_uid);
     fflush(stdout);
     c->on_interrupt = signal(SIGINT, SIG_IGN); /* Ctrl-C is for the worker; we say how it ended */
     c->pid = fork();
     if (c->pid == 0) {
         signal(SIGINT, SIG_DFL);
+        if (other && become(st.st_uid, st.st_gid) < 0) {
+            fprintf(stderr, "detctl: run detd-worker as uid %u: %s\n", st.st_uid, strerror(errno));
+            _exit(127);
+        }
         if (out == STDOUT_FILENO || dup2(out, STDOUT_FILENO) >= 0)
             execv(path, argv);
         fprintf(stderr, "detctl: run '%s': %s\n", path, strerror(errno));

@@ -10,7 +10,7 @@ const struct command commands[] = {
       "\"2 epochs\" of other keys, become steps: detd-worker counts the images, with data.on_bad=skip or data.val.fraction by\n"
       "reading all of them.\n"
       "Data and weights are checked first, as check does; a job that would fail is not queued. A good check is remembered in\n"
-      "~/.cache/detd while the files of labels and weights stay as they are. Root checks no files of other users.\n\n"
+      "~/.cache/detd while the files of labels and weights stay as they are. For root, files of other users are read as their owner reads them.\n\n"
       "  --init W     begin with these weights (model.init): a file, or job:12, with @best, @last or @STEP\n"
       "  --after ID   start it when that job has ended (run.after); ID:ok: has completed, else it is cancelled\n"
       "  --time LIMIT end it when it ran so long, after a checkpoint: 30d, 12h, 45m, 90s or 2w (run.time_limit)\n"

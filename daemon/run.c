@@ -345,14 +345,10 @@ static void fill_request(struct runner *r, const struct job *j, struct launch_re
     memcpy(rq->gpus, j->row.gpus, sizeof rq->gpus);
 }
 
-static void prepare(struct runner *r, struct job *j, const char *why)
+static void launch(struct runner *r, struct job *j)
 {
-    struct launching *l;
+    struct launching *l = calloc(1, sizeof *l);
 
-    (void)why;
-    if (end_unrecorded(r, j))
-        return;
-    l = calloc(1, sizeof *l);
     if (!l) {
         tell_life(r, j, LIFE_FACT_REFUSED, "out of memory");
         return;
@@ -370,6 +366,60 @@ struct commit {
     int64_t id;
 };
 
+static int new_nonce(char *ret)
+{
+    unsigned char bytes[JOB_NONCE_LEN / 2];
+
+    if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
+        return -errno;
+    for (size_t i = 0; i < sizeof bytes; i++)
+        snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
+    return 0;
+}
+
+static void renewed(void *arg, int rc, int64_t value, const struct err *err)
+{
+    struct commit *c = arg;
+    struct job *j = jobs_find(c->r->jobs, c->id);
+
+    (void)value;
+    if (j && j->life.phase == LIFE_PREPARING) {
+        if (rc == 0) {
+            launch(c->r, j);
+        } else {
+            j->row.nonce[0] = '\0';
+            tell_life(c->r, j, LIFE_FACT_REFUSED, err->msg);
+        }
+    }
+    free(c);
+}
+
+/* Nobody speaks for it since its scope was found empty: another nonce is durable before the fork, as at first. */
+static void renew(struct runner *r, struct job *j)
+{
+    struct commit *c = malloc(sizeof *c);
+
+    if (!c || new_nonce(j->row.nonce) < 0) {
+        free(c);
+        tell_life(r, j, LIFE_FACT_REFUSED, "no memory, or no random numbers, for its nonce");
+        return;
+    }
+    *c = (struct commit){ r, j->row.id };
+    if (store_save(r->store, &j->row, renewed, c) < 0)
+        renewed(c, -ENOMEM, 0, &(struct err){ .code = -ENOMEM, .msg = "out of memory" });
+}
+
+static void prepare(struct runner *r, struct job *j, const char *why)
+{
+    (void)why;
+    if (end_unrecorded(r, j))
+        return;
+    if (j->row.nonce[0])
+        launch(r, j);
+    else
+        renew(r, j);
+}
+
 static void start_committed(void *arg, int rc, int64_t value, const struct err *err)
 {
     struct commit *c = arg;
@@ -385,17 +435,6 @@ static void start_committed(void *arg, int rc, int64_t value, const struct err *
     if (j)
         look_at_clock(c->r, j);
     free(c);
-}
-
-static int new_nonce(char *ret)
-{
-    unsigned char bytes[JOB_NONCE_LEN / 2];
-
-    if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
-        return -errno;
-    for (size_t i = 0; i < sizeof bytes; i++)
-        snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
-    return 0;
 }
 
 /* Attempt, nonce and slots are durable before the fork: whatever dies in between, the next detd knows which supervisor may speak for the job. */

@@ -866,6 +866,30 @@ def an_unusable_folder():
         d.until(lambda: not os.path.exists(d.folder(jobs[3])), "its folder stays")
 
 
+def a_start_that_is_refused_and_tried_again():
+    """Whoever is started next is heard, though each that was refused has left its scope empty; a cancel is obeyed by one such, too."""
+    with Node(conf="user_running = 9\n") as d:
+        def name(job, old, new):
+            for i in (0, 1):
+                os.rename("%s/%s.%d" % (d.folder(job), old, i), "%s/%s.%d" % (d.folder(job), new, i))
+
+        jobs = [d.submit_as(ANN, 100000) for _ in range(2)]
+        for job in jobs:
+            d.wait(job, lambda now: now["step"] > 12)
+            d.of(ANN).call("job.pause", id=job)
+            d.wait(job, "paused")
+            d.until(lambda j=job: not d.processes(j), "it does not leave")
+            name(job, "spool", "away")
+            d.of(ANN).call("job.resume", id=job)
+            d.until(lambda j=job: "the spool is missing" in d.call("job.why", id=j)["text"], "it does not say why it waits")
+        d.of(ANN).call("job.cancel", id=jobs[1])
+        for job in jobs:
+            name(job, "away", "spool")
+        d.wait(jobs[0], lambda now: now["state"] == "running" and now["step"] > 40)
+        d.wait(jobs[1], "cancelled")
+        assert not d.events("supervisor"), d.events("supervisor")
+
+
 def who_cancels_what_cannot_be_started():
     """Where its submitter sees to it that nobody can read what a cancelled job has left, it holds nothing meanwhile, and it ends; under the next detd too."""
     os.makedirs("/home/full")
@@ -1347,7 +1371,7 @@ def without_launch():
         d.wait(job, "cancelled")
 
 
-SCENARIOS = [a_launch_that_does_not_answer, who_cancels_what_cannot_be_started, an_unusable_folder, a_hostile_job, who_says_hello_again_and_again,
+SCENARIOS = [a_launch_that_does_not_answer, a_start_that_is_refused_and_tried_again, who_cancels_what_cannot_be_started, an_unusable_folder, a_hostile_job, who_says_hello_again_and_again,
              what_is_taken_away_while_nobody_looks, what_is_taken_away_while_detd_is_another, without_scopes, a_removal_that_is_held_up, jobs_run_as_their_submitters,
              who_speaks_for_a_job_that_has_left, the_last_word, a_doctor_sees_them, restarts, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy, a_lock_of_a_gpu_that_is_taken_away, limits,
              links_in_its_own_folder, a_forged_ticket, programs_of_others, options_of_the_helper, without_launch]

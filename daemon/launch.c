@@ -55,11 +55,10 @@ int launch_write_durably(const char *path, const char *text, struct err *err)
 
 /* Beside the number the time tells the job from one that a copy of the database, put back, gave the same number again; `seq` is the report that said so, after
  * which there are others where the job was queued again. again: it is. */
-static int write_end(const char *jobs_dir, const struct job_row *row, bool again)
+static int write_end(const char *jobs_dir, const struct job_row *row, bool again, struct err *err)
 {
     char path[PATH_ROOM];
     struct text t = { 0 };
-    struct err err;
     int rc;
 
     text_add(&t, "{\"submitted\":");
@@ -69,7 +68,7 @@ static int write_end(const char *jobs_dir, const struct job_row *row, bool again
     text_json(&t, row->reason);
     text_add(&t, "}\n");
     launch_own_path(path, jobs_dir, row->id, "end");
-    rc = t.failed ? -ENOMEM : launch_write_durably(path, t.p, &err);
+    rc = t.failed ? err_set(err, -ENOMEM, "out of memory") : launch_write_durably(path, t.p, err);
     text_free(&t);
     return rc;
 }
@@ -111,14 +110,15 @@ static void read_end(const char *jobs_dir, int64_t job, double when, struct end 
 
 int launch_note_again(const char *jobs_dir, const struct job_row *row, struct err *err)
 {
+    struct err why;
     struct end end;
 
     read_end(jobs_dir, row->id, row->submitted, &end);
     if (end.seq == row->last_seq && end.again)
         return 0;
-    return write_end(jobs_dir, row, true) == 0
-               ? 0
-               : err_set(err, -EIO, "the end of job %lld cannot be written down in '%s'", (long long)row->id, jobs_dir);
+    if (write_end(jobs_dir, row, true, &why) == 0)
+        return 0;
+    return err_set(err, -EIO, "nothing was changed: that job %lld is queued again cannot be written down: %s", (long long)row->id, why.msg);
 }
 
 /* Sets rq->end where the job's folder says that the job has ended and the database does not know it; rq->anew where the database knew the end and queued the job
@@ -720,11 +720,11 @@ void launch_drop_spool(const char *jobs_dir, const struct job_row *row, const ch
     free = lock_try(path, &fd);
     if (launch_read_owner(jobs_dir, row->id, &owner, &err) == 0 && fd >= 0 && free == 1 &&
         launch_owner_is(&owner, store_id, row->submitted)) {
-        bool written = write_end(jobs_dir, row, again) == 0;
+        bool written = write_end(jobs_dir, row, again, &err) == 0;
 
         unlink_spool(jobs_dir, row->id);
         if (!written) /* the disk was full, and has room now */
-            write_end(jobs_dir, row, again);
+            write_end(jobs_dir, row, again, &err);
     }
     if (fd >= 0)
         close(fd);

@@ -292,10 +292,11 @@ static void after(void *arg)
         finish(x, 0, &x->err);
         return;
     }
-    if (x->rc == 0 && errands_add(x->rq->d->jobs.errands, note_again, noted, x) < 0)
+    if (x->rc == 0 && errands_add(x->rq->d->jobs.errands, note_again, noted, x) == 0)
+        return; /* it is the thread's now */
+    if (x->rc == 0)
         x->rc = err_set(&x->err, -ENOMEM, "out of memory");
-    if (x->rc < 0)
-        finish(x, x->rc, &x->err);
+    finish(x, x->rc, &x->err);
 }
 
 static int begin(struct request *rq, int64_t id, int64_t steps, struct err *err)

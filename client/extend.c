@@ -92,7 +92,8 @@ static int take_more(struct context *ctx, int argc, char **argv, struct more *re
 static int check_data(struct context *ctx, int64_t id)
 {
     char spec[PATH_MAX], *slash;
-    json_t *logs;
+    struct stat other;
+    json_t *logs, *theirs;
     int n, rc = call(ctx, "job.logs", json_pack("{s:I}", "id", (json_int_t)id), &logs);
 
     if (rc)
@@ -101,8 +102,15 @@ static int check_data(struct context *ctx, int64_t id)
     json_decref(logs);
     if (n < 0 || (size_t)n >= sizeof spec || access(spec, R_OK) < 0)
         return 0;
+    theirs = spec_of_another(spec, NULL, 0, &other);
+    json_decref(theirs);
     slash = strrchr(spec, '/');
     *slash = '\0';
+    if (theirs && !worker_is_of_another(spec, &other)) {
+        fputs("detctl: data and weights are not checked: you are root, and they are another user's, who has no part in the job's folder\n",
+              stderr);
+        return 0;
+    }
     rc = worker_run((char *[]){ NULL, (char *)"--check", (char *)"--job-dir", spec, NULL });
     if (rc == CODE_REFUSED)
         fprintf(stderr,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "client/command.h"
 #include "client/inits.h"
@@ -91,10 +92,27 @@ static int name_inits(struct context *ctx, const char *name, char *const *change
     return rc;
 }
 
+/* For root, whose own job file its owner may not be able to read. */
+static int run_theirs(const struct look *l, const json_t *spec)
+{
+    char path[PATH_MAX], *argv[WORDS + 2] = { NULL };
+    struct err err = { 0 };
+    int rc = spec_file(spec, path, &err);
+
+    if (rc < 0)
+        return complain(&err);
+    memcpy(argv, l->words, (size_t)l->n * sizeof *argv);
+    argv[l->n] = path;
+    rc = worker_run(argv);
+    unlink(path);
+    return rc;
+}
+
 /* rest: what is looked at, and changes of its keys. */
 static int run(struct context *ctx, struct look *l, char **rest, int count)
 {
-    json_t *more = NULL;
+    json_t *more = NULL, *theirs;
+    struct stat other;
     char **argv;
     int rc = find(ctx, rest[0], l->name), n = l->n;
 
@@ -110,7 +128,9 @@ static int run(struct context *ctx, struct look *l, char **rest, int count)
         n += count - 1;
         for (size_t i = 0; i < json_array_size(more); i++)
             argv[n++] = (char *)json_string_value(json_array_get(more, i));
-        rc = worker_run(argv);
+        theirs = spec_of_another(l->name, argv + l->n + 1, n - l->n - 1, &other);
+        rc = theirs ? run_theirs(l, theirs) : worker_run_for(worker_is_of_another(rest[0], &other) ? &other : NULL, argv);
+        json_decref(theirs);
     }
     free(argv);
     json_decref(more);

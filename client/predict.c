@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* client/predict.c - draws what a job's network sees in pictures: detd names the job's folder, detd-worker does the work as the caller. */
 #include <getopt.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 
 #include "client/command.h"
 #include "client/predict.h"
+#include "client/spec.h"
 #include "client/worker.h"
 #include "proto/memory.h"
 
@@ -52,7 +54,9 @@ int job_folder(struct context *ctx, int64_t id, char **ret)
 
 static int run(const struct request *r, char *folder)
 {
-    char name[OPTIONS][32], **argv = calloc((size_t)r->count + 2 * OPTIONS + 6, sizeof *argv);
+    char spec[PATH_MAX], name[OPTIONS][32], **argv = calloc((size_t)r->count + 2 * OPTIONS + 6, sizeof *argv);
+    struct stat other;
+    json_t *theirs;
     int n = 1, rc;
 
     if (!argv)
@@ -71,7 +75,10 @@ static int run(const struct request *r, char *folder)
     argv[n++] = "--";
     for (int i = 0; i < r->count; i++)
         argv[n++] = r->images[i];
-    rc = worker_run(argv);
+    snprintf(spec, sizeof spec, "%s/spec.json", folder);
+    theirs = r->value[SPLIT] ? spec_of_another(spec, NULL, 0, &other) : NULL;
+    rc = worker_run_for(theirs ? &other : NULL, argv);
+    json_decref(theirs);
     free(argv);
     return rc;
 }

@@ -210,17 +210,32 @@ bool spec_is_of_another(const json_t *spec, struct stat *ret)
     return any_is_of_another(json_object_get(spec, "data"), ret) || any_is_of_another(json_object_get(spec, "model"), ret);
 }
 
+json_t *spec_of_another(const char *file, char *const *assignments, int count, struct stat *ret)
+{
+    char path[PATH_MAX];
+    json_t *root = NULL;
+    struct err err;
+
+    if (geteuid() != 0)
+        return NULL;
+    if (read_job(file, path, &root, &err) == 0 && spec_assign(root, assignments, count, &err) == 0 && spec_is_of_another(root, ret))
+        return root;
+    json_decref(root);
+    return NULL;
+}
+
 int spec_file(const json_t *spec, char ret_path[PATH_MAX], struct err *err)
 {
-    const char *folder = getenv("TMPDIR");
     struct stat other;
+    const bool theirs = spec_is_of_another(spec, &other);
+    const char *folder = theirs ? NULL : getenv("TMPDIR"); /* which may be root's alone */
     int fd, rc = 0;
 
     snprintf(ret_path, PATH_MAX, "%s/detctl-XXXXXX", folder && *folder ? folder : "/tmp");
     fd = mkostemp(ret_path, O_CLOEXEC);
     if (fd < 0)
         return err_sys(err, "create '%s'", ret_path);
-    if (json_dumpfd(spec, fd, JSON_INDENT(2)) < 0 || (spec_is_of_another(spec, &other) && fchown(fd, other.st_uid, other.st_gid) < 0)) {
+    if (json_dumpfd(spec, fd, JSON_INDENT(2)) < 0 || (theirs && fchown(fd, other.st_uid, other.st_gid) < 0)) {
         rc = err_sys(err, "write '%s'", ret_path);
         unlink(ret_path);
     }

@@ -23,5 +23,7 @@ int spec_assign(json_t *root, char *const *assignments, int count, struct err *e
 int spec_check(const json_t *root, const char *name, struct err *err);
 /* The caller is root, and a file or folder with data or weights is another user's: *ret says whose the first one is. */
 bool spec_is_of_another(const json_t *spec, struct stat *ret);
+/* The object of a job file, as assignments change it, a new reference, where spec_is_of_another(); NULL where it is not, or cannot be read. */
+json_t *spec_of_another(const char *file, char *const *assignments, int count, struct stat *ret);
 /* That object as a file for detd-worker, in the folder for temporary ones; where spec_is_of_another(), it is that user's. The caller unlinks it. */
 int spec_file(const json_t *spec, char ret_path[PATH_MAX], struct err *err);

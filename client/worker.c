@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
+#include <glob.h>
 #include <grp.h>
 #include <limits.h>
 #include <pwd.h>
@@ -38,17 +40,80 @@ struct child {
 
 /* ---- as whom ---- */
 
+/* Of users that are none in this namespace, as of the host's in a container of a user's, all files seem to be one user's, whom nobody can become; nor has root rights
+ * over them here. */
+static bool is_user_here(uid_t uid)
+{
+    FILE *map = fopen("/proc/self/uid_map", "re");
+    unsigned inside, outside, count;
+    bool found = !map;
+
+    while (map && !found && fscanf(map, "%u %u %u", &inside, &outside, &count) == 3)
+        found = uid >= inside && uid - inside < count;
+    if (map)
+        fclose(map);
+    return found;
+}
+
+static bool is_users(const struct stat *st)
+{
+    return st->st_uid != 0 && is_user_here(st->st_uid);
+}
+
+/* A link is, too, whatever it leads to: that may be another file in a moment. */
+static bool is_of_another(const char *path, struct stat *ret)
+{
+    return geteuid() == 0 && ((stat(path, ret) == 0 && is_users(ret)) || (lstat(path, ret) == 0 && is_users(ret)));
+}
+
+static struct stat below; /* of the first file in a folder that is another user's: nftw() has no argument for it */
+
+static int look_below(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+    (void)path;
+    (void)at;
+    if (kind == FTW_NS || kind == FTW_SLN || !is_users(st))
+        return 0;
+    below = *st;
+    return 1;
+}
+
 bool worker_is_of_another(const char *path, struct stat *ret)
 {
-    return geteuid() == 0 && stat(path, ret) == 0 && ret->st_uid != 0;
+    enum { FOLDERS = 32 }; /* open at once */
+
+    if (is_of_another(path, ret))
+        return true;
+    if (geteuid() != 0 || nftw(path, look_below, FOLDERS, 0) != 1)
+        return false;
+    *ret = below;
+    return true;
+}
+
+/* Pictures: a file, a folder with all that is in it, or a pattern. */
+static bool is_picture_of_another(const char *word, struct stat *ret)
+{
+    bool found = false;
+    glob_t g;
+
+    if (geteuid() != 0 || glob(word, GLOB_NOCHECK, NULL, &g) != 0)
+        return false;
+    for (size_t i = 0; i < g.gl_pathc && !found; i++)
+        found = worker_is_of_another(g.gl_pathv[i], ret);
+    globfree(&g);
+    return found;
 }
 
 /* Of the first of its files that is another user's. */
 static bool find_owner(char *const *argv, struct stat *ret)
 {
-    for (int i = 1; argv[i]; i++)
-        if (worker_is_of_another(argv[i], ret))
+    bool pictures = false;
+
+    for (int i = 1; argv[i]; i++) {
+        if (pictures ? is_picture_of_another(argv[i], ret) : is_of_another(argv[i], ret))
             return true;
+        pictures = pictures || strcmp(argv[i], "--") == 0;
+    }
     return false;
 }
 
@@ -76,17 +141,21 @@ static int become(uid_t uid, gid_t gid)
 /* ---- running it ---- */
 
 /* Begins it, its standard output going to `out`. Returns 0, or -1 after complaining. */
-static int start(struct child *c, char **argv, int out)
+static int start(struct child *c, char **argv, const struct stat *owner, int out)
 {
     static char path[PATH_MAX];
     struct stat st;
-    const bool other = find_owner(argv, &st);
+    bool other = find_owner(argv, &st);
 
     if (!worker_path(path)) {
         fprintf(stderr, "detctl: detd-worker is not beside detctl: %s\n", strerror(errno));
         return -1;
     }
     argv[0] = "detctl"; /* its messages are ours */
+    if (owner && !other) {
+        st = *owner;
+        other = true;
+    }
     if (other)
         tell_user(st.st_uid);
     fflush(stdout);
@@ -130,11 +199,16 @@ static int end(const struct child *c)
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? CODE_DONE : CODE_REFUSED;
 }
 
-int worker_run(char **argv)
+int worker_run_for(const struct stat *owner, char **argv)
 {
     struct child c;
 
-    return start(&c, argv, STDOUT_FILENO) < 0 ? CODE_REFUSED : end(&c);
+    return start(&c, argv, owner, STDOUT_FILENO) < 0 ? CODE_REFUSED : end(&c);
+}
+
+int worker_run(char **argv)
+{
+    return worker_run_for(NULL, argv);
 }
 
 /* Reads to the end of the stream what is one number on a line of its own, above 0. */
@@ -160,7 +234,7 @@ int worker_count(char **argv, int64_t *ret_count)
         fprintf(stderr, "detctl: a pipe for detd-worker: %s\n", strerror(errno));
         return CODE_REFUSED;
     }
-    rc = start(&c, argv, ends[1]);
+    rc = start(&c, argv, NULL, ends[1]);
     close(ends[1]);
     counted = rc == 0 && read_count(in, ret_count) == 0;
     fclose(in);

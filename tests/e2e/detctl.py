@@ -545,6 +545,40 @@ def test_root_reads_files_of_others_as_their_owner(node):
     expect(node.ctl("check", "job", *data, *LONG), 0, told)
     expect(node.ctl("submit", "job", *data, *LONG), 0, told)
     assert not os.path.exists(node.folder + "/cache/detd")  # that would be root's
+    # so it is with what a job file or an assignment names, whoever wrote that, with what is in folders, and with patterns
+    expect(node.ctl("anchors", "-n", "2", "job", *data), 0, told)
+    with open(node.folder + "/theirs.json", "w", encoding="utf-8") as f:
+        json.dump({"model": {"preset": "yolov3_tiny"}, "data": {"train": {"annotations": "e/some.json", "images": "e/images"}, "on_bad": "skip"},
+                   "train": {"steps": 1, "batch": 8}}, f)
+    os.chmod(node.folder + "/theirs.json", 0o600)
+    expect(node.ctl("anchors", "-n", "2", "theirs"), 0, told)
+    expect(node.ctl("sample", "theirs", "-o", "seen", "-n", "1"), 1, told + ".*seen.*: Permission denied")
+    os.chown(node.folder + "/e/some.json", 0, 0)
+    os.chmod(node.folder + "/e/some.json", 0o644)
+    done = node.ctl("anchors", "-n", "2", "theirs")
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr  # all is root's
+    os.chown(pictures[0], 1, 1)
+    expect(node.ctl("check", "theirs"), 0, told)
+    expect(node.ctl("predict", "1", "e/images/*", "-o", "seen"), 1, told)
+    expect(node.ctl("predict", "1", "e/images", "-o", "seen"), 1, told)
+    # a link of theirs is their word, though it leads to a file of root's
+    os.symlink(node.folder + "/secret", node.folder + "/e/w.safetensors")
+    os.chown(node.folder + "/e/w.safetensors", 1, 1, follow_symlinks=False)
+    with open(node.folder + "/secret", "w", encoding="utf-8") as f:
+        f.write("secret")
+    os.chmod(node.folder + "/secret", 0o600)
+    expect(node.ctl("layers", "e/w.safetensors"), 1, told + ".*secret.*: Permission denied")
+    # root's folder for temporary files is not theirs
+    os.mkdir(node.folder + "/private", 0o700)
+    done = subprocess.run([DETCTL, "check", "theirs"], cwd=node.folder, env={**node.environment(), "TMPDIR": node.folder + "/private"}, capture_output=True, text=True,
+                          timeout=60, check=False)
+    expect(done, 0, told)
+    # who is root of a namespace has no rights over files of users that are not in it, and becomes nobody
+    unshare = ["unshare", "--user", "--map-root-user"]
+    if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode == 0:
+        done = subprocess.run([*unshare, DETCTL, "check", "theirs"], cwd=node.folder, env=node.environment(), capture_output=True, text=True, timeout=60, check=False)
+        expect(done, 0)
+        assert "you are root" not in done.stderr, done.stderr
 
 
 def test_ctrl_c_while_data_is_checked(node):

@@ -306,7 +306,7 @@ int do_job_why(struct request *rq, struct err *err)
     if (rc < 0)
         return rc;
     j = jobs_find(&rq->d->jobs, id);
-    if (!j || (j->row.state != JOB_QUEUED && j->life.phase != LIFE_COMMITTING && !j->trouble[0] && !j->says[0] &&
+    if (!j || (j->row.state != JOB_QUEUED && !j->hidden_until && j->life.phase != LIFE_COMMITTING && !j->trouble[0] && !j->says[0] &&
                (!job_is_live(j->row.state) || !j->row.backfill)))
         return start(rq, &(struct query){ .run = run_why_work, .id = id }, err);
     run_why(&rq->d->runner, j, text, sizeof text);

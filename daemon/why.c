@@ -105,12 +105,15 @@ void run_why(struct runner *r, const struct job *j, char *ret, size_t size)
     struct sched_job view = slots_view(j);
     struct sched_node node = slots_node(r);
     struct gpu_counts gpus;
+    char full[200];
 
     gpus_count(r->gpus, &gpus);
+    store_trouble(r->store, full, sizeof full);
+    if (j->hidden_until) {
+        snprintf(ret, size, "is %s, which is seen once that is stored%s%s", job_state_name(j->row.state), full[0] ? ": " : "", full);
+        return;
+    }
     if (j->life.phase == LIFE_COMMITTING) {
-        char full[200];
-
-        store_trouble(r->store, full, sizeof full);
         snprintf(ret, size, "has its slots and waits till that is stored%s%s", full[0] ? ": " : "", full);
         return;
     }

@@ -977,11 +977,13 @@ def the_disk_is_full():
         leave_fault(d, broken, "fault 5")
         d.wait(ended, "completed")
         d.wait(broken, "failed")
+        ends = d.submit(40, every=10000, threads=1, env={"STEP_S": "0.01", "HOLD": "30"})
         job = d.submit(400, every=10000, threads=1, env={"STEP_S": "0.01", "HOLD": "300"})
         waiting = d.submit(10, ranks=4)  # of the whole node
         paused = d.submit(10, threads=1, priority=-1)
         d.call("job.pause", id=paused)
         d.wait(job, lambda j: j["step"] > 5)
+        d.held(ends, 30)
         full = d.fill(cut_log=True)
         asked = [("job.pause", dict(id=job)), ("job.cancel", dict(id=job)), ("job.checkpoint", dict(id=job)), ("job.eval", dict(id=job)),
                  ("deterministic.set", dict(id=job, tier="world")), ("deterministic.set", dict(tier="off")), ("job.resume", dict(id=paused)),
@@ -995,6 +997,10 @@ def the_disk_is_full():
         refused(d, "job.submit", spec={"model": {"preset": "yolov3_tiny"}, "data": {"train": {"annotations": "/a", "images": "/b"}},
                                        "train": {"steps": 1, "batch": 8}, "run": {"device": "cpu"}}, token="full")
         assert "full" in d.call("daemon.info")["trouble"], d.call("daemon.info")
+        d.go(ends)
+        d.until(lambda: d.call("job.why", id=ends)["text"] == "is completed, which is seen once that is stored: " + d.call("daemon.info")["trouble"],
+                "it does not say why its end is not seen")
+        assert d.job(ends)["state"] == "running"
         d.kill_session(job)  # its next start is to be stored first
         d.until(lambda: "till that is stored: detd.db cannot be written" in d.call("job.why", id=job)["text"], "it does not say why it waits")
         assert [d.job(j)["state"] for j in (job, waiting, paused)] == ["starting", "queued", "paused"]
@@ -1006,10 +1012,10 @@ def the_disk_is_full():
         assert (done["attempt"], done["tier"]) == (2, "rerun") and [c["step"] for c in done["checkpoints"]] == [400], done["checkpoints"]
         d.check_rows(job, 400)
         d.wait(waiting, "completed")
-        assert [d.job(j)["state"] for j in (paused, ended, broken)] == ["paused", "completed", "failed"] and len(d.call("job.list")["jobs"]) == 5
+        assert [d.job(j)["state"] for j in (paused, ended, broken, ends)] == ["paused", "completed", "failed", "completed"] and len(d.call("job.list")["jobs"]) == 6
         assert not [t for t in d.events("state", waiting) + d.events("state", job) if t in ("paused", "cancelled")]
         audit = [" ".join(t.split()[:2]) for t in d.events("audit")]
-        assert sorted(audit) == ["pause by"] + 5 * ["submitted by"], audit  # what was refused is nobody's deed
+        assert sorted(audit) == ["pause by"] + 6 * ["submitted by"], audit  # what was refused is nobody's deed
         with open(d.root + "/log") as f:
             said = f.read()
         assert 0 < said.count("detd.db cannot be written") == said.count("detd.db is written again"), said  # it may have been full twice

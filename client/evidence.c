@@ -77,7 +77,7 @@ static int copy_file(const char *from_dir, const char *to_dir, int i, struct err
 
     snprintf(from, sizeof from, "%s/%s", from_dir, files[i].name);
     snprintf(to, sizeof to, "%s/%s", to_dir, files[i].name);
-    in = open(from, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    in = open(from, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW); /* the folder may be another user's, and the caller root */
     if (in < 0)
         return errno == ENOENT && !files[i].needed ? 0 : err_sys(err, "open '%s'", from);
     if (fstat(in, &st) < 0 || !S_ISREG(st.st_mode))
@@ -96,14 +96,20 @@ static int copy_file(const char *from_dir, const char *to_dir, int i, struct err
 static int write_spec(const char *from_dir, const char *to_dir, struct err *err)
 {
     char from[PATH_MAX + 32], to[PATH_MAX + 32];
+    FILE *in;
     json_t *spec;
-    int rc, fd;
+    json_error_t why;
+    int rc = 0, fd;
 
     snprintf(from, sizeof from, "%s/" SPEC, from_dir);
     snprintf(to, sizeof to, "%s/" SPEC, to_dir);
-    rc = jobspec_read(from, &spec, err);
-    if (rc < 0)
-        return rc;
+    in = open_plain(from);
+    if (!in)
+        return err_sys(err, "open '%s'", from);
+    spec = json_loadf(in, JSON_REJECT_DUPLICATES, &why);
+    fclose(in);
+    if (!spec)
+        return err_set(err, ERR_INPUT, "%s:%d: %s", from, why.line, why.text);
     run_hide_secrets(spec);
     fd = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0 || json_dumpfd(spec, fd, JSON_COMPACT) < 0)

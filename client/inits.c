@@ -119,12 +119,16 @@ static void hold(json_t *model, const char *key, const char *path)
     static const char in[] = "/checkpoints/", file[] = "/model.safetensors";
     const char *at = strstr(path, in), *step = at ? at + strlen(in) : "", *end = strchr(step, '/');
     char folder[PATH_MAX], stem[64], name[PATH_MAX], spec[PATH_MAX];
+    struct stat of;
 
     if (!end || strncmp(step, "step-", 5) != 0 || strcmp(end, file) != 0 || end - step >= (ptrdiff_t)sizeof stem)
         return;
     snprintf(stem, sizeof stem, "%.*s", (int)(end - step), step);
     if (snprintf(spec, sizeof spec, "%.*s/spec.json", (int)(at - path), path) >= (int)sizeof spec || access(spec, F_OK) < 0)
         return; /* of no job */
+    snprintf(folder, sizeof folder, "%.*s", (int)(at - path), path);
+    if (geteuid() == 0 && (stat(folder, &of) < 0 || of.st_uid != 0))
+        return; /* its owner may have put a link in the place of inits/ */
     if (snprintf(folder, sizeof folder, "%.*s/inits", (int)(at - path), path) < (int)sizeof folder && hold_in(folder, stem, path, name))
         json_object_set_new(model, key, json_string(name));
 }

@@ -808,6 +808,27 @@ def links_in_its_own_folder():
         as_user(BOB, lambda: [os.unlink(d.folder(job) + "/spool.%d" % i) for i in (0, 1)])
         bob.call("job.resume", id=job)
         assert "spool lost" in d.wait(job, "failed", 60)["reason"]
+        # nor does it lead root, who looks at his job or begins with its weights
+        os.chmod(precious, 0o600)
+        os.mkdir(d.root + "/roots")
+
+        def plant_more():
+            for name in ("evidence.json", "identity.json"):
+                os.symlink(precious, d.folder(job) + "/" + name)
+            os.makedirs(d.folder(job) + "/checkpoints/step-5")
+            open(d.folder(job) + "/checkpoints/step-5/model.safetensors", "w").close()
+            os.symlink(d.root + "/roots", d.folder(job) + "/inits")
+        as_user(BOB, plant_more)
+
+        def ctl(*words):
+            return subprocess.run([BUILD + "/detctl", "--socket", d.path, *words], capture_output=True, text=True, cwd=d.root, check=False)
+        done = ctl("evidence", "export", str(job), d.root + "/copy")
+        assert done.returncode == 1 and "symbolic links" in done.stderr and not os.path.exists(d.root + "/copy"), done
+        with open(d.root + "/job.json", "w") as f:
+            json.dump({"model": {"preset": "yolov3_tiny", "init": d.folder(job) + "/checkpoints/step-5/model.safetensors"},
+                       "data": {"train": {"annotations": "/etc/passwd", "images": "/etc"}}, "train": {"steps": 1, "batch": 8}}, f)
+        done = ctl("submit", "job.json", "--no-check")
+        assert done.returncode == 0 and not os.listdir(d.root + "/roots"), (done, os.listdir(d.root + "/roots"))
 
 
 def an_unusable_folder():

@@ -165,12 +165,12 @@ static void tell_late_tier(struct jobs *jobs, struct job *j)
     j->row.want_tier = -1;
 }
 
-/* A rank refuses a tier with an event. */
+/* A rank refuses a tier with an event, which names it; a wish of another one, which has come since, stays. */
 static bool on_event(struct job *j, const struct report *rep)
 {
     if (j->row.state == JOB_STARTING && strcmp(rep->label, "waits") == 0)
         snprintf(j->trouble, sizeof j->trouble, "%.255s", rep->text);
-    if (strcmp(rep->label, "tier") != 0 || j->row.want_tier < 0)
+    if (strcmp(rep->label, "tier") != 0 || j->row.want_tier < 0 || (rep->tier >= 0 && rep->tier != j->row.want_tier))
         return false;
     j->row.want_tier = -1;
     return true;

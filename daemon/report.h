@@ -39,7 +39,7 @@ struct report {
     double cpu_seconds; /* ENDED END: of all ranks since this supervisor started; 0: not said */
     int64_t max_rss;    /* likewise, bytes of the largest rank */
     bool val, best;     /* LOSS: the split; CHECKPOINT */
-    int tier;           /* LOSS TIER */
+    int tier;           /* LOSS TIER; EVENT: that is refused, -1: of none, or of one that is not named */
     int attempt;        /* ATTEMPT IDENTITY ENDED END; END: 0 where it is not said */
     bool first;         /* ATTEMPT: of its supervisor */
     int64_t bytes;

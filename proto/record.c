@@ -49,7 +49,9 @@ static const struct field tier[] = { { "step", COUNT, 0 }, { "tier", WORD, TIERS
 static const struct field data[] = { { "split", STRING, 0 },  { "images", COUNT, 0 },        { "boxes", COUNT | MAYBE, 0 },
                                      { "skipped", COUNT, 0 }, { "bad", STRINGS | MAYBE, 0 }, { 0 } };
 static const struct field identity[] = { { "identity", IDENTITY, 0 }, { 0 } };
-static const struct field event[] = { { "level", WORD, "info|warning|error" }, { "kind", STRING, 0 }, { "text", STRING, 0 }, { 0 } };
+static const struct field event[] = {
+    { "level", WORD, "info|warning|error" }, { "kind", STRING, 0 }, { "text", STRING, 0 }, { "tier", WORD | MAYBE, TIERS }, { 0 }
+};
 static const struct field end[] = { { "outcome", WORD, "completed|failed|cancelled|paused" },
                                     { "reason", STRING | NULL_OK | MAYBE, 0 },
                                     { "class", WORD | NULL_OK | MAYBE, "user|data|nonfinite|missing|fault|" },

@@ -16,7 +16,7 @@
  *   data   (0)  {split, images, boxes, skipped, kept, bad:[up to 20 messages]}      after the data set was checked; kept: records that stay although
  *               something is wrong with them, left out where there are none
  *   identity (0) {identity:{hash, ...}}        what the bits of this attempt depend on (proto/identity.h); once more where it has changed
- *   event       {level:"info"|"warning"|"error", kind, text}
+ *   event       {level:"info"|"warning"|"error", kind, text, tier?}      kind "tier": the change to that tier, which was asked for, does not come
  *   end         {outcome:"completed"|"failed"|"cancelled"|"paused", reason, class:"user"|"data"|"nonfinite"|"missing"|"fault"|""}   a rank's last line.
  *               class says who has to act. "fault" (and leaving without an `end`) is tried again run.restarts times. "missing": a file that was there is
  *               away; the job waits for it as long as it takes
@@ -39,7 +39,7 @@
  *   report  {seq, rec:{"type":T, ...}}                   seq counts per job across attempts, without a gap
  *     T = loss, eval, data         as the rank wrote it
  *     T = checkpoint               as the rank wrote it, phase "published" only; the rest of it is as `ready` said
- *     T = event                    {level, kind, text, time, rank|null, attempt}     rank null: from detd-job. kind "hang" also has phase, step
+ *     T = event                    {level, kind, text, time, rank|null, attempt, tier?}     rank null: from detd-job. kind "hang" also has phase, step
  *     T = tier                     {step, tier, time}                          durable change of tier from that step on
  *     T = attempt                  {attempt, resume_step, time, ranks, device, first} detd deletes the job's rows with step > resume_step. first: none
  *                                  before it is of this detd-job, which counts cpu_seconds from 0

@@ -36,7 +36,7 @@ void job_send_pending(struct job *j)
 {
     if (j->state != RUN_GOING)
         return;
-    if (j->pending & PENDING_TIER)
+    if (j->pending & PENDING_TIER && j->want_tier[0])
         send_word(j, "tier", j->want_tier);
     if (j->pending & PENDING_CHECKPOINT)
         send_word(j, "checkpoint", NULL);

@@ -222,10 +222,14 @@ static int take_identity(struct job *j, const struct message *m, struct err *err
 
 static int take_event(struct job *j, const struct message *m, struct err *err)
 {
+    const char *tier = json_string_value(json_object_get(m->msg, "tier"));
+
     (void)err;
     if (m->rank == 0 && strcmp(string_of(m->msg, "kind"), "no_room") == 0) /* for the checkpoint that it ends with */
         snprintf(j->waits, sizeof j->waits, "%s", string_of(m->msg, "text"));
-    job_event(j, m->rank, string_of(m->msg, "level"), string_of(m->msg, "kind"), string_of(m->msg, "text"));
+    if (m->rank == 0 && tier && strcmp(tier, j->want_tier) == 0) /* it may be asked for again */
+        j->want_tier[0] = '\0';
+    job_event_of_tier(j, m->rank, string_of(m->msg, "level"), string_of(m->msg, "kind"), string_of(m->msg, "text"), tier);
     return 0;
 }
 

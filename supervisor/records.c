@@ -114,6 +114,11 @@ static size_t fitting(const char *text, size_t room)
 
 void job_event(struct job *j, int rank, const char *level, const char *kind, const char *text)
 {
+    job_event_of_tier(j, rank, level, kind, text, NULL);
+}
+
+void job_event_of_tier(struct job *j, int rank, const char *level, const char *kind, const char *text, const char *tier)
+{
     struct line l;
 
     line_begin(&l, j->record, sizeof j->record, "event");
@@ -126,6 +131,8 @@ void job_event(struct job *j, int rank, const char *level, const char *kind, con
     else
         line_null(&l, "rank");
     line_int(&l, "attempt", j->attempt);
+    if (tier)
+        line_str(&l, "tier", tier);
     job_append(j, &l, NULL);
 }
 

@@ -263,7 +263,9 @@ class Rank:
         self.hear(False)
         while self.words:
             msg = self.words.pop(0)
-            if msg["word"] == "tier":
+            if msg["word"] == "tier" and msg["tier"] == os.environ.get("REFUSE"):
+                self.say("event", level="warning", kind="tier", text="not that", tier=msg["tier"])
+            elif msg["word"] == "tier":
                 self.say("tier", step=step + 2, tier=msg["tier"])
                 ok = self.await_msg("tier_ok")
                 assert ok["step"] == step + 2 and ok["tier"] == msg["tier"]

@@ -613,6 +613,21 @@ def test_a_tier_that_is_asked_for_twice_is_changed_once(job):
 test_a_tier_that_is_asked_for_twice_is_changed_once.job = dict(env={"HOLD": "8"})
 
 
+def test_a_refused_tier_has_its_name(job):
+    """detd may want another one by then. It may be asked for again, and is refused again."""
+    job.start(words=[{"word": "tier", "tier": "world"}])
+    refused = lambda: [e for e in job.store.of("event") if e["kind"] == "tier"]
+    job.until(lambda: len(refused()) == 1)
+    job.detd.conn.sendall(b'{"type":"control","word":"tier","tier":"world"}\n{"type":"control","word":"tier","tier":"rerun"}\n')
+    job.until(lambda: len(refused()) == 2)
+    job.go()
+    job.finish("completed")
+    assert [e["tier"] for e in refused()] == ["world", "world"] and [t["tier"] for t in job.store.of("tier")] == ["rerun"], refused()
+
+
+test_a_refused_tier_has_its_name.job = dict(env={"HOLD": "8", "REFUSE": "world"})
+
+
 def test_tier_survives_a_crash(job):
     job.fault(0, "kill", 8)
     job.start(words=[{"word": "tier", "tier": "world"}])

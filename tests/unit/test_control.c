@@ -117,6 +117,7 @@ static void a_tier_that_comes_too_late(void **state)
     text[n] = '\0';
     assert_non_null(strstr(text, "\"type\":\"event\""));
     assert_non_null(strstr(text, "tier world is not applied: it could begin with step 21 at the earliest, and the job ends with step 20"));
+    assert_non_null(strstr(text, "\"tier\":\"world\"}"));
     assert_int_equal(b->control.proposal.from, 0);
     b->control.last = 21;
     say(b, "{\"type\":\"control\",\"word\":\"tier\",\"tier\":\"world\"}\n");

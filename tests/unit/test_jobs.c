@@ -16,6 +16,7 @@
 #include "daemon/after.h"
 #include "daemon/event.h"
 #include "daemon/jobs.h"
+#include "daemon/report.h"
 #include "daemon/slots.h"
 #include "daemon/store.h"
 #include "proto/err.h"
@@ -536,6 +537,35 @@ static void what_was_read_before_is_not_put_back(void **state)
     assert_true(the_job(f)->life.not_before == 0 && !the_job(f)->told[0]);
 }
 
+static void say(struct fixture *f, struct job *j, const char *record)
+{
+    json_t *rec = json_loads(record, 0, NULL);
+    struct report *rep;
+    struct err err;
+
+    assert_int_equal(report_parse(rec, j->row.id, (int64_t)j->row.last_seq + 1, 1, &rep, &err), 0);
+    jobs_report(&f->jobs, j, rep);
+    free(rep);
+    json_decref(rec);
+}
+
+/* The refusal of the wish before may be on its way when the next one comes. One that does not say which is of an older detd-job. */
+static void a_refused_tier_takes_no_newer_wish_with_it(void **state)
+{
+    struct fixture *f = *state;
+    struct job *j = the_job(f);
+
+    j->row.state = JOB_RUNNING;
+    j->row.want_tier = 2;
+    say(f, j, "{\"type\":\"event\",\"level\":\"warning\",\"kind\":\"tier\",\"text\":\"no\",\"tier\":\"off\"}");
+    assert_int_equal(j->row.want_tier, 2);
+    say(f, j, "{\"type\":\"event\",\"level\":\"warning\",\"kind\":\"tier\",\"text\":\"no\",\"tier\":\"world\"}");
+    assert_int_equal(j->row.want_tier, -1);
+    j->row.want_tier = 2;
+    say(f, j, "{\"type\":\"event\",\"level\":\"warning\",\"kind\":\"tier\",\"text\":\"no\"}");
+    assert_int_equal(j->row.want_tier, -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -550,6 +580,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(who_is_sent_away_has_a_deadline, setup, teardown),
         cmocka_unit_test_setup_teardown(a_wish_counts_when_it_is_on_disk, setup, teardown),
         cmocka_unit_test_setup_teardown(a_wish_without_memory_is_refused_alone, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_refused_tier_takes_no_newer_wish_with_it, setup, teardown),
         cmocka_unit_test_setup_teardown(what_the_last_answers_add_is_written, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

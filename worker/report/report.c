@@ -471,18 +471,36 @@ int report_control(struct report *r, struct report_control *ret, struct err *err
     return 0;
 }
 
-int report_event(struct report *r, struct err *err, const char *level, const char *kind, const char *fmt, ...)
+__attribute__((format(printf, 4, 0))) static struct line *begin_event(struct report *r, const char *level, const char *kind,
+                                                                      const char *fmt, va_list ap)
 {
     struct line *l = begin(r, "event");
     char text[MAX_TEXT + 1];
-    va_list ap;
 
-    va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
     line_str(l, "level", level);
     line_str(l, "kind", kind);
     line_text(l, "text", text, MAX_TEXT);
+    return l;
+}
+
+int report_event(struct report *r, struct err *err, const char *level, const char *kind, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    begin_event(r, level, kind, fmt, ap);
+    va_end(ap);
+    return finish(r, err);
+}
+
+int report_tier_refused(struct report *r, const char *tier, struct err *err, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    line_str(begin_event(r, "warning", "tier", fmt, ap), "tier", tier);
+    va_end(ap);
     return finish(r, err);
 }
 

@@ -103,5 +103,7 @@ int report_control(struct report *r, struct report_control *ret, struct err *err
 /* level "info", "warning" or "error"; kind is one word. */
 int report_event(struct report *r, struct err *err, const char *level, const char *kind, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
+/* A warning of kind "tier": the change to `tier`, which was asked for, does not come. */
+int report_tier_refused(struct report *r, const char *tier, struct err *err, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 /* A rank's last line. outcome "completed", "failed", "cancelled", "paused"; class "user", "data", "nonfinite", "fault" or "". */
 int report_end(struct report *r, const char *outcome, const char *reason, const char *class, struct err *err);

@@ -64,9 +64,9 @@ static int propose(struct control *c, int64_t step, const char *name, struct err
     int64_t every = c->log_every, end = (step + 2 + every - 1) / every * every;
 
     if (end >= c->last)
-        return report_event(c->report, err, "warning", "tier",
-                            "tier %s is not applied: it could begin with step %lld at the earliest, and the job ends with step %lld", name,
-                            (long long)end + 1, (long long)c->last);
+        return report_tier_refused(c->report, name, err,
+                                   "tier %s is not applied: it could begin with step %lld at the earliest, and the job ends with step %lld",
+                                   name, (long long)end + 1, (long long)c->last);
     c->proposal = (struct tier_change){ end + 1, tier_of(name) };
     return report_tier_propose(c->report, end + 1, name, err);
 }
@@ -105,8 +105,8 @@ int control_poll(struct control *c, int64_t step, struct control_word *ret, stru
     if (rc < 0 || heard.word == WORD_NONE)
         return rc;
     if (heard.word == WORD_TIER && c->replays)
-        return report_event(c->report, err, "warning", "tier",
-                            "tier %s is not taken: each step has the tier that it had in the run that is verified", heard.tier);
+        return report_tier_refused(c->report, heard.tier, err,
+                                   "tier %s is not taken: each step has the tier that it had in the run that is verified", heard.tier);
     if (heard.word == WORD_TIER)
         return propose(c, step, heard.tier, err);
     ret->word = heard.word;

@@ -13,8 +13,7 @@
  *   checkpoint (0) {step, phase:"ready", path}                 written under a temporary name; waits for `publish`
  *                  {step, phase:"published", path, bytes, val_loss|null, best:bool}
  *   tier   (0)  {step, tier}                   proposal: from step `step` on; waits for `tier_ok`
- *   data   (0)  {split, images, boxes, skipped, kept, bad:[up to 20 messages]}      after the data set was checked; kept: records that stay although
- *               something is wrong with them, left out where there are none
+ *   data   (0)  {split, images, boxes, skipped, bad:[up to 20 messages]}      after the data set was checked; what is wrong with records that stay is told in events
  *   identity (0) {identity:{hash, ...}}        what the bits of this attempt depend on (proto/identity.h); once more where it has changed
  *   event       {level:"info"|"warning"|"error", kind, text, tier?}      kind "tier": the change to that tier, which was asked for, does not come
  *   end         {outcome:"completed"|"failed"|"cancelled"|"paused", reason, class:"user"|"data"|"nonfinite"|"missing"|"fault"|""}   a rank's last line.

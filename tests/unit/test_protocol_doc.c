@@ -274,10 +274,68 @@ static void every_method_has_an_example(void **state)
     free(text);
 }
 
+static const char *wanted_type;
+static char shown[1 << 16]; /* the examples of wanted_type */
+
+static void note_example(const char *text, enum place at)
+{
+    char start[48];
+
+    snprintf(start, sizeof start, "{\"type\":\"%s\",", wanted_type);
+    if (at == RANKS && strncmp(text, start, strlen(start)) == 0 && strlen(shown) + strlen(text) < sizeof shown)
+        strcat(shown, text);
+}
+
+/* members: what stands behind the '{' of an object in report.h. One that is not always there ends with '?'. */
+static int members_are_shown(const char *members)
+{
+    int depth = 0, n = 0;
+
+    for (const char *at = members; *at && depth >= 0; at++) {
+        size_t len = depth == 0 && (at == members || at[-1] == ' ') ? strspn(at, "abcdefghijklmnopqrstuvwxyz_") : 0;
+        char want[48];
+
+        depth += (*at == '{' || *at == '[') - (*at == '}' || *at == ']');
+        if (len == 0 || at[len] == '?')
+            continue;
+        snprintf(want, sizeof want, "\"%.*s\":", (int)len, at);
+        if (!strstr(shown, want))
+            fail_msg("no example of %s in PROTOCOL.md has %s", wanted_type, want);
+        n++;
+    }
+    return n;
+}
+
+/* What report.h says of ranks' messages, a line each: no member that is described there and sent by nobody. */
+static void every_member_has_an_example(void **state)
+{
+    FILE *f = fopen("proto/report.h", "r");
+    bool of_ranks = false;
+    char *line = NULL, type[32];
+    size_t cap = 0;
+    int n = 0;
+
+    (void)state;
+    assert_non_null(f);
+    while (getline(&line, &cap, f) > 0) {
+        of_ranks = strncmp(line, " * fd 3, rank", 13) == 0 || (of_ranks && strncmp(line, " * fd 3", 7) != 0);
+        if (!of_ranks || sscanf(line, " *   %31[a-z]%*[ (0)]", type) != 1 || line[strcspn(line, "{")] == '\0' || line[5] == ' ')
+            continue;
+        wanted_type = type;
+        shown[0] = '\0';
+        each("⇒", note_example);
+        n += members_are_shown(strchr(line, '{') + 1);
+    }
+    free(line);
+    fclose(f);
+    assert_true(n > 30);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_are_what_they_say),
+        cmocka_unit_test(every_member_has_an_example),
         cmocka_unit_test(every_method_has_an_example),
     };
 

@@ -458,6 +458,26 @@ def a_supervisor_that_says_nothing():
         assert not d.events("supervisor_lost", job)
 
 
+def a_cancelled_job_whose_supervisor_says_nothing():
+    """What its spool holds is read before its end. Where none can, it is cancelled all the same, and says that nobody has read that."""
+    with Daemon() as d:
+        job = d.submit(100, env={"HOLD": "28"})
+        d.held(job, 28)
+        d.kill()
+        d.kill_session(job)
+        os.unlink(d.bin + "/detd-job")
+        with open(d.bin + "/detd-job", "w") as f:
+            f.write("#!/bin/sh\nexit 127\n")
+        os.chmod(d.bin + "/detd-job", 0o755)
+        d.start()
+        d.call("job.cancel", id=job)
+        ended = d.wait(job, lambda j: j["ended"], 240)
+        assert ended["state"] == "cancelled", ended
+        assert ended["reason"].startswith("spool unread: its supervisor leaves before it says anything (status 127)"), ended["reason"]
+        d.until(lambda: d.call("daemon.info")["cpu_free"] == 4, "the slots are not free")
+        assert os.path.exists("%s/jobs/%d/spool.0" % (d.state, job)), os.listdir("%s/jobs/%d" % (d.state, job))
+
+
 def a_folder_that_cannot_be_used():
     """A file stands in the place of the folder of logs: its owner's to mend. After seven tries the job has failed, and holds no slots."""
     with Daemon() as d:
@@ -1321,7 +1341,7 @@ def a_lock_that_is_removed():
 
 SCENARIOS = [what_holds_the_lock_does_not_die, a_silent_supervisor_is_killed, no_room_for_the_spool, budget_counts_from_the_newest_checkpoint,
              a_lock_that_stays_held, who_has_a_lock_is_named, an_upgrade_in_mid_job, ends_without_a_supervisor, the_wall_clock_is_moved, supervisor_cannot_be_started,
-             a_supervisor_that_says_nothing, a_tier_for_a_step_that_never_comes, pauses_do_not_count, a_folder_that_cannot_be_used, a_lock_that_is_no_file, a_checkpoint_without_room, the_spool_is_lost, a_fifo_in_a_folder, a_forgotten_job_is_not_run_again,
+             a_supervisor_that_says_nothing, a_cancelled_job_whose_supervisor_says_nothing, a_tier_for_a_step_that_never_comes, pauses_do_not_count, a_folder_that_cannot_be_used, a_lock_that_is_no_file, a_checkpoint_without_room, the_spool_is_lost, a_fifo_in_a_folder, a_forgotten_job_is_not_run_again,
              runs_to_the_end, the_database_is_damaged_while_it_runs, daemon_dies_again_and_again, job_ends_while_nobody_listens,
              spools_go_with_their_jobs, what_looks_like_a_spent_spool_is_kept, ends_outlive_an_older_database, an_end_that_nobody_reported_outlives_an_older_database,
              numbers_that_are_given_again,

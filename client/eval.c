@@ -114,21 +114,19 @@ static void keep_step(json_t *rows, long long step)
             json_array_remove(rows, i);
 }
 
-/* Names the steps of the newest validation and of the best checkpoint, which other commands take, where they differ. */
-static int tell_step(struct context *ctx, int64_t id, json_int_t newest)
+/* Names the steps of the newest validation and of the best checkpoint, which other commands take, where they differ. A note: it ends nothing. */
+static void tell_step(struct context *ctx, int64_t id, json_int_t newest)
 {
     const json_t *best;
     json_t *job;
-    int rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job);
 
-    if (rc)
-        return rc;
+    if (call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job))
+        return;
     best = checkpoint_find(json_object_get(job, "checkpoints"), "best");
     if (best && int_of(best, "step") != newest)
         fprintf(stderr, "step %lld is the newest validation; predict, export and job:%lld take the best checkpoint, of step %lld\n",
                 (long long)newest, (long long)id, (long long)int_of(best, "step"));
     json_decref(job);
-    return 0;
 }
 
 /* step: that alone; 0: all. */
@@ -156,7 +154,7 @@ static int show(struct context *ctx, int64_t id, const struct wish *w, long long
     else
         print_table(rows, w->metric != NULL);
     if (!rc && !w->how && !w->set && !w->metric && json_array_size(rows) > 0)
-        rc = tell_step(ctx, id, classes_newest(rows));
+        tell_step(ctx, id, classes_newest(rows));
     json_decref(rows);
     return rc;
 }
@@ -226,8 +224,9 @@ int command_eval(struct context *ctx, int argc, char **argv)
 
         snprintf(number, sizeof number, "%lld", (long long)id);
         w.on.set = w.set;
-        if ((rc = evaluate(ctx, number, &w.on, set, &step)) || (rc = eval_name_tell(ctx, id, set)))
+        if ((rc = evaluate(ctx, number, &w.on, set, &step)))
             return rc;
+        eval_name_tell(ctx, id, set);
         w.set = set;
     }
     return show(ctx, id, &w, step);

@@ -57,7 +57,7 @@ static void tell(int64_t job, const char *set, const struct found *f)
     fprintf(stderr, "' replace where they are of the same step; --set NAME gives another\n");
 }
 
-int eval_name_tell(struct context *ctx, int64_t job, const char *set)
+void eval_name_tell(struct context *ctx, int64_t job, const char *set)
 {
     struct found f = { 0 };
     json_t *result, *one;
@@ -65,7 +65,7 @@ int eval_name_tell(struct context *ctx, int64_t job, const char *set)
     int rc = call(ctx, "job.list", json_pack("{s:s, s:o}", "state", "completed", "name", pattern_of(job, set)), &result);
 
     if (rc)
-        return rc;
+        return;
     json_array_foreach (json_object_get(result, "jobs"), i, one) {
         if (rc == 0 && f.n < 2)
             rc = look_at(ctx, int_of(one, "id"), job, set, &f);
@@ -75,5 +75,4 @@ int eval_name_tell(struct context *ctx, int64_t job, const char *set)
     free(f.file[0]);
     free(f.file[1]);
     json_decref(result);
-    return rc;
 }

@@ -41,19 +41,6 @@ static int steps_of_epochs(const json_t *job, double epochs, int64_t *ret, struc
     return rc;
 }
 
-static int count_epochs(struct context *ctx, int64_t id, double epochs, int64_t *ret)
-{
-    struct err err = { 0 };
-    json_t *job;
-    int rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job);
-
-    if (rc)
-        return rc;
-    rc = steps_of_epochs(job, epochs, ret, &err) < 0 ? complain(&err) : 0;
-    json_decref(job);
-    return rc;
-}
-
 struct more {
     int64_t steps; /* 0: not given */
     double epochs; /* likewise */
@@ -140,60 +127,55 @@ static long long default_of(const json_t *spec, const char *section, const char 
     return value;
 }
 
-/* Keys that were worked out of the number of steps stay as they are: another job of `steps` has others by default, and other results. */
-static int tell_kept_keys(struct context *ctx, int64_t id, int64_t before, int64_t steps)
+/* Keys that were worked out of the number of steps stay as they are: another job of `steps` has others by default, and other results. job: as it was before. */
+static void tell_kept_keys(const json_t *job, int64_t steps)
 {
     static const char *const keys[][2] = { { "train", "burn_in" }, { "val", "every" }, { "checkpoint", "every" } };
-    const json_t *spec;
-    json_t *job;
-    int rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job);
+    const json_t *spec = json_object_get(job, "spec");
 
-    if (rc)
-        return rc;
-    spec = json_object_get(job, "spec");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const char *section = keys[i][0], *key = keys[i][1];
         long long has = int_of(json_object_get(spec, section), key), now = default_of(spec, section, key, steps);
 
-        if (now >= 0 && now != has && default_of(spec, section, key, before) == has)
+        if (now >= 0 && now != has && default_of(spec, section, key, int_of(job, "steps")) == has)
             fprintf(stderr, "%s.%s stays %lld; a new job of %lld steps has %lld by default\n", section, key, has, (long long)steps, now);
     }
-    json_decref(job);
-    return 0;
 }
 
-static int steps_before(struct context *ctx, int64_t id, int64_t *ret)
+/* Once it is granted nothing more is asked that might fail: job is as it was before. */
+static int extend(struct context *ctx, int64_t id, const json_t *job, struct more *more)
 {
-    json_t *job;
-    int rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job);
+    struct err err = { 0 };
+    json_t *result;
+    int rc = 0;
 
-    if (rc)
+    if (more->epochs > 0 && steps_of_epochs(job, more->epochs, &more->steps, &err) < 0)
+        return complain(&err);
+    if ((rc = call(ctx, "job.extend", json_pack("{s:I, s:I}", "id", (json_int_t)id, "steps", (json_int_t)more->steps), &result)))
         return rc;
-    *ret = int_of(job, "steps");
-    json_decref(job);
+    if (int_of(result, "from") > 0)
+        fprintf(stderr, "job %lld goes on after step %lld, to step %lld\n", (long long)id, int_of(result, "from"), (long long)more->steps);
+    json_decref(result);
+    tell_kept_keys(job, more->steps);
     return 0;
 }
 
 int command_extend(struct context *ctx, int argc, char **argv)
 {
     struct more more;
-    json_t *result;
-    int64_t before = 0;
     int64_t id = 0;
+    json_t *job;
     int rc;
 
     if ((rc = take_more(ctx, argc, argv, &more)))
         return rc;
     if (argc - optind != 1)
         return misuse(ctx, "one job id is needed; keys stay as they are (clone changes them)");
-    if ((rc = take_id(ctx, argv[optind], &id)) || (rc = check_data(ctx, id)) || (rc = steps_before(ctx, id, &before)) ||
-        (more.epochs > 0 && (rc = count_epochs(ctx, id, more.epochs, &more.steps))) ||
-        (rc = call(ctx, "job.extend", json_pack("{s:I, s:I}", "id", (json_int_t)id, "steps", (json_int_t)more.steps), &result)))
+    if ((rc = take_id(ctx, argv[optind], &id)) || (rc = check_data(ctx, id)) ||
+        (rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job)))
         return rc;
-    if (int_of(result, "from") > 0)
-        fprintf(stderr, "job %lld goes on after step %lld, to step %lld\n", (long long)id, int_of(result, "from"), (long long)more.steps);
-    json_decref(result);
-    rc = tell_kept_keys(ctx, id, before, more.steps);
+    rc = extend(ctx, id, job, &more);
+    json_decref(job);
     return rc ? rc : submitted(ctx, id, more.wait, more.watch);
 }
 

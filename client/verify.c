@@ -133,17 +133,17 @@ int verify_step(struct context *ctx, const struct run *r, int64_t step, int64_t 
     return rc ? rc : submit_spec(ctx, spec, ret_id);
 }
 
-/* Where the job that verifies begins, and how long it will take, as long as the run took for so many steps. Of a folder neither is known. */
-static int tell_way(struct context *ctx, const struct run *r, const json_t *verify)
+/* Where the job that verifies begins, and how long it will take, as long as the run took for so many steps. Of a folder neither is known. It is queued by now:
+ * what cannot be told ends nothing. */
+static void tell_way(struct context *ctx, const struct run *r, const json_t *verify)
 {
     long long from = int_of(verify, "from"), begin = 0, steps;
     json_t *job, *c;
     double a_step;
     size_t i;
-    int rc = r->id ? call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)r->id), &job) : 0;
 
-    if (rc || !r->id)
-        return rc;
+    if (!r->id || call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)r->id), &job))
+        return;
     json_array_foreach (json_object_get(job, "checkpoints"), i, c) {
         if (begin == 0 && int_of(c, "step") <= from && !json_is_false(json_object_get(c, "there")))
             begin = int_of(c, "step"); /* they come newest first */
@@ -160,7 +160,6 @@ static int tell_way(struct context *ctx, const struct run *r, const json_t *veri
         fprintf(stderr, "; the run took %s for as many", text_duration(a_step * (double)steps).s);
     fputc('\n', stderr);
     json_decref(job);
-    return 0;
 }
 
 /* The job runs to its end; what it found is told. recorded: steps that the run has evidence of. */
@@ -179,10 +178,9 @@ static int compare(struct context *ctx, const struct run *r, json_t *spec, int64
     fprintf(stderr, "job %lld verifies ", (long long)v.id);
     print_clean(stderr, r->name);
     fputc('\n', stderr);
-    rc = tell_way(ctx, r, verify);
+    tell_way(ctx, r, verify);
     json_decref(verify);
-    if (rc == 0)
-        rc = watch_until_end(ctx, v.id, WATCH_STEPS, NULL, &job);
+    rc = watch_until_end(ctx, v.id, WATCH_STEPS, NULL, &job);
     if (rc == 0)
         rc = verdict_take(ctx, job, &v);
     if (rc == 0) {

@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 """detctl extend: a completed job trains on, and is what it would have been with so many steps from the first: weights, state, rows and evidence."""  # SPDX-License-Identifier: Apache-2.0
+import contextlib
 import json
 import os
 import re
+import shutil
+import socket
 import struct
 import subprocess
 import sys
+import threading
 
 from daemon import BUILD, HERE, Daemon
 
@@ -94,6 +98,72 @@ def keys_that_followed_from_the_steps(d, data):
     assert done.returncode == 0, done
     told = [line for line in done.stderr.splitlines() if " stays " in line]
     assert told == ["train.burn_in stays 1; a new job of 60 steps has 3 by default", "val.every stays 2; a new job of 60 steps has 6 by default"], done.stderr
+
+
+@contextlib.contextmanager
+def refusing(d, granted, refused):
+    """A socket before detd's own, which refuses that method once another one was granted, as a detd does that has other work by then."""
+    path = d.root + "/between"
+
+    def talk(ours):
+        asked, by_now, lock = {}, threading.Event(), threading.Lock()
+
+        def say(line):
+            with lock:
+                ours.sendall(line)
+
+        def answer(theirs):
+            for line in theirs:
+                msg = json.loads(line)
+                if asked.get(msg.get("id")) == granted and "error" not in msg:
+                    by_now.set()
+                say(line)
+
+        with ours, ours.makefile("rb") as lines, socket.socket(socket.AF_UNIX) as theirs, contextlib.suppress(OSError):
+            theirs.connect(d.path)
+            threading.Thread(target=answer, args=(theirs.makefile("rb"),), daemon=True).start()
+            for line in lines:
+                ask = json.loads(line)
+                asked[ask["id"]] = ask["method"]
+                if by_now.is_set() and ask["method"] == refused:
+                    error = {"code": -32000, "message": "not now", "data": {"field": "", "reason": ""}}
+                    say(json.dumps({"jsonrpc": "2.0", "id": ask["id"], "error": error}).encode() + b"\n")
+                else:
+                    theirs.sendall(line)
+            theirs.shutdown(socket.SHUT_RDWR)
+
+    def serve(listening):
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=talk, args=(listening.accept()[0],), daemon=True).start()
+
+    with socket.socket(socket.AF_UNIX) as s:
+        s.bind(path)
+        s.listen()
+        threading.Thread(target=serve, args=(s,), daemon=True).start()
+        yield path
+        s.shutdown(socket.SHUT_RDWR)
+    os.unlink(path)
+
+
+def what_is_granted_is_no_error(d, data):
+    """What else detctl would like to know by then is less than that it was granted, or was found out."""
+    job = submit(d, spec_of(data, 20))
+    d.wait(job, "completed")
+    with refusing(d, "job.extend", "job.get") as between:
+        done = ctl(d, "--socket", between, "extend", str(job), "--steps", "30")
+        assert done.returncode == 0 and done.stdout == "%d\n" % job and d.job(job)["steps"] == 30, done
+    d.wait(job, "completed")
+    with refusing(d, "job.list", "job.get") as between:  # evaluated once more, on another file of that name: the note would ask for both
+        for n in "1", "2":
+            os.makedirs(data + "/" + n)
+            shutil.copy(data + "/val.json", data + "/%s/again.json" % n)
+            words = "eval", str(job), "--on", data + "/%s/again.json" % n, "--images", data + "/images", "--json"
+            done = ctl(d, *(("--socket", between) if n == "2" else ()), *words)
+            assert done.returncode == 0 and len(json.loads(done.stdout)) > 3, done
+    with refusing(d, "eval.query", "job.get") as between:
+        done = ctl(d, "--socket", between, "eval", str(job))
+        assert done.returncode == 0 and "AP50" in done.stdout, done
 
 
 def data_that_has_changed(d, data, whole):
@@ -354,6 +424,7 @@ def main():
         from_before_its_last_step(d, data, whole)
         with_rates_that_fall(d, data)
         keys_that_followed_from_the_steps(d, data)
+        what_is_granted_is_no_error(d, data)
         data_that_has_changed(d, data, whole)
         killed_on_the_way(d, data, whole)
         failed_jobs_go_on(d, data, whole)

@@ -95,7 +95,7 @@ int command_check(struct context *ctx, int argc, char **argv)
         return CODE_USAGE;
     if (optind >= argc)
         return misuse(ctx, "no job file given");
-    if (refuse_assignment(ctx, argv[optind], "the job file comes first"))
+    if (refuse_name(ctx, argv[optind], "the job file comes first"))
         return CODE_USAGE;
     if ((rc = spec_load(ctx, argv[optind], argv + optind + 1, argc - optind - 1, &spec)))
         return rc;

@@ -151,11 +151,13 @@ int take_id_or_newest(struct context *ctx, const char *text, int64_t *ret_id)
     return rc;
 }
 
-int refuse_assignment(const struct context *ctx, const char *word, const char *what)
+int refuse_name(const struct context *ctx, const char *word, const char *what)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.";
     const size_t len = strspn(word, letters);
 
+    if (!word[0])
+        return misuse(ctx, "an empty name, '', is given");
     if (word[len] != '=' || !memchr(word, '.', len) || access(word, F_OK) == 0)
         return 0;
     return misuse(ctx, "'%.100s' is a key of a job and its value: %s", word, what);
@@ -199,12 +201,28 @@ static const char *nearest_option(const char *word, const struct option *options
     return best;
 }
 
+/* Nobody means that: it is what a script has left of a variable that is not set. */
+static int refuse_empty(const char *program, int letter, const struct option *options)
+{
+    const struct option *o = options;
+
+    while (o->name && o->val != letter)
+        o++;
+    if (o->name)
+        fprintf(stderr, "%s: the value of --%s is empty\n%s --help lists the options\n", program, o->name, program);
+    else
+        fprintf(stderr, "%s: the value of -%c is empty\n%s --help lists the options\n", program, letter, program);
+    return '?';
+}
+
 int next_option(int argc, char **argv, const char *letters, const struct option *options)
 {
     int o = getopt_long(argc, argv, letters, options, NULL);
     const char *word = o == '?' && optopt == 0 && optind > 1 ? argv[optind - 1] : "", *near = NULL;
     char name[64];
 
+    if (o != '?' && o != -1 && optarg && !optarg[0])
+        return refuse_empty(argv[0], o, options);
     if (o != '?')
         return o;
     if (strncmp(word, "--", 2) == 0) {

@@ -100,9 +100,9 @@ FILE *open_plain(const char *path);
 struct option;
 /* getopt_long(), which names the nearest of the options where it complains of an unknown one. */
 int next_option(int argc, char **argv, const char *letters, const struct option *options);
-/* Refuses KEY=VALUE in the place of a file, folder or picture: `word` reads so, and no file is called so. what: the end of the sentence, as
+/* Refuses what stands in the place of a file, folder or picture and names none: "", and KEY=VALUE, where no file is called so. what: the end of the sentence, as
  * "the job file comes first". 0, or CODE_USAGE after complaining. */
-int refuse_assignment(const struct context *ctx, const char *word, const char *what);
+int refuse_name(const struct context *ctx, const char *word, const char *what);
 /* The options of a command that has --json alone; words begin at optind. 0, or CODE_USAGE after getopt has complained. */
 int take_json(int argc, char **argv, bool *ret_json);
 /* A time such as 30d, 12h, 45m, 90s or 2w, in seconds. 0, or CODE_USAGE after complaining. */

@@ -155,7 +155,7 @@ static int take(struct context *ctx, const struct option *options, int argc, cha
     }
     if (optind == argc)
         return misuse(ctx, "what is to be looked at?");
-    return refuse_assignment(ctx, argv[optind], "what is to be looked at comes first");
+    return refuse_name(ctx, argv[optind], "what is to be looked at comes first");
 }
 
 static bool has(const struct look *l, const char *word)

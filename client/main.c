@@ -56,7 +56,7 @@ static bool take_common(int *argc, char **argv, const char **ret_socket)
         argv[kept++] = argv[i++];
     argv[kept] = NULL;
     *argc = kept;
-    return true;
+    return !*ret_socket || **ret_socket;
 }
 
 static bool wants_help(int argc, char **argv)

@@ -101,7 +101,7 @@ static int check(const struct context *ctx, const struct request *r)
     int rc;
 
     for (int i = 0; i < r->count; i++)
-        if (refuse_assignment(ctx, r->images[i], "predict takes the keys as the job has them"))
+        if (refuse_name(ctx, r->images[i], "predict takes the keys as the job has them"))
             return CODE_USAGE;
     if (r->count < 0 || (r->count == 0 && !set))
         return misuse(ctx, "an id and at least one picture are needed");

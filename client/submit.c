@@ -206,7 +206,7 @@ int command_submit(struct context *ctx, int argc, char **argv)
         return help_keys(argc - optind, argv + optind);
     if (optind >= argc)
         return misuse(ctx, "no job file given");
-    if (refuse_assignment(ctx, argv[optind], "the job file comes first"))
+    if (refuse_name(ctx, argv[optind], "the job file comes first"))
         return CODE_USAGE;
     if ((rc = load(ctx, argv + optind, argc - optind, init, &spec)))
         return rc;

@@ -330,7 +330,7 @@ static int take_option(int c, const char *word, struct options *o, enum config_a
         return 0;
     case SETTINGS:
         o->config = optarg;
-        return 0;
+        return optarg[0] ? 0 : err_set(err, ERR_INPUT, "config: must not be empty");
     case SYSTEM:
         o->system = true;
         return 0;

@@ -147,6 +147,11 @@ def test_usage(node):
     expect(node.ctl("ls", "--state", "done"), 1, r"'done' is no state of a job, which are queued, starting, .*, completed, failed, cancelled")
     assert node.ctl("help", "submit").stdout == node.ctl("submit", "--help").stdout != ""
     assert node.ctl("help").stdout == node.ctl("--help").stdout
+    for word in [("export", "1", "-f", "safetensors", "-o", ""), ("export", "--sqlite", ""), ("predict", "1", "-o", "", "a.png"), ("sample", "job", "--out="),
+                 ("eval", "1", "--checkpoint", ""), ("predict", "1", "-o", "p", "--on", ""), ("submit", "job", "--init", ""), ("prune", "--older", "1d", "--user", "")]:
+        expect(node.ctl(*word), 2, r"^detctl %s: the value of --\w+ is empty\ndetctl %s --help lists the options\n$" % (word[0], word[0]))
+    for word in [("submit", ""), ("check", ""), ("layers", ""), ("anchors", ""), ("sample", "", "-o", "s"), ("predict", "1", "-o", "p", ""), ("evidence", "export", "1", "")]:
+        expect(node.ctl(*word), 2, r"^detctl %s: an empty name, '', is given; see detctl %s --help\n$" % (word[0], word[0]))
     expect(node.ctl("help", "sbmit"), 2, r"no command 'sbmit'; did you mean submit\?")
     expect(node.ctl("show", "first"), 2, "not a job id")
     expect(node.ctl("--help"), 0)
@@ -154,6 +159,7 @@ def test_usage(node):
         expect(node.ctl(line.split()[0], "--help"), 0)
     expect(node.ctl("--socket", node.folder + "/none", "ls"), 3, "no detd answers at")
     expect(node.ctl("ls", "--socket"), 2, "--socket needs a path")
+    expect(node.ctl("ls", "--socket="), 2, "--socket needs a path")
 
 
 def test_refused_before_anything_is_queued(node):
@@ -1068,8 +1074,9 @@ def test_priority_and_filters(node):
 
 def test_prune(node):
     expect(node.ctl("prune"), 2, "--older is missing")
-    for wrong in ("30", "d", "-3d", "1e99d", "3 d", "3dd", ""):
+    for wrong in ("30", "d", "-3d", "1e99d", "3 d", "3dd"):
         expect(node.ctl("prune", "--older", wrong), 2, "is no length of time")
+    expect(node.ctl("prune", "--older", ""), 2, "the value of --older is empty")
     done = node.submit("train.steps=2", "val.every=2")
     node.until(done, lambda j: j["state"] == "completed")
     lives = node.submit(*LONG)

@@ -269,7 +269,8 @@ static void options(void **state)
 {
     char *good[] = { "detd", "--state", "/s", "--socket=/s/x", NULL }, *odd[] = { "detd", "--loud", NULL }, *word[] = { "detd", "x", NULL },
          *cut[] = { "detd", "--socket=/s/x", "--state", NULL }, *value[] = { "detd", "--system=1", NULL },
-         *letter[] = { "detd", "-hx", NULL }, *shorter[] = { "detd", "-c", "/etc/detd.conf", NULL };
+         *letter[] = { "detd", "-hx", NULL }, *shorter[] = { "detd", "-c", "/etc/detd.conf", NULL },
+         *empty[] = { "detd", "--config=", NULL };
     enum config_action action;
     struct config cfg;
     struct err err;
@@ -291,6 +292,8 @@ static void options(void **state)
     assert_string_equal(err.msg, "unknown option '-x'; see detd --help");
     assert_int_equal(config_read(3, shorter, &cfg, &action, &err), ERR_INPUT);
     assert_string_equal(err.msg, "unknown option '-c'; see detd --help");
+    assert_int_equal(config_read(2, empty, &cfg, &action, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "config: must not be empty");
 }
 
 static void node_facts(void **state)

@@ -13,6 +13,7 @@
 #include "client/export_weights.h"
 #include "client/print.h"
 #include "client/run.h"
+#include "proto/room.h"
 
 /* Columns are members of what detd answers; `job` is the job's id. */
 static const struct kind {
@@ -60,7 +61,10 @@ struct copy {
 
 static int refuse(const struct copy *c)
 {
-    fprintf(stderr, "detctl export: write '%s': %s\n", c->path, sqlite3_errmsg(c->db));
+    int last = errno, code = sqlite3_errcode(c->db), why = sqlite3_system_errno(c->db);
+    const char *lacks = code == SQLITE_FULL ? room_lacks(ENOSPC) : code == SQLITE_IOERR ? room_lacks(why ? why : last) : NULL;
+
+    fprintf(stderr, "detctl export: write '%s': %s\n", c->path, lacks ? lacks : sqlite3_errmsg(c->db));
     return CODE_REFUSED;
 }
 

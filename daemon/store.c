@@ -11,6 +11,7 @@
 
 #include "daemon/log.h"
 #include "daemon/store_impl.h"
+#include "proto/room.h"
 
 enum { RETRY_MS = 200, RETRIES_AT_STOP = 3, ANSWERS_A_TURN = 500 };
 
@@ -426,19 +427,12 @@ static struct op *take_queued(struct store *s, bool (*is_meant)(const struct op 
     return taken;
 }
 
-static const char *no_room(int why)
-{
-    return why == EFBIG    ? "the limit of file sizes (ulimit -f) is reached"
-           : why == EDQUOT ? "the disk quota is used up"
-                           : "the disk is full";
-}
-
 static void refuse(struct store *s, struct op *asked)
 {
     for (struct op *op = asked; op; op = op->next)
-        op->rc = s->w.damaged
-                     ? err_set(&op->err, ERR_CORRUPT, "the database '%.300s' is damaged, and nothing was changed", s->path)
-                     : err_set(&op->err, -ENOSPC, "%s: '%.300s' cannot be written, and nothing was changed", no_room(s->w.full), s->path);
+        op->rc = s->w.damaged ? err_set(&op->err, ERR_CORRUPT, "the database '%.300s' is damaged, and nothing was changed", s->path)
+                              : err_set(&op->err, -ENOSPC, "%s: '%.300s' cannot be written, and nothing was changed",
+                                        room_lacks(s->w.full ? s->w.full : ENOSPC), s->path);
     if (asked)
         hand_back(s, asked);
 }
@@ -493,7 +487,8 @@ static void tell_trouble(struct store *s, int rc)
     if (s->w.damaged)
         snprintf(text, sizeof text, "detd.db is damaged, and nothing is written any more; reports stay in the spools of their jobs");
     else /* by now the connection's own text is of the rollback */
-        snprintf(text, sizeof text, "detd.db cannot be written: %.180s; trying again", sqlite3_errstr(rc));
+        snprintf(text, sizeof text, "detd.db cannot be written: %.180s; trying again",
+                 s->w.full ? room_lacks(s->w.full) : sqlite3_errstr(rc));
     if (s->trouble[0] == '\0' || s->w.damaged)
         log_line("error", "%s", text);
     if (s->w.damaged)

@@ -160,6 +160,8 @@ void databases_close(struct store *s);
 /* store_write.c: runs on the writer thread. All return an SQLite code; anything but OK and CONSTRAINT makes the batch start again. */
 int writer_open(struct writer *w, struct err *err);
 void writer_close(struct writer *w);
+/* Of a connection whose last call failed with rc, and errno after it: ENOSPC, EDQUOT or EFBIG where that was for want of room, else 0. */
+int db_no_room(sqlite3 *db, int rc, int last);
 int writer_batch(struct writer *w, struct op *first); /* BEGIN ... COMMIT; rolls back on failure */
 int op_rows(const struct op *op);
 int writer_run(sqlite3_stmt *st); /* a statement that returns no rows; it is reset */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store_open.c - the database: whose it is, its schema, one connection that writes and those that read. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,13 +8,16 @@
 #include "daemon/schema.h"
 #include "daemon/store.h"
 #include "daemon/store_impl.h"
+#include "proto/room.h"
 
 enum { BUSY_MS = 5000, STEPS_BETWEEN_LOOKS = 10 };
 
 static int db_error(sqlite3 *db, struct err *err, const char *path)
 {
-    int code = sqlite3_errcode(db);
+    int last = errno, code = sqlite3_errcode(db), lacks = db_no_room(db, code, last);
 
+    if (lacks)
+        return err_set(err, -lacks, "'%s': %s", path, room_lacks(lacks));
     if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB)
         return err_set(err, ERR_CORRUPT,
                        "'%s' is damaged (%s); it was not changed. Copy the folder, try `sqlite3 detd.db .recover | sqlite3 new.db`, "

@@ -8,6 +8,7 @@
 
 #include "daemon/store.h"
 #include "daemon/store_impl.h"
+#include "proto/room.h"
 
 #define JOB_COLUMNS                                                                                                                \
     "state=?2, reason=?3, want=?4, want_tier=?5, want_checkpoint=?6, want_eval=?7, tier=?8, threads=?9, deaths=?10, attempt=?11, " \
@@ -779,14 +780,21 @@ static int apply(struct writer *w, struct op *op)
 
 /* ---- batches ---- */
 
-static int roll_back(struct writer *w, int rc)
+int db_no_room(sqlite3 *db, int rc, int last)
 {
-    int last = errno, why = sqlite3_system_errno(w->db);
+    int why = sqlite3_system_errno(db);
 
     if (why == 0)
         why = last; /* SQLite 3.40 forgets it when it gives its locks back */
+    if (rc == SQLITE_FULL)
+        return ENOSPC;
+    return rc == SQLITE_IOERR && room_lacks(why) ? why : 0;
+}
+
+static int roll_back(struct writer *w, int rc)
+{
+    w->full = db_no_room(w->db, rc, errno);
     w->damaged = rc == SQLITE_CORRUPT || rc == SQLITE_NOTADB;
-    w->full = rc == SQLITE_FULL ? ENOSPC : rc == SQLITE_IOERR && (why == ENOSPC || why == EDQUOT || why == EFBIG) ? why : 0;
     sqlite3_exec(w->db, "ROLLBACK", NULL, NULL, NULL);
     forget_series(w);
     w->npoints = w->nmarks = 0;

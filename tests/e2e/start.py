@@ -315,6 +315,10 @@ def limited_files():
         assert done.returncode == 1 and "File too large" in done.stderr and not [n for n in os.listdir(d.root) if n.startswith("x.st")], done
         done = run("detd-worker", "--dir", "alone", "job.json", before=limit_files(50 << 10), cwd=d.root)
         assert done.returncode == 1 and "File too large" in done.stderr, done
+        for kib in 0, 1, 4, 8, 32:
+            done = node.ctl("export", "--sqlite", "x.db", before=limit_files(kib << 10))
+            assert done.returncode == 1 and done.stderr == "detctl export: write 'x.db': the limit of file sizes (ulimit -f) is reached\n", (kib, done)
+            assert not os.path.exists(d.root + "/x.db")
         with open(d.root + "/out", "w", encoding="utf-8") as out:
             done = node.ctl("submit", "--help-keys", before=limit_files(1000), out=out)
         assert done.returncode == 1 and "File too large" in done.stderr, done
@@ -324,8 +328,9 @@ def limited_files():
         node.good("submit", "job.json")
         d.until(lambda: any("File too large" in text for text in d.events("waits", 2)), "nobody says it")
         d.kill()
-        done = run("detd", "--state", d.root + "/other", "--socket", d.path, before=limit_files(64 << 10))  # detd.db has more
-        assert done.returncode == 1 and "/other/detd.db': " in done.stderr, done
+        for kib in 0, 1, 4, 8, 32, 64:  # detd.db has more
+            done = run("detd", "--state", d.root + "/other", "--socket", d.path, before=limit_files(kib << 10))
+            assert done.returncode == 1 and done.stderr == "detd: '%s/other/detd.db': the limit of file sizes (ulimit -f) is reached\n" % d.root, (kib, done)
         d.prepare = None
         d.start()
         node.good("wait", "2")  # it has waited for room

@@ -46,7 +46,7 @@ static int write_all(int fd, const char *bytes, size_t n, const char *path, stru
 }
 
 /* Holes stay holes: a record of a late step may be the first of its file. */
-static int copy_bytes(int from, int to, const char *path, struct err *err)
+static int copy_bytes(int from, int to, const char *from_path, const char *to_path, struct err *err)
 {
     static char bytes[BLOCK];
     off_t size = 0;
@@ -57,16 +57,16 @@ static int copy_bytes(int from, int to, const char *path, struct err *err)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return err_sys(err, "read '%s'", path);
+            return err_sys(err, "read '%s'", from_path);
         size += n;
         if (all_zero(bytes, (size_t)n))
-            rc = lseek(to, n, SEEK_CUR) < 0 ? err_sys(err, "write '%s'", path) : 0;
+            rc = lseek(to, n, SEEK_CUR) < 0 ? err_sys(err, "write '%s'", to_path) : 0;
         else
-            rc = write_all(to, bytes, (size_t)n, path, err);
+            rc = write_all(to, bytes, (size_t)n, to_path, err);
     }
     if (interrupted)
         return err_set(err, -EINTR, "interrupted");
-    return rc == 0 && ftruncate(to, size) < 0 ? err_sys(err, "write '%s'", path) : rc;
+    return rc == 0 && ftruncate(to, size) < 0 ? err_sys(err, "write '%s'", to_path) : rc;
 }
 
 static int copy_file(const char *from_dir, const char *to_dir, int i, struct err *err)
@@ -85,7 +85,7 @@ static int copy_file(const char *from_dir, const char *to_dir, int i, struct err
     else if ((out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) < 0)
         rc = err_sys(err, "create '%s'", to);
     else
-        rc = copy_bytes(in, out, from, err);
+        rc = copy_bytes(in, out, from, to, err);
     close(in);
     if (out >= 0 && close(out) < 0 && rc == 0)
         rc = err_sys(err, "write '%s'", to);

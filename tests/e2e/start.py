@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import pty
+import re
 import resource
 import signal
 import socket
@@ -319,6 +320,15 @@ def limited_files():
             done = node.ctl("export", "--sqlite", "x.db", before=limit_files(kib << 10))
             assert done.returncode == 1 and done.stderr == "detctl export: write 'x.db': the limit of file sizes (ulimit -f) is reached\n", (kib, done)
             assert not os.path.exists(d.root + "/x.db")
+        named = set()
+        for size in range(100, 20000, 300):  # the files have different sizes
+            done = node.ctl("evidence", "export", "1", "there", before=limit_files(size))
+            if done.returncode == 0:
+                break
+            said = re.fullmatch(r"detctl: write 'there\.\w+/(\w+\.\w+)': File too large\n", done.stderr)
+            assert done.returncode == 1 and said and not [n for n in os.listdir(d.root) if n.startswith("there")], done
+            named.add(said[1])
+        assert len(named) > 1, named
         with open(d.root + "/out", "w", encoding="utf-8") as out:
             done = node.ctl("submit", "--help-keys", before=limit_files(1000), out=out)
         assert done.returncode == 1 and "File too large" in done.stderr, done

@@ -268,7 +268,7 @@ lint: deps
 	printf '%s\n' $(filter-out worker/cpu/% tests/%,$(filter %.c,$(SOURCES))) | xargs -P $$(nproc) -I{} clang-tidy --quiet --warnings-as-errors='*' {} -- -std=c17 -D_GNU_SOURCE -DDEVICE_ABI=$(ABI) -I. $(addprefix -isystem ,$(CUDA_INC)) 2>/dev/null
 	printf '%s\n' $(filter-out worker/cpu/% tests/%,$(filter %.c,$(SOURCES))) | xargs -P $$(nproc) -n 1 $(CC) $(filter-out -MMD -MP,$(BASE)) -Werror -DDEVICE_ABI=$(ABI) $(addprefix -isystem ,$(CUDA_INC)) -fsyntax-only
 	shellcheck -x $(SCRIPTS)
-	! git grep -L 'SPDX-License-Identifier: Apache-2.0' -- '*.[ch]' '*.cu' '*.cpp' '*.sh' '*.py' '*.mk' | grep .
+	! git grep -L 'SPDX-License-Identifier: Apache-2.0' -- '*.[ch]' '*.cu' '*.cpp' '*.sh' '*.py' '*.mk' '*.sql' | grep .
 
 # ---- install ----
 install: all

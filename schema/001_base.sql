@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- detd.db: what detd knows about jobs. The tables and views are an interface: query them with any SQLite client.
 -- Times are Unix seconds. Migrations are append-only: NNN_*.sql is never edited once it has been released.
 

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- GPUs that are not granted because they cannot be trusted, and several ranks on one GPU.
 
 ALTER TABLE gpus ADD COLUMN quarantine TEXT NOT NULL DEFAULT '';    -- why it is not granted; '': it is healthy

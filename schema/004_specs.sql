@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- A list of jobs reads no job files, and finds those of a state by index.
 
 CREATE TABLE specs (

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Jobs can be removed: what is left of one for a while.
 
 -- No row of table jobs has this id again. `token`: a submission that is sent once more is known still. A row is forgotten a week after it is done with.

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- What jobs use of the machine, over time.
 
 CREATE TABLE usage (

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- What people say of their jobs.
 
 ALTER TABLE jobs ADD COLUMN note TEXT NOT NULL DEFAULT ''; -- in the words of its owner

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- Checkpoints of jobs that were looked at on other sets than the validation split, by jobs of their own (detctl eval ID --on SET).
 
 CREATE TABLE evaluations (

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- How long a job ran: with its slots, pauses and the time before more steps were asked for left out. And what it does.
 
 ALTER TABLE jobs ADD COLUMN seconds REAL NOT NULL DEFAULT 0;        -- all of it

@@ -81,7 +81,7 @@ $(B)/detctl $(B)/bundle/detctl: $(call objs,client) $(PROTO)
 $(B)/detd-job $(B)/bundle/detd-job: $(call objs,supervisor) $(PROTO)
 	$(LINK) -luv -ljansson
 # Root runs it: nothing but libc is linked to it.
-$(B)/detd-launch $(B)/bundle/detd-launch: $(call objs,launch) $(patsubst %,$(B)/proto/%.o,err folder lock output sha256 start tell)
+$(B)/detd-launch $(B)/bundle/detd-launch: $(call objs,launch) $(patsubst %,$(B)/proto/%.o,err folder lock output sha256 start tasks tell)
 	$(LINK)
 $(B)/detd-worker $(B)/bundle/detd-worker: $(B)/worker/main.o $(WORKER) $(CPU) $(PROTO)
 	$(LINK) -ljansson $(DATA_LIBS) -lm -ldl

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "client/command.h"
+#include "proto/tasks.h"
 
 /* The program beside this one. */
 bool worker_path(char ret_path[PATH_MAX])
@@ -174,7 +175,7 @@ static int start(struct child *c, char **argv, const struct stat *owner, int out
     }
     if (c->pid > 0)
         return 0;
-    fprintf(stderr, "detctl: run '%s': %s\n", path, strerror(errno));
+    fprintf(stderr, "detctl: run '%s': %s\n", path, process_lacks(errno));
     signal(SIGINT, c->on_interrupt);
     return -1;
 }

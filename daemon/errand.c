@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "proto/tasks.h"
 
 struct errand {
     struct errand *next;
@@ -114,7 +115,7 @@ int errands_open(uv_loop_t *loop, struct errands **ret, struct err *err)
         uv_close((uv_handle_t *)&e->async, NULL);
         uv_run(loop, UV_RUN_NOWAIT);
         free(e);
-        return err_set(err, rc, "start a thread: %s", strerror(-rc));
+        return err_set(err, rc, "start a thread: %s", thread_lacks(-rc));
     }
     *ret = e;
     return 0;

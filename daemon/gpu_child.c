@@ -10,6 +10,7 @@
 #include "daemon/gpu.h"
 #include "proto/err.h"
 #include "proto/frame.h"
+#include "proto/tasks.h"
 
 enum { LINE_MAX_BYTES = 8192, READ_BYTES = 4096, HANDLES = 4 };
 
@@ -249,7 +250,7 @@ void gpu_child_look(struct gpu_child *c)
     if (rc == 0)
         rc = uv_try_write((uv_stream_t *)&c->probe->in, &ask, 1);
     if (rc < 0 && rc != UV_EPIPE) /* one that has ended already says why in its last words */
-        fail_later(c, "the process that asks the GPU driver cannot be used: ", uv_strerror(rc));
+        fail_later(c, "the process that asks the GPU driver cannot be used: ", rc == -EAGAIN ? process_lacks(-rc) : uv_strerror(rc));
     else
         uv_timer_start(&c->probe->deadline, on_deadline, c->config.deadline_ms, 0);
 }

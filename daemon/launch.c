@@ -24,6 +24,7 @@
 #include "proto/folder.h"
 #include "proto/gpulock.h"
 #include "proto/lock.h"
+#include "proto/tasks.h"
 
 enum { PATH_ROOM = LAUNCH_PATH_ROOM, LOCK_FD = 3, TROUBLE_FD = 4, MAX_ARGS = 40, TROUBLE_MAX = 255, END_ROOM = 8 * JOB_REASON_MAX };
 
@@ -550,7 +551,7 @@ static int spawn(struct launched *c, const struct launch_request *rq, int lock_f
     }
     env_fill(&env);
     rc = execute(c, folder, args, env.vars, lock_fd, log_fd);
-    return rc < 0 ? err_set(err, rc, "start '%s': %s", program, strerror(-rc)) : 0;
+    return rc < 0 ? err_set(err, rc, "start '%s': %s", program, process_lacks(-rc)) : 0;
 }
 
 static int open_log(const struct launch_request *rq, struct err *err)

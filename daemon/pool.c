@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "proto/err.h"
+#include "proto/tasks.h"
 
 enum { THREADS = 4, THREADS_MAX = 1024 }; /* as libuv's docs say of UV_THREADPOOL_SIZE */
 
@@ -56,8 +57,5 @@ int pool_start(uv_loop_t *loop, struct err *err)
 
     if (rc == 0)
         rc = uv_queue_work(loop, &first, nothing, done);
-    return rc < 0
-               ? err_set(err, rc, "start the %d threads that read the store: %s; a limit of the address space (ulimit -v) may be too low",
-                         pool_size(), uv_strerror(rc))
-               : 0;
+    return rc < 0 ? err_set(err, rc, "start the %d threads that read the store: %s", pool_size(), thread_lacks(-rc)) : 0;
 }

@@ -12,6 +12,7 @@
 #include "daemon/log.h"
 #include "daemon/store_impl.h"
 #include "proto/room.h"
+#include "proto/tasks.h"
 
 enum { RETRY_MS = 200, RETRIES_AT_STOP = 3, ANSWERS_A_TURN = 500 };
 
@@ -627,7 +628,7 @@ static int start_thread(struct store *s, uv_loop_t *loop, struct err *err)
     if (rc < 0) {
         uv_close((uv_handle_t *)&s->async, NULL);
         uv_run(loop, UV_RUN_NOWAIT);
-        return err_set(err, rc, "start the writer thread: %s", strerror(-rc));
+        return err_set(err, rc, "start the writer thread: %s", thread_lacks(-rc));
     }
     return 0;
 }

@@ -20,6 +20,7 @@
 #include "launch/scope.h"
 #include "launch/ticket.h"
 #include "proto/err.h"
+#include "proto/tasks.h"
 #include "proto/tell.h"
 
 enum { TICK_MS = 20, POLLED = 3 };
@@ -75,7 +76,7 @@ static int fork_child(const struct launch_ask *a, const struct become *b, struct
     if (pid == 0)
         become(b);
     if (pid < 0)
-        return err_sys(err, "start job %lld", (long long)a->ticket.job);
+        return err_set(err, -errno, "start job %lld: %s", (long long)a->ticket.job, process_lacks(errno));
     if (run_add(&a->ticket, a->number, pid, b->trouble, a->kind == LAUNCH_CLEAR ? LAUNCH_CLEAR_S : 0) == 0)
         return pid;
     kill(pid, SIGKILL);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "proto/err.h"
+#include "proto/tasks.h"
 #include "supervisor/left.h"
 #include "supervisor/outcome.h"
 #include "supervisor/spawn.h"
@@ -158,5 +159,5 @@ pid_t notify_start(const char *command, char *const *env, const char *text, size
     if (pid == 0)
         watch_over(command, env, text, len, limit_ms);
     sigprocmask(SIG_SETMASK, &before, NULL);
-    return pid < 0 ? err_sys(err, "fork") : pid;
+    return pid < 0 ? err_set(err, -errno, "fork: %s", process_lacks(errno)) : pid;
 }

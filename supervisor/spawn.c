@@ -14,6 +14,7 @@
 
 #include "proto/err.h"
 #include "proto/report.h"
+#include "proto/tasks.h"
 
 #define VISIBLE            "CUDA_VISIBLE_DEVICES="
 #define RANK_OOM_SCORE_ADJ "500"
@@ -151,7 +152,7 @@ int spawn_rank(const struct spawn *s, pid_t *ret_pid, struct err *err)
     if (s->exec_fd >= 0) /* out of the way of the low numbers too */
         exec_fd = fcntl(s->exec_fd, F_DUPFD_CLOEXEC, WORKER_FD_PLUGIN + 1);
     if ((s->exec_fd >= 0 && exec_fd < 0) || pipe2(status, O_CLOEXEC) < 0) {
-        rc = err_sys(err, "start rank %d", s->rank);
+        rc = err_set(err, -errno, "start rank %d: %s", s->rank, process_lacks(errno));
         goto out;
     }
     if (status[1] <= WORKER_FD_PLUGIN) { /* the child must not overwrite it with one of its own */

@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -346,6 +347,48 @@ def limited_files():
         node.good("wait", "2")  # it has waited for room
 
 
+def limited_processes():
+    """A thread or process that is one too many is no want of memory: what says so names the limit. Root has none, so this is done as another user."""
+    if SANITIZED:
+        print("skip: a sanitizer starts threads of its own", flush=True)
+        return
+    limits = r"a limit of processes \(ulimit -u, or TasksMax of systemd\) is reached"
+    with Daemon(foreign=False) as d:
+        Node(d)  # makes shapes and job.json
+        shutil.copy(BUILD + "/detctl", d.bin)
+        os.mkdir(d.root + "/home")
+        os.chmod(d.root + "/home", 0o777)
+        os.chmod(d.root, 0o755)
+
+        def tried(limit, *words, seconds=60):
+            def prepare():
+                resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
+                if os.getuid() == 0:
+                    os.setgroups([])
+                    os.setgid(65534)
+                    os.setuid(65534)
+
+            with subprocess.Popen([d.bin + "/" + words[0], *words[1:]], preexec_fn=prepare, cwd=d.root + "/home", env={"PATH": "/usr/bin:/bin"}, text=True,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
+                try:
+                    return child.wait(seconds), child.stderr.read()
+                except subprocess.TimeoutExpired:
+                    child.terminate()
+                    return None, child.stderr.read()
+
+        for words in (["detctl", "layers", "yolov3_tiny"], ["detd-worker", "--check", d.root + "/job.json", "run.threads=3"],
+                      ["detd-worker", "--dir", "alone", d.root + "/job.json"]):
+            status, said = tried(1, *words)
+            assert status == 1 and re.search(limits + "$", said, re.M), (words, status, said)
+        for limit in range(1, 12):
+            status, said = tried(limit, "detd", "--state", "state", "--socket", "socket", seconds=2)
+            assert "address space" not in said, said
+            if status is None:
+                break
+            assert status == 1 and re.fullmatch("detd: start [a-z0-9 ]+: " + limits + "\n", said), (limit, status, said)
+        assert limit > 3, limit
+
+
 def limited_memory():
     """Under each limit of the address space and of open files detd serves, or ends with a sentence; no program is ended by a signal."""
     if SANITIZED:
@@ -491,5 +534,5 @@ def no_answer_in_time():
         d.stop()
 
 
-run_scenarios([no_answer_in_time, full_output, client_without_descriptors, daemon_without_descriptors, trainer_without_descriptors, unread_log, stopped_terminal, ignored_signals, limited_memory, limited_files, full_sockets, named_signal, launcher_without_descriptors, supervisor_without_descriptors, gone_before_it_is_read,
+run_scenarios([no_answer_in_time, full_output, client_without_descriptors, daemon_without_descriptors, trainer_without_descriptors, unread_log, stopped_terminal, ignored_signals, limited_memory, limited_processes, limited_files, full_sockets, named_signal, launcher_without_descriptors, supervisor_without_descriptors, gone_before_it_is_read,
                closed_descriptors, no_environment])

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "proto/err.h"
+#include "proto/tasks.h"
 
 /* Some tens of microseconds: longer than the gap between two ops. A spin in vain halves the next one, down to the least: where threads share
  * cores, spinning keeps those away from it that are waited for. */
@@ -197,7 +198,7 @@ int threads_new(int threads, struct threads **ret_threads, struct err *err)
         rc = pthread_create(&p->worker[i].id, NULL, worker_main, &p->worker[i]);
         if (rc) {
             threads_free(p);
-            return err_set(err, -rc, "start compute thread %d of %d: error %d", i + 1, threads, rc);
+            return err_set(err, -rc, "start compute thread %d of %d: %s", i + 1, threads, thread_lacks(rc));
         }
         p->started++;
     }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "proto/tasks.h"
 #include "worker/core/shards.h"
 #include "worker/core/stress.h"
 #include "worker/data/image.h"
@@ -302,7 +303,7 @@ static int start_threads(struct loader *l, struct err *err)
     while (l->nthreads < workers && (rc = pthread_create(&l->thread[l->nthreads], NULL, work, l)) == 0)
         l->nthreads++;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return l->nthreads >= least ? 0 : err_set(err, -rc, "loader: cannot start a thread: %s", strerror(rc));
+    return l->nthreads >= least ? 0 : err_set(err, -rc, "loader: cannot start a thread: %s", thread_lacks(rc));
 }
 
 /* ---- open and close ---- */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "proto/tasks.h"
 #include "worker/comm/comm.h"
 #include "worker/core/device.h"
 #include "worker/core/shards.h"
@@ -181,7 +182,7 @@ static int start_thread(struct allreduce *r, struct err *err)
     rc = pthread_create(&r->thread, NULL, communicate, r);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (rc != 0)
-        return err_set(err, -rc, "start the communication thread: %s", strerror(rc));
+        return err_set(err, -rc, "start the communication thread: %s", thread_lacks(rc));
     r->started = true;
     pthread_setname_np(r->thread, "allreduce");
     return 0;

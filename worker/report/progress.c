@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "proto/err.h"
+#include "proto/tasks.h"
 
 /* A process is one rank and has one page, so the thread that beats for it is one as well. */
 static struct beat {
@@ -74,7 +75,7 @@ int progress_open(int fd, struct progress **ret, struct err *err)
     if (rc != 0) {
         beat.page = NULL;
         munmap(p, PROGRESS_BYTES);
-        return err_set(err, -rc, "start the heartbeat thread: %s", strerror(rc));
+        return err_set(err, -rc, "start the heartbeat thread: %s", thread_lacks(rc));
     }
     atomic_store(&p->magic, PROGRESS_MAGIC);
     *ret = p;

@@ -246,6 +246,32 @@ static void scored_targets_stay_alone(void **state)
     tree_free(&t);
 }
 
+/* What validation can do without is no reason to refuse all of it. A frame that is neither scored nor has losses is. */
+static void a_bad_neighbour_of_a_scored_frame_is_told(void **state)
+{
+    struct tree t;
+    struct dataset *d;
+
+    (void)state;
+    tree_single(&t, 6);
+    t.frames.missing = FRAMES_ALONE;
+    tree_frame(&t, "f/003.png", 3, FRAME_W, FRAME_H + 1);
+    d = tree_read(&t, "1\n2\n"); /* of which 2 has measured depth */
+    assert_int_equal(t.problems.count, 0);
+    assert_int_equal(t.problems.notes, 1);
+    assert_non_null(strstr(t.problems.note[0], "f/003.png is 41 x 31 pixels"));
+    assert_non_null(strstr(t.problems.note[0], "; frames that have it beside them are scored, but without losses"));
+    assert_true(d->nimages == 3 && !views_alone(d->views, 0) && views_alone(d->views, 1));
+    dataset_free(d);
+    tree_refuses(&t, "2\n3\n", "f/003.png is 41 x 31 pixels");
+    tree_frame(&t, "f/004.png", 4, FRAME_W, FRAME_H + 1);
+    tree_frame(&t, "f/003.png", 3, FRAME_W, FRAME_H);
+    tree_refuses(&t, "2\n3\n", "f/004.png is 41 x 31 pixels"); /* 3 has no measured depth */
+    t.frames.missing = FRAMES_DROP;
+    tree_refuses(&t, "2\n3\n", "f/004.png is 41 x 31 pixels");
+    tree_free(&t);
+}
+
 static void lists_that_are_refused(void **state)
 {
     char path[256];
@@ -651,6 +677,7 @@ int main(void)
         cmocka_unit_test(targets_come_first),
         cmocka_unit_test(missing_neighbours),
         cmocka_unit_test(scored_targets_stay_alone),
+        cmocka_unit_test(a_bad_neighbour_of_a_scored_frame_is_told),
         cmocka_unit_test(lists_that_are_refused),
         cmocka_unit_test(cameras_that_are_refused),
         cmocka_unit_test(cameras_in_other_forms),

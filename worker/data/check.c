@@ -150,9 +150,12 @@ static void run_threads(struct job *job, int threads)
         pthread_join(id[--n], NULL);
 }
 
-static void add_flaw(const struct dataset *d, int i, const char *flaw, struct problems *problems)
+/* spare: of frames, those that no target needs. */
+static void add_flaw(const struct dataset *d, int i, const char *flaw, const bool *spare, struct problems *problems)
 {
-    if (d->views) /* a frame is known by its file, and that is named */
+    if (spare && spare[i])
+        problems_note(problems, "%s; frames that have it beside them are scored, but without losses", flaw);
+    else if (d->views) /* a frame is known by its file, and that is named */
         problems_add(problems, "%s", flaw);
     else
         problems_add(problems, "image %lld: %s", (long long)d->images[i].id, flaw);
@@ -223,6 +226,25 @@ static int drop_frames(struct dataset *d, char **flaw, struct err *err)
     return 0;
 }
 
+/* Adds what was found. Where bad records are refused, what the network can do without is none. */
+static int add_flaws(const struct job *job, struct problems *problems, struct err *err)
+{
+    const struct dataset *d = job->d;
+    bool *spare = NULL;
+
+    if (d->views && job->opt->on_bad == BAD_ERROR) {
+        spare = calloc((size_t)d->nimages + 1, sizeof *spare);
+        if (!spare)
+            return err_set(err, -ENOMEM, "%s: no memory", d->source);
+        views_spare(d->views, d->nimages, spare);
+    }
+    for (int i = 0; i < d->nimages; i++)
+        if (job->flaw[i] && job->flaw[i] != elsewhere)
+            add_flaw(d, i, job->flaw[i], spare, problems);
+    free(spare);
+    return 0;
+}
+
 static int check_files(struct dataset *d, const struct check_options *opt, struct problems *problems, struct err *err)
 {
     struct job job = { .d = d, .opt = opt, .flaw = calloc((size_t)d->nimages + 1, sizeof *job.flaw) };
@@ -236,12 +258,10 @@ static int check_files(struct dataset *d, const struct check_options *opt, struc
     pthread_mutex_init(&job.lock, NULL);
     run_threads(&job, opt->threads);
     pthread_mutex_destroy(&job.lock);
-    for (int i = 0; i < d->nimages; i++)
-        if (job.flaw[i] && job.flaw[i] != elsewhere)
-            add_flaw(d, i, job.flaw[i], problems);
-    if (job.failure.code)
+    rc = add_flaws(&job, problems, err);
+    if (rc == 0 && job.failure.code)
         rc = err_set(err, job.failure.code, "%s", job.failure.msg);
-    else if (problems->count > before && opt->on_bad == BAD_ERROR)
+    else if (rc == 0 && problems->count > before && opt->on_bad == BAD_ERROR)
         rc = problems_refuse(problems, d->source, err);
     d->upright = atomic_load(&job.turned);
     n = d->nimages;

@@ -32,6 +32,15 @@ bool views_alone(const struct views *v, int target)
     return false;
 }
 
+void views_spare(const struct views *v, int nimages, bool *ret)
+{
+    for (int i = 0; i < nimages; i++)
+        ret[i] = v->keeps_alone && i >= v->n;
+    for (int i = 0; i < v->n; i++)
+        for (int k = 0; k < v->nsources && v->view[i].depth < 0; k++)
+            ret[v->view[i].source[k]] = false;
+}
+
 /* Whether a target stays. A flawed source is missing where v keeps targets alone. */
 static bool whole(struct views *v, int target, char *const *flaw)
 {

@@ -58,6 +58,8 @@ void views_free(struct views *v);
 int views_measured(const struct views *v);
 /* Whether a target lacks a source and stands for it itself. In validation it has no losses then. */
 bool views_alone(const struct views *v, int target);
+/* Which frames can be away though no target is lost by it: each that has them beside it stays without them (keeps_alone), and is scored. ret: [nimages]. */
+void views_spare(const struct views *v, int nimages, bool *ret);
 /* Leaves out targets with a flawed image (flaw[i] not NULL) among their frames, and then images that no target has. With keeps_alone a flawed source is
  * missing instead. ret_place: [images], the new place of each or -1. Files of measured depth that no target is left of leave too. Returns how many images are left, or -ENOMEM: nothing has changed then. */
 int views_drop(struct views *v, int nimages, char *const *flaw, int32_t *ret_place);

@@ -76,6 +76,15 @@ static void tell_crowded(const char *split, const struct dataset *d, int64_t max
         fprintf(out, "%s: note: %s\n", split, text);
 }
 
+/* Frames that all are scored alone. */
+static void tell_lossless(const char *split, const struct dataset *d, const char *best, FILE *out)
+{
+    char text[CENSUS_TEXT];
+
+    if (census_lossless(d, best, text, sizeof text))
+        fprintf(out, "%s: %s\n", split, text);
+}
+
 /* A file of poses that ends early leaves scores out of which nobody hears else. */
 static int tell_poses(const char *split, const struct dataset *d, FILE *out, struct err *err)
 {
@@ -104,8 +113,10 @@ static int tell_split(const struct model_registry *models, const struct jobspec 
         fprintf(out->facts, "%s: %d images, %lld boxes, %d classes, %lld bad records skipped%s, %lld boxes clipped\n", split, d->nimages,
                 (long long)d->offset[d->nimages], d->nclasses, (long long)p->count, also, (long long)d->clipped);
     fprintf(out->facts, "%s: %s\n", split, census_text(d, d->nimages - kept, census, sizeof census));
-    if (val)
+    if (val) {
         tell_crowded(split, d, spec->val_max_det, out->warnings);
+        tell_lossless(split, d, spec->checkpoint_best, out->warnings);
+    }
     tell_depth(split, d, out->warnings);
     rc = tell_poses(split, d, out->warnings, err);
     return rc < 0 ? rc : survey_split(d, split, opt->upright, out->facts, out->warnings, err);

@@ -103,6 +103,11 @@ def a_frame_without_neighbours_has_scores_and_no_loss():
         assert not any(value for (value,) in losses["ends"]), losses
         told = d.sql("SELECT text FROM events WHERE job=? AND text LIKE 'val: % targets %'", jobs["whole"])
         assert "; 2 lack a neighbour: scored, but without losses; " in told[0][0], told
+        lossless = "val: no frame has all of its neighbours: a validation has no loss, by which no checkpoint is the best; checkpoint.best=abs_rel goes by the depth"
+        told = {name: d.sql("SELECT text FROM events WHERE job=? AND text LIKE 'val: no frame %'", job) for name, job in jobs.items()}
+        assert told == {"between": [], "whole": [], "ends": [(lossless,)]}, told
+        done = subprocess.run([BUILD + "/detd-worker", "--check", "%s/jobs/%d/spec.json" % (d.state, jobs["ends"])], capture_output=True, text=True, check=True)
+        assert lossless in (done.stdout + done.stderr).splitlines(), done
 
 
 def saturated_depth_is_told():

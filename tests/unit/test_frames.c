@@ -272,6 +272,32 @@ static void a_bad_neighbour_of_a_scored_frame_is_told(void **state)
     tree_free(&t);
 }
 
+static void validation_without_a_loss_is_told(void **state)
+{
+    char text[CENSUS_TEXT];
+    struct tree t;
+    struct dataset *d;
+
+    (void)state;
+    tree_single(&t, 5);
+    t.frames.missing = FRAMES_ALONE;
+    d = tree_read(&t, "0\n1\n");
+    assert_false(census_lossless(d, "loss", text, sizeof text));
+    dataset_free(d);
+    d = tree_read(&t, "0\n4\n");
+    assert_true(census_lossless(d, "abs_rel", text, sizeof text));
+    assert_string_equal(text, "no frame has all of its neighbours: a validation has no loss");
+    assert_true(census_lossless(d, "loss", text, sizeof text));
+    assert_string_equal(text, "no frame has all of its neighbours: a validation has no loss, by which no checkpoint is the best; "
+                              "checkpoint.best=abs_rel goes by the depth");
+    dataset_free(d);
+    t.frames.nsources = 0; /* as of an autoencoder: none is missing */
+    d = tree_read(&t, "0\n4\n");
+    assert_false(census_lossless(d, "loss", text, sizeof text));
+    dataset_free(d);
+    tree_free(&t);
+}
+
 static void lists_that_are_refused(void **state)
 {
     char path[256];
@@ -677,6 +703,7 @@ int main(void)
         cmocka_unit_test(targets_come_first),
         cmocka_unit_test(missing_neighbours),
         cmocka_unit_test(scored_targets_stay_alone),
+        cmocka_unit_test(validation_without_a_loss_is_told),
         cmocka_unit_test(a_bad_neighbour_of_a_scored_frame_is_told),
         cmocka_unit_test(lists_that_are_refused),
         cmocka_unit_test(cameras_that_are_refused),

@@ -29,11 +29,31 @@ char *census_name(const char *name, char buf[CENSUS_NAME])
     return buf;
 }
 
+static int frames_alone(const struct views *v)
+{
+    int n = 0;
+
+    for (int i = 0; i < v->n && v->keeps_alone; i++)
+        n += views_alone(v, i);
+    return n;
+}
+
+bool census_lossless(const struct dataset *d, const char *best, char *buf, size_t size)
+{
+    if (!d->views || d->views->n == 0 || frames_alone(d->views) < d->views->n)
+        return false;
+    snprintf(buf, size, "no frame has all of its neighbours: a validation has no loss%s",
+             strcmp(best, "loss") != 0      ? ""
+             : views_measured(d->views) > 0 ? ", by which no checkpoint is the best; checkpoint.best=abs_rel goes by the depth"
+                                            : ", by which no checkpoint is the best");
+    return true;
+}
+
 /* A data set of frames: how many there are of each size, and what its targets have. */
 static char *frames_text(const struct dataset *d, char *buf, size_t size)
 {
     const struct views *v = d->views;
-    int w = d->images[0].w, h = d->images[0].h, other = 0, alone = 0, used;
+    int w = d->images[0].w, h = d->images[0].h, other = 0, alone = frames_alone(v), used;
 
     for (int i = 0; i < d->nimages; i++)
         other += d->images[i].w != w || d->images[i].h != h;
@@ -46,8 +66,6 @@ static char *frames_text(const struct dataset *d, char *buf, size_t size)
     if (v->repeated)
         used +=
             snprintf(buf + used, size - (size_t)used, "; %lld lack a neighbour, for which they stand themselves", (long long)v->repeated);
-    for (int i = 0; i < v->n && v->keeps_alone; i++)
-        alone += views_alone(v, i);
     if (alone)
         used += snprintf(buf + used, size - (size_t)used, "; %d lack a neighbour: scored, but without losses", alone);
     snprintf(buf + used, size - (size_t)used, "; %d with measured depth", views_measured(v));

@@ -14,5 +14,8 @@ char *census_text(const struct dataset *d, int left_out, char *buf, size_t size)
 /* Whether images have more objects than max_det, the detections that a model gives of one: the others count as missed. buf then says how many images, and
  * which has most. A crowd is no object. */
 bool census_crowded(const struct dataset *d, int64_t max_det, char *buf, size_t size);
+/* Of a validation split: whether no frame has all of its neighbours, so that there is no loss. buf then says so, and what it means for checkpoint.best, which is
+ * `best`. Not of a set that was read from an index. */
+bool census_lossless(const struct dataset *d, const char *best, char *buf, size_t size);
 /* A name from outside, cut, and without what a terminal or a log would take for more than text. Returns buf. */
 char *census_name(const char *name, char buf[CENSUS_NAME]);

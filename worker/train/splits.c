@@ -96,6 +96,15 @@ static int report_crowded(const struct machine *m, const char *split, const stru
     return report_event(m->report, err, "warning", "data", "%s: %s", split, text);
 }
 
+static int report_lossless(const struct machine *m, const char *split, const struct dataset *d, struct err *err)
+{
+    char text[CENSUS_TEXT];
+
+    if (strcmp(split, "val") != 0 || m->spec->eval_run || !census_lossless(d, m->spec->checkpoint_best, text, sizeof text))
+        return 0;
+    return report_event(m->report, err, "warning", "data", "%s: %s", split, text);
+}
+
 static int report_depth(const struct machine *m, const char *split, const struct dataset *d, struct err *err)
 {
     char text[DEPTH_TRUTH_TEXT];
@@ -138,6 +147,8 @@ static int check_once(const struct machine *m, const char *split, const struct c
             rc = report_census(m, split, d, err);
         if (rc >= 0)
             rc = report_crowded(m, split, d, err);
+        if (rc >= 0)
+            rc = report_lossless(m, split, d, err);
         if (rc >= 0)
             rc = report_depth(m, split, d, err);
         if (rc >= 0)

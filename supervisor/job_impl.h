@@ -113,7 +113,8 @@ void job_fatal(struct job *j, const struct err *err);
 void job_append(struct job *j, struct line *l, uint64_t *ret_seq);
 void job_append_text(struct job *j, const char *text, size_t len);
 void job_event(struct job *j, int rank, const char *level, const char *kind, const char *text);
-void job_event_of_tier(struct job *j, int rank, const char *level, const char *kind, const char *text, const char *tier); /* tier NULL: of none */
+/* tier NULL: it refuses none. */
+void job_event_of_tier(struct job *j, int rank, const char *level, const char *kind, const char *text, const char *tier);
 /* Tries those again that wait for room; when all are written, what waits for them goes on. */
 void job_write_late(struct job *j);
 void job_drop_late(struct job *j);

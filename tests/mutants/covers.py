@@ -8,35 +8,55 @@ FLOORS |= {folder.rstrip("/") for floor in ("models", "data") for folder in glob
 TRAINER = {"worker", "worker/predict", "worker/backend", "cpu"} | FLOORS
 
 SIMULATOR = "tests/sim/sim"  # a program of several files, which runs the daemon
-# What a script runs of ours, besides proto; one that is not listed runs all of it, and the CUDA device where it names the emulated one.
+DETD = {"daemon", "supervisor"}
+# What a script is there to look at, besides proto; one that is not listed looks at all of ours, and at the CUDA device where it names the emulated one.
 SCRIPTS = {
+    "backfill.sh": DETD,
+    "background.sh": TRAINER,
+    "bits.sh": {"cuda"} | TRAINER,
     "bundle.sh": None,  # how programs are packed
-    "background.sh": {"daemon", "supervisor"} | TRAINER,
-    "predict.sh": {"client"} | TRAINER,
-    "resume.sh": {"supervisor"} | TRAINER,
-    "worker.sh": {"daemon", "supervisor"} | TRAINER,
-    "daemon_jobs.sh": {"daemon", "supervisor"},
-    "remove.sh": {"daemon", "supervisor"},
-    "daemon_socket.sh": {"daemon"},
+    "cfg.sh": TRAINER,
+    "check.sh": TRAINER,
+    "cuda_train.sh": {"cuda"} | TRAINER,
     "daemon_crowd.sh": {"daemon"},
-    "daemon_rights.sh": {"daemon", "supervisor", "client"},
-    "gpus.sh": {"daemon", "supervisor", "client"},
-    "diff.sh": {"daemon", "supervisor", "client"},
-    "diff_train.sh": {"daemon", "supervisor", "client"} | TRAINER,
-    "protocol_examples.sh": {"daemon"},
-    "launch.sh": {"daemon", "launch", "supervisor"},
-    "older_client.sh": {"daemon", "supervisor"},
-    "ingest.sh": {"daemon"},
-    "order.sh": {"daemon", "supervisor"} | TRAINER,
-    "super_job.sh": {"supervisor"},
-    "systemd.sh": None,  # what is installed, of a whole build
-    "super_train.sh": {"supervisor"} | TRAINER,
-    "ranks.sh": {"supervisor"} | TRAINER,
-    "cuda_train.sh": {"cuda", "supervisor"} | TRAINER,
+    "daemon_jobs.sh": DETD,
+    "daemon_rights.sh": {"client"} | DETD,
+    "daemon_socket.sh": {"daemon"},
+    "demo_evidence.sh": TRAINER,
+    "depth.sh": TRAINER,
+    "detctl.sh": {"client", "daemon"},
+    "detctl_node.sh": {"client", "daemon"},
+    "diff.sh": {"client"},
+    "diff_train.sh": {"client"} | TRAINER,
+    "eval.sh": {"client", "daemon"} | TRAINER,
+    "export.sh": {"client"} | TRAINER,
+    "extend.sh": {"client"} | DETD | TRAINER,
+    "forms.sh": TRAINER,
     "gpu_quarter.sh": None,  # scripts for a real GPU, as cuda_train.sh is one
+    "gpus.sh": {"client"} | DETD,
+    "habits.sh": {"client"} | TRAINER,
+    "ingest.sh": {"daemon"},
+    "init.sh": {"client"} | TRAINER,
+    "launch.sh": {"launch"} | DETD,
+    "month.sh": DETD,
+    "odd_masks.sh": TRAINER,
+    "older_client.sh": {"daemon"},
+    "order.sh": DETD | TRAINER,
+    "predict.sh": {"client"} | TRAINER,
+    "protocol_examples.sh": {"daemon"},
+    "ranks.sh": TRAINER,
+    "rcnn.sh": TRAINER,
+    "recorder.sh": TRAINER,
+    "remove.sh": DETD,
+    "resume.sh": {"supervisor"} | TRAINER,
+    "stress.sh": {"cuda"} | TRAINER,
+    "super_job.sh": {"supervisor"},
+    "super_train.sh": {"supervisor"} | TRAINER,
+    "systemd.sh": None,  # what is installed, of a whole build
+    "worker.sh": TRAINER,
 }
 # The script that is made for a folder.
-FIRST = {"launch": "launch.sh", "client": "detctl.sh", "supervisor": "super_job.sh", "cuda": "cuda_train.sh"}
+FIRST = {"launch": "launch.sh", "client": "detctl.sh", "daemon": "daemon_jobs.sh", "supervisor": "super_job.sh", "cuda": "cuda_train.sh"}
 
 
 def part_of(d_file):

@@ -3,7 +3,7 @@
 notice? ONLY: folders or files to draw in. SEED: a number printed by an earlier run, whose faults are then drawn again, as long as the code is the same.
 
 For each fault the test programs that reach its line (gcov) run until one fails, those named after the file first, then the quickest; then the scripts that
-start a program with that line, the quickest first by BUILD/test-seconds.json of an earlier `make check`. A script must fail twice with the fault, and pass
+look at a program with that line (covers.py), that of its folder first, then the quickest by BUILD/test-seconds.json of an earlier `make check`. A script must fail twice with the fault, and pass
 without it. Prints a line for every fault, the text of each that survives, and the share of each folder. Status 0: 90 % were noticed or more.
 
 Four copies are worked on side by side, each in a folder of its own under TMPDIR (default /var/tmp); the folders and every process go at the end, also after
@@ -332,7 +332,8 @@ def work_through(listed, scratch, start):
     seconds, reaching = with_gcov(listed, sorted(t for t in tests if not t.endswith(".sh")), scratch, plain)
     print("%d test programs pass without a fault, after %d s; now %d faults" % (len(seconds), time.monotonic() - start, len(listed)))
     known = earlier_seconds()
-    scripts = {f.number: sorted((t for t in cover.of(f.path) if t.endswith(".sh")), key=lambda t: known.get(t, SCRIPT_SECONDS)) for f in listed}
+    scripts = {f.number: sorted((t for t in cover.of(f.path) if t.endswith(".sh")),
+                                key=lambda t: (not covers.is_named_after(t, f.path), known.get(t, SCRIPT_SECONDS))) for f in listed}
     verdicts, plain_fails = [], multiprocessing.Manager().dict()
     crew = Crew(scratch, plain, "copy")
     try:

@@ -2,4 +2,4 @@
 #pragma once
 
 /* Says "PROGRAM: out of memory" and exits with 1. For a few bytes whose lack no caller could mend; a service returns an error instead. */
-_Noreturn void memory_out(void);
+void memory_out(void) __attribute__((noreturn));

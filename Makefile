@@ -158,6 +158,8 @@ fuzz:
 	@tests/fuzz/run.sh $(or $(TARGET),$(FUZZ)) -- $(or $(SECONDS),60)
 # Looks at a thread between its last check and its sleep.
 $(B)/tests/unit/test_threads: LDFLAGS += $(addprefix -Wl$(comma)--wrap=pthread_,mutex_lock cond_wait cond_signal cond_broadcast)
+# Has a version more of the schema.
+$(B)/tests/unit/test_store_open: LDFLAGS += -Wl,--wrap=schema_version,--wrap=schema_step
 # Says whether the clock is kept.
 $(B)/tests/unit/test_retention: LDFLAGS += -Wl,--wrap=clock_is_kept
 tests: $(TESTS)

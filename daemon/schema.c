@@ -9,25 +9,16 @@
             ".previous\n");                       \
     extern const char symbol[];
 
-EMBED(schema_001, "schema/001_base.sql")
-EMBED(schema_002, "schema/002_gpus.sql")
-EMBED(schema_003, "schema/003_evidence.sql")
-EMBED(schema_004, "schema/004_specs.sql")
-EMBED(schema_005, "schema/005_removed.sql")
-EMBED(schema_006, "schema/006_cleared.sql")
-EMBED(schema_007, "schema/007_after.sql")
-EMBED(schema_008, "schema/008_backfill.sql")
-EMBED(schema_009, "schema/009_usage.sql")
-EMBED(schema_010, "schema/010_tickets.sql")
-EMBED(schema_011, "schema/011_reported.sql")
-EMBED(schema_012, "schema/012_labels.sql")
-EMBED(schema_013, "schema/013_evaluations.sql")
-EMBED(schema_014, "schema/014_seconds.sql")
+EMBED(schema_001, "schema/001_detd.sql")
 
-const char *schema_migration(int n)
+static const char *const steps[] = { schema_001 };
+
+int schema_version(void)
 {
-    static const char *const all[SCHEMA_VERSION] = { schema_001, schema_002, schema_003, schema_004, schema_005, schema_006, schema_007,
-                                                     schema_008, schema_009, schema_010, schema_011, schema_012, schema_013, schema_014 };
+    return sizeof steps / sizeof *steps;
+}
 
-    return all[n - 1];
+const char *schema_step(int n)
+{
+    return steps[n - 1];
 }

@@ -51,23 +51,23 @@ static int check_identity(sqlite3 *db, const char *path, int *ret_version, struc
         return db_error(db, err, path);
     if (application != SCHEMA_APPLICATION && (tables > 0 || version > 0))
         return err_set(err, ERR_CORRUPT, "'%s' is a database of another program; it was not changed. Choose another --state", path);
-    if (version > SCHEMA_VERSION)
+    if (version > schema_version())
         return err_set(
             err, ERR_CORRUPT,
             "'%s' has schema %d and this detd knows up to %d; it was not changed. Start the newer detd, or choose another --state", path,
-            version, SCHEMA_VERSION);
+            version, schema_version());
     *ret_version = version;
     return 0;
 }
 
 static int migrate(sqlite3 *db, const char *path, int version, struct err *err)
 {
-    while (version < SCHEMA_VERSION) {
+    while (version < schema_version()) {
         char stamp[120];
 
         version++;
         snprintf(stamp, sizeof stamp, "PRAGMA user_version=%d; PRAGMA application_id=%d; COMMIT", version, SCHEMA_APPLICATION);
-        if (exec(db, "BEGIN IMMEDIATE") != SQLITE_OK || exec(db, schema_migration(version)) != SQLITE_OK || exec(db, stamp) != SQLITE_OK) {
+        if (exec(db, "BEGIN IMMEDIATE") != SQLITE_OK || exec(db, schema_step(version)) != SQLITE_OK || exec(db, stamp) != SQLITE_OK) {
             int rc = db_error(db, err, path);
 
             exec(db, "ROLLBACK");

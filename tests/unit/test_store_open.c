@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_store_open.c - whose a database is, older schemas, and what is refused and left as it was. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/test_store_open.c - whose a database is, how a schema is followed by the next, and what is refused and left as it was. uses: proto daemon */
 #include <setjmp.h>
 #include <sqlite3.h>
 #include <stdarg.h>
@@ -67,9 +67,9 @@ static void refuses_what_it_does_not_know(void **state)
     FILE *file;
 
     close_store(f);
-    snprintf(newer, sizeof newer, "schema %d", SCHEMA_VERSION + 1);
+    snprintf(newer, sizeof newer, "schema %d", schema_version() + 1);
     snprintf(text, sizeof text, "PRAGMA journal_mode=WAL; PRAGMA application_id=%d; PRAGMA user_version=%d; CREATE TABLE t(a)",
-             SCHEMA_APPLICATION, SCHEMA_VERSION + 1);
+             SCHEMA_APPLICATION, schema_version() + 1);
     make_database(f, text);
     assert_refused(f, newer);
     unlink(strcat(strcat(strcpy(text, f->folder), "/detd.db"), "-wal"));
@@ -119,84 +119,38 @@ static void refuses_a_database_without_a_log(void **state)
     open_again(f);
 }
 
-static char *any_spec(int i)
-{
-    static char spec[4096];
+/* ---- the next version ---- */
 
-    snprintf(spec, sizeof spec, "{\"name\":\"%0*d\"}", 3000, i);
-    return spec;
+int __real_schema_version(void);
+const char *__real_schema_step(int n);
+static const char *next; /* the text of a step more; NULL: there is none */
+
+int __wrap_schema_version(void);
+const char *__wrap_schema_step(int n);
+
+int __wrap_schema_version(void)
+{
+    return __real_schema_version() + (next != NULL);
 }
 
-/* A database as that schema left it, with a job of each state: nothing of it is lost. Up to schema 3 the spec was a column of table jobs. */
-static void schema_is_brought_up(struct fixture *f, int version)
+const char *__wrap_schema_step(int n)
 {
-    const char *const insert =
-        version <= 3
-            ? "INSERT INTO jobs (id, name, user, uid, token, state, want, tier, device, ranks, steps, step, submitted, gpus, spec) VALUES "
-            : "INSERT INTO jobs (id, name, user, uid, token, state, want, tier, device, ranks, steps, step, submitted, gpus) VALUES ";
-    struct text all = { 0 };
-    struct job_row row;
-    char *spec;
-
-    close_store(f);
-    text_addf(&all, "PRAGMA journal_mode=WAL;");
-    for (int v = 1; v <= version; v++)
-        text_add(&all, schema_migration(v));
-    text_addf(&all, "PRAGMA application_id=%d; PRAGMA user_version=%d; INSERT INTO meta VALUES ('store_id', '%032d');", SCHEMA_APPLICATION,
-              version, 7);
-    for (int i = 0; i < JOB_STATE_COUNT; i++) {
-        text_add(&all, insert);
-        text_addf(&all, "(%d, 'j%d', 'u', %d, 't%d', '%s', 'pause', 'world', 'cuda', 2, 9, %d, 5, 'GPU-1'", 10 * i + 3, i, i, i,
-                  job_state_name((enum job_state)i), i);
-        if (version <= 3)
-            text_add(&all, ", '");
-        else
-            text_addf(&all, "); INSERT INTO specs VALUES (%d, '", 10 * i + 3);
-        text_add(&all, any_spec(i));
-        text_addf(&all, "'); INSERT INTO attempts (job, attempt, node, resume_step, started, identity) VALUES (%d, 1, 'n', 0, 5, '{}');",
-                  10 * i + 3);
-    }
-    text_add(&all, "INSERT INTO series VALUES (1, 3, 'train', 'total'); INSERT INTO point VALUES (1, 4, 0.5, 8, 2, 1, 6);");
-    make_database(f, all.p);
-    text_free(&all);
-    open_again(f);
-    assert_string_equal(store_id(f->s), "00000000000000000000000000000007");
-    for (int i = 0; i < JOB_STATE_COUNT; i++) {
-        assert_int_equal(store_get_job(f->s, 10 * i + 3, &row, NULL), 0);
-        assert_true((int)row.state == i && row.step == i && row.uid == (uint32_t)i && row.tier == 2 && row.want == JOB_WANT_PAUSE);
-        assert_int_equal(store_get_spec(f->s, row.id, &spec, NULL), 0);
-        assert_string_equal(spec, any_spec(i));
-        free(spec);
-    }
-    assert_string_equal(sql(f, "SELECT value FROM loss WHERE job=3"), "4.0");
-    assert_string_equal(sql(f, "SELECT count(*) FROM attempts WHERE identity='{}'"), "8");
-    assert_string_equal(sql(f, "PRAGMA integrity_check"), "ok");
-    assert_int_equal(submit(f, "t0", 0), 3); /* its token is known still */
-    assert_int_equal(f->rc, STORE_REPEATED);
-    assert_int_equal(submit(f, "new", 0), 10 * (JOB_STATE_COUNT - 1) + 4);
+    return n <= __real_schema_version() ? __real_schema_step(n) : next;
 }
 
-static void the_schema_before_is_brought_up(void **state)
-{
-    schema_is_brought_up(*state, SCHEMA_VERSION - 1);
-}
-
-static void specs_of_jobs_get_a_table(void **state)
-{
-    schema_is_brought_up(*state, 3);
-}
-
-/* A database of the first release, with rows of everything it knew: values that are not finite, of the node, with characters of all kinds. */
-static const char first_release[] =
+/* Rows of everything that the database knows: values that are not finite, of the node, with characters of all kinds. */
+static const char rows[] =
     "INSERT INTO meta VALUES ('store_id', '00000000000000000000000000000007'), ('tier', 'world');"
-    "INSERT INTO jobs VALUES (1, 'j', 'u', 1, 't', '{\"name\":\"j\"}', 'queued', '', 'run', '', 0, 0, 'rerun', 'cuda', 2, 0, 0, 3, 0, 0, "
-    "'', '', 0, 0, 9,"
-    " 0, 0, 0, 0, 5, NULL, NULL);"
-    "INSERT INTO jobs VALUES (4, 'Bäume ''93', 'ann', 1000, 't', '{\"name\":\"b\"}', 'failed', 'rank 1: \"no\" 中', 'pause', 'off', 1, 2, "
-    "'world', 'cpu', 3,"
-    " 4, -5, 6, 1, 2, 'nonce', 'GPU-1,GPU-2', 4123456789012, 7, 8, 2.5, 1234.25, 0.1, 9876543210, 1700000000.25, 1700000001.5, "
-    "1700000002.75);"
-    "INSERT INTO attempts VALUES (1, 1, 'n', 0, 5, NULL, '', ''), (4, 1, 'n', 0, 6, 7, 'failed', 'a \"reason\"'), (4, 2, 'm', 4, 8.5, 9.5, "
+    "INSERT INTO jobs (id, name, user, uid, token, state, reason, want, want_tier, want_checkpoint, want_eval, tier, device, ranks, "
+    "threads, "
+    "priority, restarts, deaths, attempt, nonce, gpus, last_seq, step, steps, images_per_s, cpu_seconds, cpu_before, max_rss, submitted, "
+    "started, ended) VALUES "
+    "(1, 'j', 'u', 1, 't', 'queued', '', 'run', '', 0, 0, 'rerun', 'cuda', 2, 0, 0, 3, 0, 0, '', '', 0, 0, 9, 0, 0, 0, 0, 5, NULL, NULL),"
+    "(4, 'Bäume ''93', 'ann', 1000, 't', 'failed', 'rank 1: \"no\" 中', 'pause', 'off', 1, 2, 'world', 'cpu', 3, 4, -5, 6, 1, 2, 'nonce', "
+    "'GPU-1,GPU-2', 4123456789012, 7, 8, 2.5, 1234.25, 0.1, 9876543210, 1700000000.25, 1700000001.5, 1700000002.75);"
+    "INSERT INTO specs VALUES (1, '{\"name\":\"j\"}'), (4, '{\"name\":\"b\"}');"
+    "INSERT INTO attempts (job, attempt, node, resume_step, started, ended, outcome, reason) VALUES (1, 1, 'n', 0, 5, NULL, '', ''), (4, "
+    "1, 'n', 0, 6, 7, 'failed', 'a \"reason\"'), (4, 2, 'm', 4, 8.5, 9.5, "
     "'ended', '');"
     "INSERT INTO series VALUES (1, 4, 'train', 'total'), (2, 4, 'val', 'total'), (7, 4, 'train', 'bóx');"
     "INSERT INTO point VALUES (1, 1, 0.25, 8, 2, 0, 6), (1, 2, 0.5, NULL, 2, 1, 7), (1, 7, 1.5, 0.1, 3, 2, 8), (2, 2, NULL, 1e300, 1e-300, "
@@ -206,10 +160,10 @@ static const char first_release[] =
     "INSERT INTO events VALUES (1, NULL, 1, 'info', 'gpus', 'of the node'), (9, 4, 2, 'error', 'end', 'failed: \"so\"');"
     "INSERT INTO checkpoints VALUES (4, 2, 'checkpoints/step-2', 123456789012, 0.5, 1, 12), (4, 4, 'checkpoints/step-4', 1, NULL, 0, 13);"
     "INSERT INTO tiers VALUES (4, 1, 'rerun'), (4, 5, 'off');"
-    "INSERT INTO gpus VALUES ('GPU-1', 'N', 7, 5), ('GPU-2', '', 150754820096, 6.5);";
+    "INSERT INTO gpus (uuid, name, memory_bytes, seen) VALUES ('GPU-1', 'N', 7, 5), ('GPU-2', '', 150754820096, 6.5);";
 
-/* All that it held, column by column as it named them. */
-static const char *const of_first_release[] = {
+/* All of it, column by column. */
+static const char *const of_them[] = {
     "SELECT key, value FROM meta ORDER BY key",
     "SELECT id, name, user, uid, token, state, reason, want, want_tier, want_checkpoint, want_eval, tier, device, ranks, threads, "
     "priority, restarts, deaths,"
@@ -238,10 +192,10 @@ static void dump(const struct fixture *f, struct text *out)
     snprintf(path, sizeof path, "%s/detd.db", f->folder);
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
     sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-    for (size_t i = 0; i < sizeof of_first_release / sizeof *of_first_release; i++) {
+    for (size_t i = 0; i < sizeof of_them / sizeof *of_them; i++) {
         sqlite3_stmt *st;
 
-        assert_int_equal(sqlite3_prepare_v2(db, of_first_release[i], -1, &st, NULL), SQLITE_OK);
+        assert_int_equal(sqlite3_prepare_v2(db, of_them[i], -1, &st, NULL), SQLITE_OK);
         while (sqlite3_step(st) == SQLITE_ROW)
             for (int c = 0; c < sqlite3_column_count(st); c++)
                 text_addf(out, "%s=%d:%s%s", sqlite3_column_name(st, c), sqlite3_column_type(st, c),
@@ -287,22 +241,34 @@ static void tells_of_job_4(struct fixture *f)
     assert_int_equal(best, 2);
 }
 
-/* Its jobs had one rank a GPU, its GPUs were healthy, and its attempts told nothing of themselves. */
-static void the_first_release_is_brought_up(void **state)
+static void make_this_version(struct fixture *f)
+{
+    struct text all = { 0 };
+
+    close_store(f);
+    text_addf(&all, "PRAGMA journal_mode=WAL; %s PRAGMA application_id=%d; PRAGMA user_version=1; %s", schema_step(1), SCHEMA_APPLICATION,
+              rows);
+    make_database(f, all.p);
+    text_free(&all);
+}
+
+/* What the version before has left is there, and what is new has its default. */
+static void the_version_before_is_brought_up(void **state)
 {
     struct fixture *f = *state;
-    struct text all = { 0 }, before = { 0 }, after = { 0 };
+    struct text before = { 0 }, after = { 0 };
     struct job_row row;
     char *spec;
 
-    close_store(f);
-    text_addf(&all, "PRAGMA journal_mode=WAL; %s PRAGMA application_id=%d; PRAGMA user_version=1; %s", schema_migration(1),
-              SCHEMA_APPLICATION, first_release);
-    make_database(f, all.p);
-    text_free(&all);
+    assert_int_equal(schema_version(), 1); /* else its rows are those of an older one */
+    make_this_version(f);
     dump(f, &before);
     assert_true(!before.failed && before.len > 2000);
+    next = "ALTER TABLE jobs ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'; CREATE TABLE made_up (a);";
     open_again(f);
+    assert_string_equal(sql(f, "PRAGMA user_version"), "2");
+    assert_string_equal(sql(f, "SELECT group_concat(colour) FROM jobs"), "red,red");
+    assert_string_equal(sql(f, "SELECT count(*) FROM made_up"), "0");
     dump(f, &after);
     assert_string_equal(before.p, after.p);
     text_free(&before);
@@ -312,18 +278,42 @@ static void the_first_release_is_brought_up(void **state)
     assert_int_equal(store_get_spec(f->s, 4, &spec, NULL), 0);
     assert_string_equal(spec, "{\"name\":\"b\"}");
     free(spec);
-    assert_string_equal(sql(f, "SELECT uuid || quarantine || ecc_errors FROM gpus WHERE quarantined IS NULL"), "GPU-1-1");
-    assert_string_equal(sql(f, "SELECT sum(cleared) FROM jobs"), "0");
     assert_string_equal(sql(f, "PRAGMA integrity_check"), "ok");
     tells_of_job_4(f);
     assert_int_equal(submit(f, "new", 0), 5);
+    next = NULL;
+}
+
+/* The first half of its step is taken back. */
+static void a_step_that_fails_changes_nothing(void **state)
+{
+    struct fixture *f = *state;
+    struct text before = { 0 }, after = { 0 };
+    struct store *s;
+    struct err err;
+
+    make_this_version(f);
+    dump(f, &before);
+    next = "ALTER TABLE jobs ADD COLUMN colour TEXT; ALTER TABLE no_such_table ADD COLUMN b;";
+    assert_int_equal(store_open(f->folder, &f->loop, &s, &err), ERR_CORRUPT);
+    assert_non_null(strstr(err.msg, "no_such_table"));
+    next = NULL;
+    open_again(f);
+    assert_string_equal(sql(f, "PRAGMA user_version"), "1");
+    assert_string_equal(sql(f, "SELECT count(*) FROM pragma_table_info('jobs') WHERE name='colour'"), "0");
+    dump(f, &after);
+    assert_string_equal(before.p, after.p);
+    text_free(&before);
+    text_free(&after);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(refuses_what_it_does_not_know), TEST(refuses_a_database_without_a_log), TEST(the_first_release_is_brought_up),
-        TEST(specs_of_jobs_get_a_table),     TEST(the_schema_before_is_brought_up),
+        TEST(refuses_what_it_does_not_know),
+        TEST(refuses_a_database_without_a_log),
+        TEST(the_version_before_is_brought_up),
+        TEST(a_step_that_fails_changes_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

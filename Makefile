@@ -166,8 +166,6 @@ tests: $(TESTS)
 
 # The emulated GPU: cuda-emu.o, and emu/ with a worker and a plugin made of it.
 -include tests/emu/rules.mk
-# A worker of a later version.
--include tests/checkpoints/rules.mk
 # What is proved beside our own networks.
 -include tests/prove/rules.mk
 # The simulator of the daemon.

@@ -74,7 +74,7 @@ static int write_end(const char *jobs_dir, const struct job_row *row, bool again
     return rc;
 }
 
-/* What was written down of an end of that job: state 0 where nothing was. seq -1: an earlier version did not say it. */
+/* What was written down of an end of that job: state 0, and seq -1, where nothing was. */
 struct end {
     struct launch_end is;
     int64_t seq;
@@ -98,7 +98,7 @@ static void read_end(const char *jobs_dir, int64_t job, double when, struct end 
         end = json_loadb(text, fread(text, 1, sizeof text, f), 0, NULL);
         fclose(f);
     }
-    if (json_unpack(end, "{s:F, s?I, s?b, s:s, s:s}", "submitted", &submitted, "seq", &seq, "again", &again, "state", &state, "reason",
+    if (json_unpack(end, "{s:F, s:I, s:b, s:s, s:s}", "submitted", &submitted, "seq", &seq, "again", &again, "state", &state, "reason",
                     &reason) == 0 &&
         submitted == when && job_state_parse(state) >= 0 && job_is_done((enum job_state)job_state_parse(state))) {
         ret->is.state = (enum job_state)job_state_parse(state);
@@ -130,7 +130,7 @@ static void look_at_end(struct launch_request *rq)
 
     read_end(rq->jobs_dir, rq->job, rq->submitted, &end);
     rq->anew = end.again && end.seq == rq->last_seq;
-    if (end.is.state && !rq->anew && (end.seq < 0 || end.seq >= rq->last_seq))
+    if (end.is.state && !rq->anew && end.seq >= rq->last_seq)
         rq->end = end.is;
 }
 

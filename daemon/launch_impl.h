@@ -28,7 +28,7 @@ int launch_is_of(const char *jobs_dir, const struct job_row *row, const char *st
 /* Each folder says whose it is: the database that numbered the job, and when the job was submitted, since a copy of the database that is put back gives
  * numbers a second time. */
 struct launch_owner {
-    char store_id[64]; /* "old": the folder is of the time before that, or new */
+    char store_id[64]; /* "old": the folder does not say */
     double submitted;  /* 0: likewise */
 };
 

@@ -18,5 +18,5 @@
 enum { IDENTITY_MAX_BYTES = 3 << 10 }; /* as compact JSON: a thousand attempts fit into one reply */
 
 /* Writes "cudnn 9.19.0 (was 9.18.0), worker hash ... (was ...)" into ret; what does not fit is left out. Returns how much differs, 0: nothing.
- * Compared is what both tell: an older program told less. NULL tells nothing. */
+ * Compared is what both tell. NULL tells nothing. */
 int identity_compare(const json_t *was, const json_t *is, char *ret, size_t size);

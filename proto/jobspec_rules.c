@@ -325,7 +325,7 @@ bool job_reads_as(const struct jobspec_list *a, const char *text)
     return same;
 }
 
-/* Where the rate falls, chosen by the job: neither here nor, as in older stored jobs, in the table is it the default. */
+/* Where the rate falls, chosen by the job: not where it is the default, here or in the table. */
 static bool says_steps(const struct jobspec *s)
 {
     const struct job_default *d = job_default_find(s->family, "train.lr_steps");

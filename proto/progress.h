@@ -43,8 +43,7 @@ enum progress_channel { PROGRESS_CHANNELS(X) CHANNEL_COUNT };
  * and with every layer: a rank that computes, however slowly, gets on.
  *
  * detd-job and the trainer may be of two versions: an upgrade can come between their files when a job starts, and a trainer may be anybody's.
- * So a new version only appends, and what it appended is read of pages of that version on. Version 1 had one collective for both channels in
- * what is unused now; an old detd-job finds zeros there and goes by the steps. */
+ * So a new version only appends, and what it appended is read of pages of that version on. */
 struct progress {
     _Atomic uint32_t magic, version; /* written last at the start; a trainer that leaves the page empty is not watched */
     _Atomic uint64_t heartbeat;      /* bumped every second by a thread of its own that does nothing else */
@@ -58,7 +57,7 @@ struct progress {
     _Atomic uint64_t done_in_phase, todo_in_phase; /* e.g. validation shards; done_in_phase counts as progress */
     /* Of each channel the collective entered last in this attempt: its number, from 1 on, in the upper half, below it a hash of what it is (kind,
      * bytes) on which ranks at the same number must agree. One word, so that nobody sees the number of one with the hash of another; 0: none. */
-    _Atomic uint64_t collective[CHANNEL_COUNT]; /* since version 2 */
+    _Atomic uint64_t collective[CHANNEL_COUNT];
 };
 
 const char *progress_phase_name(unsigned phase); /* "?" for a number out of range */

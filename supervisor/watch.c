@@ -38,7 +38,7 @@ void watch_read(struct progress *page, struct watch_page *ret)
     uint32_t version = atomic_load_explicit(&page->version, memory_order_relaxed);
 
     *ret = (struct watch_page){
-        .there = there && version > 0,
+        .there = there && version >= PROGRESS_VERSION,
         .changes = atomic_load_explicit(&page->changes, memory_order_acquire),
         .heartbeat = atomic_load_explicit(&page->heartbeat, memory_order_relaxed),
         .step = atomic_load_explicit(&page->step, memory_order_relaxed),
@@ -46,7 +46,7 @@ void watch_read(struct progress *page, struct watch_page *ret)
         .images = atomic_load_explicit(&page->images, memory_order_relaxed),
         .phase = atomic_load_explicit(&page->phase, memory_order_relaxed),
     };
-    for (int ch = 0; version >= 2 && ch < CHANNEL_COUNT; ch++)
+    for (int ch = 0; ch < CHANNEL_COUNT; ch++)
         ret->collective[ch] = read_collective(page, ch);
     if (ret->phase >= PHASE_COUNT) /* a rank's memory is not to be trusted */
         ret->phase = PHASE_STARTING;

@@ -15,9 +15,9 @@ enum { STEPS = 8, SAVED = 4, DATA = 1 << 16 };
 static struct jobspec *spec_of(const char *const *assignments)
 {
     json_t *json = json_pack("{s:{s:s},s:{s:{s:s,s:s},s:{s:s,s:s}},s:{s:i,s:i,s:i,s:s,s:f,s:i,s:i},s:{s:i,s:i},s:{s:i,s:i}}", "model",
-                             "preset", "toy", "data", "train", "annotations", "tests/checkpoints/train.json", "images",
-                             "tests/checkpoints/images", "val", "annotations", "tests/checkpoints/val.json", "images",
-                             "tests/checkpoints/images", "train", "steps", STEPS, "batch", 8, "shards", 4, "optimizer", "adamw", "lr", 0.01,
+                             "preset", "toy", "data", "train", "annotations", "tests/golden/shapes/train.json", "images",
+                             "tests/golden/shapes/images", "val", "annotations", "tests/golden/shapes/val.json", "images",
+                             "tests/golden/shapes/images", "train", "steps", STEPS, "batch", 8, "shards", 4, "optimizer", "adamw", "lr", 0.01,
                              "burn_in", 0, "log_every", 1, "val", "every", SAVED, "batch", 1, "checkpoint", "every", 1, "keep", STEPS);
     struct jobspec *spec;
     struct err err = { 0 };
@@ -261,7 +261,7 @@ static void groups(void **state)
 /* Every mark of an image counts up to the room that the list has, which the data set passes. */
 static void picks(void **state)
 {
-    json_t *file = json_load_file("tests/checkpoints/train.json", 0, NULL), *marks, *mark, *r;
+    json_t *file = json_load_file("tests/golden/shapes/train.json", 0, NULL), *marks, *mark, *r;
     int per_image[64] = { 0 }, kept = 0, all = 0;
     const char *batch[] = { "train.batch=6", "train.shards=2", "train.steps=2", NULL };
     struct jobspec *spec = spec_of(batch);
@@ -292,7 +292,7 @@ static void picks(void **state)
 /* The training set with its first image alone, as root/one.json. */
 static void write_one(char path[128])
 {
-    json_t *file = json_load_file("tests/checkpoints/train.json", 0, NULL), *images = json_object_get(file, "images");
+    json_t *file = json_load_file("tests/golden/shapes/train.json", 0, NULL), *images = json_object_get(file, "images");
     json_t *marks = json_object_get(file, "annotations"), *id = json_object_get(json_array_get(images, 0), "id");
 
     while (json_array_size(images) > 1)

@@ -39,11 +39,10 @@ int owner_keys(const struct jobspec *spec, struct hash128 *ret, struct err *err)
     return hash_text(text_of(jobspec_portable(spec)), ret, err);
 }
 
-/* but: as jobspec_deciding() says. */
-static int identity_but(const struct jobspec *job, const char *store_id, const char *but, struct ckpt_identity *ret, struct err *err)
+int owner_identity(const struct jobspec *spec, const char *store_id, struct ckpt_identity *ret, struct err *err)
 {
     struct hash128 hash;
-    int rc = hash_text(text_of(jobspec_deciding(job, but)), &hash, err);
+    int rc = hash_text(owner_text(spec), &hash, err);
 
     memset(ret, 0, sizeof *ret);
     if (rc < 0)
@@ -51,11 +50,6 @@ static int identity_but(const struct jobspec *job, const char *store_id, const c
     hash_hex(hash, ret->spec);
     snprintf(ret->store_id, sizeof ret->store_id, "%s", store_id);
     return 0;
-}
-
-int owner_identity(const struct jobspec *spec, const char *store_id, struct ckpt_identity *ret, struct err *err)
-{
-    return identity_but(spec, store_id, NULL, ret, err);
 }
 
 /* ---- what differs ---- */
@@ -140,19 +134,12 @@ static int refuse_by_its_word(const struct jobspec *spec, const char *store_id, 
 
 int owner_refuse(const struct jobspec *spec, const char *store_id, const char *dir, struct err *err)
 {
-    struct err why = *err, ignored;
-    struct ckpt_identity id;
-    int64_t step;
+    struct err why = *err;
     int rc = refuse_by_its_word(spec, store_id, dir, err);
 
-    if (rc < 0)
-        return rc;
-    for (int i = 0; i < KEYS; i++)
-        if (identity_but(spec, store_id, keys[i].path, &id, &ignored) >= 0 && ckpt_pick(dir, &id, NULL, NULL, &step, &ignored) >= 0 &&
-            step > 0)
-            return err_field(err, ERR_INPUT, keys[i].path, "%s: '%s/step-%lld' was trained with %s; another value needs a new job",
-                             keys[i].path, dir, (long long)step, keys[i].neutral);
-    return err_set(err, ERR_INPUT, "%s: it was trained by another job, or the job has changed since; train it as a new job", why.msg);
+    return rc < 0
+               ? rc
+               : err_set(err, ERR_INPUT, "%s: it was trained by another job, or the job has changed since; train it as a new job", why.msg);
 }
 
 /* ---- fewer steps ---- */

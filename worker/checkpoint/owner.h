@@ -10,7 +10,7 @@ struct jobspec;
 char *owner_text(const struct jobspec *spec);
 int owner_identity(const struct jobspec *spec, const char *store_id, struct ckpt_identity *ret, struct err *err);
 /* Of a checkpoint in `dir` that ckpt_pick() found to be of another job, as *err says: no attempt can do better, so it is an error of the job. Names the
- * keys that differ, which a checkpoint of an earlier version tells only where it is older than a key. Returns the error. */
+ * keys that differ. Returns the error. */
 int owner_refuse(const struct jobspec *spec, const char *store_id, const char *dir, struct err *err);
 /* A job that was given more steps since: the newest checkpoint in `dir` that this job with fewer of them has made, at a step where it would be the same with these
  * (jobspec_on_the_way()). Newer ones go, as they are of steps that come out differently. ERR_STATE, and nothing goes: there is none, or the newest is of a job

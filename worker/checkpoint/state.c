@@ -209,7 +209,7 @@ static int load_state(struct state *to, int nparams, const struct safetensors *f
         rc = read_exact(f, "best_step", ST_I64, 1, &to->best_step, err);
     if (rc >= 0)
         rc = read_exact(f, "scores", ST_F64, SCORES, scores, err);
-    if (rc >= 0 && safetensors_find(f, "skips")) /* older checkpoints have none */
+    if (rc >= 0)
         rc = read_exact(f, "skips", ST_I64, 1, &to->skips, err);
     if (rc >= 0 && to->proof)
         rc = load_proof(to->proof, nparams, f, err);

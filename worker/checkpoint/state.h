@@ -25,7 +25,7 @@ struct proof {
 
 #define STATE_METRIC \
     "best" /* the metric that the best validation is the best of, in the metadata of state.safetensors; not there: the loss is */
-#define STATE_JOB "job" /* the job, in the metadata of state.safetensors; checkpoints of earlier versions have none */
+#define STATE_JOB "job" /* the job, in the metadata of state.safetensors */
 
 struct state {
     int64_t step;         /* completed */

@@ -43,11 +43,10 @@ int command_ls(struct context *ctx, int argc, char **argv);            /* jobs.c
 int command_show(struct context *ctx, int argc, char **argv);          /* jobs.c */
 int command_queue(struct context *ctx, int argc, char **argv);         /* queue.c */
 int command_wait(struct context *ctx, int argc, char **argv);          /* queue.c */
-int command_retry(struct context *ctx, int argc, char **argv);         /* queue.c */
 int command_why(struct context *ctx, int argc, char **argv);           /* jobs.c */
 int command_events(struct context *ctx, int argc, char **argv);        /* jobs.c */
 int command_usage(struct context *ctx, int argc, char **argv);         /* jobs.c */
-int command_control(struct context *ctx, int argc, char **argv);       /* control.c: cancel, pause, resume, hold, release, checkpoint, rm */
+int command_control(struct context *ctx, int argc, char **argv);       /* control.c: cancel, pause, resume, checkpoint, rm */
 int command_extend(struct context *ctx, int argc, char **argv);        /* extend.c */
 int command_clone(struct context *ctx, int argc, char **argv);         /* extend.c */
 int command_compare(struct context *ctx, int argc, char **argv);       /* compare.c */
@@ -61,7 +60,6 @@ int command_loss(struct context *ctx, int argc, char **argv);          /* loss.c
 int command_eval(struct context *ctx, int argc, char **argv);          /* eval.c */
 int command_logs(struct context *ctx, int argc, char **argv);          /* logs.c */
 int command_verify(struct context *ctx, int argc, char **argv);        /* verify.c */
-int command_repro(struct context *ctx, int argc, char **argv);         /* verify.c */
 int command_evidence(struct context *ctx, int argc, char **argv);      /* evidence.c */
 int command_export(struct context *ctx, int argc, char **argv);        /* export.c */
 int command_gpus(struct context *ctx, int argc, char **argv);          /* gpus.c */

@@ -7,12 +7,6 @@
 #include "client/command.h"
 #include "client/print.h"
 
-/* Words that users of other queues know, for what is done to a job here. */
-static const char *method_of(const char *command)
-{
-    return strcmp(command, "hold") == 0 ? "pause" : strcmp(command, "release") == 0 ? "resume" : command;
-}
-
 void tell_asked(int64_t id, const char *what, const char *state)
 {
     long long n = id;
@@ -36,7 +30,7 @@ int command_control(struct context *ctx, int argc, char **argv)
         return CODE_USAGE;
     if (optind >= argc)
         return misuse(ctx, "no job id given");
-    snprintf(method, sizeof method, "job.%s", method_of(ctx->command->name));
+    snprintf(method, sizeof method, "job.%s", ctx->command->name);
     for (int i = optind; i < argc; i++) { /* before anything is asked for */
         int64_t id;
 

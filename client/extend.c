@@ -12,6 +12,7 @@
 #include "client/command.h"
 #include "client/epochs.h"
 #include "client/print.h"
+#include "client/run.h"
 #include "client/spec.h"
 #include "client/submit.h"
 #include "client/worker.h"
@@ -244,50 +245,59 @@ static void tell_followed(struct followed f)
                 f.of_val ? "what val.every is" : "a tenth of the steps");
 }
 
-static int check_secrets(const json_t *job)
+/* The spec of a new job, a new reference: that of the run, changed. same_data: it is to refuse other training data. 0, or an exit code after complaining. */
+static int clone_spec(struct context *ctx, const struct run *r, char *const *assignments, int n, bool same_data, json_t **ret)
 {
-    json_t *run = json_object_get(json_object_get(job, "spec"), "run"), *value;
-    const char *key;
+    json_t *run = json_object_get(r->spec, "run");
+    struct err err;
+    int rc;
 
-    json_object_foreach (json_object_get(run, "env"), key, value)
-        if (json_is_null(value)) {
-            fprintf(stderr, "detctl: job %lld: run.env.%s is for its owner's eyes only: give all of run.env\n", int_of(job, "id"), key);
-            return CODE_REFUSED;
-        }
-    return 0;
+    json_object_del(run, "after"); /* that was then */
+    if (!given(assignments, n, "run.after"))
+        json_object_del(run, "after_ok");
+    json_object_del(run, "data_hash");
+    if (same_data && !r->data_hash[0]) {
+        fprintf(stderr, "detctl: %s did not tell which data it was trained on\n", r->name);
+        return CODE_REFUSED;
+    }
+    if (same_data)
+        json_object_set_new(run, "data_hash", json_string(r->data_hash));
+    forget_followers(r->spec, assignments, n);
+    rc = spec_change(ctx, r->spec, r->name, assignments, n, ret);
+    if (rc == 0 && run_check_secrets(*ret, r->name, &err) < 0) {
+        json_decref(*ret);
+        return complain(&err);
+    }
+    return rc;
 }
 
 int command_clone(struct context *ctx, int argc, char **argv)
 {
-    static const struct option options[] = { QUEUEING_OPTIONS, { 0 } };
+    static const struct option options[] = { QUEUEING_OPTIONS, { "same-data", no_argument, NULL, 'd' }, { 0 } };
     struct queueing q = { 0 };
-    json_t *job, *was, *spec = NULL;
     struct followed followed;
+    bool same_data = false;
+    json_t *spec = NULL;
     char **assignments;
     int64_t id = 0;
+    struct run r;
     int rc, o, n;
 
     while ((o = next_option(argc, argv, "", options)) != -1) {
         if (o == '?')
             return CODE_USAGE;
         take_queueing(o, &q);
+        same_data |= o == 'd';
     }
     if (optind >= argc)
         return misuse(ctx, "no job id given");
     assignments = argv + optind + 1;
     n = argc - optind - 1;
-    if ((rc = take_id(ctx, argv[optind], &id)) || (rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job)))
+    if ((rc = take_id(ctx, argv[optind], &id)) || (rc = run_take(ctx, argv[optind], &r)))
         return rc;
-    was = json_object_get(job, "spec");
-    json_object_del(json_object_get(was, "run"), "after"); /* that was then */
-    if (!given(assignments, n, "run.after"))
-        json_object_del(json_object_get(was, "run"), "after_ok");
-    followed = forget_intervals(was, assignments, n); /* looks at the steps, which are forgotten next */
-    forget_followers(was, assignments, n);
-    rc = spec_change(ctx, was, argv[optind], assignments, n, &spec);
-    if (rc == 0 && (rc = check_secrets(job)))
-        json_decref(spec);
-    json_decref(job);
+    followed = forget_intervals(r.spec, assignments, n); /* looks at the steps, which may be forgotten next */
+    rc = clone_spec(ctx, &r, assignments, n, same_data, &spec);
+    run_free(&r);
     if (rc || (rc = submit_checked(ctx, spec, &q, &id)))
         return rc;
     tell_followed(followed);

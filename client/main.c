@@ -12,11 +12,26 @@
 #include "proto/start.h"
 #include "proto/version.h"
 
+/* Of a group of commands, before its first. */
+static const char *begins(const struct command *c)
+{
+    static const char *const groups[][2] = { { "submit", "start" }, { "ls", "look" },    { "cancel", "steer" },
+                                             { "loss", "results" }, { "diff", "prove" }, { "gpus", "node" } };
+    static char text[16];
+
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+        if (strcmp(groups[i][0], c->name) == 0) {
+            snprintf(text, sizeof text, "\n%s:\n", groups[i][1]);
+            return text;
+        }
+    return "";
+}
+
 static void usage(FILE *out)
 {
-    fputs("usage: detctl [--socket PATH] [--utc] COMMAND ...\n\n", out);
+    fputs("usage: detctl [--socket PATH] [--utc] COMMAND ...\n", out);
     for (const struct command *c = commands; c->name; c++)
-        fprintf(out, "  %-14s %s\n", c->name, c->help);
+        fprintf(out, "%s  %-14s %s\n", begins(c), c->name, c->help);
     fputs("\ndetctl help COMMAND explains one with an example. Times are local, or with --utc UTC, as in logs. The socket: --socket, "
           "DETD_SOCKET, the user's own\n"
           "daemon ($XDG_RUNTIME_DIR/detd/detd.sock), or /run/detd/detd.sock.\n\nexit codes:\n",
@@ -75,7 +90,8 @@ static const struct {
     { "list", "ls" },      { "jobs", "ls" },       { "ps", "ls" },           { "squeue", "queue" },   { "qstat", "queue" },
     { "status", "show" },  { "stop", "cancel" },   { "kill", "cancel" },     { "scancel", "cancel" }, { "qdel", "cancel" },
     { "val", "eval" },     { "validate", "eval" }, { "test", "eval" },       { "infer", "predict" },  { "detect", "predict" },
-    { "delete", "rm" },    { "remove", "rm" },     { "nvidia-smi", "gpus" },
+    { "delete", "rm" },    { "remove", "rm" },     { "nvidia-smi", "gpus" }, { "hold", "pause" },     { "release", "resume" },
+    { "retry", "clone" },  { "repro", "clone" },   { "sinfo", "info" },
 };
 
 /* A command that acts on the whole node is never offered: whoever mistypes does not mean that. */

@@ -68,22 +68,6 @@ void take_queueing(int option, struct queueing *q)
     q->no_check |= option == 'n';
 }
 
-int take_again(struct context *ctx, int argc, char **argv, struct queueing *ret, int64_t *ret_id)
-{
-    static const struct option options[] = { QUEUEING_OPTIONS, { 0 } };
-    int o;
-
-    *ret = (struct queueing){ 0 };
-    while ((o = next_option(argc, argv, "", options)) != -1) {
-        if (o == '?')
-            return CODE_USAGE;
-        take_queueing(o, ret);
-    }
-    if (argc - optind != 1)
-        return misuse(ctx, "one job id is needed; keys stay as they are (clone changes them)");
-    return take_id(ctx, argv[optind], ret_id);
-}
-
 int submitted(struct context *ctx, int64_t id, bool wait, bool watch)
 {
     if (watch || wait)

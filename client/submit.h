@@ -20,8 +20,6 @@ struct queueing {
     }
 /* Notes one of them; ignores any other option. */
 void take_queueing(int option, struct queueing *q);
-/* Of a command that takes these options and one id, which stays argv[optind]. 0, or an exit code after complaining. */
-int take_again(struct context *ctx, int argc, char **argv, struct queueing *ret, int64_t *ret_id);
 /* submit_spec() after check_first(). */
 int submit_checked(struct context *ctx, json_t *spec, const struct queueing *q, int64_t *ret_id);
 /* Prints the id, then waits without a word or watches, where asked. Returns an exit code. */

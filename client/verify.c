@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/verify.c - verify, repro: a run once more, to be compared with itself. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/verify.c - a run once more, to be compared with itself. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -221,27 +221,4 @@ int command_verify(struct context *ctx, int argc, char **argv)
         rc = compare(ctx, &r, spec, recorded, w.json);
     run_free(&r);
     return rc;
-}
-
-/* ---- repro ---- */
-
-int command_repro(struct context *ctx, int argc, char **argv)
-{
-    struct queueing q;
-    struct run r;
-    int64_t id = 0;
-    int rc;
-
-    if ((rc = take_again(ctx, argc, argv, &q, &id)) || (rc = run_take(ctx, argv[optind], &r)))
-        return rc;
-    if (!r.data_hash[0]) {
-        fprintf(stderr, "detctl: %s did not tell which data it was trained on\n", r.name);
-        rc = CODE_REFUSED;
-    } else {
-        drop_wishes(group(r.spec, "run"));
-        json_object_set_new(group(r.spec, "run"), "data_hash", json_string(r.data_hash));
-        rc = submit_checked(ctx, json_incref(r.spec), &q, &id);
-    }
-    run_free(&r);
-    return rc ? rc : submitted(ctx, id, q.wait, q.watch);
 }

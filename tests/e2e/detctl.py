@@ -133,10 +133,15 @@ def expect(done, code, stderr=None):
     assert stderr is None or re.search(stderr, done.stderr), f"stderr has no '{stderr}': {done.stderr}"
 
 
+def commands(node):
+    return re.findall(r"^  (\w+) +\S", node.ctl("--help").stdout.split("exit codes")[0], re.M)
+
+
 def test_usage(node):
     expect(node.ctl(), 2)
     expect(node.ctl("fly"), 2, "no command 'fly'")
-    for word, command in {"train": "submit", "run": "submit", "squeue": "queue", "lss": "ls", "predct": "predict"}.items():
+    for word, command in {"train": "submit", "run": "submit", "squeue": "queue", "lss": "ls", "predct": "predict",
+                          "hold": "pause", "release": "resume", "retry": "clone", "repro": "clone", "scancel": "cancel", "sbatch": "submit"}.items():
         expect(node.ctl(word, "job"), 2, r"no command '%s'; did you mean %s\?" % (word, command))
     for word in "drai", "brain", "undrai", "drains":  # no command that acts on the whole node is offered
         expect(node.ctl(word), 2, r"no command '%s'(; did you mean (?!drain|undrain)\w+\?)?; see detctl --help\n$" % word)
@@ -155,8 +160,9 @@ def test_usage(node):
     expect(node.ctl("help", "sbmit"), 2, r"no command 'sbmit'; did you mean submit\?")
     expect(node.ctl("show", "first"), 2, "not a job id")
     expect(node.ctl("--help"), 0)
-    for line in node.ctl("--help").stdout.split("\n\n")[1].split("\n"):
-        expect(node.ctl(line.split()[0], "--help"), 0)
+    assert len(commands(node)) == 40 and re.search(r"^steer:\n  cancel +Ends jobs", node.ctl("--help").stdout, re.M), commands(node)
+    for command in commands(node):
+        expect(node.ctl(command, "--help"), 0)
     expect(node.ctl("--socket", node.folder + "/none", "ls"), 3, "no detd answers at")
     expect(node.ctl("ls", "--socket"), 2, "--socket needs a path")
     expect(node.ctl("ls", "--socket="), 2, "--socket needs a path")
@@ -326,7 +332,7 @@ def test_keys_in_the_place_of_files(node):
                   ["submit", "val.conf=0.1"], ["check", "val.conf=0.1", "job"], ["layers", "val.conf=0.1"], ["anchors", "val.conf=0.1", "job"],
                   ["sample", "val.conf=0.1", "-o", "o"], ["evidence", "export", "1", "val.conf=0.1"]):
         expect(node.ctl(*words), 2, r"^detctl %s: 'val\.conf=0\.1' is a key of a job and its value: " % words[0])
-    for words in ["resume", "1", "val.conf=0.1"], ["extend", "1", "--steps", "9", "val.conf=0.1"], ["retry", "1", "val.conf=0.1"]:
+    for words in ["resume", "1", "val.conf=0.1"], ["extend", "1", "--steps", "9", "val.conf=0.1"]:
         done = node.ctl(*words)
         assert done.returncode in (1, 2) and re.search(r"val\.conf=0\.1|clone changes them", done.stderr), done
     shutil.copy(node.folder + "/job.json", node.folder + "/a.b=c")
@@ -446,17 +452,17 @@ def test_data_is_checked_first(node):
     refused_first(node, r"detctl: model.init: .*weights\.py: .*weights file; it is text", "submit", "job", "--init", "weights.py", *good)
     done = node.ctl("submit", "job", *bad, *strict, "--no-check", "--wait")
     expect(done, 4, r"^job 1 failed: .*some.json: 2 problems")
-    refused_first(node, "some.json: 2 problems", "retry", "1")
+    refused_first(node, "some.json: 2 problems", "clone", "1")
     refused_first(node, "some.json: 2 problems", "clone", "1", "train.lr=0.01")
-    done = node.ctl("retry", "1", "--no-check", "--wait")
+    done = node.ctl("clone", "1", "--no-check", "--wait")
     expect(done, 4, r"^job 2 failed: ")
     done = node.ctl("submit", "job", *bad, *good, "--wait")  # what may be a mistake is told in short, and queued
     expect(done, 0, r"(?m)^train: image \d+: .*file is empty\ntrain: image \d+: .*file is empty\njob 3 completed")
     assert done.stdout == "3\n", done
-    expect(node.ctl("repro", "3"), 0)
+    expect(node.ctl("clone", "3", "--same-data"), 0)
     with open(node.folder + "/e/some.json", "w", encoding="utf-8") as f:
         f.write("{}")
-    refused_first(node, "some.json", "repro", "3")
+    refused_first(node, "some.json", "clone", "3", "--same-data")
 
 
 def test_a_check_is_remembered(node):
@@ -924,10 +930,10 @@ def test_evidence_goes_elsewhere(node):
     assert re.fullmatch(r"equal: steps 1 .. 3 of there\n" + said + r".*0\.0\.0.*\nof 8 steps, evidence of 3\n", done.stdout), done.stdout
 
 
-def test_repro(node):
+def test_the_same_data_once_more(node):
     shutil.copyfile(DATA + "/train.json", node.folder + "/own.json")
     expect(node.ctl("submit", "job", "train.steps=4", "data.train.annotations=own.json", "--wait"), 0)
-    done = node.ctl("repro", "1", "--wait")
+    done = node.ctl("clone", "1", "--same-data", "--wait")
     expect(done, 0, "job 2 completed")
     first, second = node.job("1"), node.job("2")
     assert done.stdout == "2\n" and second["spec"]["run"]["data_hash"] == first["attempts"][0]["identity"]["data"]["train"], second["spec"]
@@ -939,9 +945,9 @@ def test_repro(node):
     truth["annotations"].pop()
     with open(node.folder + "/own.json", "w", encoding="utf-8") as f:
         json.dump(truth, f)
-    expect(node.ctl("repro", "1", "--wait"), 4, "job 3 failed: .*the training set is another one")
-    expect(node.ctl("repro", "9"), 1, "no job 9")
-    expect(node.ctl("repro", "d"), 2, "'d' is not a job id")
+    expect(node.ctl("clone", "1", "--same-data", "--wait"), 4, "job 3 failed: .*the training set is another one")
+    expect(node.ctl("clone", "9", "--same-data"), 1, "no job 9")
+    expect(node.ctl("clone", "d", "--same-data"), 2, "'d' is not a job id")
 
 
 def test_one_refusal_keeps_no_other(node):
@@ -1013,27 +1019,26 @@ def test_tail_of_logs(node):
     expect(node.ctl("logs", job, "--tail", "x"), 2, "not a number of lines")
 
 
-def test_queue_wait_and_retry(node):
+def test_queue_wait_and_clone(node):
     expect(node.ctl("queue"), 0, "no job waits")
     runs = node.submit(*LONG)
     node.until(runs, lambda j: j["state"] == "running")
     everything = "run.ranks=8", "train.shards=8"  # the whole node, so it waits for all of it
     low, high, held, last = (node.submit("train.steps=2", "val.every=2", f"run.priority={p}", *everything) for p in (1, 7, 9, 1))
-    assert "state paused" in node.ctl("hold", held).stdout
+    assert "state paused" in node.ctl("pause", held).stdout
     queue = json.loads(node.ctl("queue", "--json").stdout)
     assert [str(j["id"]) for j in queue] == [high, low, last], queue
     assert "CPU slots" in queue[0]["why"] and f"behind job {high}" in queue[1]["why"], queue
     assert [line.split()[0] for line in node.ctl("queue").stdout.split("\n")[1:-1]] == [high, low, last]
-    expect(node.ctl("retry", runs), 1, "only what failed or was cancelled")
     expect(node.ctl("wait"), 2, "no job id")
     expect(node.ctl("wait", low, "x"), 2)
     node.ctl("cancel", runs, last)
     expect(node.ctl("wait", high, low), 0, f"job {high} completed\njob {low} completed")
     expect(node.ctl("wait", high, runs), 5)
     assert node.job(held)["state"] == "paused"
-    assert "state queued" in node.ctl("release", held).stdout
+    assert "state queued" in node.ctl("resume", held).stdout
     expect(node.ctl("wait", held), 0)
-    again = node.ctl("retry", runs).stdout.strip()
+    again = node.ctl("clone", runs).stdout.strip()
     mine, theirs = node.job(again), node.job(runs)
     assert int(again) > int(held) and mine["spec"] == theirs["spec"] and mine["name"] == theirs["name"], mine
     node.ctl("cancel", again)

@@ -29,8 +29,7 @@ def test_completion(node):
 
     assert words("pri") == ["priority"] and words("cancel", "") == [number] and words("--socket", "nowhere", "cancel", "") == []
     assert words("--socket", node.socket, "show", "") == [number] and words("--so") == ["--socket"] and words("fly", "") == []
-    for line in node.ctl("--help").stdout.split("\n\n")[1].split("\n"):
-        command = line.split()[0]
+    for command in detctl.commands(node):
         assert command in words(command) and "--help" in words(command, "--h"), command
     assert {"--state", "--user", "--mine", "--name", "--since", "-n", "--limit", "--json"} <= set(words("ls", "-"))
     assert words("ls", "--state", "p") == ["paused"] and words("logs", "--rank", "") == [] and words("deterministic", "o") == ["on", "off"]
@@ -221,7 +220,7 @@ def test_after(node):
     any_end, ok, chain = after(first), after(first + ":ok"), None
     chain = after(ok + ":ok")
     held = after(first)
-    node.ctl("hold", held)
+    node.ctl("pause", held)
     node.until(first, lambda j: j["step"] > 0)
     assert node.ctl("why", any_end).stdout == f"waits till job {first}, which is running, has ended (run.after)\n", node.ctl("why", any_end).stdout
     assert "has completed (run.after)" in node.ctl("why", ok).stdout
@@ -237,7 +236,7 @@ def test_after(node):
     assert node.job(ok)["reason"] == f"job {first}, after which it was to run, was cancelled", node.job(ok)
     assert node.job(chain)["reason"] == f"job {ok}, after which it was to run, was cancelled", node.job(chain)
     assert node.job(ok)["attempt"] == 0 and node.job(held)["state"] == "paused"
-    node.ctl("release", held)
+    node.ctl("resume", held)
     node.until(held, lambda j: j["state"] == "completed")
     expect(node.ctl("submit", "job", *short, "--after", first + ":ok"), 1, f"job {first}, which was to complete, is cancelled")
     well = after(any_end + ":ok")  # of one that has ended long ago
@@ -249,17 +248,17 @@ def test_after(node):
     expect(node.ctl("rm", well), 0)
     slow = node.submit(*LONG, "run.threads=1", "run.ranks=1")
     gone = after(slow + ":ok")
-    node.ctl("hold", gone)
+    node.ctl("pause", gone)
     node.ctl("cancel", slow)
     node.until(slow, lambda j: j["state"] == "cancelled")
     expect(node.ctl("rm", slow), 0)
     node.ctl("undrain")
-    node.ctl("release", gone)
+    node.ctl("resume", gone)
     node.until(gone, lambda j: j["state"] == "cancelled")
     assert node.job(gone)["reason"] == f"job {slow}, after which it was to run, was removed"
     for job in (lost, kept):
         node.until(job, lambda j: j["state"] == "completed")
-    again = node.ctl("retry", gone).stdout.strip()  # without waiting for what is no more
+    again = node.ctl("clone", gone).stdout.strip()  # without waiting for what is no more
     node.until(again, lambda j: j["state"] == "completed")
 
 

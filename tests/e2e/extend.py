@@ -350,7 +350,7 @@ def refusals(d, data):
     waits = submit(d, spec_of(data, 8))
     refused(waits, 16, "job %d is queued: only a completed one" % waits)
     d.call("job.cancel", id=waits)
-    refused(waits, 16, "is cancelled: only a completed one", "detctl retry")
+    refused(waits, 16, "is cancelled: only a completed one", "detctl clone")
     d.call("daemon.undrain")
     for words, said in ((["3"], "--steps N or --epochs N"), (["3", "--steps", "x"], "no number of steps"), (["--steps", "8"], "one job id")):
         done = ctl(d, "extend", *words)

@@ -96,7 +96,7 @@ def client_without_descriptors():
         assert d.job(2)["state"] == "running", d.job(2)
         done = node.ctl("submit", "job.json", closed=(1,))
         assert done.returncode == 1 and "job 3 is queued" in done.stderr, done
-        done = node.ctl("retry", "3", closed=(1,))  # it has not ended: nothing is queued, and nothing told of
+        done = node.ctl("clone", "3", closed=(1,))  # it has not ended: nothing is queued, and nothing told of
         assert done.returncode == 1 and "is queued;" not in done.stderr, done
         done = node.ctl("clone", "1", closed=(1,))
         assert done.returncode == 1 and "job 4 is queued" in done.stderr, done

@@ -14,78 +14,26 @@
 #include "proto/err.h"
 #include "proto/evidence_diff.h"
 
-enum { RECORDS_A_LOOK = 1 << 16 };
-
 /* ---- evidence ---- */
 
-static json_int_t number(const json_t *object, const char *name)
-{
-    return json_integer_value(json_object_get(object, name));
-}
-
-/* Of run.diff from that step on; found: what the call before answered, or NULL. */
-static json_t *diff_params(const struct run s[2], json_int_t from, const json_t *found)
-{
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "a", (json_int_t)s[0].id, "b", (json_int_t)s[1].id, "from", from, "begin",
-                     number(found, "from"), "to", number(found, "to"), "missing", number(found, "missing"), "lacking",
-                     number(found, "lacking"));
-}
-
-/* Both by detd, which may read what the caller may not; several calls where the runs are long. */
-static int diff_jobs(struct context *ctx, const struct run s[2], json_int_t from, json_t **ret)
-{
-    json_t *params = diff_params(s, from, NULL);
-    int rc;
-
-    while ((rc = call(ctx, "run.diff", params, ret)) == 0) {
-        json_int_t next = number(*ret, "next");
-
-        if (next <= from)
-            return 0;
-        from = next;
-        params = diff_params(s, from, *ret);
-        json_decref(*ret);
-    }
-    return rc;
-}
-
-static int diff_opened(const struct evidence *a, const struct evidence *b, int64_t from, json_t **ret, struct err *err)
-{
-    struct evidence_diff_options opt = { .from = from, .limit = RECORDS_A_LOOK, .stop = &interrupted };
-    struct evidence_diff d;
-    int rc;
-
-    while ((rc = evidence_diff(a, b, &opt, &d, err)) == 0 && d.next > 0) {
-        opt.begin = d.from;
-        opt.to = d.from > 0 ? d.to : 0;
-        opt.missing = d.missing;
-        opt.lacking = d.lacking;
-        opt.from = d.next;
-    }
-    if (rc < 0)
-        return rc;
-    *ret = evidence_diff_json(evidence_head(a), &d);
-    return *ret ? 0 : err_set(err, -ENOMEM, "out of memory");
-}
-
-static int diff_folders(const struct run s[2], int64_t from, json_t **ret)
+/* From that step on. */
+static int diff_runs(const struct run s[2], int64_t from, json_t **ret)
 {
     struct evidence *a = NULL, *b = NULL;
+    struct evidence_diff d;
     struct err err = { 0 };
     int rc = evidence_open(s[0].dir, &a, &err);
 
     if (rc == 0)
         rc = evidence_open(s[1].dir, &b, &err);
     if (rc == 0)
-        rc = diff_opened(a, b, from, ret, &err);
+        rc = evidence_diff(a, b, from, &interrupted, &d, &err);
+    *ret = rc == 0 ? evidence_diff_json(evidence_head(a), &d) : NULL;
+    if (rc == 0 && !*ret)
+        rc = err_set(&err, -ENOMEM, "out of memory");
     evidence_close(a);
     evidence_close(b);
     return rc == 0 ? 0 : complain(&err);
-}
-
-static int diff_runs(struct context *ctx, const struct run s[2], int64_t from, json_t **ret)
-{
-    return s[0].id && s[1].id ? diff_jobs(ctx, s, from, ret) : diff_folders(s, from, ret);
 }
 
 static bool differs(const json_t *run, const char *what)
@@ -147,10 +95,10 @@ static int submit_again(struct context *ctx, const struct run *of, int64_t step,
 }
 
 /* What differs at that step, as the jobs found it that trained it again; *run is replaced. */
-static int locate(struct context *ctx, const struct run again[2], int64_t step, json_t **run)
+static int locate(const struct run again[2], int64_t step, json_t **run)
 {
     json_t *found;
-    int rc = diff_runs(ctx, again, step, &found);
+    int rc = diff_runs(again, step, &found);
 
     if (rc)
         return rc;
@@ -178,7 +126,7 @@ static int rerun(struct context *ctx, const struct run s[2], json_t **run)
         if (id[k] && (rc = take_again(ctx, &s[k], id[k], &again[k])) == 0)
             pair[k] = again[k];
     if (rc == 0)
-        rc = locate(ctx, pair, step, run);
+        rc = locate(pair, step, run);
     run_free(&again[0]);
     run_free(&again[1]);
     return rc;
@@ -299,7 +247,7 @@ static int code_of(const json_t *run)
 static int diff(struct context *ctx, const struct run s[2], const struct wish *w)
 {
     json_t *run = NULL;
-    int rc = diff_runs(ctx, s, 1, &run);
+    int rc = diff_runs(s, 1, &run);
 
     if (rc)
         return rc;

@@ -10,14 +10,14 @@ struct request;
 /* Finds the method, checks access and calls it. Returns 0, REQUEST_LATER or an error. Unknown names: ERR_UNSUPPORTED, field "method". */
 int method_call(struct request *rq, const char *name, struct err *err);
 
-/* The functions; each is one method of the table. methods_job.c has job.*, but methods_submit.c job.submit and job.check, methods_reopen.c job.extend and job.resume,
- * methods_label.c job.label, methods_remove.c job.rm and job.prune; methods_gpu.c gpu.*, methods_query.c what reads the store, methods_evidence.c run.diff,
+/* The functions; each is one method of the table. methods_job.c has job.*, but methods_submit.c job.submit, methods_reopen.c job.extend and job.resume,
+ * methods_label.c job.label, methods_remove.c job.rm and job.prune; methods_gpu.c gpu.*, methods_query.c what reads the store,
  * methods.c the rest. */
 typedef int method_fn(struct request *rq, struct err *err);
 method_fn do_daemon_info, do_daemon_drain, do_daemon_undrain, do_gpu_list, do_gpu_release, do_job_submit, do_job_list, do_job_get,
     do_job_cancel, do_job_pause, do_job_resume, do_job_checkpoint, do_job_eval, do_job_priority, do_job_extend, do_job_label, do_job_rm,
-    do_job_prune, do_job_logs, do_job_why, do_job_check, do_loss_query, do_loss_latest, do_eval_query, do_deterministic_get,
-    do_deterministic_set, do_event_query, do_job_usage, do_run_diff, do_subscribe;
+    do_job_prune, do_job_logs, do_job_why, do_loss_query, do_eval_query, do_deterministic_get, do_deterministic_set, do_event_query,
+    do_job_usage, do_subscribe;
 
 /* An event of the job (0: of the node) says who asked for this, once request_granted() was told that it is durable. To be called before it is asked for: the answer may
  * come at once, and frees the request. */

@@ -112,19 +112,6 @@ int do_loss_query(struct request *rq, struct err *err)
     return start(rq, &q, err);
 }
 
-static int run_loss_latest(struct query *q, struct err *err)
-{
-    return store_loss_latest(q->rq->d->store, q->id, &q->out, err);
-}
-
-int do_loss_latest(struct request *rq, struct err *err)
-{
-    json_int_t id;
-    int rc = params_unpack(rq, err, "{s:I}", "id", &id);
-
-    return rc < 0 ? rc : start(rq, &(struct query){ .run = run_loss_latest, .id = id }, err);
-}
-
 /* ---- evaluation, events ---- */
 
 static int run_eval(struct query *q, struct err *err)

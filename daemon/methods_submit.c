@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods_submit.c - job.submit and job.check: the spec is parsed on a thread of the pool, it may have a megabyte; then the job has its ticket, where
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods_submit.c - job.submit: the spec is parsed on a thread of the pool, it may have a megabyte; then the job has its ticket, where
  * detd-launch runs it as its submitter, and is stored. */
 #include <errno.h>
 #include <math.h>
@@ -206,21 +206,6 @@ static void submit_after(void *arg)
     submission_free(s);
 }
 
-static void check_after(void *arg)
-{
-    struct submission *s = arg;
-    struct text t = { 0 };
-
-    if (s->rc == 0) {
-        text_add(&t, "{\"spec\":");
-        text_add(&t, s->text);
-        text_add(&t, "}");
-        s->rc = request_take(s->rq, &t, &s->err);
-    }
-    request_done(s->rq, s->rc, &s->err);
-    submission_free(s);
-}
-
 /* Whether there are GPUs has to be known; where nothing could use them it does not matter. */
 static void gpus_ready(void *arg)
 {
@@ -230,7 +215,7 @@ static void gpus_ready(void *arg)
 
     gpus_count(&d->gpus, &s->node.gpus);
     snprintf(s->node.why_none, sizeof s->node.why_none, "%s", d->gpus.trouble[0] ? d->gpus.trouble : d->gpus.absent);
-    rc = request_work(s->rq, submit_work, s->token ? submit_after : check_after, s, &s->err);
+    rc = request_work(s->rq, submit_work, submit_after, s, &s->err);
     if (rc >= 0)
         return;
     request_done(s->rq, rc, &s->err);
@@ -270,12 +255,4 @@ int do_job_submit(struct request *rq, struct err *err)
     if (jobs_live(&rq->d->jobs) >= JOBS_MAX_LIVE)
         return err_set(err, ERR_STATE, "%d jobs are queued or running, the most this daemon takes", JOBS_MAX_LIVE);
     return start_submission(rq, spec, token, err);
-}
-
-int do_job_check(struct request *rq, struct err *err)
-{
-    json_t *spec;
-    int rc = params_unpack(rq, err, "{s:o}", "spec", &spec);
-
-    return rc < 0 ? rc : start_submission(rq, spec, NULL, err);
 }

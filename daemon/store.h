@@ -145,7 +145,6 @@ int store_newest_checkpoint(struct store *s, int64_t id, int64_t *ret_step, stru
 /* "attempts":[...],"checkpoints":[...],"tiers":[...],"init":"..." (or null) without braces around; folder: the job's, in which its checkpoints lie */
 int store_job_details(struct store *s, int64_t id, const char *folder, struct text *out, struct err *err);
 int store_loss_rows(struct store *s, const struct store_loss_query *q, struct text *out, struct err *err); /* {"rows":[...],"cursor":...} */
-int store_loss_latest(struct store *s, int64_t id, struct text *out, struct err *err);                     /* {"rows":[...]} */
 /* Of validations, or where `dataset` is given of evaluations on that set; metric NULL: all. ERR_INPUT, field metric or set, where there are others and not
  * this one; err lists them. */
 struct store_eval_query {

@@ -240,17 +240,3 @@ int store_loss_rows(struct store *s, const struct store_loss_query *q, struct te
     reader_give(s, db);
     return rc;
 }
-
-int store_loss_latest(struct store *s, int64_t id, struct text *out, struct err *err)
-{
-    sqlite3 *db = reader_take(s);
-    int rc;
-
-    text_add(out, "{\"rows\":");
-    rc = rows_list(
-        db, "SELECT split, term, step, epoch, value, num, den, tier, time FROM loss_latest WHERE job=?1 ORDER BY split, term LIMIT ?2", id,
-        out, err);
-    text_add(out, "}");
-    reader_give(s, db);
-    return rc;
-}

@@ -13,7 +13,7 @@ enum { CHUNK = 512, NEAR = 64 }; /* records read at a time; tries for a record w
 
 struct search {
     const struct evidence *e[2];
-    const struct evidence_diff_options *opt;
+    const volatile sig_atomic_t *stop;
     struct evidence_head head; /* what both have in common; tensors are a's */
     bool same_start;           /* of the chains */
     int64_t last;              /* of the shorter run */
@@ -51,7 +51,7 @@ static void compare_heads(struct search *s)
 
 static bool stopped(const struct search *s)
 {
-    return s->opt->stop && *s->opt->stop;
+    return s->stop && *s->stop;
 }
 
 /* ---- by chain ---- */
@@ -119,16 +119,12 @@ static bool by_chain(struct search *s, int64_t first)
 
 /* ---- record by record ---- */
 
-/* The first step from `from` on that both have; 0: none, or none yet: then `next` is set. */
+/* The first step from `from` on that both have; 0: none. */
 static int64_t first_common(const struct search *s, int64_t from)
 {
     struct evidence_record a, b;
 
-    for (int64_t tries = 0; from <= s->last && !stopped(s); tries++) {
-        if (tries > s->opt->limit) {
-            s->d->next = from;
-            break;
-        }
+    while (from <= s->last && !stopped(s)) {
         int64_t na = evidence_next(s->e[0], from), nb = evidence_next(s->e[1], na);
 
         if (nb > na || na > from)
@@ -172,20 +168,15 @@ static bool compare_chunk(struct search *s, int64_t first, int n)
     return true;
 }
 
-/* What was found before step `first`. */
 static void begin_with(struct search *s, int64_t first)
 {
-    bool went_on = s->opt->begin > 0;
-
-    s->d->from = went_on ? s->opt->begin : first;
-    s->d->to = !went_on ? first - 1 : s->opt->to ? s->opt->to : s->opt->from - 1;
-    s->d->missing = s->opt->missing;
-    s->d->lacking = s->opt->lacking;
+    s->d->from = first;
+    s->d->to = first - 1;
+    s->d->missing = s->d->lacking = 0;
 }
 
 static int one_by_one(struct search *s, int64_t first, struct err *err)
 {
-    int64_t end = smaller(s->last, first + s->opt->limit - 1), at = first;
     bool more = true;
 
     begin_with(s, first);
@@ -194,10 +185,8 @@ static int one_by_one(struct search *s, int64_t first, struct err *err)
         if (!s->chunk[k])
             return err_set(err, -ENOMEM, "out of memory");
     }
-    for (; at <= end && more && !stopped(s); at += CHUNK)
-        more = compare_chunk(s, at, (int)smaller(CHUNK, end - at + 1));
-    if (more && end < s->last)
-        s->d->next = end + 1;
+    for (int64_t at = first; at <= s->last && more && !stopped(s); at += CHUNK)
+        more = compare_chunk(s, at, (int)smaller(CHUNK, s->last - at + 1));
     return 0;
 }
 
@@ -342,16 +331,16 @@ static void finish(const struct search *s)
         d->missing = d->lacking = 0;
     if (d->missing > 0)
         look_at_gap(s);
-    d->cut = d->step == 0 && d->from > 0 && d->next == 0 && d->to < s->last;
+    d->cut = d->step == 0 && d->from > 0 && d->to < s->last;
     describe(s);
 }
 
 /* ---- all together ---- */
 
 /* What goes on where both had records has no step to look for. */
-static int find(struct search *s, struct err *err)
+static int find(struct search *s, int64_t from, struct err *err)
 {
-    int64_t first = s->opt->begin > 0 ? s->opt->from : first_common(s, s->opt->from);
+    int64_t first = first_common(s, from);
     int rc = 0;
 
     if (first == 0 || stopped(s))
@@ -366,27 +355,18 @@ static int find(struct search *s, struct err *err)
     return rc == 0 && s->d->step > 0 ? look_at_step(s, err) : rc;
 }
 
-int evidence_diff(const struct evidence *a, const struct evidence *b, const struct evidence_diff_options *opt, struct evidence_diff *ret,
-                  struct err *err)
+int evidence_diff(const struct evidence *a, const struct evidence *b, int64_t from, const volatile sig_atomic_t *stop,
+                  struct evidence_diff *ret, struct err *err)
 {
-    struct search s = { .e = { a, b }, .opt = opt, .d = ret };
+    struct search s = { .e = { a, b }, .stop = stop, .d = ret };
     int rc;
 
-    if (opt->from < 1 || opt->from > EVIDENCE_MAX_STEPS)
-        return err_field(err, ERR_INPUT, "from", "from: must be 1 to %d, is %lld", EVIDENCE_MAX_STEPS, (long long)opt->from);
-    if (opt->begin < 0 || opt->begin > opt->from)
-        return err_field(err, ERR_INPUT, "begin", "begin: must be 0 to %lld, is %lld", (long long)opt->from, (long long)opt->begin);
-    if (opt->to < 0 || opt->to >= opt->from || (opt->to > 0 && opt->to < opt->begin))
-        return err_field(err, ERR_INPUT, "to", "to: must be 0 to %lld, is %lld", (long long)opt->from - 1, (long long)opt->to);
-    if (opt->missing < 0 || opt->missing >= opt->from || (opt->missing > 0) != (opt->lacking > 0) || opt->lacking > opt->from)
-        return err_field(err, ERR_INPUT, "missing", "missing: no %lld steps from %lld on can be missing before step %lld",
-                         (long long)opt->lacking, (long long)opt->missing, (long long)opt->from);
     *ret = (struct evidence_diff){ .side = { { .rank = -1 }, { .rank = -1 } }, .difference = { .shard = -1, .tensor = -1 } };
     for (int k = 0; k < 2; k++)
         ret->side[k].steps = evidence_steps(s.e[k]);
     s.last = smaller(ret->side[0].steps, ret->side[1].steps);
     compare_heads(&s);
-    rc = find(&s, err);
+    rc = find(&s, from, err);
     free(s.chunk[0]);
     free(s.chunk[1]);
     if (rc == 0 && stopped(&s))
@@ -500,7 +480,6 @@ json_t *evidence_diff_json(const struct evidence_head *h, const struct evidence_
     set(&o, "missing_to", number_or_null(d->missing_to, d->missing > 0));
     set(&o, "lacking", json_integer(d->lacking));
     set(&o, "cut", json_boolean(d->cut));
-    set(&o, "next", number_or_null(d->next, d->next > 0));
     set(&o, "apart", json_boolean(d->apart));
     set(&o, "difference", d->step > 0 ? difference_json(h, d) : json_null());
     set(&o, "same", same_json(d));

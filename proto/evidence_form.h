@@ -7,7 +7,7 @@
 
 #include "proto/evidence.h"
 
-enum { EVIDENCE_HEAD_BYTES = 16 << 20 }; /* largest head that is read */
+enum { EVIDENCE_HEAD_BYTES = 1 << 20 }; /* largest head that is written or read */
 #define EVIDENCE_HEAD_FILE    "evidence.json"
 #define EVIDENCE_LOG_FILE     "evidence.log"
 #define EVIDENCE_RING_FILE    "evidence.ring"
@@ -18,7 +18,7 @@ int evidence_head_check(const struct evidence_head *h, struct err *err);
 bool evidence_head_equal(const struct evidence_head *a, const struct evidence_head *b);
 /* A copy, in one piece: free() frees it. NULL: out of memory. */
 struct evidence_head *evidence_head_copy(const struct evidence_head *h);
-/* Text of a checked head, of ret_len bytes; caller frees. -ENOMEM. */
+/* Text of a checked head, of ret_len bytes; caller frees. -ENOMEM; ERR_INPUT: it is too long. */
 int evidence_head_text(const struct evidence_head *h, char **ret_text, size_t *ret_len, struct err *err);
 /* ERR_INPUT: not the head of evidence; ERR_UNSUPPORTED: of another format; -ENOMEM. free() frees it. */
 int evidence_head_parse(const char *text, size_t len, struct evidence_head **ret_head, struct err *err);

@@ -115,8 +115,12 @@ int evidence_head_text(const struct evidence_head *h, char **ret_text, size_t *r
     json_decref(root);
     if (!text)
         return err_set(err, -ENOMEM, "out of memory");
-    *ret_text = text;
     *ret_len = strlen(text);
+    if (*ret_len > EVIDENCE_HEAD_BYTES) {
+        free(text);
+        return err_field(err, ERR_INPUT, "tensors", "tensors: their names take %zu bytes, more than %d", *ret_len, EVIDENCE_HEAD_BYTES);
+    }
+    *ret_text = text;
     return 0;
 }
 

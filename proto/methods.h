@@ -28,16 +28,12 @@
       "remove the caller's jobs (an admin: all) that ended so many seconds ago, a page at a time")                               \
     X(job_logs, "job.logs", READ, "id:int", "paths of the log files")                                                            \
     X(job_why, "job.why", READ, "id:int", "why a job waits, or why it ended")                                                    \
-    X(job_check, "job.check", READ, "spec:object", "check a spec and return it with all defaults; opens no file")                \
     X(loss_query, "loss.query", READ,                                                                                            \
       "id:int split:string? term:string? from:int? to:int? points:int? limit:int? cursor:string?", "rows of the loss view")      \
-    X(loss_latest, "loss.latest", READ, "id:int", "newest value of each split and term")                                         \
     X(eval_query, "eval.query", READ, "id:int metric:string? set:string? limit:int? cursor:string?", "evaluation results")       \
     X(deterministic_get, "deterministic.get", READ, "id:int?", "tier of the node, or of a job with its history")                 \
     X(deterministic_set, "deterministic.set", OWNER, "tier:string id:int?", "node default, or a running job from an agreed step") \
     X(event_query, "event.query", READ, "id:int? limit:int? cursor:int?", "events of a job or of the node")                      \
     X(job_usage, "job.usage", READ, "id:int limit:int? cursor:int?", "CPU, memory and GPUs that a job used, over time")          \
-    X(run_diff, "run.diff", READ, "a:int b:int from:int? begin:int? to:int? missing:int? lacking:int?",                          \
-      "the first step where two jobs part, and in what, by their evidence")                                                      \
     X(subscribe, "subscribe", READ, "id:int? topics:string?", "notifications of jobs, losses, events; drops are told")
 /* clang-format on */

@@ -13,8 +13,8 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 from daemon import Client, Daemon  # pylint: disable=wrong-import-position
 
-MANY = (b'{"jsonrpc":"2.0","id":1,"method":"job.check","params":{"spec":{"name":[' + b"[]," * 349000 + b"[]]}}}\n",  # more values than are parsed
-        b'{"jsonrpc":"2.0","id":1,"method":"job.check","params":{"spec":{"name":[' + b"[]," * 16370 + b'[]],"out":"' + b"x" * 950000 + b'"}}}\n')
+MANY = (b'{"jsonrpc":"2.0","id":1,"method":"job.submit","params":{"token":"t","spec":{"name":[' + b"[]," * 349000 + b"[]]}}}\n",  # more values than are parsed
+        b'{"jsonrpc":"2.0","id":1,"method":"job.submit","params":{"token":"t","spec":{"name":[' + b"[]," * 16370 + b'[]],"out":"' + b"x" * 950000 + b'"}}}\n')
 
 
 def number(key, otherwise):

@@ -157,7 +157,7 @@ def a_pile_of_queries_delays_nobody():
                     hogs[i].sock.sendall(more[asked % 64])
                     asked += 1
 
-        other.call("loss.latest", id=1)
+        other.call("loss.query", id=1, limit=1)
         threads = [threading.Thread(target=listen, args=(i,)) for i in range(3)]
         for c, t in zip(hogs, threads):
             c.sock.sendall(slow(64))
@@ -167,7 +167,7 @@ def a_pile_of_queries_delays_nobody():
         def between():
             """Answers that others got while this one waited for his: in the order of their coming it would be all that are asked for."""
             before = sum(map(len, got))
-            assert other.call("loss.latest", id=1)["rows"][0]["step"] == 200000
+            assert other.call("loss.query", id=1, **{"from": 200000})["rows"][0]["step"] == 200000
             return sum(map(len, got)) - before
 
         Daemon.until(lambda: between() < 64, "every answer waits for a pile of others")  # a busy machine may well read it late, but not each one
@@ -369,7 +369,7 @@ def stops_in_the_midst_of_queries():
             c.close()
         d.call("daemon.info")
         d.stop()
-        assert d.start().call("loss.latest", id=1)["rows"][0]["step"] == 200000
+        assert d.start().call("loss.query", id=1, **{"from": 200000})["rows"][0]["step"] == 200000
 
 
 def stops_while_each_access_is_looked_at():

@@ -40,11 +40,11 @@ def every_refusal_names_its_field():
         assert refusal(d, "job.submit", token="x" * 129, spec={}) == ("INPUT", "token")
         assert refusal(d, "job.submit", token="x" * 128, spec={})[1] != "token"
         spec = {"model": {"preset": "yolov3_tiny"}, "data": {"train": {"annotations": "/a", "images": "/b"}}, "train": {"steps": 1, "batch": 8}}
-        assert refusal(d, "job.check", spec=dict(spec, run={"device": "cuda"})) == ("INPUT", "run.device")
-        assert refusal(d, "job.check", spec=dict(spec, colour=1)) == ("INPUT", "colour")
+        assert refusal(d, "job.submit", token="t", spec=dict(spec, run={"device": "cuda"})) == ("INPUT", "run.device")
+        assert refusal(d, "job.submit", token="t", spec=dict(spec, colour=1)) == ("INPUT", "colour")
         assert refusal(d, "job.submit", token="t", spec=dict(spec, train={"epochs": 2, "batch": 8})) == ("INPUT", "train.epochs")
         spec["data"]["train"]["images"] = "b"
-        assert refusal(d, "job.check", spec=spec) == ("INPUT", "data.train.images")
+        assert refusal(d, "job.submit", token="t", spec=spec) == ("INPUT", "data.train.images")
         assert d.call("job.list")["jobs"] == []
 
 
@@ -58,7 +58,7 @@ def lines_that_are_no_requests():
         for line, code in cases:
             assert c.raw(line)["error"]["code"] == code, line[:60]
         # Off the loop: a long line. Refused: one over 1 MiB.
-        big = {"jsonrpc": "2.0", "id": "big", "method": "job.check", "params": {"spec": {"name": "x" * 500000}}}
+        big = {"jsonrpc": "2.0", "id": "big", "method": "job.submit", "params": {"token": "t", "spec": {"name": "x" * 500000}}}
         assert c.raw(json.dumps(big).encode() + b"\n")["error"]["data"]["field"] != ""
         assert c.call("daemon.info")["protocol"] == 1
         try:
@@ -101,9 +101,9 @@ def room_again(client, line):
 def lines_of_many_values():
     """Sixty clients, each with lines of a mebibyte that would be 350,000 values, or as many as a request may have: all are answered, and detd stays small."""
     with Daemon() as d:
-        line = b'{"jsonrpc":"2.0","id":%d,"method":"job.check","params":{"spec":{"name":[' + b"[],"
+        line = b'{"jsonrpc":"2.0","id":%d,"method":"job.submit","params":{"token":"t","spec":{"name":[' + b"[],"
         too_many = [(line % i) + b"[]," * 349000 + b"[]]}}}\n" for i in range(60)]
-        allowed = b'{"jsonrpc":"2.0","id":"most","method":"job.check","params":{"spec":{"name":[' + b"[]," * 16370 + b'[]],"out":"' + b"x" * 950000 + b'"}}}\n'
+        allowed = b'{"jsonrpc":"2.0","id":"most","method":"job.submit","params":{"token":"t","spec":{"name":[' + b"[]," * 16370 + b'[]],"out":"' + b"x" * 950000 + b'"}}}\n'
         assert all(len(m) < 1 << 20 for m in too_many + [allowed])
         clients = [d.client() for _ in range(60)]
         for lines, code in ((too_many, -32600), ([allowed] * 60, -32602)):

@@ -156,7 +156,7 @@ static void check_located(const json_t *json, const struct evidence_difference *
         assert_string_equal(json_string_value(tensor), tensors[d->tensor].name);
 }
 
-static struct evidence_diff diff_with(const struct evidence_diff_options *opt)
+static struct evidence_diff diff(void)
 {
     struct evidence *e[2];
     struct evidence_diff d;
@@ -165,7 +165,7 @@ static struct evidence_diff diff_with(const struct evidence_diff_options *opt)
 
     for (int k = 0; k < 2; k++)
         assert_int_equal(evidence_open(dir[k], &e[k], &err), 0);
-    assert_int_equal(evidence_diff(e[0], e[1], opt, &d, &err), 0);
+    assert_int_equal(evidence_diff(e[0], e[1], 1, NULL, &d, &err), 0);
     json = evidence_diff_json(evidence_head(e[0]), &d);
     assert_non_null(json);
     assert_int_equal(json_is_null(json_object_get(json, "difference")), d.step == 0);
@@ -175,27 +175,6 @@ static struct evidence_diff diff_with(const struct evidence_diff_options *opt)
     json_decref(json);
     evidence_close(e[0]);
     evidence_close(e[1]);
-    return d;
-}
-
-static struct evidence_diff diff(void)
-{
-    return diff_with(&(struct evidence_diff_options){ .from = 1, .limit = 1000000 });
-}
-
-/* Of at most `limit` records a call, as detctl asks. */
-static struct evidence_diff diff_in_calls(int64_t limit)
-{
-    struct evidence_diff_options opt = { .from = 1, .limit = limit };
-    struct evidence_diff d;
-
-    while ((d = diff_with(&opt)).next > 0) {
-        opt.begin = d.from;
-        opt.to = d.to;
-        opt.missing = d.missing;
-        opt.lacking = d.lacking;
-        opt.from = d.next;
-    }
     return d;
 }
 
@@ -215,7 +194,7 @@ static void equal(void **state)
     b.ranks = 4;
     d = diff_of(&a, &b);
     assert_string_equal(d.text, "equal: steps 1 .. 1300");
-    assert_true(d.from == 1 && d.to == LONG_RUN && d.missing == 0 && d.next == 0 && d.same_spec && d.same_tensors);
+    assert_true(d.from == 1 && d.to == LONG_RUN && d.missing == 0 && d.same_spec && d.same_tensors);
 }
 
 /* Wherever it is; the second time the starts differ too, so that every record is looked at. */
@@ -343,7 +322,7 @@ static void begins_later(void **state)
     a.last = 700;
     d = diff_of(&a, &b);
     assert_string_equal(d.text, "there is no step of which both have a record");
-    assert_true(d.from == 0 && d.to == 0 && d.next == 0);
+    assert_true(d.from == 0 && d.to == 0);
 }
 
 static void parted_before(void **state)
@@ -427,69 +406,9 @@ static void other_heads(void **state)
     assert_true(d.same_shards && !d.same_tensors && d.step == 20 && !d.difference.located);
 }
 
-/* Bounded calls, one after the other, come to the same. */
-static void goes_on(void **state)
-{
-    struct plan a = plan_of(LONG_RUN), b = plan_of(LONG_RUN);
-    struct evidence_diff_options opt = { .from = 1, .limit = 100 };
-    struct evidence_diff d;
-    int calls = 0;
-
-    (void)state;
-    b.head.spec.lane[0]++;
-    b.step = 1234;
-    b.part = EVIDENCE_LOSS;
-    write_run(0, &a);
-    write_run(1, &b);
-    do {
-        d = diff_with(&opt);
-        assert_true(d.step > 0 || (d.to == opt.from + 99 && d.next == d.to + 1));
-        opt.from = d.next;
-        calls++;
-    } while (d.next > 0);
-    assert_true(d.step == 1234 && calls == 13);
-    b.first = 600; /* a hole may take a call, too */
-    b.hole = 600;
-    write_run(1, &b);
-    opt = (struct evidence_diff_options){ .from = 1, .limit = 1 };
-    do {
-        d = diff_with(&opt);
-        opt.from = d.next;
-    } while (d.from == 0);
-    assert_true(d.from == 601);
-}
-
-/* Where the calls before began is not forgotten, and what the next finds missing is said of the whole. */
-static void goes_on_from_the_first(void **state)
-{
-    struct plan a = plan_of(LONG_RUN), b = plan_of(LONG_RUN);
-    struct evidence_diff d;
-
-    (void)state;
-    b.head.spec.lane[0]++;
-    b.first = 57;
-    write_run(0, &a);
-    write_run(1, &b);
-    d = diff_in_calls(100);
-    assert_string_equal(d.text, "equal: steps 57 .. 1300");
-    assert_true(d.from == 57 && d.to == LONG_RUN && d.missing == 0);
-    b.hole = 257; /* the first of a call */
-    write_run(1, &b);
-    d = diff_in_calls(100);
-    assert_string_equal(d.text, "equal: steps 57 .. 1300; steps 257 .. 257 have no record in B");
-    assert_true(d.from == 57 && d.to == LONG_RUN && d.missing == 257 && d.lacking == 1 && !d.cut);
-    b.hole = 0;
-    b.step = 257;
-    b.part = EVIDENCE_LOSS;
-    write_run(1, &b);
-    d = diff_in_calls(100);
-    assert_true(d.from == 57 && d.to == 257 && d.step == 257);
-}
-
-/* Starts differ, so nothing but records tells. What lies behind a gap is compared, by one call or by many. */
+/* Starts differ, so nothing but records tells. What lies behind a gap is compared. */
 static void compares_behind_gaps(void **state)
 {
-    static const int64_t limits[] = { LONG_RUN, 100, 7, 1 };
     struct plan a = plan_of(LONG_RUN), b = plan_of(LONG_RUN);
     struct evidence_diff d;
 
@@ -497,26 +416,23 @@ static void compares_behind_gaps(void **state)
     b.head.spec.lane[0]++;
     b.step = 700;
     b.part = EVIDENCE_LOSS;
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-        write_run(0, &a);
-        write_run(1, &b);
-        for (int64_t step = 289; step < 311; step++)
-            damage(0, step);
-        damage(1, 500);
-        damage(1, 900); /* is not come to */
-        d = diff_in_calls(limits[i]);
-        assert_true(d.step == 700 && d.from == 1 && d.missing == 289 && d.missing_to == 310 && d.lacking == 23);
-        assert_true(d.side[0].lacks && !d.side[1].lacks);
-        assert_string_equal(strstr(d.text, "; steps"), "; steps 289 .. 310 have no record in A; further steps without: 1");
-        damage(1, 700); /* the step itself: the next one tells */
-        assert_int_equal(diff_in_calls(limits[i]).step, 701);
-    }
+    write_run(0, &a);
+    write_run(1, &b);
+    for (int64_t step = 289; step < 311; step++)
+        damage(0, step);
+    damage(1, 500);
+    damage(1, 900); /* is not come to */
+    d = diff();
+    assert_true(d.step == 700 && d.from == 1 && d.missing == 289 && d.missing_to == 310 && d.lacking == 23);
+    assert_true(d.side[0].lacks && !d.side[1].lacks);
+    assert_string_equal(strstr(d.text, "; steps"), "; steps 289 .. 310 have no record in A; further steps without: 1");
+    damage(1, 700); /* the step itself: the next one tells */
+    assert_int_equal(diff().step, 701);
 }
 
 /* The gap goes on to the end: nothing says that the rest is equal. */
 static void nothing_behind_the_gap(void **state)
 {
-    static const int64_t limits[] = { LONG_RUN, 100, 7 };
     struct plan a = plan_of(LONG_RUN), b = plan_of(LONG_RUN);
     struct evidence_diff d;
 
@@ -527,12 +443,10 @@ static void nothing_behind_the_gap(void **state)
         write_run(1, &b);
         for (int64_t step = 289; step <= LONG_RUN; step++)
             damage(step % 2, step);
-        for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-            d = diff_in_calls(limits[i]);
-            assert_true(d.cut && d.step == 0 && d.from == 1 && d.to == 288 && d.missing == 289 && d.missing_to == 289);
-            assert_string_equal(d.text, "not shown to be equal: steps 1 .. 288 are, nothing after them can be compared; steps 289 .. 289 "
-                                        "have no record in B; further steps without: 1011");
-        }
+        d = diff();
+        assert_true(d.cut && d.step == 0 && d.from == 1 && d.to == 288 && d.missing == 289 && d.missing_to == 289);
+        assert_string_equal(d.text, "not shown to be equal: steps 1 .. 288 are, nothing after them can be compared; steps 289 .. 289 "
+                                    "have no record in B; further steps without: 1011");
     }
 }
 
@@ -540,7 +454,6 @@ static void stops(void **state)
 {
     struct plan a = plan_of(20), b = plan_of(20);
     static volatile sig_atomic_t stop = 1;
-    struct evidence_diff_options opt = { .from = 1, .limit = 100, .stop = &stop };
     struct evidence_diff d;
     struct evidence *e[2];
     struct err err = { 0 };
@@ -550,29 +463,10 @@ static void stops(void **state)
     write_run(1, &b);
     for (int k = 0; k < 2; k++)
         assert_int_equal(evidence_open(dir[k], &e[k], &err), 0);
-    assert_int_equal(evidence_diff(e[0], e[1], &opt, &d, &err), -EINTR);
+    assert_int_equal(evidence_diff(e[0], e[1], 1, &stop, &d, &err), -EINTR);
     stop = 0;
-    assert_int_equal(evidence_diff(e[0], e[1], &opt, &d, &err), 0);
-    opt.from = 0;
-    assert_int_equal(evidence_diff(e[0], e[1], &opt, &d, &err), ERR_INPUT);
-    assert_string_equal(err.field, "from");
-    opt.from = 5;
-    for (opt.begin = -1; opt.begin <= 6; opt.begin += 7) {
-        assert_int_equal(evidence_diff(e[0], e[1], &opt, &d, &err), ERR_INPUT);
-        assert_string_equal(err.field, "begin");
-    }
-    opt.begin = 2;
-    for (opt.to = -1; opt.to <= 5; opt.to += opt.to < 0 ? 2 : 4) { /* -1, 1, 5 */
-        assert_int_equal(evidence_diff(e[0], e[1], &opt, &d, &err), ERR_INPUT);
-        assert_string_equal(err.field, "to");
-    }
-    opt.to = 4;
-    opt.missing = 3; /* of 0 steps */
-    assert_int_equal(evidence_diff(e[0], e[1], &opt, &d, &err), ERR_INPUT);
-    assert_string_equal(err.field, "missing");
-    opt.missing = opt.to = opt.begin = 0;
-    opt.from = INT64_MAX;
-    assert_int_equal(evidence_diff(e[0], e[1], &opt, &d, &err), ERR_INPUT);
+    assert_int_equal(evidence_diff(e[0], e[1], 7, &stop, &d, &err), 0);
+    assert_true(d.from == 7 && d.to == 20);
     evidence_close(e[0]);
     evidence_close(e[1]);
 }
@@ -591,8 +485,6 @@ int main(void)
                                         TEST(other_levels),
                                         TEST(untold_tensors),
                                         TEST(other_heads),
-                                        TEST(goes_on),
-                                        TEST(goes_on_from_the_first),
                                         TEST(compares_behind_gaps),
                                         TEST(nothing_behind_the_gap),
                                         TEST(stops) };

@@ -41,7 +41,7 @@ nccl=$(cd "${DETD_NCCL:-$([ -d nccl ] && echo nccl || echo ../shared/data/nccl)}
 passed=0 failed=0 skipped=0 late=0 parts=() child=
 
 # Lines that are figures, and those that say what is wrong.
-figures='losses at most|times the same bits|last three|^cuda, .* hashes, equal|^link: |^nccl: |: equal$|equal to the last bit|^twice |^job [0-9]+: |^(bf16|tf32|fp32) '
+figures='losses at most|times the same bits|last three|^link: |^nccl: |: equal$|equal to the last bit|^twice |^job [0-9]+: |^(bf16|tf32|fp32) '
 wrong='^FAULT |^NO PLAN: |ERROR|Error|FAILED|assert|No space|^bench_|Segmentation|Sanitizer|=========.*(Invalid|hazard|ERROR SUMMARY)'
 
 row() { printf '| %s | %s | %s | %s |\n' "$@" >>"$table"; }

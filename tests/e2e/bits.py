@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
 """The bits that training gives, from one commit to the next: YOLOv3 with momentum, decay, clipping, averaged weights and changing sizes, once with
 SyncBN and once in waves, Mask R-CNN and depth networks, on 1, 3 and 8 ranks, on every ISA of this CPU and on an
-emulated GPU (without TEST_LONG on one rank, and no depth network: these take it minutes); the jobs of three ranks are killed and resumed. In bf16, which is a GPU's own, CPUs alone agree. What they leave is in bits.json: a hash of every tensor of the last checkpoint and of the rows of every split and step."""  # SPDX-License-Identifier: Apache-2.0
+emulated GPU (without TEST_LONG on one rank, and no depth network: these take it minutes); the jobs of three ranks are killed and resumed. In bf16, which is a GPU's own, CPUs alone agree. What they leave is in bits.json: hashes of the last
+checkpoint's weights and of its state, and of the rows of each split.
+
+usage: bits.py                         compares
+       bits.py write [KIND...]         writes bits.json anew
+       bits.py keep FOLDER [KIND...]   compares, and leaves the jobs' folders there, for detctl diff"""  # SPDX-License-Identifier: Apache-2.0
 import hashlib
 import json
 import os
 import random
 import re
+import shutil
 import struct
 import sys
 
@@ -21,6 +27,7 @@ HALF = {"run": {"precision": "bf16"}}
 STEPS, SAVED, KILLED = 10, 3, 3  # steps, steps between checkpoints, ranks of the job that is killed
 
 
+PARTS = ("weights", "state", "train", "val")
 YOUNGER = re.compile(r" (segm_)?(AP|P50|R50|conf|n):")  # metrics that the commit did not have which the hashes are of
 
 
@@ -49,18 +56,19 @@ def tensors(path):
 
 
 def bits(d, job):
-    """{what: hash}: of each tensor, and of the rows of each split and step together."""
-    found, together = {}, {}
+    """{part: hash}: of all tensors of a file, and of the rows of a split, each with its name."""
+    found, together = {part: [] for part in PARTS}, {}
     for name, (row, _) in sorted(rows(d, job).items()):
         if YOUNGER.search(name):
             continue
         split, _, step, _ = name.split(" ", 3)
         together.setdefault("%s step %s" % (split, step), []).append(name + " " + row)
-    found.update((what, short("\n".join(lines).encode())) for what, lines in together.items())
-    for file in ("model", "state"):
+    for what, lines in together.items():
+        found["train" if what.startswith("train ") else "val"].append("%s %s" % (what, short("\n".join(lines).encode())))
+    for part, file in ("weights", "model"), ("state", "state"):
         path = "%s/jobs/%d/checkpoints/step-%d/%s.safetensors" % (d.state, job, STEPS, file)
-        found.update(("%s %s" % (file, name), h) for name, h in tensors(path).items())
-    return found
+        found[part] += ["%s %s %s" % (file, name, h) for name, h in tensors(path).items()]
+    return {part: short("\n".join(sorted(lines)).encode()) for part, lines in found.items()}
 
 
 def machines(kind, spec):
@@ -96,17 +104,11 @@ def train(d, base, kind):
     return found
 
 
-def differences(known, have):
-    """Tensors and rows, the earliest first, whose hashes differ."""
-    def step(name):
-        return int(name.rsplit(" ", 1)[1]) if " step " in name else STEPS + 1
-    return sorted((n for n in set(known) | set(have) if known.get(n) != have.get(n)), key=lambda n: (step(n), n))
-
-
 def main():
     with open(KNOWN, encoding="utf-8") as f:
         known = json.load(f)
-    write, only, failed = sys.argv[1:2] == ["write"], sys.argv[2:], False
+    write, kept, failed = sys.argv[1:2] == ["write"], sys.argv[2] if sys.argv[1:2] == ["keep"] else None, False
+    only = sys.argv[3 if kept else 2:]
     with Node() as d:
         draw(d.root + "/shapes")
         draw_masks(d.root + "/masks")
@@ -121,13 +123,16 @@ def main():
                 if REAL and where == "cuda":
                     known[key] = jobs[0][1]  # another GPU's bits are its own; ranks must agree all the same
                 for what, have in jobs:
-                    wrong = differences(known.get(key, {}), have)
+                    wrong = [part for part in PARTS if known.get(key, {}).get(part) != have[part]]
                     failed = failed or bool(wrong)
-                    print("%s: %s" % (what, "%d of %d differ, first: %s" % (len(wrong), len(have), ", ".join(wrong[:5])) if wrong else "%d hashes, equal" % len(have)))
+                    print("%s: %s" % (what, "these differ: " + ", ".join(wrong) if wrong else "equal"))
+            if kept:
+                shutil.copytree(d.state + "/jobs", "%s/%s" % (kept, kind))
+    if failed:
+        print("Where they part: `tests/e2e/bits.sh keep FOLDER KIND` here and, into another folder, in a build of the commit before; then `detctl diff` of the two folders of a job")
     if write:
         with open(KNOWN, "w", encoding="utf-8") as f:
-            json.dump(known, f, indent=1, sort_keys=True)
-            f.write("\n")
+            f.write("{\n%s\n}\n" % ",\n".join(" %s: %s" % (json.dumps(key), json.dumps(known[key])) for key in sorted(known)))
     sys.exit(failed)
 
 

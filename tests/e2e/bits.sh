@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # tests/e2e/bits.sh [write [KIND...]]: the bits of three small jobs, rows and tensors, are those that bits.json holds. A commit that means to change no bits leaves
+# SPDX-License-Identifier: Apache-2.0 # tests/e2e/bits.sh [write [KIND...] | keep FOLDER [KIND...]]: the bits of small jobs, rows and tensors, are those that bits.json holds. A commit that means to change no bits leaves
 # that file alone; one that means to says why, and writes it anew, or the kinds of jobs that are named.
 set -eu
 cd "$(dirname "$0")"

@@ -231,7 +231,7 @@ const struct command commands[] = {
       "  --from STEP  the steps after this one (0: all); the newest checkpoint at or before it is where it begins\n"
       "  --steps N    so many of them; all that are recorded without it\n"
       "  --ranks P    with so many ranks, --isa I on that CPU build, --device D on that device\n"
-      "  --stress S   with what is else chance forced by a seed (run.stress)\n"
+      "  --stress S   with what is else chance forced by a seed\n"
       "  --json       the verdict as an object: outcome (equal, differs, ...), reason, first and last step, or the step;\n"
       "               compared (all, or data, losses), and identity: what else the bits depend on and is another here\n",
       "  detctl verify 3 --from 200 --steps 100 --ranks 1\n", command_verify },

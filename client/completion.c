@@ -112,7 +112,9 @@ static void print_words(const char *words)
 
 static void print_keys(void)
 {
-#define X(field, key, type, def, neutral, families, min, max, unit, values, help) puts(key "=");
+#define X(field, key, type, def, neutral, families, min, max, unit, values, help) \
+    if (!job_word_is_errand(key))                                                 \
+        puts(key "=");
     JOB_KEYS(X)
 #undef X
 }

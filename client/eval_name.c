@@ -37,7 +37,7 @@ static int look_at(struct context *ctx, json_int_t by, int64_t job, const char *
     if (rc)
         return rc;
     spec = json_object_get(got, "spec");
-    eval = json_object_get(spec, "eval");
+    eval = json_object_get(spec, "errand");
     if (int_of(eval, "job") == job && strcmp(text_of(eval, "set"), set) == 0) {
         f->id[f->n] = by;
         f->file[f->n++] = strdup(text_of(json_object_get(json_object_get(spec, "data"), "val"), "annotations"));

@@ -73,7 +73,7 @@ static int put_set(json_t *root, const struct evaluation *e, struct err *err)
 /* When it was to run, for how long, and who was to hear of it: that was then. Nothing is trained that evidence could be of. */
 static void drop_wishes(json_t *run)
 {
-    static const char *const keys[] = { "after", "after_ok", "time_limit", "on_end", "data_hash" };
+    static const char *const keys[] = { "after", "after_ok", "time_limit", "on_end" };
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         json_object_del(run, keys[i]);
@@ -82,22 +82,23 @@ static void drop_wishes(json_t *run)
 
 static int build(const struct run *r, const struct evaluation *e, const char *set, long long step, json_t **ret, struct err *err)
 {
-    json_t *root = json_deep_copy(r->spec), *eval = group(root, "eval");
+    json_t *root = json_deep_copy(r->spec), *errand;
     char short_set[41], name[65];
     int rc;
 
     clean_copy(short_set, sizeof short_set, set);
     snprintf(name, sizeof name, "eval %lld on %s", (long long)r->id, short_set);
-    json_object_del(root, "verify");
+    json_object_del(root, "errand"); /* its own */
     drop_wishes(group(root, "run"));
-    json_object_set_new(eval, "run", json_string(r->dir));
-    json_object_set_new(eval, "step", json_integer(step));
-    json_object_set_new(eval, "job", json_integer(r->id));
+    errand = group(root, "errand");
+    json_object_set_new(errand, "run", json_string(r->dir));
+    json_object_set_new(errand, "step", json_integer(step));
+    json_object_set_new(errand, "job", json_integer(r->id));
     rc = put_set(root, e, err);
     if (rc == 0)
         rc = e->nchanges > 0 ? spec_assign(root, e->changes, e->nchanges, err) : 0;
     if (rc == 0)
-        rc = put_text(eval, "set", set, "--set", err);
+        rc = put_text(errand, "set", set, "--set", err);
     if (rc == 0)
         rc = put_text(root, "name", name, "--set", err);
     if (rc == 0)

@@ -248,20 +248,20 @@ static void tell_followed(struct followed f)
 /* The spec of a new job, a new reference: that of the run, changed. same_data: it is to refuse other training data. 0, or an exit code after complaining. */
 static int clone_spec(struct context *ctx, const struct run *r, char *const *assignments, int n, bool same_data, json_t **ret)
 {
-    json_t *run = json_object_get(r->spec, "run");
+    json_t *run = json_object_get(r->spec, "run"), *errand = json_object_get(r->spec, "errand"); /* both are there: the spec has all keys */
     struct err err;
     int rc;
 
     json_object_del(run, "after"); /* that was then */
     if (!given(assignments, n, "run.after"))
         json_object_del(run, "after_ok");
-    json_object_del(run, "data_hash");
+    json_object_del(errand, "data_hash");
     if (same_data && !r->data_hash[0]) {
         fprintf(stderr, "detctl: %s did not tell which data it was trained on\n", r->name);
         return CODE_REFUSED;
     }
     if (same_data)
-        json_object_set_new(run, "data_hash", json_string(r->data_hash));
+        json_object_set_new(errand, "data_hash", json_string(r->data_hash));
     forget_followers(r->spec, assignments, n);
     rc = spec_change(ctx, r->spec, r->name, assignments, n, ret);
     if (rc == 0 && run_check_secrets(*ret, r->name, &err) < 0) {

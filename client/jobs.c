@@ -413,7 +413,7 @@ static void print_job(const json_t *job)
     field("reason", text_of(job, "reason"));
     print_way_on(job);
     field("step", text_step(job).s);
-    print_evaluation(json_object_get(json_object_get(job, "spec"), "eval"));
+    print_evaluation(json_object_get(json_object_get(job, "spec"), "errand"));
     field("phase", text_of(job, "phase"));
     printf("%-12s %lld rank%s on %s, tier %s\n", "run", int_of(job, "ranks"), int_of(job, "ranks") == 1 ? "" : "s", text_of(job, "device"),
            text_of(job, "tier"));

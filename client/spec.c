@@ -123,13 +123,18 @@ static int read_job(const char *file, char ret_path[PATH_MAX], json_t **ret_root
     return rc == 0 ? make_absolute(*ret_root, ret_path, err) : rc;
 }
 
+static int refuse_errand(struct err *err)
+{
+    return err_field(err, ERR_INPUT, JOB_ERRAND, JOB_ERRAND ": is no key of a job file; verify, eval --on and clone --same-data give it");
+}
+
 int spec_assign(json_t *root, char *const *assignments, int count, struct err *err)
 {
     char here[PATH_MAX];
     int rc = getcwd(here, sizeof here) ? 0 : err_sys(err, "folder");
 
     for (int i = 0; i < count && rc == 0; i++)
-        rc = jobspec_override(root, assignments[i], err);
+        rc = job_word_is_errand(assignments[i]) ? refuse_errand(err) : jobspec_override(root, assignments[i], err);
     return rc == 0 ? jobspec_absolute(root, here, err) : rc;
 }
 
@@ -168,7 +173,10 @@ int spec_load(struct context *ctx, const char *file, char *const *assignments, i
     json_t *root = NULL;
     int rc;
 
-    rc = read_job(file, path, &root, &err) < 0 ? complain(&err) : spec_change(ctx, root, path, assignments, count, ret_spec);
+    rc = read_job(file, path, &root, &err);
+    if (rc == 0 && json_object_get(root, JOB_ERRAND))
+        rc = refuse_errand(&err);
+    rc = rc < 0 ? complain(&err) : spec_change(ctx, root, path, assignments, count, ret_spec);
     json_decref(root);
     return rc;
 }

@@ -47,7 +47,7 @@ static json_t *group(json_t *root, const char *name)
 /* Steps *ret_from + 1 .. *ret_to of the run are there to be compared with, *ret_recorded in all. */
 static int take_steps(const struct run *r, const struct wish *w, int64_t *ret_from, int64_t *ret_to, int64_t *ret_recorded, struct err *err)
 {
-    const json_t *of = json_object_get(json_object_get(r->spec, "verify"), "evidence");
+    const json_t *of = json_object_get(json_object_get(r->spec, "errand"), "evidence");
     struct evidence *e = NULL;
     int64_t last;
     int rc;
@@ -87,21 +87,21 @@ static int build(struct context *ctx, const struct run *r, const struct wish *w,
                  int64_t *ret_recorded)
 {
     struct err why = { 0 }, *err = &why;
-    json_t *root = json_deep_copy(r->spec), *run = group(root, "run"), *verify = group(root, "verify");
+    json_t *root = json_deep_copy(r->spec), *run = group(root, "run"), *errand = group(root, "errand");
     int64_t from = 0, to = 0;
     char name[65];
     int rc = take_steps(r, w, &from, &to, ret_recorded, err);
 
     snprintf(name, sizeof name, "verify %.*s", r->id ? 40 : 56, r->id ? r->name + strlen("job ") : r->name);
     json_object_set_new(root, "name", json_string(name));
-    json_object_set_new(verify, "evidence", json_string(r->dir));
+    json_object_set_new(errand, "evidence", json_string(r->dir));
     drop_wishes(run);
-    json_object_set_new(verify, "from", json_integer(from));
-    json_object_set_new(verify, "to", json_integer(to));
+    json_object_set_new(errand, "from", json_integer(from));
+    json_object_set_new(errand, "to", json_integer(to));
     if (w->ranks > 0)
         json_object_set_new(run, "ranks", json_integer(w->ranks));
     if (w->stress >= 0)
-        json_object_set_new(run, "stress", json_integer(w->stress));
+        json_object_set_new(errand, "stress", json_integer(w->stress));
     if (w->isa)
         json_object_set_new(run, "isa", json_string(w->isa));
     if (w->device)
@@ -166,20 +166,20 @@ static void tell_way(struct context *ctx, const struct run *r, const json_t *ver
 static int compare(struct context *ctx, const struct run *r, json_t *spec, int64_t recorded, bool json)
 {
     struct verdict v = { .of = r, .recorded = recorded };
-    json_t *job = NULL, *verify = json_incref(json_object_get(spec, "verify"));
+    json_t *job = NULL, *errand = json_incref(json_object_get(spec, "errand"));
     int rc;
 
     catch_interrupt();
     rc = submit_spec(ctx, spec, &v.id);
     if (rc) {
-        json_decref(verify);
+        json_decref(errand);
         return rc;
     }
     fprintf(stderr, "job %lld verifies ", (long long)v.id);
     print_clean(stderr, r->name);
     fputc('\n', stderr);
-    tell_way(ctx, r, verify);
-    json_decref(verify);
+    tell_way(ctx, r, errand);
+    json_decref(errand);
     rc = watch_until_end(ctx, v.id, WATCH_STEPS, NULL, &job);
     if (rc == 0)
         rc = verdict_take(ctx, job, &v);

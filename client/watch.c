@@ -78,10 +78,10 @@ static void print_state(struct watch *w)
 /* The step that it ends with: one that verifies may stop before it is trained, and one that evaluates trains none. */
 static int64_t last_step(const json_t *job)
 {
-    const json_t *spec = json_object_get(job, "spec"), *to = json_object_get(json_object_get(spec, "verify"), "to");
+    const json_t *spec = json_object_get(job, "spec"), *to = json_object_get(json_object_get(spec, "errand"), "to");
 
     if (int_of(job, "steps") == 0)
-        to = json_object_get(json_object_get(spec, "eval"), "step");
+        to = json_object_get(json_object_get(spec, "errand"), "step");
     return json_is_integer(to) ? json_integer_value(to) : int_of(job, "steps");
 }
 

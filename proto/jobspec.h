@@ -270,7 +270,7 @@ enum { JOB_MAX_SOURCES = 3 };
     X(run_time_limit, "run.time_limit", REAL, "0", "*", "", 0, 1e9, "s", "",                                                              \
       "it writes a checkpoint and ends, cancelled, when it ran so long in all; pauses do not count, and it counts anew after extend; 0: no limit")                              \
     X(run_priority, "run.priority", INT, "0", "*", "", -1000, 1000, "", "", "higher runs first")                                          \
-    X(run_stress, "run.stress", INT, "null", "*", "", 0, 9007199254740991, "", "",                                                        \
+    X(run_stress, "errand.stress", INT, "null", "*", "", 0, 9007199254740991, "", "",                                                        \
       "seed that forces what is else chance: contents and places of memory, order of pictures and ranks; shows that no bit depends on it") \
     X(run_env, "run.env", MAP, "{}", "*", "", 0, 64, "", "", "environment variables of the ranks")                                        \
     X(run_evidence, "run.evidence", ENUM, "\"tensors\"", "*", "", 0, 0, "", "off|losses|tensors",                                         \
@@ -278,18 +278,18 @@ enum { JOB_MAX_SOURCES = 3 };
       "but not of averages (train.ema), which the hashes of a checkpoint's files protect")                                                \
     X(run_on_corruption, "run.on_corruption", ENUM, "\"restart\"", "*", "", 0, 0, "", "restart|fail",                                     \
       "what a rank with other weights than the rest does to the job: from the last checkpoint again, or fail")                            \
-    X(run_data_hash, "run.data_hash", STR, "null", "*", "", 32, 32, "", "",                                                               \
+    X(run_data_hash, "errand.data_hash", STR, "null", "*", "", 32, 32, "", "",                                                               \
       "refuse a training set of another hash, 32 hexadecimal digits")                                                                     \
-    X(verify_evidence, "verify.evidence", PATH, "null", "*", "", 0, 4095, "", "",                                                         \
+    X(verify_evidence, "errand.evidence", PATH, "null", "*", "", 0, 4095, "", "",                                                         \
       "folder of another run of this job: train its steps again, compare each with its evidence, save nothing")                           \
-    X(verify_from, "verify.from", INT, "null", "*", "", 0, 100000000, "step", "",                                                         \
+    X(verify_from, "errand.from", INT, "null", "*", "", 0, 100000000, "step", "",                                                         \
       "begin at the newest of its checkpoints at or before that step; default 0: from scratch")                                           \
-    X(verify_to, "verify.to", INT, "null", "*", "", 1, 100000000, "step", "", "end after that step; default: train.steps")                \
-    X(eval_run, "eval.run", PATH, "null", "*", "", 0, 4095, "", "",                                                                       \
+    X(verify_to, "errand.to", INT, "null", "*", "", 1, 100000000, "step", "", "end after that step; default: train.steps")                \
+    X(eval_run, "errand.run", PATH, "null", "*", "", 0, 4095, "", "",                                                                       \
       "folder of another job with these keys: validate a checkpoint of its on data.val, which may be another set, and train nothing")     \
-    X(eval_step, "eval.step", INT, "null", "*", "", 1, 100000000, "step", "", "of that checkpoint")                                       \
-    X(eval_job, "eval.job", INT, "null", "*", "", 1, 9007199254740991, "", "", "the number of that job, among whose results these are then listed") \
-    X(eval_set, "eval.set", STR, "null", "*", "", 1, 64, "", "", "under this name of the set")
+    X(eval_step, "errand.step", INT, "null", "*", "", 1, 100000000, "step", "", "of that checkpoint")                                       \
+    X(eval_job, "errand.job", INT, "null", "*", "", 1, 9007199254740991, "", "", "the number of that job, among whose results these are then listed") \
+    X(eval_set, "errand.set", STR, "null", "*", "", 1, 64, "", "", "under this name of the set")
 /* clang-format on */
 
 struct jobspec_list {
@@ -321,6 +321,11 @@ struct jobspec {
     const struct job_preset *preset; /* of model.preset; NULL with model.cfg */
     const struct job_family *family; /* of the model */
 };
+
+/* What our own programs ask of a job: the keys in this object are in requests and in spec.json, but in no job file, man page or schema. */
+#define JOB_ERRAND "errand"
+/* Of "errand", "errand.from" and "errand.from=3". */
+bool job_word_is_errand(const char *word);
 
 /* Checks `root` (borrowed; the object form of a job file) against the table and the rules between keys, and fills in defaults (what the
  * table lets be null stays null where nothing says otherwise). Errors name the path: field "train.lr", message "train.lr: must be > 0,

@@ -210,7 +210,8 @@ int jobspec_write_schema(FILE *out)
     json_t *body = group_new();
 
     for (size_t i = 0; i < JOB_KEY_COUNT; i++)
-        add_key(body, &job_keys[i]);
+        if (!job_word_is_errand(job_keys[i].path))
+            add_key(body, &job_keys[i]);
     json_object_update(root, body);
     int rc = json_dumpf(root, out, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     json_decref(body);
@@ -306,7 +307,7 @@ int jobspec_write_help(FILE *out, const struct job_preset *preset)
     for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
         const struct job_key *k = &job_keys[i];
 
-        if (!job_key_of(k, family) || (preset && job_key_for_masks(k) && !job_preset_masks(preset)))
+        if (job_word_is_errand(k->path) || !job_key_of(k, family) || (preset && job_key_for_masks(k) && !job_preset_masks(preset)))
             continue;
         fprintf(out, "%-26s ", k->path);
         put_key(out, k, family);
@@ -339,8 +340,11 @@ int jobspec_write_man(FILE *out)
 {
     for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
         const struct job_key *k = &job_keys[i];
-        char *text = text_by(put_key, k, NULL);
+        char *text;
 
+        if (job_word_is_errand(k->path))
+            continue;
+        text = text_by(put_key, k, NULL);
         if (!text)
             return -ENOMEM;
         fputs(".TP\n.B ", out);

@@ -239,7 +239,7 @@ static int finish_run(struct jobspec *s, struct err *err)
     if (strcmp(s->run_device, "cpu") == 0 && strcmp(s->run_precision, "tf32") == 0)
         return job_error(err, "run.precision", "the CPU computes in fp32 or bf16; tf32 needs run.device cuda");
     if (s->run_data_hash && hash_parse(s->run_data_hash, &hash) < 0)
-        return job_error(err, "run.data_hash", "must be 32 hexadecimal digits, 0-9 and a-f, is '%s'", s->run_data_hash);
+        return job_error(err, "errand.data_hash", "must be 32 hexadecimal digits, 0-9 and a-f, is '%s'", s->run_data_hash);
     return 0;
 }
 
@@ -541,37 +541,37 @@ static int finish_intervals(struct jobspec *s, struct err *err)
 /* A rule of steps. */
 static int finish_verify(struct jobspec *s, struct err *err)
 {
-    const struct job_wanted keys[] = { { "verify.from", s->verify_from >= 0, s->verify_evidence, "verify.evidence" },
-                                       { "verify.to", s->verify_to >= 0, s->verify_evidence, "verify.evidence" } };
+    const struct job_wanted keys[] = { { "errand.from", s->verify_from >= 0, s->verify_evidence, "errand.evidence" },
+                                       { "errand.to", s->verify_to >= 0, s->verify_evidence, "errand.evidence" } };
 
     if (!s->verify_evidence)
         return job_all_fit(keys, sizeof keys / sizeof *keys, err);
     if (strcmp(s->run_evidence, "off") == 0)
-        return job_error(err, "run.evidence", "must not be off where verify.evidence is given");
+        return job_error(err, "run.evidence", "must not be off where errand.evidence is given");
     if (s->verify_from < 0)
         s->verify_from = 0;
     if (s->verify_to < 0)
         s->verify_to = s->train_steps;
     if (s->verify_to > s->train_steps)
-        return job_error(err, "verify.to", "must be at most train.steps (%lld), is %lld", (long long)s->train_steps,
+        return job_error(err, "errand.to", "must be at most train.steps (%lld), is %lld", (long long)s->train_steps,
                          (long long)s->verify_to);
     if (s->verify_from >= s->verify_to)
-        return job_error(err, "verify.from", "must be below verify.to (%lld), is %lld", (long long)s->verify_to, (long long)s->verify_from);
+        return job_error(err, "errand.from", "must be below errand.to (%lld), is %lld", (long long)s->verify_to, (long long)s->verify_from);
     return 0;
 }
 
 static int finish_eval(struct jobspec *s, struct err *err)
 {
-    const struct job_wanted keys[] = { { "eval.step", s->eval_step >= 0, s->eval_run, "eval.run" },
-                                       { "eval.job", s->eval_job >= 0, s->eval_run && s->eval_set, "eval.run and eval.set" },
-                                       { "eval.set", s->eval_set, s->eval_run, "eval.run" } };
+    const struct job_wanted keys[] = { { "errand.step", s->eval_step >= 0, s->eval_run, "errand.run" },
+                                       { "errand.job", s->eval_job >= 0, s->eval_run && s->eval_set, "errand.run and errand.set" },
+                                       { "errand.set", s->eval_set, s->eval_run, "errand.run" } };
 
     if (s->eval_run && s->eval_step < 0)
-        return job_error(err, "eval.step", "is required with eval.run");
+        return job_error(err, "errand.step", "is required with errand.run");
     if (s->eval_run && !s->data_val_annotations)
-        return job_error(err, "data.val.annotations", "is required with eval.run: it is what is looked at");
+        return job_error(err, "data.val.annotations", "is required with errand.run: it is what is looked at");
     if (s->eval_run && s->verify_evidence)
-        return job_error(err, "verify.evidence", "cannot be combined with eval.run");
+        return job_error(err, "errand.evidence", "cannot be combined with errand.run");
     return job_all_fit(keys, sizeof keys / sizeof *keys, err);
 }
 

@@ -44,3 +44,11 @@ int job_key_of(const struct job_key *k, const struct job_family *family)
         return 1;
     return *k->families == '!' ? !among(k->families + 1, family->name) : among(k->families, family->name);
 }
+
+bool job_word_is_errand(const char *word)
+{
+    static const char errand[] = JOB_ERRAND;
+    const size_t len = sizeof errand - 1;
+
+    return strncmp(word, errand, len) == 0 && (!word[len] || word[len] == '.' || word[len] == '=');
+}

@@ -133,6 +133,8 @@ static const char *nearest(const char *path)
     for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
         unsigned far = near_distance(path, job_keys[i].path);
 
+        if (job_word_is_errand(job_keys[i].path))
+            continue;
         if (far > 1 && strcmp(last_part(path), last_part(job_keys[i].path)) == 0)
             far = 1; /* right name in the wrong place */
         if (far < best_far) {

@@ -48,7 +48,7 @@ def main():
         spec = spec_of(d.root)
         if sys.argv[1:] == ["write"]:
             write(d, spec)
-        verify = merged(spec, {"verify": {"evidence": KNOWN, "to": STEPS}})
+        verify = merged(spec, {"errand": {"evidence": KNOWN, "to": STEPS}})
         for run in ({"ranks": 2}, {"ranks": 1, "isa": isas()[:2][-1]}):
             job = submit(d, merged(verify, {"run": run}), str(run))
             ended = d.wait(job, lambda j: j["state"] in ("completed", "failed"), PATIENCE_S)

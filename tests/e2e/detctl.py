@@ -774,9 +774,10 @@ def test_verify(node):
     assert done.stdout == "equal: steps 1 .. 8 of job 1\n", done.stdout
     made, spec = node.job("2"), node.job("1")["spec"]
     assert (made["name"], made["state"], made["checkpoints"]) == ("verify 1", "completed", []), made
-    assert made["spec"]["verify"] == {"evidence": node.folder + "/state/jobs/1", "from": 0, "to": 8}, made["spec"]
+    errand = {key: value for key, value in made["spec"]["errand"].items() if value is not None}
+    assert errand == {"evidence": node.folder + "/state/jobs/1", "from": 0, "to": 8}, made["spec"]
     for spec_of in (spec, made["spec"]):
-        del spec_of["verify"], spec_of["name"]
+        del spec_of["errand"], spec_of["name"]
     assert made["spec"] == spec, (made["spec"], spec)
     code, said, made = verify(node, "1", "--from", "5", "--steps", "2", "--ranks", "1", "--isa", "generic", "--stress", "7", "run.threads=1")
     assert (code, said["outcome"], said["first"], said["last"]) == (0, "equal", 5, 7), said  # the checkpoint of step 4 is where it begins
@@ -790,7 +791,7 @@ def test_verify(node):
     assert said["of"] == {"job": 1, "dir": node.folder + "/state/jobs/1", "steps": 8, "recorded": 8}, said
     assert said["compared"] == "all" and said["identity"] is None, said
     run = made["spec"]["run"]
-    assert (run["ranks"], run["isa"], run["stress"], made["ranks"]) == (1, "generic", 7, 1), made
+    assert (run["ranks"], run["isa"], made["spec"]["errand"]["stress"], made["ranks"]) == (1, "generic", 7, 1), made
     expect(node.ctl("verify", "1", "--from", "8"), 1, "job 1 has evidence of 8 steps, none after step 8")
     expect(node.ctl("verify", "1", "--from", "3", "--steps", "6"), 1, "job 1 has evidence of 8 steps, which are 5 after step 3")
     expect(node.ctl("verify", "2"), 1, "job 2 verifies another run itself: '.*/jobs/1'")
@@ -936,8 +937,8 @@ def test_the_same_data_once_more(node):
     done = node.ctl("clone", "1", "--same-data", "--wait")
     expect(done, 0, "job 2 completed")
     first, second = node.job("1"), node.job("2")
-    assert done.stdout == "2\n" and second["spec"]["run"]["data_hash"] == first["attempts"][0]["identity"]["data"]["train"], second["spec"]
-    second["spec"]["run"]["data_hash"] = None
+    assert done.stdout == "2\n" and second["spec"]["errand"]["data_hash"] == first["attempts"][0]["identity"]["data"]["train"], second["spec"]
+    second["spec"]["errand"]["data_hash"] = None
     assert first["spec"] == second["spec"] and first["losses"] == second["losses"], (first, second)
     assert first["attempts"][0]["identity"]["hash"] == second["attempts"][0]["identity"]["hash"]
     with open(node.folder + "/own.json", encoding="utf-8") as f:

@@ -178,8 +178,11 @@ def test_what_is_refused(node):
         expect(node.ctl("eval", "1", *wrong), 2)
     change_set(node, "none.json", lambda coco: [c.update(name="no " + c["name"]) for c in coco["categories"]])
     expect(node.ctl("eval", "1", "--on", "none.json", "--images", "d/images"), 4, "none of its categories is a class of the network")
-    expect(node.ctl("submit", "job", "eval.step=4"), 1, r"eval\.step: .*eval\.run")
-    expect(node.ctl("submit", "job", "eval.run=d"), 1, r"eval\.step: is required with eval\.run")
+    for key in "errand.step=4", 'errand={"step": 4}':
+        expect(node.ctl("submit", "job", key), 1, r"errand: is no key of a job file; verify, eval --on and clone --same-data give it")
+    with open(node.folder + "/job.json", encoding="utf-8") as f, open(node.folder + "/errand.json", "w", encoding="utf-8") as g:
+        json.dump(dict(json.load(f), errand={"run": "/d", "step": 4}), g)
+    expect(node.ctl("submit", "errand"), 1, r"errand: is no key of a job file")
 
 
 def test_names_of_any_bytes(node):

@@ -201,11 +201,11 @@ def check_verify(d, base):
     (saved,) = [c["step"] for c in d.job(job)["checkpoints"] if c["step"] < wrong]
     spec = json.loads(d.sql("SELECT spec FROM specs WHERE job=?", job)[0][0])
     for begin in (0, saved):
-        again = submit(d, merged(spec, {"verify": {"evidence": folder(d, job), "from": begin, "to": steps[-1]}}), "verify from %d" % begin)
+        again = submit(d, merged(spec, {"errand": {"evidence": folder(d, job), "from": begin, "to": steps[-1]}}), "verify from %d" % begin)
         ended = d.wait(again, lambda j: j["state"] in ("completed", "failed"), PATIENCE_S)
         assert ended["state"] == "failed" and ended["reason"].startswith("step %d differs: " % wrong), (wrong, ended["reason"])  # in the middle of a step: its gradients too
         assert ended["attempts"][0]["resume_step"] == begin and not os.path.exists(folder(d, again) + "/checkpoints"), ended["attempts"]
-    again = submit(d, merged(spec, {"verify": {"evidence": folder(d, job), "from": 0, "to": wrong - 1}, "run": {"ranks": 2}}), "verify the rest")
+    again = submit(d, merged(spec, {"errand": {"evidence": folder(d, job), "from": 0, "to": wrong - 1}, "run": {"ranks": 2}}), "verify the rest")
     assert finish(d, again)["reason"] == "equal: steps 1 .. %d" % (wrong - 1), d.job(again)["reason"]
     print("a bit in a run that is verified: %s" % ended["reason"])
 
@@ -222,7 +222,7 @@ def alone(root, name, spec):
 
 
 def verifying(spec, folder, to, **more):
-    return merged(merged(spec, {"verify": {"evidence": folder, "from": 0, "to": to}}), more)
+    return merged(merged(spec, {"errand": {"evidence": folder, "from": 0, "to": to}}), more)
 
 
 def refused(root, name, spec, why, kind="user"):

@@ -299,14 +299,14 @@ def whose(d):
 # ---- which data ----
 
 def wanted_data(root):
-    """run.data_hash is of what the training set holds, wherever it lies; another set is refused before anything is trained, naming both hashes."""
+    """errand.data_hash is of what the training set holds, wherever it lies; another set is refused before anything is trained, naming both hashes."""
     base, asked = marked(root, {}), "0" * 32
-    status, said = alone(root, "data-no", merged(base, {"run": {"data_hash": asked}}))
+    status, said = alone(root, "data-no", merged(base, {"errand": {"data_hash": asked}}))
     (end,) = of_type(said, "end")
     assert status == 1 and end["class"] == "data" and not of_type(said, "start"), said
-    theirs = re.search("/marked.json: .* its hash is ([0-9a-f]{32}), run.data_hash is %s$" % asked, end["reason"])
+    theirs = re.search("/marked.json: .* its hash is ([0-9a-f]{32}), errand.data_hash is %s$" % asked, end["reason"])
     assert theirs, end
-    held = {"run": {"data_hash": theirs.group(1)}}
+    held = {"errand": {"data_hash": theirs.group(1)}}
     os.mkdir(root + "/elsewhere")
     there = {"data": {"train": flat_images(root + "/elsewhere", "marked", 64, [120])}}
     for name, spec in ("data-here", {}), ("data-there", there):

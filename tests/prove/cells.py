@@ -141,7 +141,7 @@ def isa(name):
 
 
 def stress(rng, model):
-    return Run({"run": {"stress": rng.getrandbits(40)}, "data": {"workers": rng.choice((1, 2, 4))}}, ranks=[rng.choice((1, 2, 3))])
+    return Run({"errand": {"stress": rng.getrandbits(40)}, "data": {"workers": rng.choice((1, 2, 4))}}, ranks=[rng.choice((1, 2, 3))])
 
 
 def malloc(rng, model):
@@ -177,7 +177,7 @@ def gpu(n, **keys):
 
 
 def gpu_stress(rng, model):
-    return Run({"run": {"stress": rng.getrandbits(40)}}, env={"EMU_SEED": str(rng.getrandbits(30))}, ranks=[rng.choice((1, 2, 3))])
+    return Run({"errand": {"stress": rng.getrandbits(40)}}, env={"EMU_SEED": str(rng.getrandbits(30))}, ranks=[rng.choice((1, 2, 3))])
 
 
 def gpu_killed(rng, model):

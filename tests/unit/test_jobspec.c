@@ -257,16 +257,16 @@ static void refused(void **state)
         { "run.device=cpu;run.precision=tf32", "run.precision",
           "run.precision: the CPU computes in fp32 or bf16; tf32 needs run.device cuda" },
         { "run.evidence=all", "run.evidence", "run.evidence: must be off, losses or tensors, is \"all\"" },
-        { "run.data_hash=0123456789abcdef0123456789abcdeg", "run.data_hash",
-          "run.data_hash: must be 32 hexadecimal digits, 0-9 and a-f, is '0123456789abcdef0123456789abcdeg'" },
-        { "run.data_hash=0123456789abcdef0123456789abcde", "run.data_hash",
-          "run.data_hash: must be 32 hexadecimal digits, 0-9 and a-f, is '0123456789abcdef0123456789abcde'" },
-        { "verify.from=3", "verify.from", "verify.from: needs verify.evidence" },
-        { "verify.from=0", "verify.from", "verify.from: needs verify.evidence" },
-        { "verify.to=3", "verify.to", "verify.to: needs verify.evidence" },
-        { "verify.evidence=/e;verify.to=4001", "verify.to", "verify.to: must be at most train.steps (4000), is 4001" },
-        { "verify.evidence=/e;verify.from=20;verify.to=20", "verify.from", "verify.from: must be below verify.to (20), is 20" },
-        { "verify.evidence=/e;verify.from=4000", "verify.from", "verify.from: must be below verify.to (4000), is 4000" },
+        { "errand.data_hash=0123456789abcdef0123456789abcdeg", "errand.data_hash",
+          "errand.data_hash: must be 32 hexadecimal digits, 0-9 and a-f, is '0123456789abcdef0123456789abcdeg'" },
+        { "errand.data_hash=0123456789abcdef0123456789abcde", "errand.data_hash",
+          "errand.data_hash: must be 32 hexadecimal digits, 0-9 and a-f, is '0123456789abcdef0123456789abcde'" },
+        { "errand.from=3", "errand.from", "errand.from: needs errand.evidence" },
+        { "errand.from=0", "errand.from", "errand.from: needs errand.evidence" },
+        { "errand.to=3", "errand.to", "errand.to: needs errand.evidence" },
+        { "errand.evidence=/e;errand.to=4001", "errand.to", "errand.to: must be at most train.steps (4000), is 4001" },
+        { "errand.evidence=/e;errand.from=20;errand.to=20", "errand.from", "errand.from: must be below errand.to (20), is 20" },
+        { "errand.evidence=/e;errand.from=4000", "errand.from", "errand.from: must be below errand.to (4000), is 4000" },
         { "model.sync_bn=true;model.freeze_bn=true", "model.sync_bn", "model.sync_bn: cannot be combined with model.freeze_bn" },
         { "data.val.annotations=v.json", "data.val.images", "data.val.images: is required with data.val.annotations" },
         { "data.val.images=v", "data.val.annotations", "data.val.annotations: is required with data.val.images" },
@@ -749,9 +749,9 @@ static void keys_of_later_days(void **state)
 /* What is compared with what decides no result, and from nothing to the end is what a job is compared with where nobody says. */
 static void verifying(void **state)
 {
-    struct jobspec *plain = good(""), *s = good("verify.evidence=/jobs/3"),
-                   *part = good("verify.evidence=/jobs/3;verify.from=9;verify.to=10"),
-                   *sure = good("run.data_hash=0123456789abcdef0123456789abcdef;run.evidence=off"), *again = NULL;
+    struct jobspec *plain = good(""), *s = good("errand.evidence=/jobs/3"),
+                   *part = good("errand.evidence=/jobs/3;errand.from=9;errand.to=10"),
+                   *sure = good("errand.data_hash=0123456789abcdef0123456789abcdef;run.evidence=off"), *again = NULL;
     json_t *a = jobspec_deciding(plain, NULL), *b = jobspec_deciding(part, NULL), *c = jobspec_deciding(sure, NULL),
            *full = jobspec_json(plain);
     struct err err;

@@ -120,11 +120,11 @@ static const struct {
     { "run.isa", "run.device=cuda;run.isa=avx2", "run.isa=avx2" },
     { "run.after_ok", "run.after_ok=true", "run.after=3;run.after_ok=true" },
     { "run.on_corruption", "run.on_corruption=fail", "run.ranks=2;run.on_corruption=fail" },
-    { "verify.from", "verify.from=1", "verify.evidence=/e;verify.from=1" },
-    { "verify.to", "verify.to=1", "verify.evidence=/e;verify.to=1" },
-    { "eval.step", "eval.step=1", "data.val.annotations=/v;data.val.images=/v;eval.run=/r;eval.step=1" },
-    { "eval.job", "eval.job=1", "data.val.annotations=/v;data.val.images=/v;eval.run=/r;eval.step=1;eval.set=x;eval.job=1" },
-    { "eval.set", "eval.set=x", "data.val.annotations=/v;data.val.images=/v;eval.run=/r;eval.step=1;eval.set=x" },
+    { "errand.from", "errand.from=1", "errand.evidence=/e;errand.from=1" },
+    { "errand.to", "errand.to=1", "errand.evidence=/e;errand.to=1" },
+    { "errand.step", "errand.step=1", "data.val.annotations=/v;data.val.images=/v;errand.run=/r;errand.step=1" },
+    { "errand.job", "errand.job=1", "data.val.annotations=/v;data.val.images=/v;errand.run=/r;errand.step=1;errand.set=x;errand.job=1" },
+    { "errand.set", "errand.set=x", "data.val.annotations=/v;data.val.images=/v;errand.run=/r;errand.step=1;errand.set=x" },
 };
 
 /* Keys that have an effect in every job of their families. */
@@ -211,12 +211,12 @@ static const char *const always[] = { "name",
                                       "run.after",
                                       "run.time_limit",
                                       "run.priority",
-                                      "run.stress",
+                                      "errand.stress",
                                       "run.env",
                                       "run.evidence",
-                                      "run.data_hash",
-                                      "verify.evidence",
-                                      "eval.run" };
+                                      "errand.data_hash",
+                                      "errand.evidence",
+                                      "errand.run" };
 
 /* Whether the key is refused, or its submitter is told. */
 static bool is_idle(const char *key, const char *set)

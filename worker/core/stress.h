@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/stress.h - what is otherwise left to chance, forced by a seed (job key run.stress): what memory holds before it is written and where
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/stress.h - what is otherwise left to chance, forced by a seed (job key errand.stress): what memory holds before it is written and where
  * it lies, which picture is ready first, which rank arrives first. No result may depend on any of it, so a run under stress gives the bits of one
  * without; one that reads what nobody wrote, or adds in the order of arrival, does not. Whoever asks passes NULL where there is no stress.
  * Source: specs determinism section 10.1. */

@@ -85,7 +85,7 @@ static int open_other(struct recorder *r, struct err *err)
     if (rc >= 0)
         return 0;
     why = *err;
-    return err_field(err, ERR_INPUT, "verify.evidence", "verify.evidence: %s", why.msg);
+    return err_field(err, ERR_INPUT, "errand.evidence", "errand.evidence: %s", why.msg);
 }
 
 static int fill(struct recorder *r, struct err *err)

@@ -35,7 +35,7 @@ struct recorder_options {
 };
 
 /* Level off opens a recorder too, for which everything below is nothing. Everything in opt is borrowed. All ranks open alike. Caller closes.
- * ERR_INPUT: verify.evidence names none, this job's own, or that of a run with another spec, data or network. */
+ * ERR_INPUT: errand.evidence names none, this job's own, or that of a run with another spec, data or network. */
 int recorder_open(const struct recorder_options *opt, struct recorder **ret_recorder, struct err *err);
 /* NULL is nothing. */
 void recorder_close(struct recorder *r);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* worker/evidence/replay.h - a run that is there already and is trained once more: an earlier attempt of this job, or the run that this one verifies
- * (verify.evidence). Its records are read, a step that was trained is held against them, and what its tiers promise of the two is known. */
+ * (errand.evidence). Its records are read, a step that was trained is held against them, and what its tiers promise of the two is known. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

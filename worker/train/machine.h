@@ -20,7 +20,7 @@ struct machine {
     const struct jobspec *spec;
     const struct trainer_options *opt;
     struct stress forced;
-    const struct stress *stress; /* run.stress; NULL: off */
+    const struct stress *stress; /* errand.stress; NULL: off */
 };
 
 /* Opens the device, says hello, waits for detd-job's word and meets the other ranks. *ret_go: that word. On failure machine_close() closes what there

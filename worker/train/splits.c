@@ -185,8 +185,8 @@ static int wanted_data(const struct jobspec *s, const struct split *train, struc
     hash_hex(train->hash, hex);
     if (!s->run_data_hash || strcmp(s->run_data_hash, hex) == 0)
         return 0;
-    return err_field(err, ERR_DATA, "run.data_hash",
-                     "%s: the training set is another one than the job is to be trained on: its hash is %s, run.data_hash is %s",
+    return err_field(err, ERR_DATA, "errand.data_hash",
+                     "%s: the training set is another one than the job is to be trained on: its hash is %s, errand.data_hash is %s",
                      train->set->source, hex, s->run_data_hash);
 }
 

@@ -22,7 +22,7 @@ struct split {
 };
 
 /* Reads the index of each split that the job has; where there is none yet rank 0 checks the split, says what it found and writes the index. A training
- * set of another hash than run.data_hash is ERR_DATA. All ranks open alike. Closed with split_close(), also after a failure; machine and what it borrows outlive them. */
+ * set of another hash than errand.data_hash is ERR_DATA. All ranks open alike. Closed with split_close(), also after a failure; machine and what it borrows outlive them. */
 int splits_open(const struct machine *m, struct split *ret_train, struct split *ret_val, struct err *err);
 /* Of a job that evaluates another's checkpoint, the one split that it has. */
 int splits_open_val(const struct machine *m, struct split *ret_val, struct err *err);

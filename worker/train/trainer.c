@@ -208,7 +208,7 @@ static int replay_tiers(struct trainer *t, struct err *err)
         if (!recorder_tier(r, step, &tier) || tier == control_tier_at(c, step))
             continue;
         if (c->ntiers >= REPORT_MAX_TIERS)
-            return err_field(err, ERR_INPUT, "verify.to", "verify.to: the tier changes more than %d times up to it", REPORT_MAX_TIERS);
+            return err_field(err, ERR_INPUT, "errand.to", "errand.to: the tier changes more than %d times up to it", REPORT_MAX_TIERS);
         control_tier(c, step, tier);
     }
     return 0;

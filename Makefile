@@ -303,6 +303,10 @@ check-fresh:
 clean:
 	rm -rf build build-*
 
+# Lines of each folder: product, tests, data.     COMMIT=c: of that commit
+lines:
+	@python3 tests/lines.py $(COMMIT)
+
 help:
 	@echo 'make            the programs, in build/, and where nvcc is the CUDA device, libdetd-cuda.so     WERROR=1: a warning is an error'
 	@echo 'make demo       install packages, build, train a small detector with two ranks under a private detd'
@@ -317,8 +321,9 @@ help:
 	@echo 'make torture    kills, stops, full disks and a wrong clock while jobs run     SECONDS=600 SEED=n'
 	@echo 'make lint       warnings of gcc, clang-format, clang-tidy, cppcheck, shellcheck    make layers: include direction'
 	@echo 'make bundle     build/detd-bundle-VERSION-MACHINE.tar.gz: runs from any folder of a host with glibc 2.36 or newer'
+	@echo 'make lines      lines of each folder: product, tests, data             COMMIT=c: of that commit'
 	@echo 'make install    PREFIX=$(PREFIX) DESTDIR=                         make uninstall'
 	@echo 'make check-fresh  check and demo in a bare Debian 12 root (root, debootstrap)     SUITE=trixie: of Debian 13'
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
-.PHONY: abi all tests check check-parts check-long fuzz torture prove mutants check-gpu pack-gpu layers deps demo bench bench-gpu bundle lint install uninstall check-fresh clean help
+.PHONY: abi all lines tests check check-parts check-long fuzz torture prove mutants check-gpu pack-gpu layers deps demo bench bench-gpu bundle lint install uninstall check-fresh clean help

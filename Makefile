@@ -176,13 +176,14 @@ $(B)/nvcc_bodies.o: tests/device/nvcc_bodies.cu $(wildcard worker/kernels/*.h)
 	@mkdir -p $(@D)
 	$(NVCC) -std=c++17 -fmad=false $(if $(WERROR),-Werror all-warnings) -arch=sm_90 -I. -c -o $@ $<
 
-E2E      ?= $(sort $(wildcard tests/e2e/*.sh)) tests/bench/smoke.sh tests/bench/smoke_gpu.sh
+# Scripts are executable; other .py files there are parts of them, but rank.py, a trainer.
+E2E      ?= $(filter-out %/rank.py,$(sort $(shell find tests/e2e -maxdepth 1 -perm -100 -name "*.??"))) tests/bench/smoke.sh tests/bench/smoke_gpu.sh
 # What looks at code instead of running it.
 SCANS    := $(filter-out tests/cuda_msan.sh,$(wildcard tests/cuda_*.sh)) tests/layers.sh tests/planted.sh
 # Those that last longest, which start first; a name that is not here costs time, nothing else.
 SLOW     := $(addprefix tests/,prove/short prove/planted e2e/bits e2e/cuda_train e2e/launch learn/road bench/smoke bench/smoke_gpu cuda_msan) \
             $(addprefix tests/e2e/,daemon_jobs ranks daemon_crowd depth torchvision detctl_node detctl super_job super_train gpus)
-SLOW     := $(addsuffix .sh,$(SLOW)) $(B)/tests/sim/sim $(B)/tests/golden/test_yolov3 $(B)/tests/device/test_conv $(B)/tests/device/test_conv_bf16
+SLOW     := $(addsuffix .sh,$(SLOW)) $(addsuffix .py,$(SLOW)) $(B)/tests/sim/sim $(B)/tests/golden/test_yolov3 $(B)/tests/device/test_conv $(B)/tests/device/test_conv_bf16
 IN_ORDER  = $(foreach t,$(SLOW),$(filter $(t),$(1))) $(filter-out $(SLOW),$(1))
 # What is named though it does not run, with the reason: words for tests/run.sh. SAN=thread slows training too much for the end-to-end tests; they run
 # plain and with address,undefined.
@@ -196,7 +197,7 @@ check: deps
 	@tests/run.sh $(B) $(call IN_ORDER,$(TESTS) $(SIM) $(RUN_E2E)) $(SCANS) tests/run_self.sh tests/abi.sh tests/gpu_self.sh $(LEFT_OUT)
 
 # What searches rather than checks: the same tests with more rounds, seeds and shapes, and the kernels under another sanitizer.
-LONG     := $(SIM) tests/cuda_msan.sh $(filter %/test_cuda_plans %/test_cuda_plans_rcnn %/test_cuda_plans_depth %/test_repeat $(B)/tests/fuzz/%,$(TESTS)) $(filter %/ranks.sh %/bits.sh %/order.sh %/month.sh,$(RUN_E2E)) $(if $(SAN),,tests/fuzz/short.sh tests/prove/short.sh tests/prove/planted.sh tests/learn/road.sh) $(if $(findstring thread,$(SAN)),,tests/torture/torture.sh)
+LONG     := $(SIM) tests/cuda_msan.sh $(filter %/test_cuda_plans %/test_cuda_plans_rcnn %/test_cuda_plans_depth %/test_repeat $(B)/tests/fuzz/%,$(TESTS)) $(filter %/ranks.py %/bits.py %/order.py %/month.py,$(RUN_E2E)) $(if $(SAN),,tests/fuzz/short.sh tests/prove/short.sh tests/prove/planted.sh tests/learn/road.sh) $(if $(findstring thread,$(SAN)),,tests/torture/torture.sh)
 check-long: deps
 	@$(MAKE) --no-print-directory $(CORES) B=$(B) SAN=$(SAN) check-parts
 	@TEST_LONG=1 DETD_FUZZ_ROUNDS=20000 DETD_TEST_REPEATS=20 RANKS_SEED=2 tests/run.sh $(B) $(call IN_ORDER,$(LONG))

@@ -3,7 +3,7 @@
 
     run.py BUILD TEST...
 
-A test is a cmocka program, a shell script (*.sh: status 0 passed, 77 skipped, its last line says why; a line "skip: REASON" before a 0 is a part that
+A test is a cmocka program, or a script (*.sh, *.py: status 0 passed, 77 skipped, its last line says why; a line "skip: REASON" before a 0 is a part that
 was skipped), or TEST=skip:REASON for one that cannot even be built here. They are started in the order given, so the longest stand first.
 
 Each has a TMPDIR of its own and fails when it leaves something in it, a process, or an object of shared memory; what was left is named, then removed.
@@ -169,11 +169,11 @@ def keep(test, folder, log, result):
     os.mkdir(folder)
     os.chmod(folder, 0o711)  # root's tests become other users, who have to get in
     memory, began = shared_memory(), time.monotonic()
-    command = ["bash", test] if test.endswith(".sh") else [test]
+    command = ["bash", test] if test.endswith(".sh") else ["python3", test] if test.endswith(".py") else [test]
     inductor = os.path.join(os.path.dirname(folder), "inductor")  # PyTorch makes a folder as soon as it is imported
     with open(log, "wb") as out:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
-                                 env=dict(os.environ, TMPDIR=folder, PYTHONDONTWRITEBYTECODE="1", TORCHINDUCTOR_CACHE_DIR=inductor),
+                                 env=dict(os.environ, TMPDIR=folder, DETD_BUILD=os.path.abspath(os.environ["DETD_BUILD"]), PYTHONDONTWRITEBYTECODE="1", TORCHINDUCTOR_CACHE_DIR=inductor),
                                  preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD}))
     status = reap(began + LIMIT_S, child.pid)
     seconds = time.monotonic() - began
@@ -265,7 +265,7 @@ def read_outcome(test, result, log):
     if told["status"] is None:
         o.fail("no end after %.0f s" % LIMIT_S)
     else:
-        (read_script if test.endswith(".sh") else read_program)(o, told["status"])
+        (read_script if test.endswith((".sh", ".py")) else read_program)(o, told["status"])
     if told["left"]:
         o.fail("left behind:\n" + "\n".join("    " + line for line in told["left"]))
     return o
@@ -285,7 +285,7 @@ def tell(o):
         print("FAIL  %s" % o.test, flush=True)
     elif o.passed:
         more = ", %d skipped" % len(o.skips) if o.skips else ""
-        print("ok    %s (%s%.0f s%s)" % (o.test, "" if o.test.endswith(".sh") else "%d, " % o.passed, o.seconds, more), flush=True)
+        print("ok    %s (%s%.0f s%s)" % (o.test, "" if o.test.endswith((".sh", ".py")) else "%d, " % o.passed, o.seconds, more), flush=True)
     else:
         print("skip  %s: %s" % (o.test, o.skips[0][1]), flush=True)
 

@@ -129,7 +129,7 @@ def main():
             if kept:
                 shutil.copytree(d.state + "/jobs", "%s/%s" % (kept, kind))
     if failed:
-        print("Where they part: `tests/e2e/bits.sh keep FOLDER KIND` here and, into another folder, in a build of the commit before; then `detctl diff` of the two folders of a job")
+        print("Where they part: `tests/e2e/bits.py keep FOLDER KIND` here and, into another folder, in a build of the commit before; then `detctl diff` of the two folders of a job")
     if write:
         with open(KNOWN, "w", encoding="utf-8") as f:
             f.write("{\n%s\n}\n" % ",\n".join(" %s: %s" % (json.dumps(key), json.dumps(known[key])) for key in sorted(known)))

@@ -245,5 +245,5 @@ def main():
 
 
 if __name__ == "__main__":
-    WORKER = os.path.join(os.path.abspath(sys.argv[1]), "detd-worker")
+    WORKER = os.path.join(os.path.abspath(os.environ.get("DETD_BUILD", "build")), "detd-worker")
     main()

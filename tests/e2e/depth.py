@@ -260,5 +260,8 @@ def poses_that_change_meanwhile_cost_the_score_alone():
 
 
 if __name__ == "__main__":
+    if not os.path.exists(DATA + "/poses.txt"):
+        print("skip: no ../shared/data/depth_bin")
+        raise SystemExit(77)
     run_scenarios([saturated_depth_is_told, a_frame_without_neighbours_has_scores_and_no_loss, depth_that_no_pattern_finds_is_told, poses_that_end_early_are_told, depth_is_scored_as_the_job_says, the_way_of_a_folder_is_what_validation_scored, no_picture_is_no_reason_to_fail, a_picture_of_each_validation_while_it_is_new, poses_that_change_meanwhile_cost_the_score_alone, motion_is_scored_alike_by_any_number_of_ranks,
                    bad_poses_are_refused_before_the_job_begins], lanes=2)

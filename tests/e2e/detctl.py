@@ -1149,14 +1149,14 @@ def test_pause_resume_checkpoint_tier(node):
 def run(tests, usage):
     """The tests of a file by name, as its command line asks."""
     global DETCTL, DETD
-    if len(sys.argv) < 2:
+    if set(sys.argv[1:]) & {"-h", "--help"}:
         raise SystemExit(usage)
     if not os.path.isdir(DATA):
         print(f"skip: no {DATA}")
         sys.exit(77)
-    DETCTL, DETD = (os.path.join(os.path.abspath(sys.argv[1]), name) for name in ("detctl", "detd"))
+    DETCTL, DETD = (os.path.join(os.path.abspath(os.environ.get("DETD_BUILD", "build")), name) for name in ("detctl", "detd"))
     tests = {name[5:]: fn for name, fn in tests.items() if name.startswith("test_")}
-    for name in sys.argv[2:] or tests:
+    for name in sys.argv[1:] or tests:
         node = Node()
         try:
             tests[name](node)

@@ -169,5 +169,8 @@ def main():
 
 
 if __name__ == "__main__":
-    WORKER = os.path.join(os.path.abspath(sys.argv[1]), "detd-worker")
+    if not os.path.isdir("../shared/data/bccd"):
+        print("skip: no ../shared/data")
+        sys.exit(77)
+    WORKER = os.path.join(os.path.abspath(os.environ.get("DETD_BUILD", "build")), "detd-worker")
     main()

@@ -1,14 +1,14 @@
 """A private detd on a node with one GPU: the real one where DETD_REAL_GPU is set, else one that a mock of NVML tells of and the plugin emulates.
-DETD_PLUGIN names the plugin."""  # SPDX-License-Identifier: Apache-2.0
+DETD_PLUGIN names the plugin, else it is that of the build on an emulated GPU."""  # SPDX-License-Identifier: Apache-2.0
 import os
 import shutil
 import signal
 import subprocess
 import sys
 
-from daemon import HERE, Daemon
+from daemon import BUILD, HERE, Daemon
 
-PLUGIN, REAL = os.path.abspath(os.environ["DETD_PLUGIN"]), "DETD_REAL_GPU" in os.environ
+PLUGIN, REAL = os.path.abspath(os.environ.get("DETD_PLUGIN", BUILD + "/emu/libdetd-cuda.so")), "DETD_REAL_GPU" in os.environ
 EMULATED_UUID = "GPU-e0e1e2e3-e4e5-e6e7-e8e9-eaeb%08x" % os.getpid()  # each node has a GPU of its own; the emulated one is what it is asked for
 
 

@@ -675,14 +675,12 @@ def test_an_autoencoder_says_nothing_of_a_picture(place):
 
 def main():
     global WORKER
-    if len(sys.argv) < 2:
-        raise SystemExit(__doc__)
-    WORKER = os.path.join(os.path.abspath(sys.argv[1]), "detd-worker")
+    WORKER = os.path.join(os.path.abspath(os.environ.get("DETD_BUILD", "build")), "detd-worker")
     tests = {name[5:]: fn for name, fn in globals().items() if name.startswith("test_")}
     folder = tempfile.mkdtemp(prefix="predict-")
     try:
         train(folder)
-        for name in sys.argv[2:] or tests:
+        for name in sys.argv[1:] or tests:
             tests[name](Place(folder))
             print(f"ok {name}", flush=True)
     finally:

@@ -104,16 +104,13 @@ def replay(client, lines):
 
 
 def main():
-    args = [a for a in sys.argv[1:] if a != "--update"]
-    if len(args) != 1:
-        raise SystemExit(__doc__)
     if not os.path.isdir(DATA):
         print(f"skip: no {DATA}")
         return 77
     folder = tempfile.mkdtemp(prefix="detd-doc-")
     lines = open(DOC, encoding="utf-8").read().split("\n")
     problems, count = [], 0
-    daemon, client = start(os.path.abspath(args[0]), folder)
+    daemon, client = start(os.path.abspath(os.environ.get("DETD_BUILD", "build")), folder)
     try:
         for number, request, want, got in replay(client, lines):
             where = f"PROTOCOL.md:{number + 1}: {json.loads(request)['method']}"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """detd-job alone, against a stand-in for detd's side of sup.sock: a socket that commits records in order and acks them.
 
-usage: super_job.py DETD_JOB [TEST]     all tests, several at a time (most of them wait most of the time); or the one named
+usage: super_job.py [TEST]     all tests, several at a time (most of them wait most of the time); or the one named
 """  # SPDX-License-Identifier: Apache-2.0
 import concurrent.futures
 import contextlib
@@ -20,7 +20,7 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-DETD_JOB = os.path.abspath(sys.argv[1])
+DETD_JOB = os.path.abspath(os.environ.get("DETD_BUILD", "build")) + "/detd-job"
 SEED = int(os.environ.get("SEED", "1"))
 
 
@@ -1190,7 +1190,7 @@ def run_one(name, test):
 
 def run_all(names):
     def run(name):
-        return name, subprocess.run([sys.executable, __file__, DETD_JOB, name], capture_output=True, text=True)
+        return name, subprocess.run([sys.executable, __file__, name], capture_output=True, text=True)
 
     failed = []
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
@@ -1205,8 +1205,8 @@ def run_all(names):
 def main():
     os.environ["SECRET"] = "not for ranks"
     tests = {name: fn for name, fn in globals().items() if name.startswith("test_")}
-    if len(sys.argv) > 2:
-        run_one(sys.argv[2], tests[sys.argv[2]])
+    if len(sys.argv) > 1:
+        run_one(sys.argv[1], tests[sys.argv[1]])
     elif run_all(sorted(tests, key=lambda name: name not in SLOW)):
         sys.exit(1)
 

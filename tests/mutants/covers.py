@@ -11,50 +11,50 @@ SIMULATOR = "tests/sim/sim"  # a program of several files, which runs the daemon
 DETD = {"daemon", "supervisor"}
 # What a script is there to look at, besides proto; one that is not listed looks at all of ours, and at the CUDA device where it names the emulated one.
 SCRIPTS = {
-    "backfill.sh": DETD,
-    "background.sh": TRAINER,
-    "bits.sh": {"cuda"} | TRAINER,
+    "backfill.py": DETD,
+    "background.py": TRAINER,
+    "bits.py": {"cuda"} | TRAINER,
     "bundle.sh": None,  # how programs are packed
-    "cfg.sh": TRAINER,
-    "check.sh": TRAINER,
-    "cuda_train.sh": {"cuda"} | TRAINER,
-    "daemon_crowd.sh": {"daemon"},
-    "daemon_jobs.sh": DETD,
-    "daemon_rights.sh": {"client"} | DETD,
-    "daemon_socket.sh": {"daemon"},
-    "demo_evidence.sh": TRAINER,
-    "depth.sh": TRAINER,
-    "detctl.sh": {"client", "daemon"},
-    "detctl_node.sh": {"client", "daemon"},
-    "diff.sh": {"client"},
-    "diff_train.sh": {"client"} | TRAINER,
-    "eval.sh": {"client", "daemon"} | TRAINER,
-    "export.sh": {"client"} | TRAINER,
-    "extend.sh": {"client"} | DETD | TRAINER,
-    "forms.sh": TRAINER,
+    "cfg.py": TRAINER,
+    "check.py": TRAINER,
+    "cuda_train.py": {"cuda"} | TRAINER,
+    "daemon_crowd.py": {"daemon"},
+    "daemon_jobs.py": DETD,
+    "daemon_rights.py": {"client"} | DETD,
+    "daemon_socket.py": {"daemon"},
+    "demo_evidence.py": TRAINER,
+    "depth.py": TRAINER,
+    "detctl.py": {"client", "daemon"},
+    "detctl_node.py": {"client", "daemon"},
+    "diff.py": {"client"},
+    "diff_train.py": {"client"} | TRAINER,
+    "eval.py": {"client", "daemon"} | TRAINER,
+    "export.py": {"client"} | TRAINER,
+    "extend.py": {"client"} | DETD | TRAINER,
+    "forms.py": TRAINER,
     "gpu_quarter.sh": None,  # scripts for a real GPU, as cuda_train.sh is one
     "gpus.sh": {"client"} | DETD,
-    "habits.sh": {"client"} | TRAINER,
-    "ingest.sh": {"daemon"},
-    "init.sh": {"client"} | TRAINER,
+    "habits.py": {"client"} | TRAINER,
+    "ingest.py": {"daemon"},
+    "init.py": {"client"} | TRAINER,
     "launch.sh": {"launch"} | DETD,
-    "month.sh": DETD,
-    "odd_masks.sh": TRAINER,
-    "order.sh": DETD | TRAINER,
-    "predict.sh": {"client"} | TRAINER,
-    "protocol_examples.sh": {"daemon"},
-    "ranks.sh": TRAINER,
-    "rcnn.sh": TRAINER,
-    "recorder.sh": TRAINER,
-    "remove.sh": DETD,
+    "month.py": DETD,
+    "odd_masks.py": TRAINER,
+    "order.py": DETD | TRAINER,
+    "predict.py": {"client"} | TRAINER,
+    "protocol_examples.py": {"daemon"},
+    "ranks.py": TRAINER,
+    "rcnn.py": TRAINER,
+    "recorder.py": TRAINER,
+    "remove.py": DETD,
     "stress.sh": {"cuda"} | TRAINER,
-    "super_job.sh": {"supervisor"},
-    "super_train.sh": {"supervisor"} | TRAINER,
+    "super_job.py": {"supervisor"},
+    "super_train.py": {"supervisor"} | TRAINER,
     "systemd.sh": None,  # what is installed, of a whole build
-    "worker.sh": TRAINER,
+    "worker.py": TRAINER,
 }
 # The script that is made for a folder.
-FIRST = {"launch": "launch.sh", "client": "detctl.sh", "daemon": "daemon_jobs.sh", "supervisor": "super_job.sh", "cuda": "cuda_train.sh"}
+FIRST = {"launch": "launch.sh", "client": "detctl.py", "daemon": "daemon_jobs.py", "supervisor": "super_job.py", "cuda": "cuda_train.py"}
 
 
 def part_of(d_file):
@@ -86,7 +86,7 @@ class Covers:
             self.tests[program] = words | (FLOORS if "trainer" in words else set()) | {program}
         if os.path.exists(os.path.join(tree, build, SIMULATOR)):
             self.tests[SIMULATOR] = {"daemon", SIMULATOR}
-        for path in sorted(glob.glob("tests/e2e/*.sh", root_dir=tree)):
+        for path in sorted(p for p in glob.glob("tests/e2e/*.??", root_dir=tree) if is_script(tree, p)):
             runs = SCRIPTS.get(os.path.basename(path), TRAINER | {"daemon", "supervisor", "client"} | ({"cuda"} if names_emulator(tree, path) else set()))
             if runs is not None:
                 self.tests[path] = runs | {"proto"}
@@ -95,6 +95,11 @@ class Covers:
         """The tests that cover a file, the most specific first; none where nothing was compiled from it."""
         found = [test for test, runs in self.tests.items() if runs & self.parts.get(path, set())]
         return sorted(found, key=lambda test: (not is_named_after(test, path), len(self.tests[test])))
+
+
+def is_script(tree, path):
+    """Other .py files there are not executable: they are parts of tests."""
+    return os.access(os.path.join(tree, path), os.X_OK) and os.path.basename(path) != "rank.py"
 
 
 def names_emulator(tree, script):
@@ -107,7 +112,7 @@ def names_emulator(tree, script):
 
 
 def is_named_after(test, path):
-    if test.endswith(".sh"):
+    if test.endswith((".sh", ".py")):
         return os.path.basename(test) == FIRST.get(path.split("/")[0])
     stem, name = os.path.splitext(os.path.basename(path))[0], os.path.basename(test)
     return name == "test_" + stem or name.startswith("test_" + stem + "_")

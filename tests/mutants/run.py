@@ -109,7 +109,7 @@ class Copy:
     def run(self, test, seconds, **env):
         """(PASSED or another, seconds, output). One that takes longer than so many seconds has failed."""
         start = time.monotonic()
-        _, said = self.call(["python3", "tests/run.py", "build", test if test.endswith(".sh") else "build/" + test], TEST_SECONDS=str(seconds), **env)
+        _, said = self.call(["python3", "tests/run.py", "build", test if test.endswith((".sh", ".py")) else "build/" + test], TEST_SECONDS=str(seconds), **env)
         passed, failed, _ = re.findall(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", said, re.M)[-1]
         return FAILED if failed != "0" else PASSED if passed != "0" else SKIPPED, time.monotonic() - start, said
 
@@ -329,10 +329,10 @@ def work_through(listed, scratch, start):
         raise SystemExit(said)
     cover = covers.Covers(tree_of(plain), "build")
     tests = {t for fault in listed for t in cover.of(fault.path)}
-    seconds, reaching = with_gcov(listed, sorted(t for t in tests if not t.endswith(".sh")), scratch, plain)
+    seconds, reaching = with_gcov(listed, sorted(t for t in tests if not t.endswith((".sh", ".py"))), scratch, plain)
     print("%d test programs pass without a fault, after %d s; now %d faults" % (len(seconds), time.monotonic() - start, len(listed)))
     known = earlier_seconds()
-    scripts = {f.number: sorted((t for t in cover.of(f.path) if t.endswith(".sh")),
+    scripts = {f.number: sorted((t for t in cover.of(f.path) if t.endswith((".sh", ".py"))),
                                 key=lambda t: (not covers.is_named_after(t, f.path), known.get(t, SCRIPT_SECONDS))) for f in listed}
     verdicts, plain_fails = [], multiprocessing.Manager().dict()
     crew = Crew(scratch, plain, "copy")

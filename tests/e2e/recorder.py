@@ -245,7 +245,7 @@ def check_refusals(root, base):
     shutil.copytree(root + "/one", root + "/large")
     with open(root + "/large/evidence.json", encoding="utf-8") as f:
         head = json.load(f)
-    head["tensors"] += [["more.%d" % i, 1, True] for i in range(60000)]
+    head["tensors"] += [["more.%d" % i, 1, True] for i in range(30000)]
     with open(root + "/large/evidence.json", "w", encoding="utf-8") as f:
         json.dump(head, f)
     refused(root, "other", verifying(spec, root + "/large", 6), "another network")

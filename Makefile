@@ -260,7 +260,7 @@ bench: all
 # ---- lint: every finding fails ----
 SOURCES := $(wildcard proto/*.[ch] daemon/*.[ch] launch/*.[ch] supervisor/*.[ch] client/*.[ch] worker/*.[ch] worker/*/*.[ch] worker/*/*/*.[ch] tests/*/*.[ch] $(if $(CUDA),cuda/*.[ch]))
 FORMATTED = $(sort $(SOURCES) $(wildcard cuda/*.[ch])) $(wildcard cuda/*.cu tests/emu/*.cpp tests/device/*.cu)
-SCRIPTS  = $(wildcard .ci/run tests/*.sh tests/*/*.sh packaging/*.sh)
+SCRIPTS  = $(wildcard .ci/run tests/*.sh tests/*/*.sh mk/*.sh)
 # cppcheck takes all that one line declares, as the operations of a device (worker/cpu/cpu.h), for one function.
 lint: deps
 	clang-format --dry-run -Werror $(FORMATTED)
@@ -276,8 +276,8 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5 $(DESTDIR)$(PREFIX)/share/man/man8
 	install -t $(DESTDIR)$(PREFIX)/bin $(PROGRAMS:%=$(B)/%)
 	$(if $(PLUGIN),install -m 644 -t $(DESTDIR)$(PREFIX)/bin $(PLUGIN))
-	for m in man/*; do install -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man$${m##*.} $$m; done
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/detd systemd/detd.conf LICENSE NOTICE
+	for m in docs/man/*; do install -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man$${m##*.} $$m; done
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/detd systemd/detd.conf LICENSE docs/NOTICE
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	$(B)/detctl completion >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/detctl
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/lib/,systemd/system sysusers.d tmpfiles.d)
@@ -288,13 +288,13 @@ install: all
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(PROGRAMS) libdetd-cuda.so) $(DESTDIR)$(PREFIX)/share/bash-completion/completions/detctl $(addprefix $(DESTDIR)$(PREFIX)/share/doc/detd/,detd.conf LICENSE NOTICE)
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/lib/,systemd/system/detd.service systemd/system/detd.socket systemd/system/detd-launch.service systemd/system/detd-launch.socket sysusers.d/detd.conf tmpfiles.d/detd.conf)
-	for m in man/*; do rm -f $(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/}; done
+	for m in docs/man/*; do rm -f $(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/}; done
 
 # ---- a folder that runs elsewhere: programs, plugin, and the shared libraries that a bare host lacks (none of CUDA's own) ----
 VERSION := $(shell sed -n 's/^.define DETD_VERSION "\(.*\)"/\1/p' proto/version.h)
 BUNDLE  := $(B)/detd-bundle-$(VERSION)-$(MACHINE)
 bundle: $(PROGRAMS:%=$(B)/bundle/%) $(PLUGIN)
-	@packaging/bundle.sh $(B)/bundle $(BUNDLE) $(PLUGIN)
+	@mk/bundle.sh $(B)/bundle $(BUNDLE) $(PLUGIN)
 
 # Both commands of README in a bare Debian root of its own, where a package missing from the list shows. Needs root and debootstrap.
 # SUITE=trixie: Debian 13.

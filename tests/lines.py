@@ -24,7 +24,7 @@ def text_of(commit, path):
 def kind_of(path):
     """product, tests or data; None: it does not count."""
     end = os.path.splitext(path)[1]
-    if path in GENERATED or "/" not in path or end == ".md" or path.startswith(("man/", "docs/", ".ci/")):
+    if path in GENERATED or "/" not in path or end == ".md" or path.startswith(("docs/", ".ci/")):
         return None
     if path.startswith("tests/"):
         return "tests" if end in CODE else "data"

@@ -47,7 +47,7 @@ if [ -e "$root/bin/libdetd-cuda.so" ] && [ "$(nm -D --defined-only "$root/bin/li
     fail "the plugin exports more than detd_backend"
 fi
 
-for f in LICENSE NOTICE; do cmp "$f" "$root/$f" || fail "no $f"; done
+for f in LICENSE docs/NOTICE; do cmp "$f" "$root/${f##*/}" || fail "no $f"; done
 
 # ---- a job ----
 python3 tests/demo/make_shapes.py "$tmp/shapes" --train 16 --val 4 --seed 1 --size 64 >/dev/null

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* The command table: every row is complete, and man/detctl.1 is written from it (DETD_GENERATE=1 rewrites its parts). uses: proto client */
+/* SPDX-License-Identifier: Apache-2.0 */ /* The command table: every row is complete, and docs/man/detctl.1 is written from it (DETD_GENERATE=1 rewrites its parts). uses: proto client */
 #include <fcntl.h>
 #include <getopt.h>
 #include <setjmp.h>
@@ -192,7 +192,7 @@ static char *replaced(const char *page, const char *name, void (*write)(FILE *))
 static void manual_is_current(void **state)
 {
     char *page = calloc(1, 1 << 18);
-    FILE *f = fopen("man/detctl.1", "r+");
+    FILE *f = fopen("docs/man/detctl.1", "r+");
 
     (void)state;
     assert_non_null(f);

@@ -53,7 +53,7 @@ static void schema_is_current(void **state)
 /* Between its two marks the manual page holds the table. */
 static void manual_is_current(void **state)
 {
-    static const char path[] = "man/detd-job-file.5", from[] = ".\\\" begin keys\n", to[] = ".\\\" end keys\n";
+    static const char path[] = "docs/man/detd-job-file.5", from[] = ".\\\" begin keys\n", to[] = ".\\\" end keys\n";
     char *keys = written(jobspec_write_man), *page = read_all(path), *a = strstr(page, from), *b = strstr(page, to), *want = NULL;
 
     (void)state;

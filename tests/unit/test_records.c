@@ -200,7 +200,7 @@ static char *whole_file(const char *path)
 /* Every key of the program stands in the manual and in the sample, whose lines are good ones without their mark, and no other. */
 static void settings_are_documented(void **state)
 {
-    char *sample = whole_file("systemd/detd.conf"), *manual = whole_file("man/detd.conf.5"), *help = NULL, *rest, *line;
+    char *sample = whole_file("systemd/detd.conf"), *manual = whole_file("docs/man/detd.conf.5"), *help = NULL, *rest, *line;
     struct config cfg;
     struct err err;
     int keys = 0, lines = 0;
@@ -218,7 +218,7 @@ static void settings_are_documented(void **state)
         assert_int_equal(sscanf(line, " %30s", name), 1);
         snprintf(wanted, sizeof wanted, "\n.B %s\n", name);
         if (!strstr(manual, wanted))
-            fail_msg("man/detd.conf.5 lacks %s", name);
+            fail_msg("docs/man/detd.conf.5 lacks %s", name);
         snprintf(wanted, sizeof wanted, "\n#%s = ", name);
         if (!strstr(sample, wanted))
             fail_msg("systemd/detd.conf lacks %s", name);

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # packaging/bundle.sh PROGRAMS OUT [PLUGIN] - makes the folder OUT and OUT.tar.gz: the programs of the folder PROGRAMS, linked to look for libraries in ../lib, the
+# SPDX-License-Identifier: Apache-2.0 # mk/bundle.sh PROGRAMS OUT [PLUGIN] - makes the folder OUT and OUT.tar.gz: the programs of the folder PROGRAMS, linked to look for libraries in ../lib, the
 # libraries that are not glibc's, the plugin, manual pages, systemd units. Nothing of CUDA goes in: the plugin finds it on the host.
 set -eu
 programs=$1 out=$2 plugin=${3:-}
@@ -26,10 +26,10 @@ ldd "$programs"/detd "$programs"/detctl "$programs"/detd-job "$programs"/detd-wo
         [ -z "$package" ] || install -m 644 "/usr/share/doc/$package/copyright" "$out/share/doc/$package.copyright"
     done
 
-for m in man/*; do install -D -m 644 -t "$out/share/man/man${m##*.}" "$m"; done
+for m in docs/man/*; do install -D -m 644 -t "$out/share/man/man${m##*.}" "$m"; done
 install -m 644 -t "$out/share/systemd" systemd/*
-install -m 644 packaging/README "$out/README"
-install -m 644 -t "$out" LICENSE NOTICE
+install -m 644 mk/bundle.txt "$out/README"
+install -m 644 -t "$out" LICENSE docs/NOTICE
 
 # What the programs ask of glibc decides where they run.
 for f in "$out"/bin/* "$out"/lib/*; do

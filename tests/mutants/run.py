@@ -3,7 +3,8 @@
 notice? ONLY: folders or files to draw in. SEED: a number printed by an earlier run, whose faults are then drawn again, as long as the code is the same.
 
 For each fault the test programs that reach its line (gcov) run until one fails, those named after the file first, then the quickest; then the scripts that
-look at a program with that line (covers.py), that of its folder first, then the quickest by BUILD/test-seconds.json of an earlier `make check`. A script must fail twice with the fault, and pass
+look at a program with that line (covers.py): that of its folder, and the quickest, four minutes of them, by BUILD/test-seconds.json of an earlier
+`make check`. A script must fail twice with the fault, and pass
 without it. Prints a line for every fault, the text of each that survives, and the share of each folder. Status 0: 90 % were noticed or more.
 
 Four copies are worked on side by side, each in a folder of its own under TMPDIR (default /var/tmp); the folders and every process go at the end, also after
@@ -33,6 +34,7 @@ WORKERS, SHARE = 4, 0.9  # scripts wait more than they compute, so more than the
 MEMORY = 8 << 30  # bytes that a process of a test may take; one that runs wild hits no more than itself
 BATCHES = (1, 3, 12)  # programs built before the first ones are run
 SCRIPT_SECONDS = 120  # of a script of which no earlier run has told how long it takes
+SCRIPTS_SECONDS = 240  # of all scripts that meet a fault; that of its folder comes on top
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 with open("/proc/cpuinfo", encoding="utf-8") as cpuinfo:
@@ -320,6 +322,17 @@ def earlier_seconds():
         return {}
 
 
+def chosen(fault, scripts, known):
+    """Those that a fault meets, in their order."""
+    first = [t for t in scripts if covers.is_named_after(t, fault.path)]
+    left, more = SCRIPTS_SECONDS, []
+    for script in sorted((t for t in scripts if t not in first), key=lambda t: known.get(t, SCRIPT_SECONDS)):
+        left -= known.get(script, SCRIPT_SECONDS)
+        if left >= 0:
+            more.append(script)
+    return first + more
+
+
 def work_through(listed, scratch, start):
     plain = os.path.join(scratch, "plain")
     os.mkdir(plain)
@@ -332,8 +345,7 @@ def work_through(listed, scratch, start):
     seconds, reaching = with_gcov(listed, sorted(t for t in tests if not t.endswith((".sh", ".py"))), scratch, plain)
     print("%d test programs pass without a fault, after %d s; now %d faults" % (len(seconds), time.monotonic() - start, len(listed)))
     known = earlier_seconds()
-    scripts = {f.number: sorted((t for t in cover.of(f.path) if t.endswith((".sh", ".py"))),
-                                key=lambda t: (not covers.is_named_after(t, f.path), known.get(t, SCRIPT_SECONDS))) for f in listed}
+    scripts = {f.number: chosen(f, [t for t in cover.of(f.path) if t.endswith((".sh", ".py"))], known) for f in listed}
     verdicts, plain_fails = [], multiprocessing.Manager().dict()
     crew = Crew(scratch, plain, "copy")
     try:

@@ -124,7 +124,8 @@ static void tell_user(uid_t uid)
     char name[32];
 
     snprintf(name, sizeof name, "uid %u", uid);
-    fprintf(stderr, "detctl: you are root: detd-worker runs as %s, who owns what it reads; what root alone may read is out of its reach\n", p ? p->pw_name : name);
+    fprintf(stderr, "detctl: you are root: detd-worker runs as %s, who owns what it reads; what root alone may read is out of its reach\n",
+            p ? p->pw_name : name);
 }
 
 /* Root's rights are gone then for good. */

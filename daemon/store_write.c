@@ -34,8 +34,9 @@ static const char *const sql[ST_COUNT] = {
     [ST_LABEL] = "UPDATE jobs SET note=?2, tags=?3 WHERE id=?1 AND note=?4 AND tags=?5",
     [ST_REOPEN_SPEC] = "UPDATE specs SET spec=?2 WHERE job=?1",
     /* of a job of one's own; another's has its results under its own number alone */
-    [ST_EVALUATION] = "INSERT INTO evaluations SELECT ?1, id, json_extract(?2, '$.errand.step'), json_extract(?2, '$.errand.set') FROM jobs "
-                      "WHERE id=CASE WHEN json_valid(?2) THEN json_extract(?2, '$.errand.job') END AND (uid=?3 OR ?3=0)",
+    [ST_EVALUATION] =
+        "INSERT INTO evaluations SELECT ?1, id, json_extract(?2, '$.errand.step'), json_extract(?2, '$.errand.set') FROM jobs "
+        "WHERE id=CASE WHEN json_valid(?2) THEN json_extract(?2, '$.errand.job') END AND (uid=?3 OR ?3=0)",
     [ST_SAVE] = "UPDATE jobs SET " JOB_COLUMNS " WHERE id=?1",
     [ST_SEQ] = "UPDATE jobs SET last_seq=max(last_seq, ?2), step=max(step, ?3), reported=max(reported, ?4) WHERE id=?1",
     [ST_EVENT] = "INSERT INTO events (job, time, level, kind, text) SELECT ?1, ?2, ?3, ?4, ?5 WHERE ?1 IS NULL OR " IS_THERE,

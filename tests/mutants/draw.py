@@ -90,7 +90,7 @@ def numbers(line):
         else:
             value = int(re.match(r"\d+", text)[0])
             tail = text[len(str(value)):]
-            yield m.start(), m.end(), "%d%s" % (value + 1 if value < 2 else value - 1, tail)
+            yield m.start(), m.end(), "%d%s" % (value + 1 if value < 2 else value - 1 if value < 100 else 2 * value, tail)
 
 
 # Negative or 0: how errors are told. To turn such a comparison breaks the program at once.
@@ -201,7 +201,7 @@ def candidates(path):
 # ---- what the compiler says ----
 
 # A fault that the compiler tells of is none; but what a left out call leaves unused or unwritten, and && beside ||, may be there in other words.
-FLAGS = ["-O1", "-Wall", "-Werror", "-Wno-unused", "-Wno-maybe-uninitialized", "-Wno-uninitialized", "-Wno-parentheses", "-Wno-empty-body",
+FLAGS = ["-O1", "-Wall", "-Werror", "-Wno-unused", "-Wno-maybe-uninitialized", "-Wno-uninitialized", "-Wno-parentheses", "-Wno-empty-body", "-Wno-format-truncation",
          "-ffp-contract=off", "-fno-math-errno", "-D_GNU_SOURCE", "-I.", "-S", "-o", "-"]
 
 

@@ -121,7 +121,8 @@ static bool split_name(const char *file, struct frame_name *ret)
         return false;
     memcpy(name, file, base);
     memcpy(name + base + 1, file + base, n - base - 2);
-    *ret = (struct frame_name){ name, name + base + 1 };
+    ret->name = name;
+    ret->ending = name + base + 1;
     return true;
 }
 

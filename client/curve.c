@@ -5,6 +5,7 @@
 
 #include "client/command.h"
 #include "client/plot.h"
+#include "proto/grow.h"
 #include "proto/memory.h"
 
 static json_t *params_of(const struct curve_query *q, json_t *cursor)
@@ -51,7 +52,7 @@ int curve_rows(struct context *ctx, const struct curve_query *q, int (*fn)(void 
 
 struct growing {
     struct curve *curve;
-    size_t cap;
+    size_t xs, ys;
 };
 
 static int add_row(void *arg, const json_t *row)
@@ -60,13 +61,8 @@ static int add_row(void *arg, const json_t *row)
     struct curve *c = g->curve;
     json_t *value = json_object_get(row, "value");
 
-    if (c->n == g->cap) {
-        g->cap = g->cap ? 2 * g->cap : 256;
-        c->x = realloc(c->x, g->cap * sizeof *c->x);
-        c->y = realloc(c->y, g->cap * sizeof *c->y);
-        if (!c->x || !c->y)
-            memory_out();
-    }
+    if (!GROW(c->x, g->xs, c->n + 1) || !GROW(c->y, g->ys, c->n + 1))
+        memory_out();
     c->x[c->n] = (double)json_integer_value(json_object_get(row, "step"));
     c->y[c->n++] = json_is_number(value) ? json_number_value(value) : NAN;
     return 0;

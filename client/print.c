@@ -12,6 +12,7 @@
 #include <wchar.h>
 
 #include "proto/clean.h"
+#include "proto/grow.h"
 #include "proto/memory.h"
 
 void print_clean(FILE *out, const char *text)
@@ -267,10 +268,8 @@ static void *must(void *p)
 
 static void append(struct table *t, char *cell)
 {
-    if (t->n == t->cap) {
-        t->cap = t->cap ? 2 * t->cap : 64;
-        t->cell = must(realloc(t->cell, t->cap * sizeof *t->cell));
-    }
+    if (!GROW(t->cell, t->cap, t->n + 1))
+        memory_out();
     t->cell[t->n++] = cell;
 }
 

@@ -14,6 +14,7 @@
 #include "client/plot.h"
 #include "client/print.h"
 #include "proto/clean.h"
+#include "proto/grow.h"
 #include "proto/memory.h"
 #include "proto/pictures.h"
 
@@ -96,12 +97,8 @@ static int add_row(void *arg, const json_t *row)
 {
     struct rows *r = arg;
 
-    if (r->n == r->cap) {
-        r->cap = r->cap ? 2 * r->cap : 256;
-        r->row = realloc(r->row, r->cap * sizeof *r->row);
-        if (!r->row)
-            memory_out();
-    }
+    if (!GROW(r->row, r->cap, r->n + 1))
+        memory_out();
     r->row[r->n++] = json_incref((json_t *)row);
     return 0;
 }

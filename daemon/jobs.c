@@ -11,6 +11,7 @@
 #include "daemon/text.h"
 #include "daemon/view.h"
 #include "proto/err.h"
+#include "proto/grow.h"
 
 /* ---- the table ---- */
 
@@ -53,17 +54,7 @@ struct job *jobs_after(struct jobs *jobs, int64_t id)
 
 static bool has_place(struct jobs *jobs)
 {
-    int cap = jobs->cap ? 2 * jobs->cap : 64;
-    struct job **all = jobs->all;
-
-    if (jobs->count + jobs->coming < jobs->cap)
-        return true;
-    all = realloc(all, (size_t)cap * sizeof(struct job *));
-    if (!all)
-        return false;
-    jobs->all = all;
-    jobs->cap = cap;
-    return true;
+    return GROW(jobs->all, jobs->cap, jobs->count + jobs->coming + 1);
 }
 
 /* All that it needs here; NULL: out of memory. */
@@ -218,7 +209,8 @@ void jobs_free(struct jobs *jobs)
         job_free(jobs->all[i]);
     free(jobs->all);
     jobs->all = NULL;
-    jobs->count = jobs->cap = 0;
+    jobs->count = 0;
+    jobs->cap = 0;
 }
 
 /* ---- what clients see ---- */

@@ -82,12 +82,13 @@ struct jobs {
     const char *folder; /* of the job folders */
     struct jobs_hooks hooks;
     struct turns_party own;
-    struct job **all;       /* by id, ascending */
-    int count, cap, coming; /* submissions on their way to the disk, which have a place */
-    int64_t floor;          /* every job with an id >= floor is here */
-    uint64_t rows;          /* of losses that came since the start */
-    int64_t report_max;     /* bytes that the reports of a job take up in the store, at most; 0: no bound */
-    int leave_s;            /* in which a job that detd sends away writes its checkpoint; 0: no bound */
+    struct job **all; /* by id, ascending */
+    size_t cap;
+    int count, coming;  /* submissions on their way to the disk, which have a place */
+    int64_t floor;      /* every job with an id >= floor is here */
+    uint64_t rows;      /* of losses that came since the start */
+    int64_t report_max; /* bytes that the reports of a job take up in the store, at most; 0: no bound */
+    int leave_s;        /* in which a job that detd sends away writes its checkpoint; 0: no bound */
 };
 
 /* The newest jobs and all that live, from the store. What is above `all` is set before, and stays. */

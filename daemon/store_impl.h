@@ -118,9 +118,11 @@ struct writer {
     struct series_slot *series;
     int series_used;
     struct point *points; /* of the batch, not inserted yet */
-    int npoints, points_cap;
+    int npoints;
+    size_t points_cap;
     struct seq_mark *marks;
-    int nmarks, marks_cap;
+    int nmarks;
+    size_t marks_cap;
     char node[65];
     int full; /* ENOSPC, EDQUOT or EFBIG: the last batch found no room on the disk, in the quota, or below the limit of file sizes; else 0 */
     bool damaged; /* the database is: nothing is written any more */

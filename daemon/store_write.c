@@ -8,6 +8,7 @@
 
 #include "daemon/store.h"
 #include "daemon/store_impl.h"
+#include "proto/grow.h"
 #include "proto/room.h"
 
 #define JOB_COLUMNS                                                                                                                \
@@ -388,34 +389,19 @@ static int series_id(struct writer *w, int64_t job, bool val, const char *term, 
     return SQLITE_OK;
 }
 
-static void *grown(void *p, int count, int *cap, size_t size)
-{
-    int more = *cap ? 2 * *cap : 256;
-    void *q;
-
-    if (count < *cap)
-        return p;
-    q = realloc(p, (size_t)more * size);
-    if (q)
-        *cap = more;
-    return q;
-}
-
 static int add_losses(struct writer *w, const struct report *rep)
 {
     for (int i = 0; i < rep->count; i++) {
         const struct report_value *v = &rep->values[i];
-        struct point *points = grown(w->points, w->npoints, &w->points_cap, sizeof *points);
         int64_t id = 0;
         int rc;
 
-        if (!points)
+        if (!GROW(w->points, w->points_cap, w->npoints + 1))
             return SQLITE_NOMEM;
-        w->points = points;
         rc = series_id(w, rep->job, rep->val, v->name, &id);
         if (rc != SQLITE_OK)
             return rc;
-        points[w->npoints++] = (struct point){ id, rep->step, rep->epoch, v->num, v->den, rep->time, rep->tier };
+        w->points[w->npoints++] = (struct point){ id, rep->step, rep->epoch, v->num, v->den, rep->time, rep->tier };
     }
     return SQLITE_OK;
 }
@@ -479,8 +465,6 @@ static int flush_points(struct writer *w)
 /* last_seq goes in with the rows it stands for, once a job and batch. */
 static int mark_seq(struct writer *w, const struct report *rep)
 {
-    struct seq_mark *marks;
-
     for (int i = w->nmarks - 1; i >= 0; i--)
         if (w->marks[i].job == rep->job) {
             w->marks[i].seq = rep->seq;
@@ -489,11 +473,9 @@ static int mark_seq(struct writer *w, const struct report *rep)
                 w->marks[i].step = rep->step;
             return SQLITE_OK;
         }
-    marks = grown(w->marks, w->nmarks, &w->marks_cap, sizeof *marks);
-    if (!marks)
+    if (!GROW(w->marks, w->marks_cap, w->nmarks + 1))
         return SQLITE_NOMEM;
-    w->marks = marks;
-    marks[w->nmarks++] = (struct seq_mark){ rep->job, rep->seq, rep->type == REPORT_LOSS && !rep->val ? rep->step : 0, rep->reported };
+    w->marks[w->nmarks++] = (struct seq_mark){ rep->job, rep->seq, rep->type == REPORT_LOSS && !rep->val ? rep->step : 0, rep->reported };
     return SQLITE_OK;
 }
 

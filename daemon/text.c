@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/grow.h"
+
 enum { SHORT_PIECE = 120 };
 #define EXACT_INTEGER 1e15
 
@@ -33,23 +35,8 @@ char *text_take(struct text *t, size_t *ret_len)
 
 static bool room(struct text *t, size_t more)
 {
-    size_t cap = t->cap ? t->cap : 256;
-    char *p;
-
-    if (t->failed)
-        return false;
-    if (t->len + more < t->cap)
-        return true;
-    while (cap <= t->len + more)
-        cap *= 2;
-    p = realloc(t->p, cap);
-    if (!p) {
-        t->failed = true;
-        return false;
-    }
-    t->p = p;
-    t->cap = cap;
-    return true;
+    t->failed = t->failed || !GROW(t->p, t->cap, t->len + more + 1);
+    return !t->failed;
 }
 
 void text_add_bytes(struct text *t, const char *s, size_t len)

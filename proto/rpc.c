@@ -6,6 +6,7 @@
 
 #include "proto/clean.h"
 #include "proto/err.h"
+#include "proto/grow.h"
 
 /* ---- writing ---- */
 
@@ -18,16 +19,8 @@ static int text_add(const char *bytes, size_t len, void *arg)
 {
     struct text *t = arg;
 
-    if (t->len + len > t->cap) {
-        size_t cap = t->cap ? t->cap : 256;
-        while (cap < t->len + len)
-            cap *= 2;
-        char *data = realloc(t->data, cap);
-        if (!data)
-            return -1;
-        t->data = data;
-        t->cap = cap;
-    }
+    if (!GROW(t->data, t->cap, t->len + len))
+        return -1;
     memcpy(t->data + t->len, bytes, len);
     t->len += len;
     return 0;

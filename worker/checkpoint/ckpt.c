@@ -9,6 +9,7 @@
 
 #include "proto/err.h"
 #include "proto/folder.h"
+#include "proto/grow.h"
 #include "worker/checkpoint/manifest.h"
 
 enum { PATH_BYTES = CKPT_PATH_BYTES, STEP_DIGITS = 15 };
@@ -114,15 +115,10 @@ static int list_steps(const char *dir, const char *before, int64_t **ret_steps, 
     while ((e = readdir(d))) {
         if ((step = step_of(e->d_name, before)) < 0)
             continue;
-        if (n == room) {
-            int64_t *more = realloc(steps, (room = 2 * room + 16) * sizeof(*steps));
-
-            if (!more) {
-                free(steps);
-                closedir(d);
-                return err_set(err, -ENOMEM, "list '%s': out of memory", dir);
-            }
-            steps = more;
+        if (!GROW(steps, room, n + 1)) {
+            free(steps);
+            closedir(d);
+            return err_set(err, -ENOMEM, "list '%s': out of memory", dir);
         }
         steps[n++] = step;
     }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/grow.h"
 #include "worker/core/device.h"
 #include "worker/core/stress.h"
 
@@ -31,7 +32,8 @@ struct arena {
     size_t refused; /* so large a chunk was not to be had; 0: none was refused */
     int gap_parts;  /* sixteenths */
     struct block *blocks;
-    int count, room;
+    int count;
+    size_t room;
     const struct stress *stress; /* NULL: none */
     uint64_t drawn;              /* chunks and blocks that it was asked about */
 };
@@ -78,15 +80,8 @@ static size_t round_up(size_t bytes)
 
 static bool insert(struct arena *a, int at, struct block b)
 {
-    if (a->count == a->room) {
-        int room = a->room ? 2 * a->room : 64;
-        struct block *more = realloc(a->blocks, (size_t)room * sizeof *more);
-
-        if (!more)
-            return false;
-        a->blocks = more;
-        a->room = room;
-    }
+    if (!GROW(a->blocks, a->room, a->count + 1))
+        return false;
     memmove(a->blocks + at + 1, a->blocks + at, (size_t)(a->count - at) * sizeof b);
     a->blocks[at] = b;
     a->count++;

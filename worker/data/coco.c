@@ -247,7 +247,7 @@ static const char *mask_flaw(const struct build *b, const struct raw_annotation 
 
     if (!m || a->crowd || b->on_bad == BAD_KEEP)
         return NULL;
-    mask = i < m->refs_cap ? masks_view(m, &m->ref[i]) : (struct mask){ .kind = MASK_NONE };
+    mask = i < (int64_t)m->refs_cap ? masks_view(m, &m->ref[i]) : (struct mask){ .kind = MASK_NONE };
     if (mask.kind == MASK_NONE)
         return "has no segmentation, and its mask is asked for";
     if (mask_inside(&mask, im->w, im->h))
@@ -356,12 +356,12 @@ static int build_masks(struct build *b, int64_t *next)
     ref = calloc((size_t)nboxes + 1, sizeof *ref);
     if (!ref)
         return no_memory(b);
-    for (int64_t i = 0; i < b->raw->nannotations && i < m->refs_cap; i++)
+    for (int64_t i = 0; i < b->raw->nannotations && i < (int64_t)m->refs_cap; i++)
         if (b->image_of[i] >= 0)
             ref[next[b->image_of[i]]++] = m->ref[i];
     free(m->ref);
     m->ref = ref;
-    m->refs_cap = nboxes + 1;
+    m->refs_cap = (size_t)nboxes + 1;
     masks_trim(m, nboxes);
     return 0;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 #include "worker/data/box_rule.h"
 #include "worker/data/coco_segm.h"
 #include "worker/data/dataset.h"
@@ -29,20 +30,6 @@ static bool no_memory(struct json_scan *s)
     if (!scan_failed(s))
         err_set(&s->err, -ENOMEM, "%s: no memory", s->name);
     return false;
-}
-
-/* Room for one more element. */
-static void *grown(void *array, int64_t count, int64_t *cap, size_t size)
-{
-    int64_t more = *cap ? *cap * 2 : 64;
-    void *bigger;
-
-    if (count < *cap)
-        return array;
-    bigger = realloc(array, (size_t)more * size);
-    if (bigger)
-        *cap = more;
-    return bigger;
 }
 
 /* Takes whatever value comes; true when it was an integer. */
@@ -108,16 +95,13 @@ static void skip_unread(struct coco_raw *raw, struct json_scan *s, enum coco_pla
 static bool read_class(struct coco_raw *raw, struct json_scan *s)
 {
     bool has_id = false, has_name = false;
-    int64_t cap = raw->classes_cap;
-    struct raw_class *c, *all = grown(raw->classes, raw->nclasses, &cap, sizeof *all);
+    struct raw_class *c;
     int64_t at = s->at - s->begin;
     char name[COCO_MAX_NAME];
     size_t len;
 
-    if (!all)
+    if (!GROW(raw->classes, raw->classes_cap, raw->nclasses + 1))
         return no_memory(s);
-    raw->classes = all;
-    raw->classes_cap = (int)cap;
     c = &raw->classes[raw->nclasses];
     *c = (struct raw_class){ 0 };
     scan_object(s);
@@ -190,13 +174,10 @@ static void image_member(struct json_scan *s, struct coco_raw *raw, struct raw_i
 
 static bool read_image(struct coco_raw *raw, struct json_scan *s)
 {
-    int64_t cap = raw->images_cap;
-    struct raw_image *im, *all = grown(raw->images, raw->nimages, &cap, sizeof *all);
+    struct raw_image *im;
 
-    if (!all)
+    if (!GROW(raw->images, raw->images_cap, raw->nimages + 1))
         return no_memory(s);
-    raw->images = all;
-    raw->images_cap = (int)cap;
     if (raw->nimages == DATASET_MAX_IMAGES)
         return scan_fail(s, "more than %d images", DATASET_MAX_IMAGES);
     im = &raw->images[raw->nimages++]; /* counted at once, so that its name is freed whatever happens */
@@ -268,12 +249,11 @@ static bool read_ignore(struct json_scan *s)
     return real_or_skip(s, &v) && v != 0;
 }
 
-/* A reservation doubles, as the annotations do. */
 static bool keep_mask(struct coco_raw *raw, const struct mask_ref *mask)
 {
     struct masks *m = raw->masks;
 
-    if (raw->nannotations > m->refs_cap && !masks_reserve(m, raw->annotations_cap))
+    if (!masks_reserve(m, raw->nannotations))
         return false;
     m->ref[raw->nannotations - 1] = *mask;
     return true;
@@ -339,11 +319,10 @@ static void annotation_member(struct json_scan *s, struct coco_raw *raw, struct 
 
 static bool read_annotation(struct coco_raw *raw, struct json_scan *s)
 {
-    struct raw_annotation *a, *all = grown(raw->annotations, raw->nannotations, &raw->annotations_cap, sizeof *all);
+    struct raw_annotation *a;
 
-    if (!all)
+    if (!GROW(raw->annotations, raw->annotations_cap, raw->nannotations + 1))
         return no_memory(s);
-    raw->annotations = all;
     if (raw->nannotations == DATASET_MAX_BOXES)
         return scan_fail(s, "more than %d annotations", DATASET_MAX_BOXES);
     a = &raw->annotations[raw->nannotations++];

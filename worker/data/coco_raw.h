@@ -47,8 +47,7 @@ struct coco_raw {
     bool unlabelled;       /* the caller's: "annotations" may be missing */
     int64_t text_ids;      /* ids that are integers as text, "12" */
     struct coco_keys keys; /* that are not read */
-    int64_t annotations_cap;
-    int classes_cap, images_cap;
+    size_t annotations_cap, classes_cap, images_cap;
     struct masks *masks; /* of the annotations, by their number here, where they are asked for; the caller's. NULL: they are not */
     char *text;          /* of the last long string */
     size_t text_cap;

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 #include "worker/data/frames.h"
 #include "worker/data/image_names.h"
 #include "worker/data/intrinsics.h"
@@ -34,7 +35,8 @@ struct sequences {
     const struct frames_options *opt;
     struct views_maker *m;
     struct sequence *sequence;
-    int n, room, last;
+    int n, last;
+    size_t room;
 };
 
 static void sequences_close(void *of)
@@ -222,13 +224,8 @@ static int sequence_of(struct sequences *s, const struct split_line *line, struc
             return 0;
         }
     }
-    if (s->n == s->room) {
-        q = s->n < MAX_SEQUENCES ? realloc(s->sequence, (size_t)(s->room * 2 + 16) * sizeof *q) : NULL;
-        if (!q)
-            return err_set(err, -ENOMEM, "%s: no memory, or over %d sequences", s->opt->list, MAX_SEQUENCES);
-        s->sequence = q;
-        s->room = s->room * 2 + 16;
-    }
+    if (s->n >= MAX_SEQUENCES || !GROW(s->sequence, s->room, s->n + 1))
+        return err_set(err, -ENOMEM, "%s: no memory, or over %d sequences", s->opt->list, MAX_SEQUENCES);
     q = &s->sequence[s->n];
     *q = (struct sequence){ .name = strdup(name) };
     if (!q->name)

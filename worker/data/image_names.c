@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 
 const char *image_name_ending(const char *path)
 {
@@ -68,15 +69,8 @@ static int keep_other(struct image_names *names, const char *file)
 
 static int keep(struct image_names *names, const char *file)
 {
-    if (names->n == names->room) {
-        size_t room = names->room ? names->room * 2 : 256;
-        char **bigger = realloc(names->file, room * sizeof *bigger);
-
-        if (!bigger)
-            return -ENOMEM;
-        names->file = bigger;
-        names->room = room;
-    }
+    if (!GROW(names->file, names->room, names->n + 1))
+        return -ENOMEM;
     names->file[names->n] = strdup(file);
     if (!names->file[names->n])
         return -ENOMEM;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 #include "worker/core/file.h"
 
 /* The chunk "Software: detd", with its 0xc1, 0x7b, 0xd7, 0xa7; it follows the signature and IHDR. */
@@ -70,15 +71,8 @@ static void on_write(png_structp png, png_bytep bytes, size_t n)
 {
     struct sink *to = png_get_io_ptr(png);
 
-    if (n > to->room - to->size) {
-        size_t room = 2 * to->room + n + 4096;
-        uint8_t *more = realloc(to->bytes, room);
-
-        if (!more)
-            png_error(png, "out of memory");
-        to->bytes = more;
-        to->room = room;
-    }
+    if (!GROW(to->bytes, to->room, to->size + n))
+        png_error(png, "out of memory");
     memcpy(to->bytes + to->size, bytes, n);
     to->size += n;
 }

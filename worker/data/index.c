@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 #include "worker/core/file.h"
 #include "worker/data/check.h"
 #include "worker/data/coco_raw.h"
@@ -42,16 +43,9 @@ static void put(struct writer *w, const void *bytes, size_t n)
 {
     if (w->full)
         return;
-    if (w->size + n > w->cap) {
-        size_t cap = (w->size + n) * 2 + 4096;
-        uint8_t *bigger = realloc(w->bytes, cap);
-
-        w->full = !bigger;
-        if (!bigger)
-            return;
-        w->bytes = bigger;
-        w->cap = cap;
-    }
+    w->full = !GROW(w->bytes, w->cap, w->size + n);
+    if (w->full)
+        return;
     memcpy(w->bytes + w->size, bytes, n);
     w->size += n;
 }
@@ -304,7 +298,7 @@ static void get_box(struct reader *r, struct dataset_box *b, int nclasses)
         r->bad |= !isfinite(five[k]) || !isfinite(told[k < 4 ? k : 0]);
 }
 
-static void get_image(struct reader *r, struct dataset *d, int64_t *boxes_cap)
+static void get_image(struct reader *r, struct dataset *d, size_t *boxes_cap)
 {
     struct dataset_image *im = &d->images[d->nimages];
     int64_t first = d->offset[d->nimages], n;
@@ -318,14 +312,9 @@ static void get_image(struct reader *r, struct dataset *d, int64_t *boxes_cap)
     im->mtime_ns = get_int(r, INT64_MIN, INT64_MAX);
     get(r, &im->hash, sizeof im->hash);
     n = get_count(r, DATASET_MAX_BOXES, BOX_LEAST);
-    if (first + n > *boxes_cap) {
-        struct dataset_box *bigger = realloc(d->boxes, (size_t)(first + n) * 2 * sizeof *bigger);
-
-        r->bad |= !bigger;
-        if (!bigger)
-            return;
-        d->boxes = bigger;
-        *boxes_cap = (first + n) * 2;
+    if (!GROW(d->boxes, *boxes_cap, first + n)) {
+        r->bad = true;
+        return;
     }
     for (int64_t k = 0; k < n; k++)
         get_box(r, &d->boxes[first + k], d->nclasses);
@@ -485,7 +474,7 @@ static int get_form(struct reader *r)
 
 static void get_dataset(struct reader *r, struct dataset *d)
 {
-    int64_t boxes_cap = 0;
+    size_t boxes_cap = 0;
     int form = get_form(r), n;
 
     r->told = form & WITH_TOLD;

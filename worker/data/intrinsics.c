@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 #include "proto/near.h"
 #include "worker/data/image.h"
 #include "worker/data/json_scan.h"
@@ -107,24 +108,10 @@ static void camera_object(struct json_scan *s, struct intrinsics_camera *c)
             scan_skip(s);
 }
 
-static bool room_for_frame(struct intrinsics *k, int *room)
-{
-    struct intrinsics_frame *more;
-
-    if (k->frame && k->nframes < *room)
-        return true;
-    more = realloc(k->frame, (size_t)(*room * 2 + 64) * sizeof *more);
-    if (!more)
-        return false;
-    k->frame = more;
-    *room = *room * 2 + 64;
-    return true;
-}
-
 static void frames_object(struct json_scan *s, struct intrinsics *k)
 {
     struct intrinsics_frame *f;
-    int room = 0;
+    size_t room = 0;
 
     scan_object(s);
     while (scan_member(s)) {
@@ -132,7 +119,7 @@ static void frames_object(struct json_scan *s, struct intrinsics *k)
             scan_fail(s, "per_frame: the name of a frame is too long, or there are too many");
             return;
         }
-        if (!room_for_frame(k, &room) || !(k->frame[k->nframes].name = strdup(s->key))) {
+        if (!GROW(k->frame, room, k->nframes + 1) || !(k->frame[k->nframes].name = strdup(s->key))) {
             err_set(&s->err, -ENOMEM, "%s: no memory", s->name);
             return;
         }

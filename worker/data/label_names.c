@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 #include "proto/hash.h"
 #include "worker/data/dataset.h"
 
@@ -46,15 +47,8 @@ int label_names_add(struct label_names *names, const char *path, const char *nam
         return number;
     if (names->n == DATASET_MAX_CLASSES)
         return err_set(err, ERR_DATA, "%s: more than %d classes", path, DATASET_MAX_CLASSES);
-    if (names->n == names->room) {
-        int room = names->room ? names->room * 2 : 64;
-        char **bigger = realloc(names->name, (size_t)room * sizeof *bigger);
-
-        if (!bigger)
-            return err_set(err, -ENOMEM, "%s: no memory", path);
-        names->name = bigger;
-        names->room = room;
-    }
+    if (!GROW(names->name, names->room, names->n + 1))
+        return err_set(err, -ENOMEM, "%s: no memory", path);
     names->name[names->n] = strdup(name);
     if (!names->name[names->n] || idmap_put(&names->by_name, key, names->n) < 0) {
         free(names->name[names->n]);

@@ -12,7 +12,8 @@ enum { LABEL_NAME_MAX = 255 }; /* bytes */
 /* Zeroed is empty. */
 struct label_names {
     char **name;
-    int n, room;
+    int n;
+    size_t room;
     struct idmap by_name; /* of the name's hash, or the next number that was free */
 };
 

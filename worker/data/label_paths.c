@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 #include "worker/data/image_names.h"
 
 enum { SCAN_MAX_DEPTH = 32 }; /* folders in folders; a link may lead back */
@@ -140,17 +141,7 @@ struct found_files {
 
 static int keep(struct found_files *f, const char *path, struct err *err)
 {
-    if (f->n == f->room) {
-        size_t room = f->room ? f->room * 2 : 256;
-        char **bigger = realloc(f->path, room * sizeof *bigger);
-
-        if (!bigger)
-            return err_set(err, -ENOMEM, "%s: no memory", path);
-        f->path = bigger;
-        f->room = room;
-    }
-    f->path[f->n] = strdup(path);
-    if (!f->path[f->n])
+    if (!GROW(f->path, f->room, f->n + 1) || !(f->path[f->n] = strdup(path)))
         return err_set(err, -ENOMEM, "%s: no memory", path);
     return ++f->n > DATASET_MAX_IMAGES ? err_set(err, ERR_DATA, "%s: more than %d files", path, DATASET_MAX_IMAGES) : 0;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 #include "worker/data/box_rule.h"
 #include "worker/data/image_codec.h"
 #include "worker/data/problems.h"
@@ -14,24 +15,6 @@
 int labels_no_memory(struct labels_maker *m)
 {
     return err_set(m->err, -ENOMEM, "%s: no memory", m->opt->annotations);
-}
-
-/* Room for one more of n things of `size` bytes. */
-static bool grow(void *list, int64_t n, int64_t *room, size_t size)
-{
-    int64_t more = *room ? *room * 2 : 64;
-    void *old, *bigger;
-
-    if (n < *room)
-        return true;
-    memcpy(&old, list, sizeof old);
-    bigger = realloc(old, (size_t)more * size);
-    if (!bigger)
-        return false;
-    memcpy(list, &bigger, sizeof bigger); /* whatever it is a list of */
-    *room = more;
-    // cppcheck-suppress memleak
-    return true;
 }
 
 void labels_make_problem(struct labels_maker *m, int64_t line, const char *fmt, ...)
@@ -50,14 +33,12 @@ void labels_make_problem(struct labels_maker *m, int64_t line, const char *fmt, 
 static int keep_file(struct labels_maker *m, const char *path)
 {
     struct dataset *d = m->d;
-    int64_t room = m->files_room;
     struct dataset_file *f;
 
     if (d->nfiles == DATASET_MAX_FILES)
         return err_set(m->err, ERR_DATA, "%s: more than %d files of labels", m->opt->annotations, DATASET_MAX_FILES);
-    if (!grow(&d->files, d->nfiles, &room, sizeof *d->files))
+    if (!GROW(d->files, m->files_room, d->nfiles + 1))
         return labels_no_memory(m);
-    m->files_room = (int)room;
     f = &d->files[d->nfiles];
     *f = (struct dataset_file){ .path = strdup(path),
                                 .size_bytes = (int64_t)m->file.size,
@@ -109,7 +90,7 @@ int labels_make_item(struct labels_maker *m, const char *picture, int32_t list, 
 {
     if (m->nitems == DATASET_MAX_IMAGES)
         return err_set(m->err, ERR_DATA, "%s: more than %d images", m->opt->annotations, DATASET_MAX_IMAGES);
-    if (!grow(&m->item, m->nitems, &m->items_room, sizeof *m->item))
+    if (!GROW(m->item, m->items_room, m->nitems + 1))
         return labels_no_memory(m);
     m->item[m->nitems] = (struct label_item){ strdup(picture), list, line };
     if (!m->item[m->nitems].picture)
@@ -169,7 +150,7 @@ static int keep_outline(struct labels_maker *m, const struct label_box *box, int
     for (int i = 0; i < box->npoints && box->xy; i++)
         if (!masks_add_point(masks, box->xy[i][0], box->xy[i][1]))
             return labels_no_memory(m);
-    if ((box->xy && !masks_end_polygon(masks)) || (at >= masks->refs_cap && !masks_reserve(masks, (at + 1) * 2)))
+    if ((box->xy && !masks_end_polygon(masks)) || !masks_reserve(masks, at + 1))
         return labels_no_memory(m);
     masks->ref[at] = ref;
     return 0;
@@ -183,7 +164,7 @@ static int keep_box(struct labels_maker *m, const struct label_box *told, const 
 
     if (at == DATASET_MAX_BOXES)
         return err_set(m->err, ERR_DATA, "%s: more than %d boxes", m->opt->annotations, DATASET_MAX_BOXES);
-    if (!grow(&d->boxes, at, &m->boxes_room, sizeof *d->boxes))
+    if (!GROW(d->boxes, m->boxes_room, at + 1))
         return labels_no_memory(m);
     d->boxes[at] = *box;
     d->boxes[at].id = at + 1;
@@ -213,7 +194,7 @@ static int find_row(struct labels_maker *m, const struct label_box *told, int64_
             *ret_line = m->row[at].line;
             return 0;
         }
-    if (!grow(&m->row, m->nrows, &m->rows_room, sizeof *m->row) || idmap_put(&m->row_of, key, m->nrows) < 0)
+    if (!GROW(m->row, m->rows_room, m->nrows + 1) || idmap_put(&m->row_of, key, m->nrows) < 0)
         return labels_no_memory(m);
     m->row[m->nrows++] = row;
     return 0;

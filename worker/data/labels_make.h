@@ -56,15 +56,14 @@ struct labels_maker {
     int32_t *class_of;        /* [names.n]: index in the classes of the training split, -1: not there; NULL: as they are */
     struct label_item *item;
     int nitems;
-    int64_t items_room, boxes_room;
-    int files_room;
+    size_t items_room, boxes_room, files_room;
     struct decoder *dec;
     struct whole_file file; /* the last that was read */
     struct label_columns columns;
     struct label_row *row; /* [nrows]: objects of the newest picture */
     struct idmap row_of;   /* by their hashes, or the next number that was free */
     int nrows;
-    int64_t rows_room;
+    size_t rows_room;
     char unlabelled[800]; /* the first picture without a file of labels, and where that would be */
     struct voc_notes voc;
     struct image_names pictures; /* of voc: the folder that was looked through last */

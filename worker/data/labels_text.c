@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 #include "worker/data/image_names.h"
 #include "worker/data/labels_make.h"
 #include "worker/data/problems.h"
@@ -31,7 +32,7 @@ static double pixels(double share, int side)
 struct numbers {
     double *v;
     int n;
-    int64_t room;
+    size_t room;
 };
 
 /* NULL, or what is wrong with the line; the class and the numbers behind it. */
@@ -44,16 +45,9 @@ static const char *read_line(struct text_line line, struct numbers *v, double *r
     if (!text_word(&line, &word) || !text_number(&word, ret_cls) || *ret_cls != floor(*ret_cls))
         return "its class is no whole number";
     while (text_word(&line, &word)) {
-        if (v->n == v->room) {
-            int64_t room = v->room ? v->room * 2 : 64;
-            double *bigger = realloc(v->v, (size_t)room * sizeof *bigger);
-
-            *ret_memory = !bigger;
-            if (!bigger)
-                return "no memory";
-            v->v = bigger;
-            v->room = room;
-        }
+        *ret_memory = !GROW(v->v, v->room, v->n + 1);
+        if (*ret_memory)
+            return "no memory";
         if (!text_number(&word, &v->v[v->n++]))
             return "what follows its class is not numbers alone";
     }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 #include "worker/data/image_names.h"
 #include "worker/data/labels_make.h"
 #include "worker/data/problems.h"
@@ -55,7 +56,8 @@ struct voc_file {
     double width, height;            /* 0: not stated */
     int64_t bad_size;                /* line of a broken <size>; 0: the size is good */
     struct voc_object *object;
-    int nobjects, room;
+    int nobjects;
+    size_t room;
     const char *why; /* ended the parse: constant text */
     bool memory;
 };
@@ -69,17 +71,10 @@ static void stop(struct voc_file *f, const char *why)
 
 static void new_object(struct voc_file *f)
 {
-    if (f->nobjects == f->room) {
-        int room = f->room ? f->room * 2 : 16;
-        struct voc_object *bigger = realloc(f->object, (size_t)room * sizeof *bigger);
-
-        if (!bigger) {
-            f->memory = true;
-            stop(f, "no memory");
-            return;
-        }
-        f->object = bigger;
-        f->room = room;
+    if (!GROW(f->object, f->room, f->nobjects + 1)) {
+        f->memory = true;
+        stop(f, "no memory");
+        return;
     }
     f->object[f->nobjects++] = (struct voc_object){ .line = (int64_t)line_of(f->parser) };
 }

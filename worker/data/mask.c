@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/grow.h"
 #include "worker/data/dataset.h"
 
 struct masks *masks_new(void)
@@ -21,29 +22,10 @@ void masks_free(struct masks *m)
     free(m);
 }
 
-/* Room for one more element behind `count`. */
-static bool grow(void **array, int64_t count, int64_t *cap, size_t size)
-{
-    int64_t more = *cap ? *cap * 2 : 256;
-    void *bigger;
-
-    if (count < *cap)
-        return true;
-    bigger = realloc(*array, (size_t)more * size);
-    if (!bigger)
-        return false;
-    *array = bigger;
-    *cap = more;
-    return true;
-}
-
 bool masks_add_point(struct masks *m, double x, double y)
 {
-    void *xy = m->xy;
-
-    if (!grow(&xy, m->npoints, &m->points_cap, sizeof *m->xy))
+    if (!GROW(m->xy, m->points_cap, m->npoints + 1))
         return false;
-    m->xy = xy;
     m->xy[m->npoints][0] = x;
     m->xy[m->npoints++][1] = y;
     return true;
@@ -51,11 +33,8 @@ bool masks_add_point(struct masks *m, double x, double y)
 
 bool masks_end_polygon(struct masks *m)
 {
-    void *polygon = m->polygon;
-
-    if (!grow(&polygon, m->npolygons + 1, &m->polygons_cap, sizeof *m->polygon))
+    if (!GROW(m->polygon, m->polygons_cap, m->npolygons + 2))
         return false;
-    m->polygon = polygon;
     m->polygon[0] = 0;
     m->polygon[++m->npolygons] = m->npoints;
     return true;
@@ -63,38 +42,31 @@ bool masks_end_polygon(struct masks *m)
 
 bool masks_add_run(struct masks *m, uint32_t run)
 {
-    void *all = m->run;
-
-    if (!grow(&all, m->nruns, &m->runs_cap, sizeof *m->run))
+    if (!GROW(m->run, m->runs_cap, m->nruns + 1))
         return false;
-    m->run = all;
     m->run[m->nruns++] = run;
     return true;
 }
 
 bool masks_reserve(struct masks *m, int64_t boxes)
 {
-    struct mask_ref *bigger;
+    size_t had = m->refs_cap;
 
-    if (boxes <= m->refs_cap)
-        return true;
-    bigger = realloc(m->ref, (size_t)boxes * sizeof *bigger);
-    if (!bigger)
+    if (!GROW(m->ref, m->refs_cap, boxes))
         return false;
-    memset(bigger + m->refs_cap, 0, (size_t)(boxes - m->refs_cap) * sizeof *bigger);
-    m->ref = bigger;
-    m->refs_cap = boxes;
+    if (m->refs_cap > had)
+        memset(m->ref + had, 0, (m->refs_cap - had) * sizeof *m->ref);
     return true;
 }
 
 /* A smaller block cannot be had in the worst case; then the larger one stays. */
-static void *trimmed(void *array, int64_t count, int64_t *cap, size_t size)
+static void *trimmed(void *array, int64_t count, size_t *cap, size_t size)
 {
-    void *smaller = count > 0 && count < *cap ? realloc(array, (size_t)count * size) : NULL;
+    void *smaller = count > 0 && (size_t)count < *cap ? realloc(array, (size_t)count * size) : NULL;
 
     if (!smaller)
         return array;
-    *cap = count;
+    *cap = (size_t)count;
     return smaller;
 }
 

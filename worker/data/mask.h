@@ -49,13 +49,16 @@ struct mask_ref {
 /* Boxes own what their ref names; what no ref names is garbage, which costs memory only. */
 struct masks {
     struct mask_ref *ref; /* [boxes of the data set] */
-    int64_t refs_cap;
+    size_t refs_cap;
     int64_t *polygon; /* [npolygons + 1]: first point of each, and the end of the last; NULL before the first */
-    int64_t npolygons, polygons_cap;
+    int64_t npolygons;
+    size_t polygons_cap;
     double (*xy)[2];
-    int64_t npoints, points_cap;
+    int64_t npoints;
+    size_t points_cap;
     uint32_t *run;
-    int64_t nruns, runs_cap;
+    int64_t nruns;
+    size_t runs_cap;
 };
 
 /* NULL: out of memory. */

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 #include "worker/data/problems.h"
 
 /* Images are numbered as they come and put in order at the end. */
@@ -21,7 +22,8 @@ struct views_maker {
     struct problems *problems;
     struct views *v;
     struct made_image *image;
-    int nimages, images_room, views_room, files_room, lasers_room;
+    int nimages;
+    size_t images_room, of_room, views_room, files_room, lasers_room;
     int32_t *slot; /* [slots]: image + 1, by the hash of its file; 0: free */
     uint32_t slots;
     int32_t *of; /* [views]: image of each target */
@@ -69,28 +71,12 @@ struct problems *views_make_problems(struct views_maker *m)
     return m->problems;
 }
 
-/* Room for one more of n things of `size` bytes. */
-static bool grow(void **list, int n, int *room, size_t size)
-{
-    int more = n < 64 ? 64 : n < (1 << 29) ? n * 2 : 0;
-    void *bigger;
-
-    if (n < *room)
-        return true;
-    bigger = more ? realloc(*list, (size_t)more * size) : NULL;
-    if (!bigger)
-        return false;
-    *list = bigger;
-    *room = more;
-    return true;
-}
-
 int views_make_file(struct views_maker *m, const char *file, const struct whole_file *bytes, struct err *err)
 {
     struct views *v = m->v;
     struct views_file *f;
 
-    if (v->nfiles == VIEWS_MAX_FILES || !grow((void **)&v->files, v->nfiles, &m->files_room, sizeof *v->files))
+    if (v->nfiles == VIEWS_MAX_FILES || !GROW(v->files, m->files_room, v->nfiles + 1))
         return no_memory(m, err);
     f = &v->files[v->nfiles];
     *f = (struct views_file){ .file = strdup(file) };
@@ -114,7 +100,7 @@ int views_make_laser(struct views_maker *m, const double p[12], struct err *err)
 {
     struct views *v = m->v;
 
-    if (v->nlasers == VIEWS_MAX_LASERS || !grow((void **)&v->lasers, v->nlasers, &m->lasers_room, sizeof *v->lasers))
+    if (v->nlasers == VIEWS_MAX_LASERS || !GROW(v->lasers, m->lasers_room, v->nlasers + 1))
         return no_memory(m, err);
     memcpy(v->lasers[v->nlasers].p, p, sizeof v->lasers->p);
     return v->nlasers++;
@@ -171,7 +157,7 @@ static int image_of(struct views_maker *m, const char *file, const struct frame_
         return *slot - 1;
     if (!views_file_there(m->opt, file))
         return -1;
-    if (m->nimages == DATASET_MAX_IMAGES || !grow((void **)&m->image, m->nimages, &m->images_room, sizeof *m->image))
+    if (m->nimages == DATASET_MAX_IMAGES || !GROW(m->image, m->images_room, m->nimages + 1))
         return no_memory(m, err);
     im = &m->image[m->nimages];
     *im = (struct made_image){ .image = { .file = strdup(file), .w = spot->w, .h = spot->h } };
@@ -202,9 +188,8 @@ static int find_sources(struct views_maker *m, const struct frame_spot *spot, in
 static int add_view(struct views_maker *m, const struct split_line *line, int target, const struct view *view, struct err *err)
 {
     struct views *v = m->v;
-    int room = m->views_room;
 
-    if (!grow((void **)&m->of, v->n, &room, sizeof *m->of) || !grow((void **)&v->view, v->n, &m->views_room, sizeof *v->view))
+    if (!GROW(m->of, m->of_room, v->n + 1) || !GROW(v->view, m->views_room, v->n + 1))
         return no_memory(m, err);
     m->image[target].line = line->number;
     m->image[target].target = v->n;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 #include "worker/eval/mask_words.h"
 #include "worker/mask/rle.h"
 
@@ -52,20 +53,6 @@ void coco_masks_close(struct coco_masks *m)
     free(m);
 }
 
-static bool make_room(struct mask_words **words, size_t *room, size_t n)
-{
-    struct mask_words *more;
-
-    if (n <= *room)
-        return true;
-    more = realloc(*words, 2 * n * sizeof *more);
-    if (!more)
-        return false;
-    *words = more;
-    *room = 2 * n;
-    return true;
-}
-
 static int read_truths(struct coco_masks *m, const struct truth *const *truths, size_t n, struct err *err)
 {
     const struct eval_masks *masks = m->split->masks;
@@ -108,7 +95,7 @@ int coco_masks_begin(struct coco_masks *m, const struct result *r, const struct 
     int rc = 0;
 
     m->store.used = 0;
-    if (!make_room(&m->dets, &m->dets_room, (size_t)r->n) || !make_room(&m->truths, &m->truths_room, ntruths))
+    if (!GROW(m->dets, m->dets_room, r->n) || !GROW(m->truths, m->truths_room, ntruths))
         return no_memory(err);
     for (int i = 0; i < r->n && rc >= 0; i++) {
         m->found[r->boxes[i].cls] = 1;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 #include "worker/eval/pr_curve.h"
 
 /* Bounds are inclusive, in square pixels. */
@@ -121,17 +122,6 @@ static double overlap_of(const struct coco_matcher *s, const struct measured *m,
     return m->by ? m->by->overlap(m->by->of, (size_t)(d - m->dets), (size_t)(t - s->given)) : box_overlap(d->box, t->box, t->crowd);
 }
 
-/* Room for n numbers; what was there is lost. */
-static bool make_numbers(double **numbers, size_t *room, size_t n)
-{
-    if (n <= *room)
-        return true;
-    free(*numbers);
-    *numbers = malloc(2 * n * sizeof **numbers);
-    *room = *numbers ? 2 * n : 0;
-    return *numbers != NULL;
-}
-
 /* One image and class. False: out of memory. */
 static bool match_group(struct coco_matcher *s, const struct measured *m, const struct detection *const *dets, size_t found,
                         const struct truth *const *truths, int ntruths)
@@ -139,8 +129,7 @@ static bool match_group(struct coco_matcher *s, const struct measured *m, const 
     int ndets = found < (size_t)s->counted ? (int)found : s->counted;
     struct coco_verdict *v = s->verdicts + s->nverdicts;
 
-    if (!make_numbers(&s->area, &s->area_room, (size_t)ndets) ||
-        !make_numbers(&s->overlap, &s->overlap_room, (size_t)ndets * (size_t)ntruths))
+    if (!GROW(s->area, s->area_room, ndets) || !GROW(s->overlap, s->overlap_room, (size_t)ndets * (size_t)ntruths))
         return false;
 
     for (int d = 0; d < ndets; d++) {
@@ -253,28 +242,6 @@ void coco_matcher_close(struct coco_matcher *s)
     free(s);
 }
 
-static bool make_room(struct coco_matcher *s, size_t ndets)
-{
-    if (s->nverdicts + ndets > s->room) {
-        size_t room = 2 * (s->nverdicts + ndets);
-        struct coco_verdict *more = realloc(s->verdicts, room * sizeof *more);
-
-        if (!more)
-            return false;
-        s->verdicts = more;
-        s->room = room;
-    }
-    if (ndets > s->dets_room) {
-        const struct detection **more = realloc(s->dets, 2 * ndets * sizeof *more);
-
-        if (!more)
-            return false;
-        s->dets = more;
-        s->dets_room = 2 * ndets;
-    }
-    return true;
-}
-
 static int compare_detections(const void *a, const void *b)
 {
     const struct detection *p = *(const struct detection *const *)a, *q = *(const struct detection *const *)b;
@@ -287,7 +254,7 @@ int coco_match(struct coco_matcher *s, const struct detection *dets, size_t ndet
 {
     const struct measured m = { dets, by };
 
-    if (!make_room(s, ndets))
+    if (!GROW(s->verdicts, s->room, s->nverdicts + ndets) || !GROW(s->dets, s->dets_room, ndets))
         return err_set(err, -ENOMEM, "COCO evaluation: out of memory");
     for (size_t i = 0; i < ndets; i++)
         s->dets[i] = &dets[i];

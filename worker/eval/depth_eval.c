@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 #include "worker/eval/depth_metrics.h"
 
 /* Of one picture, as it goes to rank 0. */
@@ -47,15 +48,8 @@ static int depth_open(const struct eval_split *split, struct evaluator **ret, st
 
 static int keep(struct depth_eval *e, const struct depth_record *r, struct err *err)
 {
-    if (e->n == e->room) {
-        size_t room = e->room ? 2 * e->room : 64;
-        struct depth_record *more = realloc(e->records, room * sizeof *more);
-
-        if (!more)
-            return err_set(err, -ENOMEM, "depth evaluation: out of memory");
-        e->records = more;
-        e->room = room;
-    }
+    if (!GROW(e->records, e->room, e->n + 1))
+        return err_set(err, -ENOMEM, "depth evaluation: out of memory");
     e->records[e->n++] = *r;
     return 0;
 }

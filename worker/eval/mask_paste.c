@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 #include "worker/mask/rle.h"
 
 /* Where a pixel looks into a row (or column) of the map that has a 0 before it and two behind: between `at` and the next. */
@@ -57,31 +58,10 @@ void mask_paste_begin(struct mask_paster *p, int w, int h)
     p->used = 0;
 }
 
-/* Room for `need` elements; false: out of memory. */
-static bool grow(void **array, size_t need, size_t *room, size_t size)
-{
-    void *more;
-
-    if (*array && need <= *room)
-        return true;
-    more = realloc(*array, (2 * need + 64) * size);
-    if (!more)
-        return false;
-    *array = more;
-    *room = 2 * need + 64;
-    return true;
-}
-
 static bool make_room(struct mask_paster *p, int columns, size_t bytes)
 {
-    void *masks = p->masks, *taps = p->taps, *bits = p->bits;
-    bool ok = grow(&masks, (size_t)p->n + 1, &p->masks_room, sizeof *p->masks) &&
-              grow(&taps, (size_t)columns, &p->taps_room, sizeof *p->taps) && grow(&bits, p->used + bytes, &p->bits_room, 1);
-
-    p->masks = masks;
-    p->taps = taps;
-    p->bits = bits;
-    return ok;
+    return GROW(p->masks, p->masks_room, p->n + 1) && GROW(p->taps, p->taps_room, columns + 1) &&
+           GROW(p->bits, p->bits_room, p->used + bytes + 1);
 }
 
 static int clamped(double v, int most)

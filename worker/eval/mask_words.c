@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 #include "worker/mask/rle.h"
 
 enum { WORD = 64 };
@@ -43,15 +44,8 @@ static int place(struct mask_store *s, struct mask_words *m, struct err *err)
 {
     size_t n = (size_t)m->w * (size_t)m->h;
 
-    if (s->used + n > s->room) {
-        size_t room = 2 * (s->used + n);
-        uint64_t *more = realloc(s->word, room * sizeof *more);
-
-        if (!more)
-            return err_set(err, -ENOMEM, "masks: out of memory");
-        s->word = more;
-        s->room = room;
-    }
+    if (!GROW(s->word, s->room, s->used + n))
+        return err_set(err, -ENOMEM, "masks: out of memory");
     m->at = s->used;
     s->used += n;
     return 0;

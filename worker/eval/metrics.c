@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 
 bool metric_is_error(const char *name)
 {
@@ -19,15 +20,8 @@ bool metric_is_error(const char *name)
 
 int metrics_add(struct metrics *m, const char *name, double value, struct err *err)
 {
-    if (m->n == m->room) {
-        int room = m->room ? 2 * m->room : 64;
-        struct metric *more = realloc(m->row, (size_t)room * sizeof *more);
-
-        if (!more)
-            return err_set(err, -ENOMEM, "out of memory: scores");
-        m->row = more;
-        m->room = room;
-    }
+    if (!GROW(m->row, m->room, m->n + 1))
+        return err_set(err, -ENOMEM, "out of memory: scores");
     snprintf(m->row[m->n].name, sizeof m->row[m->n].name, "%s", name);
     m->row[m->n++].value = value;
     return 0;

@@ -14,7 +14,8 @@ struct metric {
 /* All zero: empty. */
 struct metrics {
     struct metric *row; /* [n], freed by the owner */
-    int n, room;
+    int n;
+    size_t room;
 };
 
 /* Whether a smaller value is the better one, as of errors of depth and motion. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 #include "worker/eval/ate.h"
 
 /* The motion from an image to its next frame, as it goes to rank 0. */
@@ -55,15 +56,8 @@ static int keep(struct pose_eval *e, int image, const float pose[RESULT_POSE], s
 {
     struct pose_record *r;
 
-    if (e->n == e->room) {
-        size_t room = e->room ? 2 * e->room : 64;
-        struct pose_record *more = realloc(e->records, room * sizeof *more);
-
-        if (!more)
-            return no_memory(err);
-        e->records = more;
-        e->room = room;
-    }
+    if (!GROW(e->records, e->room, e->n + 1))
+        return no_memory(err);
     r = &e->records[e->n++];
     r->image = image;
     for (int i = 0; i < RESULT_POSE; i++)

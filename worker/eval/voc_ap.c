@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 
 struct voc_matcher {
     const struct truth **truths; /* by class, image, as given */
@@ -116,31 +117,9 @@ void voc_matcher_close(struct voc_matcher *m)
     free(m);
 }
 
-static bool make_room(struct voc_matcher *m, size_t ndets)
-{
-    if (m->nverdicts + ndets > m->room) {
-        size_t room = 2 * (m->nverdicts + ndets);
-        struct voc_verdict *more = realloc(m->verdicts, room * sizeof *more);
-
-        if (!more)
-            return false;
-        m->verdicts = more;
-        m->room = room;
-    }
-    if (ndets > m->dets_room) {
-        struct detection *more = realloc(m->dets, 2 * ndets * sizeof *more);
-
-        if (!more)
-            return false;
-        m->dets = more;
-        m->dets_room = 2 * ndets;
-    }
-    return true;
-}
-
 int voc_match(struct voc_matcher *m, const struct detection *dets, size_t ndets, struct err *err)
 {
-    if (!make_room(m, ndets))
+    if (!GROW(m->verdicts, m->room, m->nverdicts + ndets) || !GROW(m->dets, m->dets_room, ndets))
         return err_set(err, -ENOMEM, "VOC evaluation: out of memory");
     for (size_t i = 0; i < ndets; i++)
         m->dets[i] = dets[i];

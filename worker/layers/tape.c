@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/grow.h"
 #include "proto/memory.h"
 #include "worker/core/arena.h"
 #include "worker/ops/families.h"
@@ -30,7 +31,8 @@ struct tape {
     int nshards, nparams;
     const struct tape_hooks *hooks;
     struct node *nodes;
-    int count, room;
+    int count;
+    size_t room;
     int *uses;      /* per parameter: forward uses not yet gone back */
     int *norm_uses; /* per normalisation */
     int nnorms;     /* room of norm_uses */
@@ -432,15 +434,8 @@ static void node_reads(struct node *n, struct storage *mem)
 
 static struct node *node_new(struct tape *t)
 {
-    if (t->count == t->room) {
-        int room = t->room ? 2 * t->room : 256;
-        struct node *more = realloc(t->nodes, (size_t)room * sizeof *more);
-
-        if (!more)
-            memory_out(); /* as tape_host() */
-        t->nodes = more;
-        t->room = room;
-    }
+    if (!GROW(t->nodes, t->room, t->count + 1))
+        memory_out(); /* as tape_host() */
     return &t->nodes[t->count++];
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 #include "worker/mask/rle_writer.h"
 
 static int no_memory(struct err *err)
@@ -21,15 +22,8 @@ void rle_free(struct rle *m)
 
 static bool put(struct rle *m, int32_t run)
 {
-    if (m->n == m->room) {
-        size_t room = m->room ? 2 * m->room : 64;
-        int32_t *more = realloc(m->run, room * sizeof *more);
-
-        if (!more)
-            return false;
-        m->run = more;
-        m->room = room;
-    }
+    if (!GROW(m->run, m->room, m->n + 1))
+        return false;
     m->run[m->n++] = run;
     return true;
 }

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "proto/grow.h"
 #include "worker/kernels/polygon.h"
 #include "worker/mask/rle_writer.h"
 
@@ -11,20 +12,6 @@ struct places {
     size_t n, room;
 };
 
-static bool make_room(struct places *p, size_t more)
-{
-    if (!p->at || p->n + more > p->room) {
-        size_t room = 2 * (p->n + more);
-        int32_t *at = realloc(p->at, room * sizeof *at);
-
-        if (!at)
-            return false;
-        p->at = at;
-        p->room = room;
-    }
-    return true;
-}
-
 static bool add_edge(struct places *p, const double *a, const double *b, int h, int w)
 {
     struct polygon_edge e = polygon_edge(a, b);
@@ -33,7 +20,7 @@ static bool add_edge(struct places *p, const double *a, const double *b, int h, 
     polygon_columns(&e, w, &first, &last);
     if (first > last)
         return true;
-    if (!make_room(p, (size_t)(last - first) + 1))
+    if (!GROW(p->at, p->room, p->n + (size_t)(last - first) + 1))
         return false;
     for (int c = first; c <= last; c++)
         p->at[p->n++] = c * h + polygon_row(&e, c, h);

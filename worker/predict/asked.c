@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 #include "worker/data/check.h"
 #include "worker/data/coco.h"
 #include "worker/data/foreign.h"
@@ -24,7 +25,7 @@ enum { LINE_BYTES = PATH_MAX + 1, FOLDERS_DEEP = 100 };
 /* A list that grows, and the folder that all of it lies in. */
 struct finder {
     struct asked *a;
-    int room;
+    size_t room;
     char *common; /* absolute, without a slash at its end; NULL: before the first */
     FILE *list;
     int deep;        /* folders in folders, of those that are looked through */
@@ -97,17 +98,12 @@ static void narrow(struct finder *f, char *folder)
 static int add(struct finder *f, const char *path, struct err *err)
 {
     struct asked *a = f->a;
-    struct asked_picture p = { 0 }, *more;
+    struct asked_picture p;
 
     if (a->n == ASKED_MAX)
         return err_set(err, ERR_INPUT, "more than %d pictures", ASKED_MAX);
-    if (a->n == f->room) {
-        more = realloc(a->picture, (size_t)(f->room * 2 + 16) * sizeof *more);
-        if (!more)
-            return no_memory(err);
-        a->picture = more;
-        f->room = f->room * 2 + 16;
-    }
+    if (!GROW(a->picture, f->room, a->n + 1))
+        return no_memory(err);
     p = (struct asked_picture){ .path = strdup(path), .name = strdup(path), .place = absolute(path), .id = a->n + 1 };
     a->picture[a->n++] = p;
     return p.path && p.name && p.place ? 0 : no_memory(err);

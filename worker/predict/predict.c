@@ -8,6 +8,7 @@
 
 #include "proto/data_format.h"
 #include "proto/err.h"
+#include "proto/grow.h"
 #include "proto/jobspec.h"
 #include "worker/core/arena.h"
 #include "worker/data/batch.h"
@@ -46,7 +47,7 @@ struct predictor {
     struct results_mask *masks; /* theirs, where the model finds masks */
     struct way *way;            /* a folder of frames was given; NULL: pictures */
     struct rle scratch;
-    size_t ndets, room;
+    size_t ndets, room, masks_room;
 };
 
 /* ---- opening ---- */
@@ -182,24 +183,7 @@ static void predictor_close(struct predictor *p)
 
 static bool make_room(struct predictor *p, size_t n)
 {
-    size_t room = (p->ndets + n) * 2;
-    struct results_mask *more_masks;
-    struct detection *more;
-
-    if (p->ndets + n <= p->room)
-        return true;
-    more = realloc(p->dets, room * sizeof *more);
-    if (!more)
-        return false;
-    p->dets = more;
-    if (p->net.masked) {
-        more_masks = realloc(p->masks, room * sizeof *more_masks);
-        if (!more_masks)
-            return false;
-        p->masks = more_masks;
-    }
-    p->room = room;
-    return true;
+    return GROW(p->dets, p->room, p->ndets + n) && (!p->net.masked || GROW(p->masks, p->masks_room, p->ndets + n));
 }
 
 /* Of one image of w x h pixels, behind those of the images before. */

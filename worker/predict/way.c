@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 #include "proto/jobspec.h"
 #include "worker/data/dataset.h"
 #include "worker/data/intrinsics.h"
@@ -117,15 +118,8 @@ static long long number_of(const char *pattern, const char *file, size_t folder,
 
 static int add_number(struct way *w, long long number)
 {
-    if (w->there == w->room) {
-        size_t room = w->room ? 2 * w->room : 256;
-        long long *more = room <= MAX_FRAMES ? realloc(w->number, room * sizeof *more) : NULL;
-
-        if (!more)
-            return -ENOMEM;
-        w->number = more;
-        w->room = room;
-    }
+    if (w->there == MAX_FRAMES || !GROW(w->number, w->room, w->there + 1))
+        return -ENOMEM;
     w->number[w->there++] = number;
     return 0;
 }

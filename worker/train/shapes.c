@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 #include "worker/core/device.h"
 #include "worker/core/shards.h"
 #include "worker/data/sample/task.h"
@@ -38,7 +39,8 @@ struct shapes {
     enum tier tier;              /* of the device, at that step */
     int ntiers;                  /* changes of tier that were looked at */
     struct plan_readiness ready; /* what has come of it so far */
-    int n, room;
+    int n;
+    size_t room;
     struct shape *shape; /* [n], that the device was told */
 };
 
@@ -78,15 +80,8 @@ static struct shape *known(const struct shapes *k, const struct shape *s)
 
 static int remember(struct shapes *k, const struct shape *s, struct err *err)
 {
-    if (!k->shape || k->n == k->room) {
-        int room = 2 * k->n + 16;
-        struct shape *more = realloc(k->shape, (size_t)room * sizeof *more);
-
-        if (!more)
-            return err_set(err, -ENOMEM, "out of memory");
-        k->shape = more;
-        k->room = room;
-    }
+    if (!GROW(k->shape, k->room, k->n + 1))
+        return err_set(err, -ENOMEM, "out of memory");
     k->shape[k->n] = *s;
     k->shape[k->n++].told = k->step;
     return 0;

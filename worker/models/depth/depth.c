@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 #include "proto/jobspec.h"
 #include "worker/data/batch.h"
 #include "worker/data/sample/frames.h"
@@ -458,16 +459,6 @@ static int depth_plan(struct model *m, enum tape_mode mode, int n, int nshards, 
 
 /* ---- results ---- */
 
-static float *room(float **mem, size_t *have, size_t want)
-{
-    float *more = want > *have ? realloc(*mem, want * sizeof *more) : *mem;
-
-    if (more && want > *have)
-        *have = want;
-    *mem = more ? more : *mem;
-    return more;
-}
-
 /* Where a pixel of `out` falls among `in`, pixels as areas: specs featdepth section 3.8. */
 static void place(int i, int in, int out, int *ret_first, int *ret_second, float *ret_part)
 {
@@ -532,7 +523,7 @@ static int depth_result(struct model *m, int shard, int image, const struct mode
     (void)least; /* nothing is more or less sure */
     x = &d->disp->x[shard];
     numbers = (size_t)x->h * (size_t)x->w * (size_t)x->stride;
-    if (!room(&d->map, &d->map_room, numbers) || !room(&d->picture, &d->picture_room, wanted))
+    if (!GROW(d->map, d->map_room, numbers) || !GROW(d->picture, d->picture_room, wanted))
         return err_set(err, ERR_DEVICE, "out of memory: a map of depth");
     rc = m->dev->ops->download(m->dev, d->map, (const float *)x->data + (size_t)image * numbers, numbers * sizeof *d->map, err);
     if (rc < 0)

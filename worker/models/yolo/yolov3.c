@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "proto/grow.h"
 #include "proto/jobspec.h"
 #include "worker/data/batch.h"
 #include "worker/data/sample/boxes.h"
@@ -31,7 +32,7 @@ struct yolov3 {
     struct param_group *groups;             /* [ngroups]: two for each factor of the learning rate that a layer has */
     int ngroups;
     struct candidate *candidates;
-    int room;        /* of candidates */
+    size_t room;     /* of candidates */
     float conf, nms; /* lowest score; IoU of suppression within a class */
     int max_det;
     struct detection *dets;     /* [max_det], of the last result */
@@ -326,17 +327,13 @@ static int decode(struct yolov3 *y, int shard, int image, float conf, int *ret_c
     for (int h = 0; h < y->net->nheads; h++) {
         const struct tensor *z = &y->logits[(size_t)h * MAX_LOCAL_SHARDS + (size_t)shard];
         int found, rc = y->base.dev->on->yolo->decode(y->base.dev, &y->heads[h], y->net_of[shard], z, image, conf, slot,
-                                                      y->candidates + total, y->room - total, &found, err);
+                                                      y->candidates + total, (int)y->room - total, &found, err);
 
         if (rc < 0)
             return rc;
-        if (total + found > y->room) {
-            struct candidate *more = realloc(y->candidates, (size_t)(total + found) * 2 * sizeof *more);
-
-            if (!more)
+        if ((size_t)(total + found) > y->room) {
+            if (!GROW(y->candidates, y->room, total + found))
                 return err_set(err, ERR_DEVICE, "out of memory: %d detections of one image", total + found);
-            y->candidates = more;
-            y->room = (total + found) * 2;
             h--;
             continue;
         }

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,10 +29,19 @@ enum {
 
 /* ---- values ---- */
 
+struct key {
+    const char *name, *help;
+    int (*set)(const struct key *key, void *to, const char *value, struct err *err);
+    size_t at; /* in struct config */
+    int max;   /* of a number, or bytes of a path */
+};
+
 /* Relative paths count from where detd was started; it changes its folder later. */
-static int set_path(char *to, size_t max, const char *value, const char *name, struct err *err)
+static int set_path(const struct key *key, void *to, const char *value, struct err *err)
 {
     char whole[2 * CONFIG_PATH_MAX], here[CONFIG_PATH_MAX + 1] = "";
+    const char *name = key->name;
+    size_t max = (size_t)key->max;
 
     if (!value[0])
         return err_field(err, ERR_INPUT, name, "%s: must not be empty", name);
@@ -44,140 +54,73 @@ static int set_path(char *to, size_t max, const char *value, const char *name, s
     return 0;
 }
 
-static int set_state(struct config *cfg, const char *value, struct err *err)
-{
-    return set_path(cfg->state, CONFIG_PATH_MAX, value, "state", err);
-}
-
-static int set_socket(struct config *cfg, const char *value, struct err *err)
-{
-    return set_path(cfg->socket, CONFIG_SOCKET_MAX, value, "socket", err);
-}
-
-static int set_gpu_locks(struct config *cfg, const char *value, struct err *err)
-{
-    return set_path(cfg->gpu_locks, CONFIG_PATH_MAX, value, "gpu_locks", err);
-}
-
-static int set_launch(struct config *cfg, const char *value, struct err *err)
-{
-    return set_path(cfg->launch, CONFIG_SOCKET_MAX, value, "launch", err);
-}
-
-static int set_number(int *to, const char *value, int max, const char *name, struct err *err)
+static int set_number(const struct key *key, void *to, const char *value, struct err *err)
 {
     char *end;
     long n = strtol(value, &end, 10);
 
-    if (*end || end == value || n < 1 || n > max)
-        return err_field(err, ERR_INPUT, name, "%s: must be 1 to %d, is '%.40s'", name, max, value);
-    *to = (int)n;
+    if (*end || end == value || n < 1 || n > key->max)
+        return err_field(err, ERR_INPUT, key->name, "%s: must be 1 to %d, is '%.40s'", key->name, key->max, value);
+    *(int *)to = (int)n;
     return 0;
 }
 
-static int set_slots(struct config *cfg, const char *value, struct err *err)
-{
-    return set_number(&cfg->slots, value, SLOTS_MAX, "slots", err);
-}
-
-static int set_gpu_deadline(struct config *cfg, const char *value, struct err *err)
-{
-    return set_number(&cfg->gpu_deadline_s, value, GPU_DEADLINE_MAX, "gpu_deadline", err);
-}
-
-static int set_leave_deadline(struct config *cfg, const char *value, struct err *err)
-{
-    return set_number(&cfg->leave_deadline_s, value, LEAVE_DEADLINE_MAX, "leave_deadline", err);
-}
-
-static int set_tier(struct config *cfg, const char *value, struct err *err)
+static int set_tier(const struct key *key, void *to, const char *value, struct err *err)
 {
     int tier = job_tier_parse(value);
 
     if (tier < 0)
-        return err_field(err, ERR_INPUT, "tier", "tier: must be off, rerun or world, is '%.40s'", value);
-    cfg->tier = tier;
+        return err_field(err, ERR_INPUT, key->name, "tier: must be off, rerun or world, is '%.40s'", value);
+    *(int *)to = tier;
     return 0;
 }
 
-static int set_user_queued(struct config *cfg, const char *value, struct err *err)
-{
-    return set_number(&cfg->user_queued, value, USER_MAX, "user_queued", err);
-}
-
-static int set_user_running(struct config *cfg, const char *value, struct err *err)
-{
-    return set_number(&cfg->user_running, value, USER_MAX, "user_running", err);
-}
-
-static int set_user_gpus(struct config *cfg, const char *value, struct err *err)
-{
-    return set_number(&cfg->user_gpus, value, USER_MAX, "user_gpus", err);
-}
-
-static int set_log_max(struct config *cfg, const char *value, struct err *err)
-{
-    return set_number(&cfg->log_max_mib, value, LOG_MAX_MIB, "log_max", err);
-}
-
-static int set_report_max(struct config *cfg, const char *value, struct err *err)
-{
-    return set_number(&cfg->report_max_mib, value, REPORT_MAX_MIB, "report_max", err);
-}
-
-static int set_keep_jobs(struct config *cfg, const char *value, struct err *err)
-{
-    return set_number(&cfg->keep.jobs, value, KEEP_MAX_DAYS, "keep_jobs", err);
-}
-
-static int set_keep_points(struct config *cfg, const char *value, struct err *err)
-{
-    return set_number(&cfg->keep.points, value, KEEP_MAX_DAYS, "keep_points", err);
-}
-
-static int set_keep_logs(struct config *cfg, const char *value, struct err *err)
-{
-    return set_number(&cfg->keep.logs, value, KEEP_MAX_DAYS, "keep_logs", err);
-}
-
-static int set_keep_events(struct config *cfg, const char *value, struct err *err)
-{
-    return set_number(&cfg->keep.events, value, KEEP_MAX_DAYS, "keep_events", err);
-}
-
-static int set_read(struct config *cfg, const char *value, struct err *err)
+static int set_read(const struct key *key, void *to, const char *value, struct err *err)
 {
     if (strcmp(value, "everyone") != 0 && strcmp(value, "admins") != 0)
-        return err_field(err, ERR_INPUT, "read", "read: must be everyone or admins, is '%.40s'", value);
-    cfg->everyone_reads = strcmp(value, "everyone") == 0;
+        return err_field(err, ERR_INPUT, key->name, "read: must be everyone or admins, is '%.40s'", value);
+    *(bool *)to = strcmp(value, "everyone") == 0;
     return 0;
 }
 
-static const struct key {
-    const char *name, *help;
-    int (*set)(struct config *cfg, const char *value, struct err *err);
-} keys[] = {
-    { "state", "folder of the database and the jobs", set_state },
-    { "socket", "control socket, at most 107 bytes", set_socket },
-    { "launch", "system daemon: where detd-launch listens, which starts jobs as their submitters; default: " LAUNCH_SOCKET, set_launch },
-    { "slots", "CPU slots; default: CPUs of the affinity mask and the cgroup's quota", set_slots },
-    { "gpu_locks", "folder in which the system daemon keeps its locks of GPUs; default: " GPULOCK_SYSTEM, set_gpu_locks },
-    { "gpu_deadline", "seconds in which the GPU driver has to answer; default: 30", set_gpu_deadline },
+#define AT(member) offsetof(struct config, member)
+static const struct key keys[] = {
+    { "state", "folder of the database and the jobs", set_path, AT(state), CONFIG_PATH_MAX },
+    { "socket", "control socket, at most 107 bytes", set_path, AT(socket), CONFIG_SOCKET_MAX },
+    { "launch", "system daemon: where detd-launch listens, which starts jobs as their submitters; default: " LAUNCH_SOCKET, set_path,
+      AT(launch), CONFIG_SOCKET_MAX },
+    { "slots", "CPU slots; default: CPUs of the affinity mask and the cgroup's quota", set_number, AT(slots), SLOTS_MAX },
+    { "gpu_locks", "folder in which the system daemon keeps its locks of GPUs; default: " GPULOCK_SYSTEM, set_path, AT(gpu_locks),
+      CONFIG_PATH_MAX },
+    { "gpu_deadline", "seconds in which the GPU driver has to answer; default: 30", set_number, AT(gpu_deadline_s), GPU_DEADLINE_MAX },
     { "leave_deadline", "seconds in which a job that makes room for another, or is to leave a GPU, writes its checkpoint; default: 600",
-      set_leave_deadline },
-    { "tier", "deterministic tier of new jobs till `detctl deterministic` changes it: off, rerun (default) or world", set_tier },
-    { "user_queued", "jobs of one user, root excepted, that wait or are paused, at most; default: no limit", set_user_queued },
-    { "user_running", "likewise, jobs of one user that run at the same time", set_user_running },
-    { "user_gpus", "likewise, GPUs that the jobs of one user hold together", set_user_gpus },
-    { "log_max", "MiB of the log of a rank; of one that grows to more the older half is dropped; default: 64", set_log_max },
+      set_number, AT(leave_deadline_s), LEAVE_DEADLINE_MAX },
+    { "tier", "deterministic tier of new jobs till `detctl deterministic` changes it: off, rerun (default) or world", set_tier, AT(tier),
+      0 },
+    { "user_queued", "jobs of one user, root excepted, that wait or are paused, at most; default: no limit", set_number, AT(user_queued),
+      USER_MAX },
+    { "user_running", "likewise, jobs of one user that run at the same time", set_number, AT(user_running), USER_MAX },
+    { "user_gpus", "likewise, GPUs that the jobs of one user hold together", set_number, AT(user_gpus), USER_MAX },
+    { "log_max", "MiB of the log of a rank; of one that grows to more the older half is dropped; default: 64", set_number, AT(log_max_mib),
+      LOG_MAX_MIB },
     { "report_max", "MiB that losses, scores and events of a job take up in the database, about; what comes then is dropped; default: 1024",
-      set_report_max },
-    { "keep_jobs", "days after its end till a job is removed, as `detctl rm` does; default: never", set_keep_jobs },
-    { "keep_points", "likewise, till only the last point of each of its curves is left", set_keep_points },
-    { "keep_logs", "likewise, till the logs of its ranks are removed", set_keep_logs },
-    { "keep_events", "days till an event is forgotten; default: never", set_keep_events },
-    { "read", "system daemon: who may look at jobs: everyone (default) or admins", set_read },
+      set_number, AT(report_max_mib), REPORT_MAX_MIB },
+    { "keep_jobs", "days after its end till a job is removed, as `detctl rm` does; default: never", set_number, AT(keep.jobs),
+      KEEP_MAX_DAYS },
+    { "keep_points", "likewise, till only the last point of each of its curves is left", set_number, AT(keep.points), KEEP_MAX_DAYS },
+    { "keep_logs", "likewise, till the logs of its ranks are removed", set_number, AT(keep.logs), KEEP_MAX_DAYS },
+    { "keep_events", "days till an event is forgotten; default: never", set_number, AT(keep.events), KEEP_MAX_DAYS },
+    { "read", "system daemon: who may look at jobs: everyone (default) or admins", set_read, AT(everyone_reads), 0 },
 };
+#undef AT
+
+static int set(struct config *cfg, const char *name, const char *value, struct err *err)
+{
+    for (const struct key *k = keys; k < keys + sizeof keys / sizeof *keys; k++)
+        if (strcmp(k->name, name) == 0)
+            return k->set(k, (char *)cfg + k->at, value, err);
+    return err_field(err, ERR_INPUT, name, "unknown key '%.40s'", name);
+}
 
 /* ---- file ---- */
 
@@ -204,10 +147,7 @@ static int parse_line(char *line, struct config *cfg, struct err *err)
         return err_set(err, ERR_INPUT, "'%.40s': expected key = value", name);
     *equals = '\0';
     name = trim(name);
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (strcmp(keys[i].name, name) == 0)
-            return keys[i].set(cfg, trim(equals + 1), err);
-    return err_field(err, ERR_INPUT, name, "unknown key '%.40s'", name);
+    return set(cfg, name, trim(equals + 1), err);
 }
 
 int config_parse(const char *text, const char *path, struct config *cfg, struct err *err)
@@ -260,8 +200,7 @@ static int read_file(const char *path, bool must_exist, struct config *cfg, stru
 
 /* ---- defaults ---- */
 
-static int user_path(char *to, size_t max, const char *variable, const char *under_home, const char *rest, const char *name,
-                     struct err *err)
+static int user_path(struct config *cfg, const char *variable, const char *under_home, const char *rest, const char *name, struct err *err)
 {
     const char *base = getenv(variable), *home = getenv("HOME");
     char path[CONFIG_PATH_MAX + 1];
@@ -275,7 +214,7 @@ static int user_path(char *to, size_t max, const char *variable, const char *und
         return err_field(err, ERR_INPUT, name, "%s: %s is not set; give --%s", name, variable, name);
     if (n >= (int)sizeof path)
         return err_field(err, ERR_INPUT, name, "%s: the path is too long", name);
-    return set_path(to, max, path, name, err);
+    return set(cfg, name, path, err);
 }
 
 static int fill_paths(struct config *cfg, struct err *err)
@@ -283,15 +222,15 @@ static int fill_paths(struct config *cfg, struct err *err)
     int rc = 0;
 
     if (!cfg->state[0])
-        rc = cfg->private ? user_path(cfg->state, CONFIG_PATH_MAX, "XDG_STATE_HOME", ".local/state", "detd", "state", err)
-                          : set_state(cfg, "/var/lib/detd", err);
+        rc =
+            cfg->private ? user_path(cfg, "XDG_STATE_HOME", ".local/state", "detd", "state", err) : set(cfg, "state", "/var/lib/detd", err);
     if (rc == 0 && !cfg->private && !cfg->launch[0])
-        rc = set_launch(cfg, LAUNCH_SOCKET, err);
+        rc = set(cfg, "launch", LAUNCH_SOCKET, err);
     if (rc == 0 && !cfg->socket[0])
-        rc = cfg->private ? user_path(cfg->socket, CONFIG_SOCKET_MAX, "XDG_RUNTIME_DIR", NULL, "detd/detd.sock", "socket", err)
-                          : set_socket(cfg, "/run/detd/detd.sock", err);
+        rc = cfg->private ? user_path(cfg, "XDG_RUNTIME_DIR", NULL, "detd/detd.sock", "socket", err)
+                          : set(cfg, "socket", "/run/detd/detd.sock", err);
     if (rc == 0 && !cfg->gpu_locks[0])
-        rc = set_gpu_locks(cfg, GPULOCK_SYSTEM, err);
+        rc = set(cfg, "gpu_locks", GPULOCK_SYSTEM, err);
     return rc;
 }
 
@@ -388,9 +327,9 @@ int config_read(int argc, char **argv, struct config *ret, enum config_action *r
     else if (!ret->private)
         rc = read_file("/etc/detd.conf", false, ret, err);
     if (rc == 0 && o.state)
-        rc = set_state(ret, o.state, err);
+        rc = set(ret, "state", o.state, err);
     if (rc == 0 && o.socket)
-        rc = set_socket(ret, o.socket, err);
+        rc = set(ret, "socket", o.socket, err);
     return rc < 0 ? rc : fill_paths(ret, err);
 }
 

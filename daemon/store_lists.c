@@ -105,18 +105,16 @@ int store_eval_rows(struct store *s, const struct store_eval_query *q, struct te
     return rc < 0 ? rc : 0;
 }
 
-int store_events(struct store *s, int64_t id, const struct store_page *page, struct text *out, struct err *err)
+/* A page of rows from `sql`, whose parameters are the job, the cursor and the limit, and whose first column is the next cursor. */
+static int list_page(struct store *s, const char *sql, const char *name, int64_t id, const struct store_page *page, struct text *out,
+                     struct err *err)
 {
     sqlite3 *db = reader_take(s);
     sqlite3_stmt *st = NULL;
     int64_t n = 0, last = 0;
-    int rc =
-        reader_prepare(db,
-                       id ? "SELECT id, job, time, level, kind, text FROM events WHERE job=?1 AND (?2=0 OR id<?2) ORDER BY id DESC LIMIT ?3"
-                          : "SELECT id, job, time, level, kind, text FROM events WHERE (?2=0 OR id<?2) ORDER BY id DESC LIMIT ?3",
-                       &st, err);
+    int rc = reader_prepare(db, sql, &st, err);
 
-    text_add(out, "{\"events\":[");
+    text_addf(out, "{\"%s\":[", name);
     if (rc == 0) {
         sqlite3_bind_int64(st, 1, id);
         sqlite3_bind_int64(st, 2, page->cursor);
@@ -135,32 +133,19 @@ int store_events(struct store *s, int64_t id, const struct store_page *page, str
     return rc < 0 ? rc : 0;
 }
 
+int store_events(struct store *s, int64_t id, const struct store_page *page, struct text *out, struct err *err)
+{
+    return list_page(s,
+                     id ? "SELECT id, job, time, level, kind, text FROM events WHERE job=?1 AND (?2=0 OR id<?2) ORDER BY id DESC LIMIT ?3"
+                        : "SELECT id, job, time, level, kind, text FROM events WHERE (?2=0 OR id<?2) ORDER BY id DESC LIMIT ?3",
+                     "events", id, page, out, err);
+}
+
 int store_usage_rows(struct store *s, int64_t id, const struct store_page *page, struct text *out, struct err *err)
 {
-    sqlite3 *db = reader_take(s);
-    sqlite3_stmt *st = NULL;
-    int64_t n = 0, last = 0;
-    int rc = reader_prepare(
-        db, "SELECT time, cpu, memory, gpu, gpu_memory FROM usage WHERE job=?1 AND (?2=0 OR time<?2) ORDER BY time DESC LIMIT ?3", &st,
-        err);
-
-    text_add(out, "{\"rows\":[");
-    if (rc == 0) {
-        sqlite3_bind_int64(st, 1, id);
-        sqlite3_bind_int64(st, 2, page->cursor);
-        sqlite3_bind_int64(st, 3, page->limit);
-        for (; out->len < STORE_PAGE_BYTES && (rc = reader_step(db, st, err)) == 1; n++) {
-            row_add(out, st, n == 0);
-            last = sqlite3_column_int64(st, 0);
-        }
-    }
-    if (rc >= 0 && (n == page->limit || rc == 1))
-        text_addf(out, "],\"cursor\":%lld}", (long long)last);
-    else
-        text_add(out, "],\"cursor\":null}");
-    sqlite3_finalize(st);
-    reader_give(s, db);
-    return rc < 0 ? rc : 0;
+    return list_page(s,
+                     "SELECT time, cpu, memory, gpu, gpu_memory FROM usage WHERE job=?1 AND (?2=0 OR time<?2) ORDER BY time DESC LIMIT ?3",
+                     "rows", id, page, out, err);
 }
 
 #define TIERS_SELECT "SELECT step, tier FROM tiers WHERE job=?1 ORDER BY step LIMIT ?2"

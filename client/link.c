@@ -8,10 +8,10 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "client/command.h"
+#include "proto/clock.h"
 #include "proto/err.h"
 #include "proto/frame.h"
 #include "proto/rpc.h"
@@ -63,18 +63,10 @@ static int no_answer(const struct link *l, struct err *err)
     return err_set(err, ERR_TIMEOUT, "detd at '%s' gives no answer within %d s", l->path, l->answer_s);
 }
 
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* After each pause of a wait that began at `start`. */
 static int wait_on(struct link *l, double start, struct err *err)
 {
-    double waited = now() - start;
+    double waited = clock_s() - start;
 
     if (interrupted)
         return err_set(err, -EINTR, "interrupted");
@@ -89,7 +81,7 @@ static int wait_on(struct link *l, double start, struct err *err)
 static int await(struct link *l, short events, struct err *err)
 {
     struct pollfd p = { .fd = l->fd, .events = events };
-    double start = now();
+    double start = clock_s();
     int rc = 0;
 
     while (rc == 0 && poll(&p, 1, 1000) <= 0)
@@ -102,7 +94,7 @@ static int reach(struct link *l, int fd, struct err *err)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
     struct timeval pause = { .tv_sec = 1 };
-    double start = now();
+    double start = clock_s();
     int rc;
 
     memcpy(address.sun_path, l->path, sizeof l->path);
@@ -247,18 +239,18 @@ static int exchange(struct link *l, long id, const char *line, size_t len, json_
 /* Connects again until patience ends, which counts from when the call found no connection first: *lost, 0 till then. */
 static int redial(struct link *l, double *lost, struct err *err)
 {
-    double start = *lost > 0 ? *lost : now();
+    double start = *lost > 0 ? *lost : clock_s();
     int rc;
 
-    if (*lost > 0 && l->patience_s >= 0 && now() - start > l->patience_s)
+    if (*lost > 0 && l->patience_s >= 0 && clock_s() - start > l->patience_s)
         return -ENOTCONN; /* as *err says */
     if (*lost > 0)
         sleep_ms(RETRY_MS);
     *lost = start;
     while ((rc = dial(l, err)) == -ENOTCONN && !interrupted) {
-        if (l->patience_s >= 0 && now() - start > l->patience_s)
+        if (l->patience_s >= 0 && clock_s() - start > l->patience_s)
             return rc;
-        if (!l->told && now() - start > 1) {
+        if (!l->told && clock_s() - start > 1) {
             fprintf(stderr, "detctl: detd is away; trying again (the job goes on without it)\n");
             l->told = true;
         }

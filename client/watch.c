@@ -14,6 +14,7 @@
 #include "client/plot.h"
 #include "client/print.h"
 #include "proto/clean.h"
+#include "proto/clock.h"
 #include "proto/grow.h"
 #include "proto/memory.h"
 #include "proto/pictures.h"
@@ -257,12 +258,9 @@ static void bar(FILE *out, double part, int chars)
  * end there was more than steps: reading the data, or a wait. */
 static void measure_rate(struct watch *w)
 {
-    struct timespec t;
-    double now, rate;
+    double now = clock_s(), rate;
     int64_t step = int_of(w->job, "step");
 
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    now = (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
     if (step < w->rate_step || strcmp(text_of(w->job, "state"), "running") != 0) {
         w->rate = w->rate_time = 0;
         w->rate_step = step;

@@ -3,6 +3,8 @@
 #include <sys/timex.h>
 #include <time.h>
 
+#include "proto/clock.h"
+
 double now_s(void)
 {
     struct timespec t;
@@ -22,8 +24,5 @@ bool clock_is_kept(void)
 
 double mono_s(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+    return clock_s();
 }

@@ -8,18 +8,11 @@
 #include <string.h>
 #include <sys/pidfd.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "proto/clock.h"
+
 static struct run *first;
-
-static long long now_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
-}
 
 static bool is_of(const struct run *r, const struct launch_ticket *t)
 {
@@ -47,7 +40,7 @@ int run_add(const struct launch_ticket *t, int64_t number, pid_t pid, int troubl
                        .pid = pid,
                        .trouble_fd = trouble_fd,
                        .over = limit_s > 0,
-                       .kill_at_ms = limit_s ? now_ms() + limit_s * 1000LL : 0 };
+                       .kill_at_ms = limit_s ? clock_ms() + limit_s * 1000LL : 0 };
     first = r;
     return 0;
 }
@@ -92,7 +85,7 @@ enum launch_reach run_reach(const struct launch_ticket *t)
 static void leave(struct run *r)
 {
     r->leaving = true;
-    r->until_ms = now_ms() + LAUNCH_DIE_S * 1000LL;
+    r->until_ms = clock_ms() + LAUNCH_DIE_S * 1000LL;
 }
 
 enum scope_left run_kill(const struct launch_ticket *t, bool over)
@@ -150,14 +143,14 @@ void run_look(void (*exited)(const struct run *r, bool gone))
         struct run *r = *at;
         enum scope_left left = SCOPE_HELD;
 
-        if (r->pid > 0 && r->kill_at_ms && now_ms() > r->kill_at_ms)
+        if (r->pid > 0 && r->kill_at_ms && clock_ms() > r->kill_at_ms)
             kill_run(r);
         reap(r);
         if (r->leaving && r->pid == 0)
             left = scope_look(&r->ticket);
         if (r->leaving && left == SCOPE_HELD)
             scope_kill(&r->ticket);
-        if (r->leaving && !r->told && (left != SCOPE_HELD || now_ms() > r->until_ms)) {
+        if (r->leaving && !r->told && (left != SCOPE_HELD || clock_ms() > r->until_ms)) {
             exited(r, left == SCOPE_EMPTY);
             r->told = true;
         }

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "proto/clock.h"
 #include "proto/err.h"
 #include "proto/tasks.h"
 #include "supervisor/left.h"
@@ -20,14 +20,6 @@
 #include "supervisor/spawn.h"
 
 enum { LOOK_MS = 50 };
-
-static int64_t now_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* Everything from here to notify_start() runs after fork() in a program that has threads: no standard output, and only memory that glibc makes usable again. */
 
@@ -75,7 +67,7 @@ static void listen_to(int out, int64_t deadline)
 
     for (;;) {
         struct pollfd p = { .fd = out, .events = POLLIN };
-        int64_t rest = deadline - now_ms();
+        int64_t rest = deadline - clock_ms();
         ssize_t n;
 
         if (rest <= 0 || poll(&p, 1, (int)rest) == 0)
@@ -91,7 +83,7 @@ static void listen_to(int out, int64_t deadline)
 static bool has_ended(pid_t pid, int64_t deadline, int *ret_status)
 {
     while (waitpid(pid, ret_status, WNOHANG) == 0) {
-        if (now_ms() >= deadline)
+        if (clock_ms() >= deadline)
             return false;
         poll(NULL, 0, LOOK_MS);
     }
@@ -109,7 +101,7 @@ static void say(const char *how)
 static _Noreturn void watch_over(const char *command, char *const *env, const char *text, size_t len, int limit_ms)
 {
     int in[2], out[2], status = 0;
-    int64_t deadline = now_ms() + limit_ms;
+    int64_t deadline = clock_ms() + limit_ms;
     char how[100], left[128];
     bool ended;
     pid_t pid;

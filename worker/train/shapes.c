@@ -3,8 +3,8 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "proto/clock.h"
 #include "proto/err.h"
 #include "proto/grow.h"
 #include "worker/core/device.h"
@@ -312,14 +312,6 @@ static bool follows_pictures(const struct shapes *k)
     return canvas_of(k->opt.train, 1).h == 0;
 }
 
-static double now_s(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
-
 /* Plans may need a compiler for seconds each, so their number is worth a line. */
 static int report_ready(struct shapes *k, const struct plan_readiness *was, double seconds, struct err *err)
 {
@@ -335,7 +327,7 @@ int shapes_ready(struct shapes *k, int64_t step, struct err *err)
 {
     struct device *dev = k->opt.machine->dev;
     struct plan_readiness was = k->ready;
-    double began = now_s();
+    double began = clock_s();
     int rc;
 
     if (!dev->on->plan)
@@ -349,13 +341,13 @@ int shapes_ready(struct shapes *k, int64_t step, struct err *err)
     if (rc < 0)
         return rc;
     k->ntiers = k->opt.control->ntiers;
-    return report_ready(k, &was, now_s() - began, err);
+    return report_ready(k, &was, clock_s() - began, err);
 }
 
 int shapes_ready_to_validate(struct shapes *k, int64_t step, struct err *err)
 {
     struct plan_readiness was = k->ready;
-    double began = now_s();
+    double began = clock_s();
     int rc;
 
     if (!k->opt.machine->dev->on->plan)
@@ -370,5 +362,5 @@ int shapes_ready_to_validate(struct shapes *k, int64_t step, struct err *err)
         if (rc >= 0)
             rc = tell_pictures_of_validation(k, step, err);
     }
-    return rc < 0 ? rc : report_ready(k, &was, now_s() - began, err);
+    return rc < 0 ? rc : report_ready(k, &was, clock_s() - began, err);
 }

@@ -3,8 +3,8 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "proto/clock.h"
 #include "proto/err.h"
 #include "proto/jobspec.h"
 #include "worker/checkpoint/state.h"
@@ -51,14 +51,6 @@ struct stepper {
     int64_t window_resumed; /* images in it that an earlier attempt trained */
     int64_t images_rank;    /* trained by this rank in this attempt */
 };
-
-static int64_t now_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec * 1000000000LL + ts.tv_nsec;
-}
 
 /* ---- how gradients and statistics leave a wave ---- */
 
@@ -301,13 +293,13 @@ int stepper_run(struct stepper *t, struct err *err)
     int rc;
 
     t->opt.machine->dev->ops->set_tier(t->opt.machine->dev, control_tier_at(t->opt.control, t->opt.state->step + 1));
-    began = now_ns();
+    began = clock_ns();
     rc = shapes_ready(t->shapes, t->opt.state->step + 1, err);
     if (t->window_ns == 0) { /* a resumed window has images that were trained before */
-        t->window_ns = now_ns();
+        t->window_ns = clock_ns();
         t->window_resumed = t->opt.state->window.images;
     } else {
-        t->window_ns += now_ns() - began; /* planning is no training */
+        t->window_ns += clock_ns() - began; /* planning is no training */
     }
     if (rc >= 0)
         rc = all_waves(t, err);
@@ -347,7 +339,7 @@ int stepper_settle(struct stepper *t, struct err *err)
 
 static double images_per_s(const struct stepper *t)
 {
-    return (double)(t->opt.state->window.images - t->window_resumed) / ((double)(now_ns() - t->window_ns) * 1e-9);
+    return (double)(t->opt.state->window.images - t->window_resumed) / ((double)(clock_ns() - t->window_ns) * 1e-9);
 }
 
 void stepper_log_rest(const struct stepper *t, int64_t saved)

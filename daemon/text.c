@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "proto/grow.h"
+#include "proto/utf8.h"
 
 enum { SHORT_PIECE = 120 };
 #define EXACT_INTEGER 1e15
@@ -72,19 +73,6 @@ void text_addf(struct text *t, const char *fmt, ...)
         t->len += (size_t)n;
 }
 
-/* Length of the UTF-8 character at s, 0 where there is none. */
-static size_t utf8_length(const unsigned char *s)
-{
-    size_t n = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3 : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : 0;
-
-    for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
-        return 0;
-    return n;
-}
-
 /* Bytes that need no second look. */
 static size_t plain_length(const unsigned char *s)
 {
@@ -97,12 +85,13 @@ static size_t plain_length(const unsigned char *s)
 
 void text_json(struct text *t, const char *s)
 {
-    const unsigned char *p = (const unsigned char *)s;
+    const unsigned char *p = (const unsigned char *)s, *end;
 
     if (!s) {
         text_add(t, "null");
         return;
     }
+    end = p + strlen(s);
     text_add(t, "\"");
     while (*p) {
         size_t n = plain_length(p);
@@ -111,7 +100,7 @@ void text_json(struct text *t, const char *s)
         p += n;
         if (!*p)
             break;
-        n = utf8_length(p);
+        n = (size_t)utf8_length(p, end);
 
         if (n == 0)
             text_add(t, "?");

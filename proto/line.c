@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "proto/utf8.h"
 
 static void put(struct line *l, const char *bytes, size_t n)
 {
@@ -16,21 +17,6 @@ static void put(struct line *l, const char *bytes, size_t n)
     l->len += n;
 }
 
-/* Length of the UTF-8 character at s, 0 where there is none. */
-static size_t utf8_len(const unsigned char *s, size_t left)
-{
-    size_t n = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3 : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : 0;
-
-    if (n > left)
-        return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] >= 0xa0) || (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] >= 0x90))
-        return 0; /* overlong, surrogate, beyond U+10FFFF */
-    return n;
-}
-
 static void put_escaped(struct line *l, const char *text, size_t max_bytes)
 {
     const unsigned char *s = (const unsigned char *)text;
@@ -39,7 +25,7 @@ static void put_escaped(struct line *l, const char *text, size_t max_bytes)
 
     put(l, "\"", 1);
     while (left > 0) {
-        size_t n = utf8_len(s, left);
+        size_t n = (size_t)utf8_length(s, s + left);
 
         if (n == 1 && (*s == '"' || *s == '\\')) {
             esc[0] = '\\';

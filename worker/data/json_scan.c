@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/utf8.h"
 #include "worker/data/text_lines.h"
-#include "worker/data/utf8.h"
 
 void scan_open(struct json_scan *s, const char *name, const char *bytes, size_t len)
 {

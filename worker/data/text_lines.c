@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "proto/err.h"
-#include "worker/data/utf8.h"
+#include "proto/utf8.h"
 
 enum { NUMBER_MAX = 63 }; /* characters */
 

@@ -1,4 +1,4 @@
-#include "worker/data/utf8.h" /* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/utf8.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 int utf8_length(const unsigned char *p, const unsigned char *end)
 {

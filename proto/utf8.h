@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/utf8.h - is text from outside UTF-8? Names of classes and files are, or neither JSON nor a terminal could show them. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/utf8.h - is text from outside UTF-8? Names of classes and files are, or neither JSON nor a terminal could show them. Pure. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -11,6 +11,7 @@
 
 #include "proto/err.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/unit/rle_pairs.h"
 #include "worker/mask/rle.h"
 
 const char fuzz_name[] = "rle";

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
+#include "tests/unit/rle_pairs.h"
 #include "worker/eval/coco_masks.h"
 #include "worker/mask/rle.h"
 

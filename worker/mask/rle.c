@@ -160,78 +160,7 @@ int rle_write_end(struct rle_writer *o, struct err *err)
     return o->failed ? no_memory(err) : 0;
 }
 
-/* ---- merging ---- */
-
-/* Reads runs; where a mask ends there are 0 without end. */
-struct reader {
-    const struct rle *m;
-    size_t next;
-    int32_t left; /* of the run it is in */
-    bool set;
-};
-
-static void settle(struct reader *r)
-{
-    while (r->left == 0 && r->next < r->m->n) {
-        r->left = r->m->run[r->next];
-        r->set = r->next++ % 2;
-    }
-}
-
-static struct reader reader_begin(const struct rle *m)
-{
-    struct reader r = { .m = m };
-
-    settle(&r);
-    return r;
-}
-
-/* How far both stay as they are. */
-static int32_t stretch(const struct reader *a, const struct reader *b)
-{
-    return a->left < b->left ? a->left : b->left;
-}
-
-static void forward(struct reader *r, int32_t by)
-{
-    r->left -= by;
-    settle(r);
-}
-
-int rle_merge(const struct rle *a, const struct rle *b, bool both, struct rle *ret, struct err *err)
-{
-    struct reader p = reader_begin(a), q = reader_begin(b);
-    struct rle_writer o;
-    int32_t at = 0, len;
-
-    assert(a->h == b->h && a->w == b->w && ret != a && ret != b);
-    rle_write_begin(&o, ret, a->h, a->w);
-    while ((len = stretch(&p, &q)) > 0) {
-        if (both ? p.set && q.set : p.set || q.set)
-            rle_write(&o, at, at + len);
-        at += len;
-        forward(&p, len);
-        forward(&q, len);
-    }
-    return rle_write_end(&o, err);
-}
-
-int64_t rle_common(const struct rle *a, const struct rle *b)
-{
-    struct reader p = reader_begin(a), q = reader_begin(b);
-    int64_t common = 0;
-    int32_t len;
-
-    if (a->h != b->h || a->w != b->w)
-        return 0;
-    while ((len = stretch(&p, &q)) > 0) {
-        if (p.set && q.set)
-            common += len;
-        forward(&p, len);
-        forward(&q, len);
-    }
-    return common;
-}
+/* ---- measures ---- */
 
 int64_t rle_area(const struct rle *m)
 {
@@ -240,17 +169,6 @@ int64_t rle_area(const struct rle *m)
     for (size_t i = 1; i < m->n; i += 2)
         area += m->run[i];
     return area;
-}
-
-double rle_overlap(const struct rle *det, const struct rle *truth, bool crowd)
-{
-    int64_t common = rle_common(det, truth), all = rle_area(det);
-
-    if (det->h != truth->h || det->w != truth->w)
-        return -1;
-    if (!crowd)
-        all += rle_area(truth) - common;
-    return common > 0 ? (double)common / (double)all : 0;
 }
 
 void rle_bounds(const struct rle *m, int ret_box[4])

@@ -57,9 +57,3 @@ void rle_to_crop(const struct rle *m, int x, int y, int w, int h, uint8_t *bits)
 int64_t rle_area(const struct rle *m);
 /* x, y, width, height of what is set, all 0 where nothing is. */
 void rle_bounds(const struct rle *m, int ret_box[4]);
-/* Both or either of two masks of a size, which is asserted; ret is none of them. -ENOMEM. */
-int rle_merge(const struct rle *a, const struct rle *b, bool both, struct rle *ret, struct err *err);
-/* Pixels of both; 0 where sizes differ. */
-int64_t rle_common(const struct rle *a, const struct rle *b);
-/* Intersection over union; with `crowd`, over the detection alone; 0 where they do not meet, -1 where sizes differ. */
-double rle_overlap(const struct rle *det, const struct rle *truth, bool crowd);

@@ -5,6 +5,7 @@
 #include <libgen.h>
 #include <limits.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,133 +121,98 @@ static int beside_me(const char *name, char *path, size_t size, struct err *err)
     return 0;
 }
 
-static int absolute(const char *what, const char *from, char *to, struct err *err)
-{
-    if (!realpath(from, to))
-        return err_sys(err, "%s '%s'", what, from);
-    return 0;
-}
+/* ---- options ---- */
 
-static int take_option(struct options *o, int c, char *value, struct err *err)
+enum kind { FLAG, TEXT, INT, LONG, PATH, GPUS, GPU_LOCKS, OUTCOME };
+
+#define AT(member) offsetof(struct options, member)
+static const struct setting {
+    const char *name;
+    enum kind kind;
+    size_t at;             /* in struct options */
+    long long least, most; /* of numbers */
+} settings[] = {
+    { "job-dir", PATH, AT(job_dir), 0, 0 },
+    { "job", LONG, AT(job.job), 1, LLONG_MAX },
+    { "attempt", INT, AT(job.attempt), 1, INT_MAX - 1 },
+    { "last-seq", LONG, AT(job.last_seq), 0, LLONG_MAX - 1 },
+    { "nonce", TEXT, AT(job.nonce), 0, 0 },
+    { "store-id", TEXT, AT(job.store_id), 0, 0 },
+    { "lock-fd", INT, AT(job.lock_fd), 3, INT_MAX },
+    { "trouble-fd", INT, AT(trouble_fd), 3, INT_MAX },
+    { "socket", TEXT, AT(job.socket), 0, 0 },
+    { "worker", PATH, AT(worker), 0, 0 },
+    { "gpus", GPUS, 0, 0, 0 },
+    { "gpu-locks", TEXT, AT(job.gpu_locks.system), 0, 0 },
+    { "gpu-lock-fds", GPU_LOCKS, 0, 0, 0 },
+    { "system", FLAG, AT(job.gpu_locks.own), 0, 0 },
+    { "drain", OUTCOME, AT(job.drain), 0, 0 },
+    { "reason", TEXT, AT(job.reason), 0, 0 },
+    { "saved", LONG, AT(job.saved), 0, LLONG_MAX - 1 },
+    { "ran", LONG, AT(job.ran_s), 0, LLONG_MAX / 2 },
+    { "log-max", LONG, AT(job.log_max), 0, LLONG_MAX },
+    { "spec-fd", INT, AT(spec_fd), 3, INT_MAX },
+    { "threads", INT, AT(threads), 0, INT_MAX },
+    { "tier", TEXT, AT(tier), 0, 0 },
+    { "clear", FLAG, AT(clear), 0, 0 },
+    { "anew", FLAG, AT(anew), 0, 0 },
+};
+#undef AT
+
+enum { SETTINGS = sizeof settings / sizeof *settings, FIRST = 256 /* no letter */ };
+
+static int take_option(struct options *o, const struct setting *s, char *value, struct err *err)
 {
+    void *to = (char *)o + s->at;
     long long n = 0;
-    int rc = 0;
+    int rc;
 
-    switch (c) {
-    case 'd':
-        return absolute("--job-dir", value, o->job_dir, err);
-    case 'w':
-        return absolute("--worker", value, o->worker, err);
-    case 'j':
-        rc = parse_number("job", value, 1, LLONG_MAX, &n, err);
-        o->job.job = n;
-        return rc;
-    case 'a':
-        rc = parse_number("attempt", value, 1, INT_MAX - 1, &n, err);
-        o->job.attempt = (int)n;
-        return rc;
-    case 's':
-        rc = parse_number("last-seq", value, 0, LLONG_MAX - 1, &n, err);
-        o->job.last_seq = (uint64_t)n;
-        return rc;
-    case 'l':
-        rc = parse_number("lock-fd", value, 3, INT_MAX, &n, err);
-        o->job.lock_fd = (int)n;
-        return rc;
-    case 't':
-        rc = parse_number("trouble-fd", value, 3, INT_MAX, &n, err);
-        o->trouble_fd = (int)n;
-        return rc;
-    case 'f':
-        rc = parse_number("spec-fd", value, 3, INT_MAX, &n, err);
-        o->spec_fd = (int)n;
-        o->job.own_folder = true;
-        return rc;
-    case 'T':
-        rc = parse_number("threads", value, 0, INT_MAX, &n, err);
-        o->threads = (int)n;
-        return rc;
-    case 'c':
-        o->clear = o->job.own_folder = true;
+    switch (s->kind) {
+    case FLAG:
+        *(bool *)to = true;
         return 0;
-    case 'A':
-        o->anew = true;
+    case OUTCOME:
+        if (strcmp(value, "cancelled") != 0 && strcmp(value, "failed") != 0)
+            return err_field(err, ERR_INPUT, s->name, "--drain: must be cancelled or failed, is '%s'", value);
+        /* fall through */
+    case TEXT:
+        *(const char **)to = value;
         return 0;
-    case 'R':
-        o->tier = value;
-        return 0;
-    case 'n':
-        o->job.nonce = value;
-        return 0;
-    case 'i':
-        o->job.store_id = value;
-        return 0;
-    case 'S':
-        o->job.socket = value;
-        return 0;
-    case 'g':
+    case PATH:
+        return realpath(value, to) ? 0 : err_sys(err, "--%s '%s'", s->name, value);
+    case GPUS:
         return parse_gpus(o, value, err);
-    case 'L':
-        o->job.gpu_locks.system = value;
-        return 0;
-    case 'y':
-        o->job.gpu_locks.own = true;
-        return 0;
-    case 'G':
+    case GPU_LOCKS:
         return parse_gpu_locks(o, value, err);
-    case 'D':
-        o->job.drain = value;
-        return strcmp(value, "cancelled") == 0 || strcmp(value, "failed") == 0
-                   ? 0
-                   : err_field(err, ERR_INPUT, "drain", "--drain: must be cancelled or failed, is '%s'", value);
-    case 'r':
-        o->job.reason = value;
-        return 0;
-    case 'm':
-        rc = parse_number("log-max", value, 0, LLONG_MAX, &n, err);
-        o->job.log_max = n;
-        return rc;
-    case 'e':
-        rc = parse_number("ran", value, 0, LLONG_MAX / 2, &n, err);
-        o->job.ran_s = n;
-        return rc;
-    case 'v':
-        rc = parse_number("saved", value, 0, LLONG_MAX - 1, &n, err);
-        o->job.saved = n;
-        return rc;
     default:
-        return err_set(err, ERR_INPUT, "see detd-job --help");
+        rc = parse_number(s->name, value, s->least, s->most, &n, err);
+        if (s->kind == INT)
+            *(int *)to = (int)n;
+        else
+            *(int64_t *)to = n;
+        return rc;
     }
 }
 
 static int parse_options(int argc, char **argv, struct options *o, struct err *err)
 {
-    static const struct option names[] = { { "job-dir", 1, 0, 'd' },      { "job", 1, 0, 'j' },
-                                           { "attempt", 1, 0, 'a' },      { "last-seq", 1, 0, 's' },
-                                           { "nonce", 1, 0, 'n' },        { "store-id", 1, 0, 'i' },
-                                           { "lock-fd", 1, 0, 'l' },      { "trouble-fd", 1, 0, 't' },
-                                           { "socket", 1, 0, 'S' },       { "worker", 1, 0, 'w' },
-                                           { "gpus", 1, 0, 'g' },         { "gpu-locks", 1, 0, 'L' },
-                                           { "gpu-lock-fds", 1, 0, 'G' }, { "system", 0, 0, 'y' },
-                                           { "drain", 1, 0, 'D' },        { "reason", 1, 0, 'r' },
-                                           { "saved", 1, 0, 'v' },        { "ran", 1, 0, 'e' },
-                                           { "log-max", 1, 0, 'm' },      { "spec-fd", 1, 0, 'f' },
-                                           { "threads", 1, 0, 'T' },      { "tier", 1, 0, 'R' },
-                                           { "clear", 0, 0, 'c' },        { "anew", 0, 0, 'A' },
-                                           { "help", 0, 0, 'h' },         { 0 } };
+    struct option names[SETTINGS + 2] = { { "help", 0, 0, 'h' } };
     int c, rc = 0;
 
     o->trouble_fd = o->spec_fd = -1;
     o->job = (struct job_options){
         .attempt = 1, .nonce = "", .reason = "", .socket = "../../sup.sock", .lock_fd = -1, .gpu_locks = { .system = GPULOCK_SYSTEM }
     };
+    for (int i = 0; i < SETTINGS; i++)
+        names[i + 1] = (struct option){ settings[i].name, settings[i].kind != FLAG, 0, FIRST + i };
     while (rc == 0 && (c = getopt_long(argc, argv, "", names, NULL)) != -1) {
         if (c == 'h') {
             fputs(usage, stdout);
             exit(output_end(stdout, "detd-job") < 0);
         }
-        rc = take_option(o, c, optarg, err);
+        rc = c < FIRST ? err_set(err, ERR_INPUT, "see detd-job --help") : take_option(o, &settings[c - FIRST], optarg, err);
     }
+    o->job.own_folder = o->clear || o->spec_fd >= 0;
     if (rc == 0 && optind < argc)
         rc = err_set(err, ERR_INPUT, "unexpected argument '%s'", argv[optind]);
     if (rc == 0 && (!o->job_dir[0] || o->job.job == 0))

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -477,140 +478,87 @@ static int score(const char *text, double *ret)
     return *text == '\0' || *end || !(*ret >= 0 && *ret <= 1) ? -1 : 0;
 }
 
+/* ---- options ---- */
+
+enum kind { FLAG, TEXT, NUMBER, COUNT, SCORE };
+
+#define AT(member) offsetof(struct args, member)
+static const struct setting {
+    const char *name;
+    enum kind kind;
+    size_t at; /* in struct args */
+} settings[] = {
+    { "check", FLAG, AT(check) },
+    { "brief", FLAG, AT(brief) },
+    { "files", TEXT, AT(files) },
+    { "count-images", FLAG, AT(count) },
+    { "predict", FLAG, AT(predict) },
+    { "layers", FLAG, AT(layers) },
+    { "anchors", FLAG, AT(anchors) },
+    { "sample", FLAG, AT(sample) },
+    { "count", COUNT, AT(number) },
+    { "json", FLAG, AT(json) },
+    { "classes", COUNT, AT(classes) },
+    { "export", TEXT, AT(dialect) },
+    { "dir", TEXT, AT(dir) },
+    { "job-dir", TEXT, AT(job_dir) },
+    { "out", TEXT, AT(predict_opt.out_dir) },
+    { "conf", SCORE, AT(predict_opt.conf) },
+    { "results-conf", SCORE, AT(predict_opt.results_conf) },
+    { "on", TEXT, AT(predict_opt.on) },
+    { "images", TEXT, AT(predict_opt.images) },
+    { "format", TEXT, AT(predict_opt.format) },
+    { "split", TEXT, AT(predict_opt.split) },
+    { "no-pictures", FLAG, AT(predict_opt.no_pictures) },
+    { "quiet", FLAG, AT(predict_opt.quiet) },
+    { "enlarge", FLAG, AT(predict_opt.enlarge) },
+    { "checkpoint", TEXT, AT(predict_opt.checkpoint) },
+    { "rank", NUMBER, AT(rank) },
+    { "ranks", NUMBER, AT(ranks) },
+    { "attempt", NUMBER, AT(attempt) },
+    { "local-rank", NUMBER, AT(local_rank) },
+};
+#undef AT
+
+enum { SETTINGS = sizeof settings / sizeof *settings, FIRST = 256 /* no letter */ };
+
+/* Returns 0, or -1: out of range. */
+static int set(const struct setting *s, struct args *a, const char *value)
+{
+    void *to = (char *)a + s->at;
+
+    switch (s->kind) {
+    case FLAG:
+        *(bool *)to = true;
+        return 0;
+    case TEXT:
+        *(const char **)to = value;
+        return 0;
+    case SCORE:
+        return score(value, to);
+    case COUNT:
+        return count(value, to);
+    default:
+        return number(value, to);
+    }
+}
+
 /* Returns -1, or the status to exit with. */
 static int parse(int argc, char **argv, struct args *a)
 {
-    enum { FILES = 256 }; /* no letter */
-    static const struct option options[] = {
-        { "help", no_argument, NULL, 'h' },
-        { "check", no_argument, NULL, 'c' },
-        { "brief", no_argument, NULL, 'b' },
-        { "files", required_argument, NULL, FILES },
-        { "count-images", no_argument, NULL, 'i' },
-        { "predict", no_argument, NULL, 'p' },
-        { "layers", no_argument, NULL, 'y' },
-        { "anchors", no_argument, NULL, 'A' },
-        { "sample", no_argument, NULL, 'S' },
-        { "count", required_argument, NULL, 'M' },
-        { "json", no_argument, NULL, 'J' },
-        { "classes", required_argument, NULL, 'C' },
-        { "export", required_argument, NULL, 'e' },
-        { "dir", required_argument, NULL, 'd' },
-        { "job-dir", required_argument, NULL, 'j' },
-        { "out", required_argument, NULL, 'o' },
-        { "conf", required_argument, NULL, 'f' },
-        { "results-conf", required_argument, NULL, 'F' },
-        { "on", required_argument, NULL, 'O' },
-        { "images", required_argument, NULL, 'I' },
-        { "format", required_argument, NULL, 'T' },
-        { "split", required_argument, NULL, 's' },
-        { "no-pictures", no_argument, NULL, 'N' },
-        { "quiet", no_argument, NULL, 'q' },
-        { "enlarge", no_argument, NULL, 'E' },
-        { "checkpoint", required_argument, NULL, 'k' },
-        { "rank", required_argument, NULL, 'r' },
-        { "ranks", required_argument, NULL, 'n' },
-        { "attempt", required_argument, NULL, 'a' },
-        { "local-rank", required_argument, NULL, 'l' },
-        { NULL, 0, NULL, 0 },
-    };
+    struct option options[SETTINGS + 2] = { { "help", no_argument, NULL, 'h' } };
     int c, bad = 0;
 
+    for (int i = 0; i < SETTINGS; i++)
+        options[i + 1] = (struct option){ settings[i].name, settings[i].kind == FLAG ? no_argument : required_argument, NULL, FIRST + i };
     while ((c = getopt_long(argc, argv, "+h", options, NULL)) != -1) {
-        switch (c) {
-        case 'h':
+        if (c == 'h') {
             fputs(usage, stdout);
             return 0;
-        case 'c':
-            a->check = true;
-            break;
-        case 'b':
-            a->brief = true;
-            break;
-        case FILES:
-            a->files = optarg;
-            break;
-        case 'i':
-            a->count = true;
-            break;
-        case 'p':
-            a->predict = true;
-            break;
-        case 'y':
-            a->layers = true;
-            break;
-        case 'A':
-            a->anchors = true;
-            break;
-        case 'S':
-            a->sample = true;
-            break;
-        case 'M':
-            bad |= count(optarg, &a->number);
-            break;
-        case 'J':
-            a->json = true;
-            break;
-        case 'C':
-            bad |= count(optarg, &a->classes);
-            break;
-        case 'e':
-            a->dialect = optarg;
-            break;
-        case 'd':
-            a->dir = optarg;
-            break;
-        case 'j':
-            a->job_dir = optarg;
-            break;
-        case 'o':
-            a->predict_opt.out_dir = optarg;
-            break;
-        case 'k':
-            a->predict_opt.checkpoint = optarg;
-            break;
-        case 'f':
-            bad |= score(optarg, &a->predict_opt.conf);
-            break;
-        case 'F':
-            bad |= score(optarg, &a->predict_opt.results_conf);
-            break;
-        case 'O':
-            a->predict_opt.on = optarg;
-            break;
-        case 'I':
-            a->predict_opt.images = optarg;
-            break;
-        case 'T':
-            a->predict_opt.format = optarg;
-            break;
-        case 's':
-            a->predict_opt.split = optarg;
-            break;
-        case 'N':
-            a->predict_opt.no_pictures = true;
-            break;
-        case 'q':
-            a->predict_opt.quiet = true;
-            break;
-        case 'E':
-            a->predict_opt.enlarge = true;
-            break;
-        case 'r':
-            bad |= number(optarg, &a->rank);
-            break;
-        case 'n':
-            bad |= number(optarg, &a->ranks);
-            break;
-        case 'a':
-            bad |= number(optarg, &a->attempt);
-            break;
-        case 'l':
-            bad |= number(optarg, &a->local_rank);
-            break;
-        default:
-            return usage_error("unknown option");
         }
+        if (c < FIRST)
+            return usage_error("unknown option");
+        bad |= set(&settings[c - FIRST], a, optarg);
     }
     return bad ? usage_error("an option's number is out of range") : -1;
 }

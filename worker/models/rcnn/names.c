@@ -29,44 +29,44 @@ static void tv_backbone(const struct rcnn_part *p, bool norm, char *buf, size_t 
         snprintf(buf, size, "layer%d.%d.%s%d", p->stage + 1, p->block, norm ? "bn" : "conv", p->i + 1);
 }
 
-static void tv_head(const struct rcnn_part *p, bool old, char *buf, size_t size)
+/* A name of the heads: `number` is counted from by the part's i; COUNTED_NOT: there is none. */
+struct head_name {
+    const char *before;
+    int number;
+    const char *behind;
+};
+
+enum { COUNTED_NOT = -1 };
+
+static void put_head(const struct head_name *h, int i, char *buf, size_t size)
 {
-    switch (p->place) {
-    case RCNN_LATERAL:
-    case RCNN_OUTPUT:
-        snprintf(buf, size, "backbone.fpn.%s_blocks.%d%s", p->place == RCNN_LATERAL ? "inner" : "layer", p->i, old ? "" : ".0");
-        break;
-    case RCNN_RPN:
-        snprintf(buf, size, "rpn.head.conv%s", old ? "" : ".0.0");
-        break;
-    case RCNN_OBJECTNESS:
-        snprintf(buf, size, "rpn.head.cls_logits");
-        break;
-    case RCNN_DELTAS:
-        snprintf(buf, size, "rpn.head.bbox_pred");
-        break;
-    case RCNN_FC:
-        snprintf(buf, size, "roi_heads.box_head.fc%d", p->i + 6);
-        break;
-    case RCNN_CLASSES:
-        snprintf(buf, size, "roi_heads.box_predictor.cls_score");
-        break;
-    case RCNN_BOXES:
-        snprintf(buf, size, "roi_heads.box_predictor.bbox_pred");
-        break;
-    case RCNN_MASK_CONV:
-        if (old)
-            snprintf(buf, size, "roi_heads.mask_head.mask_fcn%d", p->i + 1);
-        else
-            snprintf(buf, size, "roi_heads.mask_head.%d.0", p->i);
-        break;
-    case RCNN_DECONV:
-        snprintf(buf, size, "roi_heads.mask_predictor.conv5_mask");
-        break;
-    default:
-        snprintf(buf, size, "roi_heads.mask_predictor.mask_fcn_logits");
-    }
+    if (h->number == COUNTED_NOT)
+        snprintf(buf, size, "%s", h->before);
+    else
+        snprintf(buf, size, "%s%d%s", h->before, h->number + i, h->behind);
 }
+
+static const struct head_name tv_heads[] = {
+    [RCNN_LATERAL] = { "backbone.fpn.inner_blocks.", 0, ".0" },
+    [RCNN_OUTPUT] = { "backbone.fpn.layer_blocks.", 0, ".0" },
+    [RCNN_RPN] = { "rpn.head.conv.0.0", COUNTED_NOT, "" },
+    [RCNN_OBJECTNESS] = { "rpn.head.cls_logits", COUNTED_NOT, "" },
+    [RCNN_DELTAS] = { "rpn.head.bbox_pred", COUNTED_NOT, "" },
+    [RCNN_FC] = { "roi_heads.box_head.fc", 6, "" },
+    [RCNN_CLASSES] = { "roi_heads.box_predictor.cls_score", COUNTED_NOT, "" },
+    [RCNN_BOXES] = { "roi_heads.box_predictor.bbox_pred", COUNTED_NOT, "" },
+    [RCNN_MASK_CONV] = { "roi_heads.mask_head.", 0, ".0" },
+    [RCNN_DECONV] = { "roi_heads.mask_predictor.conv5_mask", COUNTED_NOT, "" },
+    [RCNN_PREDICTOR] = { "roi_heads.mask_predictor.mask_fcn_logits", COUNTED_NOT, "" },
+};
+
+/* Where the old names are others. */
+static const struct head_name tv_old_heads[RCNN_PREDICTOR + 1] = {
+    [RCNN_LATERAL] = { "backbone.fpn.inner_blocks.", 0, "" },
+    [RCNN_OUTPUT] = { "backbone.fpn.layer_blocks.", 0, "" },
+    [RCNN_RPN] = { "rpn.head.conv", COUNTED_NOT, "" },
+    [RCNN_MASK_CONV] = { "roi_heads.mask_head.mask_fcn", 1, "" },
+};
 
 /* ---- detectron2 ---- */
 
@@ -82,41 +82,19 @@ static void d2_backbone(const struct rcnn_part *p, bool norm, char *buf, size_t 
         snprintf(buf, size, "res%d.%d.conv%d%s", p->stage + 2, p->block, p->i + 1, end);
 }
 
-static void d2_head(const struct rcnn_part *p, char *buf, size_t size)
-{
-    switch (p->place) {
-    case RCNN_LATERAL:
-    case RCNN_OUTPUT:
-        snprintf(buf, size, "backbone.fpn_%s%d", p->place == RCNN_LATERAL ? "lateral" : "output", p->i + 2);
-        break;
-    case RCNN_RPN:
-        snprintf(buf, size, "proposal_generator.rpn_head.conv");
-        break;
-    case RCNN_OBJECTNESS:
-        snprintf(buf, size, "proposal_generator.rpn_head.objectness_logits");
-        break;
-    case RCNN_DELTAS:
-        snprintf(buf, size, "proposal_generator.rpn_head.anchor_deltas");
-        break;
-    case RCNN_FC:
-        snprintf(buf, size, "roi_heads.box_head.fc%d", p->i + 1);
-        break;
-    case RCNN_CLASSES:
-        snprintf(buf, size, "roi_heads.box_predictor.cls_score");
-        break;
-    case RCNN_BOXES:
-        snprintf(buf, size, "roi_heads.box_predictor.bbox_pred");
-        break;
-    case RCNN_MASK_CONV:
-        snprintf(buf, size, "roi_heads.mask_head.mask_fcn%d", p->i + 1);
-        break;
-    case RCNN_DECONV:
-        snprintf(buf, size, "roi_heads.mask_head.deconv");
-        break;
-    default:
-        snprintf(buf, size, "roi_heads.mask_head.predictor");
-    }
-}
+static const struct head_name d2_heads[] = {
+    [RCNN_LATERAL] = { "backbone.fpn_lateral", 2, "" },
+    [RCNN_OUTPUT] = { "backbone.fpn_output", 2, "" },
+    [RCNN_RPN] = { "proposal_generator.rpn_head.conv", COUNTED_NOT, "" },
+    [RCNN_OBJECTNESS] = { "proposal_generator.rpn_head.objectness_logits", COUNTED_NOT, "" },
+    [RCNN_DELTAS] = { "proposal_generator.rpn_head.anchor_deltas", COUNTED_NOT, "" },
+    [RCNN_FC] = { "roi_heads.box_head.fc", 1, "" },
+    [RCNN_CLASSES] = { "roi_heads.box_predictor.cls_score", COUNTED_NOT, "" },
+    [RCNN_BOXES] = { "roi_heads.box_predictor.bbox_pred", COUNTED_NOT, "" },
+    [RCNN_MASK_CONV] = { "roi_heads.mask_head.mask_fcn", 1, "" },
+    [RCNN_DECONV] = { "roi_heads.mask_head.deconv", COUNTED_NOT, "" },
+    [RCNN_PREDICTOR] = { "roi_heads.mask_head.predictor", COUNTED_NOT, "" },
+};
 
 /* "res2_0_branch2a_w", "res2_0_branch2a_bn_s". */
 static bool caffe2(const struct rcnn_part *p, enum rcnn_array array, char *buf, size_t size)
@@ -143,10 +121,9 @@ static void spell_part(enum rcnn_spelling spelling, const struct rcnn_part *p, b
     size_t used = 0;
 
     if (!in_backbone(p->place)) {
-        if (d2)
-            d2_head(p, buf, size);
-        else
-            tv_head(p, spelling == RCNN_TV_OLD, buf, size);
+        bool old = spelling == RCNN_TV_OLD && tv_old_heads[p->place].before;
+
+        put_head(d2 ? &d2_heads[p->place] : old ? &tv_old_heads[p->place] : &tv_heads[p->place], p->i, buf, size);
         return;
     }
     *buf = '\0';
@@ -198,28 +175,22 @@ bool rcnn_is_idle(const char *name)
 
 const char *rcnn_group(enum rcnn_place place)
 {
-    switch (place) {
-    case RCNN_STEM:
-    case RCNN_BLOCK:
-    case RCNN_SHORTCUT:
-        return "the backbone";
-    case RCNN_LATERAL:
-    case RCNN_OUTPUT:
-        return "the feature pyramid";
-    case RCNN_RPN:
-    case RCNN_OBJECTNESS:
-    case RCNN_DELTAS:
-        return "the RPN";
-    case RCNN_FC:
-        return "the box head";
-    case RCNN_CLASSES:
-    case RCNN_BOXES:
-        return "the box predictor";
-    case RCNN_MASK_CONV:
-    case RCNN_DECONV:
-        return "the mask head";
-    case RCNN_PREDICTOR:
-        break;
-    }
-    return "the mask predictor";
+    static const char *const groups[] = {
+        [RCNN_STEM] = "the backbone",
+        [RCNN_BLOCK] = "the backbone",
+        [RCNN_SHORTCUT] = "the backbone",
+        [RCNN_LATERAL] = "the feature pyramid",
+        [RCNN_OUTPUT] = "the feature pyramid",
+        [RCNN_RPN] = "the RPN",
+        [RCNN_OBJECTNESS] = "the RPN",
+        [RCNN_DELTAS] = "the RPN",
+        [RCNN_FC] = "the box head",
+        [RCNN_CLASSES] = "the box predictor",
+        [RCNN_BOXES] = "the box predictor",
+        [RCNN_MASK_CONV] = "the mask head",
+        [RCNN_DECONV] = "the mask head",
+        [RCNN_PREDICTOR] = "the mask predictor",
+    };
+
+    return groups[place];
 }

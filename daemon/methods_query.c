@@ -135,6 +135,15 @@ int do_eval_query(struct request *rq, struct err *err)
     return start(rq, &q, err);
 }
 
+static int start_page(struct request *rq, struct query *q, int64_t id, struct store_page page, struct err *err)
+{
+    int rc = check_limit(page.limit, ROWS_MAX, "limit", err);
+
+    q->id = id;
+    q->page = page;
+    return rc < 0 ? rc : start(rq, q, err);
+}
+
 static int run_events(struct query *q, struct err *err)
 {
     return store_events(q->rq->d->store, q->id, &q->page, &q->out, err);
@@ -146,13 +155,7 @@ int do_event_query(struct request *rq, struct err *err)
     struct query q = { .run = run_events };
     int rc = params_unpack(rq, err, "{s?I, s?I, s?I}", "id", &id, "limit", &limit, "cursor", &cursor);
 
-    if (rc == 0)
-        rc = check_limit(limit, ROWS_MAX, "limit", err);
-    if (rc < 0)
-        return rc;
-    q.id = id;
-    q.page = (struct store_page){ limit, cursor };
-    return start(rq, &q, err);
+    return rc < 0 ? rc : start_page(rq, &q, id, (struct store_page){ limit, cursor }, err);
 }
 
 static int run_usage(struct query *q, struct err *err)
@@ -166,13 +169,7 @@ int do_job_usage(struct request *rq, struct err *err)
     struct query q = { .run = run_usage };
     int rc = params_unpack(rq, err, "{s:I, s?I, s?I}", "id", &id, "limit", &limit, "cursor", &cursor);
 
-    if (rc == 0)
-        rc = check_limit(limit, ROWS_MAX, "limit", err);
-    if (rc < 0)
-        return rc;
-    q.id = id;
-    q.page = (struct store_page){ limit, cursor };
-    return start(rq, &q, err);
+    return rc < 0 ? rc : start_page(rq, &q, id, (struct store_page){ limit, cursor }, err);
 }
 
 /* ---- tiers ---- */

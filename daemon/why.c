@@ -100,60 +100,15 @@ static bool is_kept_from_queue(const struct runner *r, const struct job *j, char
     return found;
 }
 
-void run_why(struct runner *r, const struct job *j, char *ret, size_t size)
+/* What is not free, or who stands in the way, of a job that waits for nothing else. */
+static void tell_need(const struct runner *r, const struct job *j, char *ret, size_t size)
 {
     struct sched_job view = slots_view(j);
     struct sched_node node = slots_node(r);
     struct gpu_counts gpus;
-    char full[200];
+    size_t len;
 
     gpus_count(r->gpus, &gpus);
-    store_trouble(r->store, full, sizeof full);
-    if (j->hidden_until) {
-        snprintf(ret, size, "is %s, which is seen once that is stored%s%s", job_state_name(j->row.state), full[0] ? ": " : "", full);
-        return;
-    }
-    if (j->life.phase == LIFE_COMMITTING) {
-        snprintf(ret, size, "has its slots and waits till that is stored%s%s", full[0] ? ": " : "", full);
-        return;
-    }
-    if (j->trouble[0]) {
-        snprintf(ret, size, "%s%s", job_is_live(j->row.state) ? "has its slots and waits: " : "", j->trouble);
-        return;
-    }
-    if (j->says[0]) {
-        snprintf(ret, size, "attempt %d: %s", j->row.attempt, j->says);
-        return;
-    }
-    if (job_is_live(j->row.state) && j->yields_to) {
-        snprintf(ret, size, "makes room for job %lld: it writes a checkpoint and is %s", (long long)j->yields_to,
-                 j->row.want == JOB_WANT_PAUSE ? "paused" : "queued again");
-        return;
-    }
-    if (job_is_live(j->row.state) && j->row.backfill) {
-        snprintf(ret, size, "was let past a job that waits for more slots, and makes room when its own are all that one lacks");
-        return;
-    }
-    if (j->life.phase == LIFE_PREPARING) {
-        snprintf(ret, size, "has its slots; its folder is made and its supervisor is started");
-        return;
-    }
-    if (j->life.phase != LIFE_IDLE) {
-        snprintf(ret, size, "waits till the processes of its last run have left");
-        return;
-    }
-    if (waits_for_other(r, j, ret, size))
-        return;
-    if (r->drained[0]) {
-        snprintf(ret, size, "no job is started on this node now, which is drained: %s", r->drained);
-        return;
-    }
-    if (j->row.reason[0] && j->life.not_before > mono_s()) {
-        snprintf(ret, size, "has given its slots back, and is tried again within a minute: %s", j->row.reason);
-        return;
-    }
-    if (is_kept_from_queue(r, j, ret, size))
-        return;
     if (!j->row.cuda) {
         snprintf(ret, size, "needs %d CPU slots at once, %d of %d are free", sched_cpu_need(&view, &node), node.cpu_free, node.cpu_slots);
     } else if (r->gpus->trouble[0] || !r->gpus->known) {
@@ -164,11 +119,41 @@ void run_why(struct runner *r, const struct job *j, char *ret, size_t size)
         tell_gpus(r, ret, size);
     }
     tell_room(r, j, ret, size);
-    if (j->row.reason[0]) {
-        size_t len = strlen(ret);
-
+    len = strlen(ret);
+    if (j->row.reason[0])
         snprintf(ret + len, size - len, "; it was stopped last because %s", j->row.reason);
-    }
+}
+
+void run_why(struct runner *r, const struct job *j, char *ret, size_t size)
+{
+    char full[200];
+
+    store_trouble(r->store, full, sizeof full);
+    if (j->hidden_until)
+        snprintf(ret, size, "is %s, which is seen once that is stored%s%s", job_state_name(j->row.state), full[0] ? ": " : "", full);
+    else if (j->life.phase == LIFE_COMMITTING)
+        snprintf(ret, size, "has its slots and waits till that is stored%s%s", full[0] ? ": " : "", full);
+    else if (j->trouble[0])
+        snprintf(ret, size, "%s%s", job_is_live(j->row.state) ? "has its slots and waits: " : "", j->trouble);
+    else if (j->says[0])
+        snprintf(ret, size, "attempt %d: %s", j->row.attempt, j->says);
+    else if (job_is_live(j->row.state) && j->yields_to)
+        snprintf(ret, size, "makes room for job %lld: it writes a checkpoint and is %s", (long long)j->yields_to,
+                 j->row.want == JOB_WANT_PAUSE ? "paused" : "queued again");
+    else if (job_is_live(j->row.state) && j->row.backfill)
+        snprintf(ret, size, "was let past a job that waits for more slots, and makes room when its own are all that one lacks");
+    else if (j->life.phase == LIFE_PREPARING)
+        snprintf(ret, size, "has its slots; its folder is made and its supervisor is started");
+    else if (j->life.phase != LIFE_IDLE)
+        snprintf(ret, size, "waits till the processes of its last run have left");
+    else if (waits_for_other(r, j, ret, size))
+        return;
+    else if (r->drained[0])
+        snprintf(ret, size, "no job is started on this node now, which is drained: %s", r->drained);
+    else if (j->row.reason[0] && j->life.not_before > mono_s())
+        snprintf(ret, size, "has given its slots back, and is tried again within a minute: %s", j->row.reason);
+    else if (!is_kept_from_queue(r, j, ret, size))
+        tell_need(r, j, ret, size);
 }
 
 double run_expected_wait(struct runner *r, const struct job *j)

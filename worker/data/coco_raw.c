@@ -25,13 +25,6 @@ void coco_raw_free(struct coco_raw *raw)
     free(raw->text);
 }
 
-static bool no_memory(struct json_scan *s)
-{
-    if (!scan_failed(s))
-        err_set(&s->err, -ENOMEM, "%s: no memory", s->name);
-    return false;
-}
-
 /* Takes whatever value comes; true when it was an integer. */
 static bool integer_or_skip(struct json_scan *s, int64_t *ret)
 {
@@ -101,7 +94,7 @@ static bool read_class(struct coco_raw *raw, struct json_scan *s)
     size_t len;
 
     if (!GROW(raw->classes, raw->classes_cap, raw->nclasses + 1))
-        return no_memory(s);
+        return scan_no_memory(s);
     c = &raw->classes[raw->nclasses];
     *c = (struct raw_class){ 0 };
     scan_object(s);
@@ -121,7 +114,7 @@ static bool read_class(struct coco_raw *raw, struct json_scan *s)
         return scan_fail(s, "more than %d categories", DATASET_MAX_CLASSES);
     c->name = strdup(name);
     if (!c->name)
-        return no_memory(s);
+        return scan_no_memory(s);
     raw->nclasses++;
     return true;
 }
@@ -143,7 +136,7 @@ static void read_file_name(struct json_scan *s, struct coco_raw *raw, struct raw
     if (len == 0 || len >= DATASET_MAX_PATH / 2)
         flaw(&im->flaw, "file_name is empty or too long");
     else if (!(im->file = strdup(raw->text)))
-        no_memory(s);
+        scan_no_memory(s);
 }
 
 /* A size that cannot be is only told: the picture's file has the right one. */
@@ -177,7 +170,7 @@ static bool read_image(struct coco_raw *raw, struct json_scan *s)
     struct raw_image *im;
 
     if (!GROW(raw->images, raw->images_cap, raw->nimages + 1))
-        return no_memory(s);
+        return scan_no_memory(s);
     if (raw->nimages == DATASET_MAX_IMAGES)
         return scan_fail(s, "more than %d images", DATASET_MAX_IMAGES);
     im = &raw->images[raw->nimages++]; /* counted at once, so that its name is freed whatever happens */
@@ -272,7 +265,7 @@ static void read_mask(struct json_scan *s, struct coco_raw *raw, struct raw_anno
     if (why)
         flaw(raw->masks ? &a->flaw : &a->doubt, why);
     if (raw->masks && !keep_mask(raw, &segm.mask))
-        no_memory(s);
+        scan_no_memory(s);
 }
 
 static void read_area(struct json_scan *s, struct raw_annotation *a)
@@ -322,7 +315,7 @@ static bool read_annotation(struct coco_raw *raw, struct json_scan *s)
     struct raw_annotation *a;
 
     if (!GROW(raw->annotations, raw->annotations_cap, raw->nannotations + 1))
-        return no_memory(s);
+        return scan_no_memory(s);
     if (raw->nannotations == DATASET_MAX_BOXES)
         return scan_fail(s, "more than %d annotations", DATASET_MAX_BOXES);
     a = &raw->annotations[raw->nannotations++];

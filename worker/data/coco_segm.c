@@ -10,12 +10,6 @@
 #include "worker/data/json_scan.h"
 #include "worker/mask/rle.h"
 
-static void no_memory(struct json_scan *s)
-{
-    if (!scan_failed(s))
-        err_set(&s->err, -ENOMEM, "%s: no memory", s->name);
-}
-
 /* A polygon being read. before: the last x. */
 struct ring {
     int64_t count; /* coordinates */
@@ -32,7 +26,7 @@ static void add_coordinate(struct json_scan *s, struct masks *keep, struct ring 
     else if (r->count >= 2 * (int64_t)MASK_MAX_POINTS)
         r->why = "segmentation: a polygon has more points than any object needs";
     else if (r->count % 2 && !masks_add_point(keep, r->before, n.real))
-        no_memory(s);
+        scan_no_memory(s);
     r->before = n.real;
 }
 
@@ -64,7 +58,7 @@ static const char *read_polygon(struct json_scan *s, struct masks *keep, bool *r
     if (*ret_alone && keep)
         masks_rewind(keep, before);
     else if (keep && !masks_end_polygon(keep))
-        no_memory(s);
+        scan_no_memory(s);
     if (r.count % 2)
         return "segmentation: a polygon has an odd number of coordinates";
     return r.count < 6 ? "segmentation: a polygon has fewer than three points" : NULL;
@@ -112,7 +106,7 @@ static void add_run(struct json_scan *s, struct runs *r, int64_t run)
     else if (r->keep && r->count >= MASK_MAX_RUNS)
         r->why = "segmentation: more runs than any object needs";
     else if (r->keep && !masks_add_run(r->keep, (uint32_t)run))
-        no_memory(s);
+        scan_no_memory(s);
     r->count++;
     r->sum += r->why ? 0 : run;
 }

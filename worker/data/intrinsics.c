@@ -120,7 +120,7 @@ static void frames_object(struct json_scan *s, struct intrinsics *k)
             return;
         }
         if (!GROW(k->frame, room, k->nframes + 1) || !(k->frame[k->nframes].name = strdup(s->key))) {
-            err_set(&s->err, -ENOMEM, "%s: no memory", s->name);
+            scan_no_memory(s);
             return;
         }
         f = &k->frame[k->nframes++];

@@ -19,7 +19,8 @@ void scan_open(struct json_scan *s, const char *name, const char *bytes, size_t 
     s->end = bytes + len;
 }
 
-void scan_position(const struct json_scan *s, int64_t *ret_line, int64_t *ret_byte)
+/* Line and byte in the line of where the scan stands, both from 1. */
+static void position(const struct json_scan *s, int64_t *ret_line, int64_t *ret_byte)
 {
     const char *line = s->begin, *nl;
 
@@ -42,8 +43,15 @@ bool scan_fail(struct json_scan *s, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    scan_position(s, &line, &byte);
+    position(s, &line, &byte);
     err_set(&s->err, ERR_DATA, "%s, line %lld, byte %lld: %s", s->name, (long long)line, (long long)byte, text);
+    return false;
+}
+
+bool scan_no_memory(struct json_scan *s)
+{
+    if (!scan_failed(s))
+        err_set(&s->err, -ENOMEM, "%s: no memory", s->name);
     return false;
 }
 

@@ -63,7 +63,7 @@ bool scan_text(struct json_scan *s, char **buf, size_t *cap, size_t *ret_len);
 bool scan_skip(struct json_scan *s);
 /* Nothing but blanks may follow. */
 bool scan_finish(struct json_scan *s);
-/* Line and byte in the line of where the scan stands, both from 1. */
-void scan_position(const struct json_scan *s, int64_t *ret_line, int64_t *ret_byte);
 /* Fails the scan with "NAME, line L, byte B: ..."; returns false. */
 bool scan_fail(struct json_scan *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Likewise, where memory lacks. */
+bool scan_no_memory(struct json_scan *s);

@@ -1,10 +1,5 @@
 #include "daemon/life.h" /* SPDX-License-Identifier: Apache-2.0 */
 
-#define X(ident, name) name,
-static const char *const phases[] = { LIFE_PHASES(X) };
-static const char *const facts[] = { LIFE_FACTS(X) };
-#undef X
-
 /* within_s: to the deadline; 0: there is none. */
 struct cell {
     bool means; /* something in this phase */
@@ -153,14 +148,4 @@ void life_within(struct life *l, double now, double seconds)
 bool life_is_in_vain(const struct life *l, double now)
 {
     return l->phase == LIFE_WAITING && now < l->not_before && (l->unreachable > 0 || l->refusals >= LIFE_REFUSALS_MAX);
-}
-
-const char *life_phase_name(enum life_phase p)
-{
-    return phases[p];
-}
-
-const char *life_fact_name(enum life_fact f)
-{
-    return facts[f];
 }

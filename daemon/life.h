@@ -3,41 +3,39 @@
 #pragma once
 #include <stdbool.h>
 
-#define LIFE_PHASES(X)                                                                   \
-    X(IDLE, "idle")             /* no process of it lives and none is wanted */          \
-    X(COMMITTING, "committing") /* its nonce is on the way to the disk */                \
-    X(WAITING, "waiting")       /* to be prepared, not before a moment */                \
-    X(PREPARING, "preparing")   /* a thread makes its folder and takes its lock */       \
-    X(STARTED, "started")       /* its supervisor was started, and has not said hello */ \
-    X(CONNECTED, "connected")                                                            \
-    X(LEAVING, "leaving") /* its end is recorded */                                      \
-    X(STUCK, "stuck")     /* its processes were killed, and the lock is held still */
-#define X(ident, name) LIFE_##ident,
-enum life_phase { LIFE_PHASES(X) LIFE_PHASE_COUNT };
-#undef X
+enum life_phase {
+    LIFE_IDLE,       /* no process of it lives and none is wanted */
+    LIFE_COMMITTING, /* its nonce is on the way to the disk */
+    LIFE_WAITING,    /* to be prepared, not before a moment */
+    LIFE_PREPARING,  /* a thread makes its folder and takes its lock */
+    LIFE_STARTED,    /* its supervisor was started, and has not said hello */
+    LIFE_CONNECTED,
+    LIFE_LEAVING, /* its end is recorded */
+    LIFE_STUCK,   /* its processes were killed, and the lock is held still */
+    LIFE_PHASE_COUNT
+};
 
-#define LIFE_FACTS(X)                                                                    \
-    X(ADOPTED, "adopted") /* it lived when detd was started */                           \
-    X(FOUND, "found")     /* the lock is held though nothing of it should live */        \
-    X(GRANTED, "granted") /* it has its slots */                                         \
-    X(COMMITTED, "committed")                                                            \
-    X(UNCOMMITTED, "uncommitted")                                                        \
-    X(DUE, "due")                 /* the moment has come */                              \
-    X(READY, "ready")             /* its supervisor was started, with the lock */        \
-    X(REFUSED, "refused")         /* the system has not what a start needs */            \
-    X(UNREADABLE, "unreadable")   /* its spool is missing or cannot be read */           \
-    X(UNREACHABLE, "unreachable") /* its folder cannot be used */                        \
-    X(HELD, "held")               /* the lock could not be taken */                      \
-    X(HELLO, "hello")                                                                    \
-    X(GONE, "gone")     /* its connection is closed */                                   \
-    X(EXITED, "exited") /* its supervisor has left */                                    \
-    X(ENDED, "ended")   /* an end is recorded */                                         \
-    X(LOST, "lost")     /* the lock is free, and the job has no end */                   \
-    X(LEFT, "left")     /* the lock is free, and the job has ended or is queued again */ \
-    X(OVERDUE, "overdue")
-#define X(ident, name) LIFE_FACT_##ident,
-enum life_fact { LIFE_FACTS(X) LIFE_FACT_COUNT };
-#undef X
+enum life_fact {
+    LIFE_FACT_ADOPTED, /* it lived when detd was started */
+    LIFE_FACT_FOUND,   /* the lock is held though nothing of it should live */
+    LIFE_FACT_GRANTED, /* it has its slots */
+    LIFE_FACT_COMMITTED,
+    LIFE_FACT_UNCOMMITTED,
+    LIFE_FACT_DUE,         /* the moment has come */
+    LIFE_FACT_READY,       /* its supervisor was started, with the lock */
+    LIFE_FACT_REFUSED,     /* the system has not what a start needs */
+    LIFE_FACT_UNREADABLE,  /* its spool is missing or cannot be read */
+    LIFE_FACT_UNREACHABLE, /* its folder cannot be used */
+    LIFE_FACT_HELD,        /* the lock could not be taken */
+    LIFE_FACT_HELLO,
+    LIFE_FACT_GONE,   /* its connection is closed */
+    LIFE_FACT_EXITED, /* its supervisor has left */
+    LIFE_FACT_ENDED,  /* an end is recorded */
+    LIFE_FACT_LOST,   /* the lock is free, and the job has no end */
+    LIFE_FACT_LEFT,   /* the lock is free, and the job has ended or is queued again */
+    LIFE_FACT_OVERDUE,
+    LIFE_FACT_COUNT
+};
 
 enum life_action {
     LIFE_NOTHING,
@@ -99,5 +97,3 @@ void life_within(struct life *l, double now, double seconds);
 double life_backoff_s(int tries);
 /* Its slots are of no use to it: it has been refused a start too often. Whether reports wait in its spool is another question. */
 bool life_is_in_vain(const struct life *l, double now);
-const char *life_phase_name(enum life_phase p);
-const char *life_fact_name(enum life_fact f);

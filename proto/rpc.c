@@ -67,11 +67,6 @@ char *rpc_call(long id, const char *method, json_t *params, size_t *ret_len)
     return to_line(json_pack("{s:s, s:I, s:s, s:o}", "jsonrpc", "2.0", "id", (json_int_t)id, "method", method, "params", params), ret_len);
 }
 
-char *rpc_notify(const char *method, json_t *params, size_t *ret_len)
-{
-    return to_line(json_pack("{s:s, s:s, s:o}", "jsonrpc", "2.0", "method", method, "params", params), ret_len);
-}
-
 /* ---- codes: -32602 for bad input, -32000 - n for our n-th code, -32603 for what the system said ---- */
 
 enum { RPC_OURS = -32000, ERR_OURS = -20000, ERR_LAST = ERR_UNSUPPORTED };

@@ -28,7 +28,6 @@ void rpc_request_clear(struct rpc_request *req);
 char *rpc_result(const json_t *id, json_t *result, size_t *ret_len);
 char *rpc_error(const json_t *id, int rpc_code, const struct err *err, size_t *ret_len); /* data: {field, reason} */
 char *rpc_call(long id, const char *method, json_t *params, size_t *ret_len);            /* params stolen */
-char *rpc_notify(const char *method, json_t *params, size_t *ret_len);                   /* params stolen */
 /* The JSON-RPC code for one of our codes: INPUT -> RPC_BAD_PARAMS, others -32000 - n (documented in PROTOCOL.md). */
 int rpc_code(int err_code);
 /* A reply line -> result (new reference) or an error in *err with the server's message and field. Unknown members are ignored. *ret_id is RPC_NO_ID in an

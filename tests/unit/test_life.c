@@ -81,8 +81,7 @@ static void every_fact_in_every_phase(void **state)
                     deadline = cells[i].within_s ? 1000 + cells[i].within_s : 0;
                 }
             if (l.phase != next || action != want || l.deadline != deadline)
-                fail_msg("%s, %s: %s, action %d, deadline %g", life_phase_name((enum life_phase)p), life_fact_name((enum life_fact)f),
-                         life_phase_name(l.phase), (int)action, l.deadline);
+                fail_msg("phase %d, fact %d: phase %d, action %d, deadline %g", p, f, (int)l.phase, (int)action, l.deadline);
         }
 }
 

@@ -166,7 +166,7 @@ static void look(struct fixture *f, uint32_t uid, const char *set, int total, co
     char spec[160], ends[96], token[32];
 
     snprintf(token, sizeof token, "%s %d", set, total);
-    snprintf(spec, sizeof spec, "{\"eval\":{\"run\":\"/j\",\"step\":7,\"job\":1,\"set\":\"%s\"}}", set);
+    snprintf(spec, sizeof spec, "{\"errand\":{\"run\":\"/j\",\"step\":7,\"job\":1,\"set\":\"%s\"}}", set);
     f->waiting++;
     store_submit(f->s, &row, token, spec, done, f);
     wait_all(f);

@@ -39,15 +39,15 @@ static struct jobspec *spec_of(const char *assignments)
     return spec;
 }
 
-/* A checkpoint of step 4 as that job leaves it; kept: as today, with its keys. */
-static void save(const char *dir, const char *assignments, bool kept)
+/* A checkpoint of step 4 as that job leaves it. */
+static void save(const char *dir, const char *assignments)
 {
     struct jobspec *spec = spec_of(assignments);
     char *text = owner_text(spec);
     float number = 1;
     const struct st_array array = { "a", ST_F32, 1, { 1 }, &number };
     const struct st_meta job = { STATE_JOB, text };
-    const struct ckpt_part model = { &array, 1, NULL, 0 }, state = { &array, 1, &job, kept };
+    const struct ckpt_part model = { &array, 1, NULL, 0 }, state = { &array, 1, &job, 1 };
     struct ckpt_identity id;
     int64_t bytes;
     struct err err;
@@ -76,19 +76,19 @@ static void refuses(const char *dir, const char *store, const char *assignments,
     jobspec_free(spec);
 }
 
-static void in_folder(void (*test)(const char *dir, bool kept), bool kept)
+static void in_folder(void (*test)(const char *dir))
 {
     char dir[TEMP_MAX], cmd[TEMP_MAX + 16];
 
     assert_non_null(mkdtemp(temp_path(dir, sizeof dir, "detd-owner-XXXXXX")));
-    test(dir, kept);
+    test(dir);
     snprintf(cmd, sizeof cmd, "rm -rf '%s'", dir);
     assert_int_equal(system(cmd), 0);
 }
 
-static void of_today(const char *dir, bool kept)
+static void another_job(const char *dir)
 {
-    save(dir, "train.ema=0.5", kept);
+    save(dir, "train.ema=0.5");
     refuses(dir, "store", "train.ema=0.5 train.optimizer=adamw", "train.optimizer",
             "/step-4' was trained with train.optimizer \"sgd\"; other values need a new job");
     refuses(dir, "store", "train.optimizer=adamw train.lr=0.01", "train.optimizer",
@@ -100,15 +100,8 @@ static void of_today(const char *dir, bool kept)
     refuses(dir, "another", "train.lr=0.01", "", "it was trained by another job");
 }
 
-static void of_before(const char *dir, bool kept)
-{
-    save(dir, "", kept);
-    refuses(dir, "store", "train.ema=0.5", "train.ema", "/step-4' was trained with 0; another value needs a new job");
-    refuses(dir, "store", "train.optimizer=adamw", "", "it was trained by another job, or the job has changed since");
-}
-
 /* With other rates from the first step on nothing is on the way to more steps: that is refused, and what is there stays. */
-static void without_a_way(const char *dir, bool kept)
+static void without_a_way(const char *dir)
 {
     static const char keys[] = "train.schedule=cosine train.burn_in=0 checkpoint.every=4", more[] = "train.steps=200";
     char all[sizeof keys + sizeof more];
@@ -116,7 +109,7 @@ static void without_a_way(const char *dir, bool kept)
     struct err err = { 0 };
     int64_t step = -1;
 
-    save(dir, keys, kept);
+    save(dir, keys);
     snprintf(all, sizeof all, "%s %s", keys, more);
     longer = spec_of(all);
     assert_int_equal(owner_pick_shorter(longer, "store", dir, &step, &err), ERR_STATE);
@@ -128,25 +121,18 @@ static void without_a_way(const char *dir, bool kept)
 static void names_what_differs(void **state)
 {
     (void)state;
-    in_folder(of_today, true);
+    in_folder(another_job);
 }
 
 static void keeps_what_is_on_no_way(void **state)
 {
     (void)state;
-    in_folder(without_a_way, true);
-}
-
-static void older_checkpoints(void **state)
-{
-    (void)state;
-    in_folder(of_before, false);
+    in_folder(without_a_way);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(names_what_differs), cmocka_unit_test(older_checkpoints),
-                                        cmocka_unit_test(keeps_what_is_on_no_way) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(names_what_differs), cmocka_unit_test(keeps_what_is_on_no_way) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,20 +19,23 @@
 /* From that step on. */
 static int diff_runs(const struct run s[2], int64_t from, json_t **ret)
 {
-    struct evidence *a = NULL, *b = NULL;
+    struct evidence *e[2] = { NULL, NULL };
     struct evidence_diff d;
     struct err err = { 0 };
-    int rc = evidence_open(s[0].dir, &a, &err);
+    int rc = 0;
 
+    for (int k = 0; k < 2 && rc == 0; k++) {
+        rc = evidence_open(s[k].dir, &e[k], &err);
+        if (rc < 0 && s[k].id)
+            err_prefix(&err, "%s", s[k].name);
+    }
     if (rc == 0)
-        rc = evidence_open(s[1].dir, &b, &err);
-    if (rc == 0)
-        rc = evidence_diff(a, b, from, &interrupted, &d, &err);
-    *ret = rc == 0 ? evidence_diff_json(evidence_head(a), &d) : NULL;
+        rc = evidence_diff(e[0], e[1], from, &interrupted, &d, &err);
+    *ret = rc == 0 ? evidence_diff_json(evidence_head(e[0]), &d) : NULL;
     if (rc == 0 && !*ret)
         rc = err_set(&err, -ENOMEM, "out of memory");
-    evidence_close(a);
-    evidence_close(b);
+    evidence_close(e[0]);
+    evidence_close(e[1]);
     return rc == 0 ? 0 : complain(&err);
 }
 

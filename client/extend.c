@@ -248,7 +248,7 @@ static void tell_followed(struct followed f)
 /* The spec of a new job, a new reference: that of the run, changed. same_data: it is to refuse other training data. 0, or an exit code after complaining. */
 static int clone_spec(struct context *ctx, const struct run *r, char *const *assignments, int n, bool same_data, json_t **ret)
 {
-    json_t *run = json_object_get(r->spec, "run"), *errand = json_object_get(r->spec, "errand"); /* both are there: the spec has all keys */
+    json_t *run = json_object_get(r->spec, "run"), *errand = json_object_get(r->spec, JOB_ERRAND);
     struct err err;
     int rc;
 
@@ -260,6 +260,8 @@ static int clone_spec(struct context *ctx, const struct run *r, char *const *ass
         fprintf(stderr, "detctl: %s did not tell which data it was trained on\n", r->name);
         return CODE_REFUSED;
     }
+    if (same_data && !errand)
+        json_object_set_new(r->spec, JOB_ERRAND, errand = json_object());
     if (same_data)
         json_object_set_new(errand, "data_hash", json_string(r->data_hash));
     forget_followers(r->spec, assignments, n);

@@ -84,8 +84,12 @@ json_t *jobspec_json(const struct jobspec *s)
     json_t *root = json_object();
 
     for (size_t i = 0; i < JOB_KEY_COUNT && root; i++) {
-        if (job_key_is_stored(&job_keys[i]) && job_key_of(&job_keys[i], s->family) &&
-            put(root, job_keys[i].path, member_json(s, &job_keys[i])) < 0) {
+        const struct job_key *k = &job_keys[i];
+        json_t *value = job_key_is_stored(k) && job_key_of(k, s->family) ? member_json(s, k) : NULL;
+
+        if (json_is_null(value) && job_word_is_errand(k->path)) /* most jobs are no errands */
+            continue;
+        if (job_key_is_stored(k) && job_key_of(k, s->family) && put(root, k->path, value) < 0) {
             json_decref(root);
             root = NULL;
         }

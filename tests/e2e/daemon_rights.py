@@ -137,6 +137,10 @@ def others_runs_are_compared():
                                   stderr=subprocess.STDOUT, universal_newlines=True, timeout=60, check=False, cwd="/", user=uid, group=gid, extra_groups=groups)
             assert SECRET not in done.stdout, done.stdout
             return done
+        done = detctl("other", "diff", *jobs)  # evidence is read with the rights of who asks
+        assert done.returncode == 1 and "job 1: " in done.stdout and "Permission denied" in done.stdout, done
+        for folder in (d.state, d.state + "/jobs", *("%s/jobs/%d" % (d.state, job) for job in jobs)):
+            os.chmod(folder, 0o755)
         for who in ("other", "owner"):
             done = detctl(who, "diff", *jobs)
             assert done.returncode == 0 and "equal: steps 1 .. 420" in done.stdout, (who, done)
@@ -144,8 +148,6 @@ def others_runs_are_compared():
                 assert ("job %d: run.env.PASSWORD is for its owner's eyes only, and is not compared" % job in done.stdout) == (who == "other"), (who, done)
         done = detctl("other", "diff", "--json", *jobs)
         assert done.returncode == 0 and json.loads(done.stdout)["run"]["equal"] is True, done
-        for folder in (d.state, d.state + "/jobs", "%s/jobs/%d" % (d.state, jobs[0])):
-            os.chmod(folder, 0o755)  # it would come so far
         done = detctl("other", "verify", jobs[0])
         assert done.returncode == 1 and "run.env." in done.stdout and "is for its owner's eyes only" in done.stdout, done
 

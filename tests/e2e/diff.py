@@ -138,19 +138,14 @@ def write_alike(run, folder, last):
             f.write(step.to_bytes(8, "little") + rest + check.to_bytes(8, "little"))
 
 
-def test_equal_in_many_calls(bench):
-    """More records than one call, and than one look at folders, compares: it is told where the first began."""
+def test_equal_in_a_long_run(bench):
+    """Record by record, as the starts differ."""
     last = 100100
     for run, folder in zip((Run(), Run(spec="other keys")), bench.folders):
         write_alike(run, folder, last)
-    first = bench.diff()
-    assert first["from"] == 1 and first["next"] == first["to"] + 1 <= last, first
     bench.check(0, f"equal: steps 1 .. {last}\n")
-    damage(bench.folders[1], 70, first["next"])  # of the first call and of the second
+    damage(bench.folders[1], 70, last - 99)
     bench.check(0, f"equal: steps 1 .. {last}; steps 70 .. 70 have no record in B; further steps without: 1\n")
-    for operands in (bench.jobs, bench.folders):
-        found = json.loads(bench.detctl("--json", *operands).stdout)["run"]
-        assert (found["from"], found["to"], found["next"]) == (1, last, None), found
 
 
 def test_json(bench):
@@ -188,7 +183,7 @@ def test_refused(bench):
     assert done.returncode == 1 and "evidence.json" in done.stderr and not done.stdout, done
     os.unlink(bench.folders[1] + "/evidence.json")
     done = bench.detctl(1, 2)
-    assert done.returncode == 1 and "evidence.json" in done.stderr and "No such file" in done.stderr, done
+    assert done.returncode == 1 and "job 2: no evidence in" in done.stderr, done
 
 
 def catches(pid):

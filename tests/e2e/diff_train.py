@@ -70,7 +70,7 @@ def main():
         check(d, d.root + "/for-ann", jobs["decay"], 6, "step 1: update of module_list.0.conv_0.weight (13 of 59 tensors); ")
         again(d, first, jobs["decay"])
         done = detctl(d, "diff", first, jobs["off"])
-        assert done.returncode == 1 and "job %d has no evidence" % jobs["off"] in done.stderr, done
+        assert done.returncode == 1 and "job %d: no evidence in" % jobs["off"] in done.stderr, done
 
 
 if __name__ == "__main__":

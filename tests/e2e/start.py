@@ -96,7 +96,7 @@ def client_without_descriptors():
         assert d.job(2)["state"] == "running", d.job(2)
         done = node.ctl("submit", "job.json", closed=(1,))
         assert done.returncode == 1 and "job 3 is queued" in done.stderr, done
-        done = node.ctl("clone", "3", closed=(1,))  # it has not ended: nothing is queued, and nothing told of
+        done = node.ctl("clone", "33", closed=(1,))  # there is none: nothing is queued, and nothing told of
         assert done.returncode == 1 and "is queued;" not in done.stderr, done
         done = node.ctl("clone", "1", closed=(1,))
         assert done.returncode == 1 and "job 4 is queued" in done.stderr, done
@@ -212,8 +212,8 @@ def full_output():
         for program in ("detd", "detctl", "detd-launch"):
             assert run(program, "--version", out=full).returncode == 1, program
         # a file of names from the one list of commands
-        for line in run("detctl", "--help").stdout.split("\n\n")[1].split("\n"):
-            done = node.ctl(line.split()[0], "--help", out=full)
+        for command in re.findall(r"^  (\w+) +\S", run("detctl", "--help").stdout.split("exit codes")[0], re.M):
+            done = node.ctl(command, "--help", out=full)
             assert done.returncode == 1 and "standard output: No space left on device" in done.stderr, done
         for command in ("ls", "show 1", "why 1", "loss 1", "loss 1 --csv", "eval 1", "events", "usage 1", "gpus --json", "info", "doctor", "logs 1", "compare 1 1",
                         "diff 1 1", "queue --json", "ls --json", "show 1 --json", "watch 1", "deterministic", "completion", "submit --help-keys", "layers yolov3_tiny",

@@ -201,7 +201,7 @@ static const char *nearest_option(const char *word, const struct option *options
     return best;
 }
 
-/* Nobody means that: it is what a script has left of a variable that is not set. */
+/* An empty value usually comes from a shell variable that is not set. */
 static int refuse_empty(const char *program, int letter, const struct option *options)
 {
     const struct option *o = options;

@@ -41,8 +41,8 @@ struct child {
 
 /* ---- as whom ---- */
 
-/* Of users that are none in this namespace, as of the host's in a container of a user's, all files seem to be one user's, whom nobody can become; nor has root rights
- * over them here. */
+/* Whether this user namespace maps the user. Files of users that it does not map all show one uid (65534). setuid() to that uid fails, and root of the namespace has no
+ * rights over those files. */
 static bool is_user_here(uid_t uid)
 {
     FILE *map = fopen("/proc/self/uid_map", "re");

@@ -100,7 +100,7 @@ static bool is_kept_from_queue(const struct runner *r, const struct job *j, char
     return found;
 }
 
-/* What is not free, or who stands in the way, of a job that waits for nothing else. */
+/* Writes which slots or GPUs the queued job needs and how many are free, then what stopped its last run. */
 static void tell_need(const struct runner *r, const struct job *j, char *ret, size_t size)
 {
     struct sched_job view = slots_view(j);

@@ -1,7 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/tasks.h - why no thread, or no process, can be started, in words: the system's own name which limit it is for none. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/tasks.h - says which limit kept a thread or process from starting. strerror() does not name the limit. */
 #pragma once
 
-/* error: what pthread_create() returned. One that has no memory for its stack is told as EAGAIN by the C library, as is one that is one too many. Static text. */
+/* error: what pthread_create() returned. It returns EAGAIN both where there is no memory for the stack and where there are too many threads. Static text. */
 const char *thread_lacks(int error);
 /* error: errno of fork(), or what posix_spawn() returned. */
 const char *process_lacks(int error);

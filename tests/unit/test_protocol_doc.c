@@ -286,7 +286,7 @@ static void note_example(const char *text, enum place at)
         strcat(shown, text);
 }
 
-/* members: what stands behind the '{' of an object in report.h. One that is not always there ends with '?'. */
+/* members: the names in an object of report.h, after its '{'. An optional name ends with '?'. */
 static int members_are_shown(const char *members)
 {
     int depth = 0, n = 0;

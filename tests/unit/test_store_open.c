@@ -252,7 +252,7 @@ static void make_this_version(struct fixture *f)
     text_free(&all);
 }
 
-/* What the version before has left is there, and what is new has its default. */
+/* After the upgrade every old row is unchanged, and the new column has its default. */
 static void the_version_before_is_brought_up(void **state)
 {
     struct fixture *f = *state;

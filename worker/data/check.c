@@ -226,7 +226,7 @@ static int drop_frames(struct dataset *d, char **flaw, struct err *err)
     return 0;
 }
 
-/* Adds what was found. Where bad records are refused, what the network can do without is none. */
+/* Counts the flaws of all records. With data.on_bad=error a record that the network can do without is a note, not an error. */
 static int add_flaws(const struct job *job, struct problems *problems, struct err *err)
 {
     const struct dataset *d = job->d;

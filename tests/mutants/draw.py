@@ -209,7 +209,7 @@ def command(path):
     if path.endswith(".cu"):
         return ["g++", "-x", "c++", "-std=c++17", "-fno-exceptions", "-fno-rtti", "-Wno-unknown-pragmas", "-Itests/emu"] + FLAGS
     more = ["-march=x86-64-v3", '-DISA_NAME="avx2"'] if path.startswith("worker/cpu/") else []
-    return ["gcc", "-std=c17"] + FLAGS + more + (["-Itests/emu"] if path.startswith("cuda/") else [])
+    return ["gcc", "-std=c17", "-DDEVICE_ABI=1u"] + FLAGS + more + (["-Itests/emu"] if path.startswith("cuda/") else [])
 
 
 def users(path):

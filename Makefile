@@ -28,14 +28,13 @@ BASE  = -std=c17 -O2 -g -ffp-contract=off -fno-math-errno $(WARN) -D_GNU_SOURCE 
 DATA_LIBS := -lturbojpeg -lpng -lwebp -lexpat -lyaml
 LINK  = $(CC) $(SANF) -g -o $@ $(filter %.o,$^) $(LDFLAGS) -lpthread
 
-objs = $(patsubst %.c,$(B)/%.o,$(wildcard $(1)/*.c))
+# A folder's objects, and those of the folders inside it; of worker/, which has all floors of the trainer in it, its own alone.
+objs = $(patsubst %.c,$(B)/%.o,$(wildcard $(1)/*.c $(if $(filter worker,$(1)),,$(1)/*/*.c $(1)/*/*/*.c)))
 lib  = $(filter-out %/main.o,$(foreach d,$(1),$(call objs,$(d))))
 
 PROTO  := $(call lib,proto)
-# Folders inside models/ and data/ are families of models and tasks.
-INSIDE   = $(patsubst %/,%,$(wildcard $(1:%=worker/%/*/)))
-TRAINER := $(addprefix worker/,train evidence checkpoint report models optim layers data eval mask gradients comm core) $(call INSIDE,models data)
-WORKER  := $(call lib,worker worker/predict worker/backend $(TRAINER))
+TRAINER := $(addprefix worker/,train evidence checkpoint report models optim layers data eval mask gradients comm core)
+WORKER  := $(call lib,worker worker/modes worker/predict worker/backend $(TRAINER))
 
 # ---- the CPU device: one source, one object per ISA, its only symbol cpu_backend_<isa>. ISAS="avx2 generic" builds fewer, which is quicker; the
 # first then answers for those left out, as all give the same bits ----
@@ -65,7 +64,7 @@ GENCODE  := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm
 CUDA_OBJ := $(patsubst %,$(B)/%.o,$(basename $(wildcard cuda/*.c cuda/*.cu)))
 CUDART   := $(addprefix -L,$(wildcard $(TOOLKIT)/lib64 $(TOOLKIT)/targets/$(MACHINE)-linux/lib)) -lcudart_static
 # What the plugin takes from below, compiled once more for a shared library.
-SHARED   := $(patsubst %.c,$(B)/shared/%.o,proto/driver.c proto/err.c worker/comm/comm.c)
+SHARED   := $(patsubst %.c,$(B)/shared/%.o,proto/host/driver.c proto/err.c worker/comm/comm.c)
 
 .DEFAULT_GOAL := all
 PROGRAMS := detd detctl detd-job detd-worker detd-launch
@@ -81,7 +80,7 @@ $(B)/detctl $(B)/bundle/detctl: $(call objs,client) $(PROTO)
 $(B)/detd-job $(B)/bundle/detd-job: $(call objs,supervisor) $(PROTO)
 	$(LINK) -luv -ljansson
 # Root runs it: nothing but libc is linked to it.
-$(B)/detd-launch $(B)/bundle/detd-launch: $(call objs,launch) $(patsubst %,$(B)/proto/%.o,err folder lock output sha256 start tasks tell)
+$(B)/detd-launch $(B)/bundle/detd-launch: $(call objs,launch) $(B)/proto/err.o $(patsubst %,$(B)/proto/host/%.o,folder lock output sha256 start tasks tell)
 	$(LINK)
 $(B)/detd-worker $(B)/bundle/detd-worker: $(B)/worker/main.o $(WORKER) $(CPU) $(PROTO)
 	$(LINK) -ljansson $(DATA_LIBS) -lm -ldl
@@ -93,7 +92,7 @@ $(B)/bundle:
 $(B)/cuda/%.o: cuda/%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -fPIC $(addprefix -isystem ,$(CUDA_INC)) $(CFLAGS) -c -o $@ $<
-# One compilation for both: tests/cuda_scan.sh reads the PTX, of all architectures.
+# One compilation for both: tests/gpu/cuda_scan.sh reads the PTX, of all architectures.
 $(B)/cuda/%.o $(B)/cuda/%.ptx: cuda/%.cu
 	@rm -rf $(B)/cuda/$*.keep && mkdir -p $(B)/cuda/$*.keep
 	$(NVCC) -std=c++17 -O3 -fmad=false $(if $(WERROR),-Werror all-warnings) --compress-mode=size $(GENCODE) -Xcompiler -fPIC,-Wall,-fno-threadsafe-statics,-fno-exceptions -I. -MMD -MP --keep --keep-dir $(B)/cuda/$*.keep -c -o $(B)/cuda/$*.o $<
@@ -110,7 +109,7 @@ $(B)/%.o: %.c
 	$(CC) $(BASE) $(CFLAGS) -c -o $@ $<
 
 # What is embedded with .incbin, -MMD does not see.
-$(B)/daemon/schema.o: $(wildcard schema/*.sql)
+$(B)/daemon/store/schema.o: $(wildcard schema/*.sql)
 $(B)/cuda/plan_table.o: cuda/engines.txt
 # Folding gradients is a plain loop that -O2 does not vectorise.
 $(B)/worker/core/tree.o: CFLAGS += -O3
@@ -130,7 +129,7 @@ $(foreach i,$(ISAS),$(eval $(call ISA_RULES,$(i))))
 # "trainer" = all floors of the worker from worker/train down, "cpu" = the CPU device, "cuda" = the CUDA device on an emulated GPU, "plans" = how that chooses algorithms, "plugin" = all of the CUDA device (these two
 # need the libraries' headers) ----
 uses      = $(if $(filter undefined,$(origin uses_$(1))),$(eval uses_$(1) := $(shell sed -n '1,3s|.*uses: \([a-z_/ ]*\).*|\1|p' $(1))))$(uses_$(1))
-TEST_ALL := $(wildcard tests/unit/test_*.c tests/device/test_*.c tests/golden/test_*.c tests/fuzz/test_*.c)
+TEST_ALL := $(wildcard $(foreach deep,* */* */*/* */*/*/* */*/*/*/*,tests/unit/$(deep)/test_*.c) tests/device/test_*.c tests/golden/test_*.c tests/fuzz/test_*.c)
 can_build = $(if $(filter plans,$(call uses,$(1))),$(if $(CUDA),$(1)),$(if $(filter plugin,$(call uses,$(1))),$(if $(PLUGIN),$(1)),$(1)))
 TEST_SRC := $(foreach t,$(TEST_ALL),$(call can_build,$(t)))
 PLANS    := $(patsubst %.c,$(B)/%.o,$(wildcard cuda/plan*.c cuda/cudnn*.c cuda/lt*.c cuda/libs*.c cuda/search.c))
@@ -157,19 +156,19 @@ $(foreach t,$(FUZZ),$(eval $(call FUZZ_RULE,$(t))))
 fuzz:
 	@tests/fuzz/run.sh $(or $(TARGET),$(FUZZ)) -- $(or $(SECONDS),60)
 # Looks at a thread between its last check and its sleep.
-$(B)/tests/unit/test_threads: LDFLAGS += $(addprefix -Wl$(comma)--wrap=pthread_,mutex_lock cond_wait cond_signal cond_broadcast)
+$(B)/tests/unit/worker/core/test_threads: LDFLAGS += $(addprefix -Wl$(comma)--wrap=pthread_,mutex_lock cond_wait cond_signal cond_broadcast)
 # Has a version more of the schema.
-$(B)/tests/unit/test_store_open: LDFLAGS += -Wl,--wrap=schema_version,--wrap=schema_step
+$(B)/tests/unit/daemon/store/test_store_open: LDFLAGS += -Wl,--wrap=schema_version,--wrap=schema_step
 # Says whether the clock is kept.
-$(B)/tests/unit/test_retention: LDFLAGS += -Wl,--wrap=clock_is_kept
+$(B)/tests/unit/daemon/run/test_retention: LDFLAGS += -Wl,--wrap=clock_is_kept
 tests: $(TESTS)
 
 # The emulated GPU: cuda-emu.o, and emu/ with a worker and a plugin made of it.
--include tests/emu/rules.mk
+-include tests/stand/emu/rules.mk
 # What is proved beside our own networks.
--include tests/prove/rules.mk
+-include tests/search/prove/rules.mk
 # The simulator of the daemon.
--include tests/sim/rules.mk
+-include tests/stand/sim/rules.mk
 
 # Every kernel body must also be device code.
 $(B)/nvcc_bodies.o: tests/device/nvcc_bodies.cu $(wildcard worker/kernels/*.h)
@@ -179,13 +178,13 @@ $(B)/nvcc_bodies.o: tests/device/nvcc_bodies.cu $(wildcard worker/kernels/*.h)
 # Scripts are executable; other .py files there are parts of them, but rank.py, a trainer.
 E2E      ?= $(filter-out %/rank.py,$(sort $(shell find tests/e2e -maxdepth 1 -perm -100 -name "*.??"))) tests/bench/smoke.sh tests/bench/smoke_gpu.sh
 # What looks at code instead of running it.
-SCANS    := $(filter-out tests/cuda_msan.sh,$(wildcard tests/cuda_*.sh)) tests/layers.sh tests/planted.sh
+SCANS    := $(filter-out tests/gpu/cuda_msan.sh,$(wildcard tests/gpu/cuda_*.sh)) tests/harness/layers.sh tests/search/planted.sh
 # Those that last longest, which start first; a name that is not here costs time, nothing else.
-SLOW     := $(addprefix tests/,prove/short prove/planted e2e/bits e2e/cuda_train e2e/launch learn/road bench/smoke bench/smoke_gpu cuda_msan) \
+SLOW     := $(addprefix tests/,search/prove/short search/prove/planted e2e/bits e2e/cuda_train e2e/launch search/learn/road bench/smoke bench/smoke_gpu gpu/cuda_msan) \
             $(addprefix tests/e2e/,daemon_jobs ranks daemon_crowd depth torchvision detctl_node detctl super_job super_train gpus)
-SLOW     := $(addsuffix .sh,$(SLOW)) $(addsuffix .py,$(SLOW)) $(B)/tests/sim/sim $(B)/tests/golden/test_yolov3 $(B)/tests/device/test_conv $(B)/tests/device/test_conv_bf16
+SLOW     := $(addsuffix .sh,$(SLOW)) $(addsuffix .py,$(SLOW)) $(B)/tests/stand/sim/sim $(B)/tests/golden/test_yolov3 $(B)/tests/device/test_conv $(B)/tests/device/test_conv_bf16
 IN_ORDER  = $(foreach t,$(SLOW),$(filter $(t),$(1))) $(filter-out $(SLOW),$(1))
-# What is named though it does not run, with the reason: words for tests/run.sh. SAN=thread slows training too much for the end-to-end tests; they run
+# What is named though it does not run, with the reason: words for tests/harness/run.sh. SAN=thread slows training too much for the end-to-end tests; they run
 # plain and with address,undefined.
 RUN_E2E   = $(if $(findstring thread,$(SAN)),,$(E2E))
 LEFT_OUT  = $(patsubst %.c,'%=skip:no headers of the CUDA libraries here',$(filter-out $(TEST_SRC),$(TEST_ALL))) \
@@ -194,37 +193,37 @@ CHECK_TOO += $(if $(PLUGIN),$(patsubst cuda/%.cu,$(B)/cuda/%.ptx,$(wildcard cuda
 check-parts: all tests $(SIM) $(CHECK_TOO)
 check: deps
 	@$(MAKE) --no-print-directory $(CORES) B=$(B) SAN=$(SAN) check-parts $(BENCH) $(if $(NVCC),$(B)/nvcc_bodies.o)
-	@tests/run.sh $(B) $(call IN_ORDER,$(TESTS) $(SIM) $(RUN_E2E)) $(SCANS) tests/run_self.sh tests/abi.sh tests/gpu_self.sh $(LEFT_OUT)
+	@tests/harness/run.sh $(B) $(call IN_ORDER,$(TESTS) $(SIM) $(RUN_E2E)) $(SCANS) tests/harness/run_self.sh tests/harness/abi.sh tests/gpu/gpu_self.sh $(LEFT_OUT)
 
 # What searches rather than checks: the same tests with more rounds, seeds and shapes, and the kernels under another sanitizer.
-LONG     := $(SIM) tests/cuda_msan.sh $(filter %/test_cuda_plans %/test_cuda_plans_rcnn %/test_cuda_plans_depth %/test_repeat $(B)/tests/fuzz/%,$(TESTS)) $(filter %/ranks.py %/bits.py %/order.py %/month.py,$(RUN_E2E)) $(if $(SAN),,tests/fuzz/short.sh tests/prove/short.sh tests/prove/planted.sh tests/learn/road.sh) $(if $(findstring thread,$(SAN)),,tests/torture/torture.sh)
+LONG     := $(SIM) tests/gpu/cuda_msan.sh $(filter %/test_cuda_plans %/test_cuda_plans_rcnn %/test_cuda_plans_depth %/test_repeat $(B)/tests/fuzz/%,$(TESTS)) $(filter %/ranks.py %/bits.py %/order.py %/month.py,$(RUN_E2E)) $(if $(SAN),,tests/fuzz/short.sh tests/search/prove/short.sh tests/search/prove/planted.sh tests/search/learn/road.sh) $(if $(findstring thread,$(SAN)),,tests/search/torture/torture.sh)
 check-long: deps
 	@$(MAKE) --no-print-directory $(CORES) B=$(B) SAN=$(SAN) check-parts
-	@TEST_LONG=1 DETD_FUZZ_ROUNDS=20000 DETD_TEST_REPEATS=20 RANKS_SEED=2 tests/run.sh $(B) $(call IN_ORDER,$(LONG))
+	@TEST_LONG=1 DETD_FUZZ_ROUNDS=20000 DETD_TEST_REPEATS=20 RANKS_SEED=2 tests/harness/run.sh $(B) $(call IN_ORDER,$(LONG))
 
 # Everything that can die does, at random, while jobs run; SEED= repeats what was drawn. Two daemons at once, about SECONDS and what it takes jobs to end.
 torture: deps
 	@$(MAKE) --no-print-directory $(CORES) B=$(B) SAN=$(SAN) all
-	@DETD_BUILD=$(abspath $(B)) SECONDS_OF_TORTURE=$(or $(SECONDS),600) $(addprefix SEED=,$(SEED)) python3 tests/torture/torture.py
+	@DETD_BUILD=$(abspath $(B)) SECONDS_OF_TORTURE=$(or $(SECONDS),600) $(addprefix SEED=,$(SEED)) python3 tests/search/torture/torture.py
 
 # The matrix: are a job's bits a function of its spec and data alone? N runs a cell, about two hours with the default; ONLY=cells or models, separated by
 # commas. Report: $(B)/prove.txt.
 N ?= 59
 prove: deps
 	@$(MAKE) --no-print-directory $(CORES) B=$(B) SAN=$(SAN) all $(TOY_WORKER) $(B)/emu/libdetd-cuda.so $(B)/emu/detd-worker
-	@python3 tests/prove/prove.py $(B) --runs $(N) $(if $(ONLY),--only '$(ONLY)')
+	@python3 tests/search/prove/prove.py $(B) --runs $(N) $(if $(ONLY),--only '$(ONLY)')
 
 # N=60 one-line faults, drawn anew and put into copies of the tree one at a time: how many does a test notice? SEED= draws the same again; ONLY=folders or
 # files. At most 40 minutes on two idle cores.
 mutants: deps
-	@python3 tests/mutants/run.py $(if $(filter command% env%,$(origin N)),--n $(N)) $(addprefix --seed ,$(SEED)) $(ONLY)
+	@python3 tests/search/mutants/run.py $(if $(filter command% env%,$(origin N)),--n $(N)) $(addprefix --seed ,$(SEED)) $(ONLY)
 
 # What only a GPU can show; what was built here may also be carried to one (pack-gpu, with BCCD=FOLDER that data set, too, with NCCL=FOLDER that library): tests/gpu.sh and
 # tests/bench/bench_gpu.py take the folder. GPU_PARTS and DETD_DATA as tests/gpu.sh says, GPU_BENCH as bench_gpu.py.
 check-gpu: all tests $(B)/tests/bench/bench_link $(PLUGIN:$(B)/%=$(B)/tests/bench/%)
 	@$(if $(PLUGIN),tests/gpu.sh $(B),echo 'check-gpu: $(if $(NVCC),$(NO_CUDA),there is no nvcc)' >&2; exit 1)
 pack-gpu: all tests $(BENCH)
-	@tests/gpu_pack.sh $(B) "$(BCCD)" "$(NCCL)"
+	@tests/gpu/gpu_pack.sh $(B) "$(BCCD)" "$(NCCL)"
 bench-gpu: all $(BENCH) $(PLUGIN:$(B)/%=$(B)/tests/bench/%)
 	@python3 tests/bench/bench_gpu.py $(B) $(GPU_BENCH)
 # Programs look for it beside themselves.
@@ -237,7 +236,7 @@ abi:
 
 # The include direction, read off what the compiler wrote down.
 layers: all
-	@DETD_BUILD=$(B) tests/layers.sh
+	@DETD_BUILD=$(B) tests/harness/layers.sh
 
 # ---- packages: installs what is missing of the one list above; apt's lock is waited for ----
 deps:
@@ -258,9 +257,9 @@ bench: all
 	@tests/bench/bench.sh $(B)
 
 # ---- lint: every finding fails ----
-SOURCES := $(wildcard proto/*.[ch] daemon/*.[ch] launch/*.[ch] supervisor/*.[ch] client/*.[ch] worker/*.[ch] worker/*/*.[ch] worker/*/*/*.[ch] tests/*/*.[ch] $(if $(CUDA),cuda/*.[ch]))
-FORMATTED = $(sort $(SOURCES) $(wildcard cuda/*.[ch])) $(wildcard cuda/*.cu tests/emu/*.cpp tests/device/*.cu)
-SCRIPTS  = $(wildcard .ci/run tests/*.sh tests/*/*.sh mk/*.sh)
+SOURCES  = $(shell git ls-files '*.[ch]' $(if $(CUDA),,':!cuda'))
+FORMATTED = $(sort $(SOURCES) $(wildcard cuda/*.[ch])) $(wildcard cuda/*.cu tests/stand/emu/*.cpp tests/device/*.cu)
+SCRIPTS  = $(shell git ls-files .ci/run '*.sh')
 # cppcheck takes all that one line declares, as the operations of a device (worker/cpu/cpu.h), for one function.
 lint: deps
 	clang-format --dry-run -Werror $(FORMATTED)
@@ -299,14 +298,14 @@ bundle: $(PROGRAMS:%=$(B)/bundle/%) $(PLUGIN)
 # Both commands of README in a bare Debian root of its own, where a package missing from the list shows. Needs root and debootstrap.
 # SUITE=trixie: Debian 13.
 check-fresh:
-	@FRESH_SUITE=$(or $(SUITE),bookworm) tests/fresh.sh
+	@FRESH_SUITE=$(or $(SUITE),bookworm) tests/harness/fresh.sh
 
 clean:
 	rm -rf build build-*
 
 # Lines of each folder: product, tests, data.     COMMIT=c: of that commit
 lines:
-	@python3 tests/lines.py $(COMMIT)
+	@python3 tests/harness/lines.py $(COMMIT)
 
 help:
 	@echo 'make            the programs, in build/, and where nvcc is the CUDA device, libdetd-cuda.so     WERROR=1: a warning is an error'

@@ -1,4 +1,4 @@
-#include "client/command.h" /* SPDX-License-Identifier: Apache-2.0 */
+#include "client/base/command.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stddef.h>
 

@@ -2,11 +2,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/command.h"
-#include "client/link.h"
-#include "client/print.h"
+#include "client/base/command.h"
+#include "client/base/link.h"
+#include "client/base/print.h"
 #include "proto/err.h"
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 
 enum { JOBS_SHOWN = 100, OPTION_MAX = 32, PATIENCE_S = 1 };
 

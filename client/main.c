@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/command.h"
-#include "client/link.h"
-#include "client/print.h"
+#include "client/base/command.h"
+#include "client/base/link.h"
+#include "client/base/print.h"
 #include "proto/near.h"
-#include "proto/output.h"
-#include "proto/start.h"
+#include "proto/host/output.h"
+#include "proto/host/start.h"
 #include "proto/version.h"
 
 /* Of a group of commands, before its first. */

@@ -8,7 +8,7 @@
  * One writer per output, fixed order, no floating-point atomics; grids are cut by the data's shape alone, never by the number of
  * multiprocessors. Bits of a shard in TIER_WORLD depend on that shard alone.
  *
- * .cu files are read by nvcc and, for the tests that run without a GPU, by g++ with the headers of tests/emu in front: they use the macros
+ * .cu files are read by nvcc and, for the tests that run without a GPU, by g++ with the headers of tests/stand/emu in front: they use the macros
  * below instead of <<<>>> and __shared__, and of C++ only templates and overloads. */
 #pragma once
 #include <cuda_runtime.h>
@@ -20,7 +20,7 @@ extern "C" {
 #include "worker/core/device.h"
 #include "worker/ops/families.h"
 
-/* Kernel launch. Arguments are copied by value; at most 4 KiB of them. The emulator of tests/emu brings its own two. */
+/* Kernel launch. Arguments are copied by value; at most 4 KiB of them. The emulator of tests/stand/emu brings its own two. */
 #ifndef CUDA_LAUNCH
 #define CUDA_LAUNCH(kernel, grid, block, stream, ...) kernel<<<(grid), (block), 0, (stream)>>>(__VA_ARGS__)
 /* In a kernel: an array `name` of `count` (a constant) elements, shared by the block, contents undefined. */

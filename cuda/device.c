@@ -11,7 +11,7 @@
 #include "cuda/engine.h"
 #include "cuda/staging.h"
 #include "cuda/versions.h"
-#include "proto/driver.h"
+#include "proto/host/driver.h"
 #include "proto/err.h"
 
 enum {

@@ -5,7 +5,7 @@
  * filter lets through (specs determinism section 3.3) of what the plugin's table names, or in heuristic order. Nothing is measured in a
  * run. Plans are kept per key and listed for the run's
  * identity; a thread of the engine builds those that were asked for ahead of time. One engine per struct cuda_device; it owns that stream's
- * workspace. In the tests without a GPU plain loops stand in its place (tests/emu), but for the kernels of ours. */
+ * workspace. In the tests without a GPU plain loops stand in its place (tests/stand/emu), but for the kernels of ours. */
 #pragma once
 #include "cuda/cuda.h"
 

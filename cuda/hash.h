@@ -1,8 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/hash.h - the hashes of four neighbouring blocks of numbers (proto/hash_keys.h) in a kernel of 256 threads. Thread t has the numbers 4 t .. 4 t + 3
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/hash.h - the hashes of four neighbouring blocks of numbers (proto/hash/hash_keys.h) in a kernel of 256 threads. Thread t has the numbers 4 t .. 4 t + 3
  * of each, so that its keys are the same in all. Integer sums need no order. */
 #pragma once
 #include "cuda/vec.h"
-#include "proto/hash_keys.h"
+#include "proto/hash/hash_keys.h"
 
 enum {
     HASH_THREADS = HASH_BLOCK / 4,

@@ -6,18 +6,18 @@
 #include <sys/types.h>
 #include <uv.h>
 
-#include "daemon/audit.h"
-#include "daemon/config.h"
-#include "daemon/event.h"
-#include "daemon/gpu.h"
-#include "daemon/jobs.h"
-#include "daemon/removal.h"
-#include "daemon/retention.h"
-#include "daemon/run.h"
-#include "daemon/turns.h"
-#include "daemon/wire.h"
+#include "daemon/jobs/audit.h"
+#include "daemon/base/config.h"
+#include "daemon/jobs/event.h"
+#include "daemon/gpu/gpu.h"
+#include "daemon/jobs/jobs.h"
+#include "daemon/run/removal.h"
+#include "daemon/run/retention.h"
+#include "daemon/run/run.h"
+#include "daemon/base/turns.h"
+#include "daemon/socket/wire.h"
 #include "proto/err.h"
-#include "proto/gpulock.h"
+#include "proto/host/gpulock.h"
 
 struct conns;
 struct errands;

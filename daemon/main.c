@@ -3,13 +3,13 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#include "daemon/config.h"
+#include "daemon/base/config.h"
 #include "daemon/daemon.h"
-#include "daemon/gpu_probe.h"
-#include "daemon/log.h"
+#include "daemon/gpu/gpu_probe.h"
+#include "daemon/base/log.h"
 #include "proto/err.h"
-#include "proto/output.h"
-#include "proto/start.h"
+#include "proto/host/output.h"
+#include "proto/host/start.h"
 #include "proto/version.h"
 
 enum { EXIT_REFUSED = 1, EXIT_USAGE = 2 };

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "proto/err.h"
-#include "proto/sha256.h"
+#include "proto/host/sha256.h"
 
 /* ---- reading ---- */
 

@@ -13,7 +13,7 @@
 
 #include "launch/become.h"
 #include "launch/ticket.h"
-#include "proto/lock.h"
+#include "proto/host/lock.h"
 
 enum { LOOK_MS = 1000, DIE_MS = 200, LOOKERS = 8, GROUPS_MAX = 1024, LOCK_FD = 3, OUT_FD = 4, ABOVE = 8 };
 

@@ -21,8 +21,8 @@
 #include "launch/ticket.h"
 #include "proto/err.h"
 #include "proto/launch.h"
-#include "proto/output.h"
-#include "proto/start.h"
+#include "proto/host/output.h"
+#include "proto/host/start.h"
 #include "proto/version.h"
 
 enum { SYSTEMD_FD = 3, BACKLOG = 8 };

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "proto/clock.h"
+#include "proto/host/clock.h"
 
 static struct run *first;
 

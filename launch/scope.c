@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "proto/tell.h"
+#include "proto/host/tell.h"
 
 enum { NAME = 48, PATH = 4096 };
 

@@ -20,8 +20,8 @@
 #include "launch/scope.h"
 #include "launch/ticket.h"
 #include "proto/err.h"
-#include "proto/tasks.h"
-#include "proto/tell.h"
+#include "proto/host/tasks.h"
+#include "proto/host/tell.h"
 
 enum { TICK_MS = 20, POLLED = 3 };
 

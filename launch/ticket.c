@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "proto/err.h"
-#include "proto/folder.h"
-#include "proto/sha256.h"
+#include "proto/host/folder.h"
+#include "proto/host/sha256.h"
 
 static unsigned char key[SHA256_BYTES];
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "proto/err.h"
-#include "proto/hash.h"
+#include "proto/hash/hash.h"
 #include "proto/identity.h"
 #include "proto/rpc.h"
 

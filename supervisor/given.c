@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "proto/err.h"
-#include "proto/folder.h"
+#include "proto/host/folder.h"
 #include "proto/launch.h"
-#include "proto/wipe.h"
+#include "proto/host/wipe.h"
 
 static int read_all(int fd, char **ret, size_t *ret_len, struct err *err)
 {

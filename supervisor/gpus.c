@@ -6,7 +6,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "proto/gpulock.h"
+#include "proto/host/gpulock.h"
 #include "supervisor/job_impl.h"
 
 /* What detd could not take is busy; its reason is the drain's where there is one. */

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "proto/report.h"
-#include "proto/tell.h"
+#include "proto/host/tell.h"
 #include "supervisor/job_impl.h"
 #include "supervisor/left.h"
 #include "supervisor/published.h"

@@ -15,7 +15,7 @@
 #include <stdint.h>
 #include <uv.h>
 
-#include "proto/gpulock.h"
+#include "proto/host/gpulock.h"
 
 struct err;
 struct job;

@@ -6,7 +6,7 @@
 #include <uv.h>
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 #include "proto/line.h"
 #include "supervisor/job.h"
 #include "supervisor/link.h"

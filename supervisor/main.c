@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 #include "proto/err.h"
-#include "proto/output.h"
+#include "proto/host/output.h"
 #include "proto/report.h"
-#include "proto/start.h"
+#include "proto/host/start.h"
 #include "supervisor/given.h"
 #include "supervisor/job.h"
 #include "supervisor/left.h"

@@ -12,9 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "proto/clock.h"
+#include "proto/host/clock.h"
 #include "proto/err.h"
-#include "proto/tasks.h"
+#include "proto/host/tasks.h"
 #include "supervisor/left.h"
 #include "supervisor/outcome.h"
 #include "supervisor/spawn.h"

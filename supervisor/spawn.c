@@ -14,7 +14,7 @@
 
 #include "proto/err.h"
 #include "proto/report.h"
-#include "proto/tasks.h"
+#include "proto/host/tasks.h"
 
 #define VISIBLE            "CUDA_VISIBLE_DEVICES="
 #define RANK_OOM_SCORE_ADJ "500"

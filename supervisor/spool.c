@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "proto/err.h"
-#include "proto/folder.h"
+#include "proto/host/folder.h"
 
 static const char magic[8] = { 'D', 'E', 'T', 'D', 'S', 'P', 'L', '1' };
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "proto/err.h"
-#include "proto/folder.h"
+#include "proto/host/folder.h"
 #include "proto/line.h"
 
 enum { TIER_TEXT = 16, LINE_TEXT = 48, ROOM = 4096 };

@@ -9,7 +9,7 @@
 #   quarter1 does it open; the real NCCL with 2 and 4 ranks on this GPU; the tests of what changed since the last figures in tests/GPU.md; jobs of 1 to 4 ranks
 #   quarter2 the bits of every kind of model; Mask R-CNN twice; the speed of steps
 # tests/gpu.sh --programs names the test programs that these run.
-# BUILD holds the programs, tests/ and libdetd-cuda.so, built here or unpacked (tests/gpu_pack.sh). Speed is tests/bench/bench_gpu.py's.
+# BUILD holds the programs, tests/ and libdetd-cuda.so, built here or unpacked (tests/gpu/gpu_pack.sh). Speed is tests/bench/bench_gpu.py's.
 #   GPU_PARTS      the same as naming parts (default: all)
 #   GPU_LOG        where each part leaves a folder with all output and the table that it prints, for tests/GPU.md (default: BUILD/gpu-log)
 #   GPU_SECONDS    what a part may take at most (default 570, of quarter1 and quarter2 240)

@@ -11,22 +11,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "proto/cpu.h"
+#include "proto/host/cpu.h"
 #include "proto/err.h"
-#include "proto/jobspec.h"
-#include "proto/output.h"
+#include "proto/job/jobspec.h"
+#include "proto/host/output.h"
 #include "proto/report.h"
-#include "proto/start.h"
+#include "proto/host/start.h"
 #include "worker/backend/devices.h"
-#include "worker/anchorfit.h"
-#include "worker/checkprogress.h"
+#include "worker/modes/anchorfit.h"
+#include "worker/modes/checkprogress.h"
 #include "worker/core/file.h"
 #include "worker/core/plain.h"
-#include "worker/datacheck.h"
-#include "worker/layerlist.h"
+#include "worker/modes/datacheck.h"
+#include "worker/modes/layerlist.h"
 #include "worker/models/registry.h"
 #include "worker/predict/predict.h"
-#include "worker/samples.h"
+#include "worker/modes/samples.h"
 #include "worker/train/trainer.h"
 
 static const char usage[] =

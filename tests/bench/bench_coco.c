@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_coco.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_coco.c - uses: proto worker/core worker/mask worker/data
  * Reading a large COCO file: boxes alone, and with the outlines kept. The file is made up, in COCO's proportions: about seven objects an image, outlines of about
  * forty points with two decimals.
  *     bench_coco file=PATH [mb=500] [masks=0]
@@ -10,8 +10,8 @@
 
 #include "proto/err.h"
 #include "tests/bench/bench.h"
-#include "worker/data/coco.h"
-#include "worker/data/problems.h"
+#include "worker/data/read/coco/coco.h"
+#include "worker/data/set/problems.h"
 
 enum { W = 640, H = 480, CLASSES = 80, OBJECTS = 7, POINTS = 40 };
 

@@ -2,7 +2,7 @@
  * uses: proto worker/backend trainer cpu
  * Usage: bench_comm [count=720896, floats of each of 12 parameters] [repeats=15] [rounds=2000, of what is small] */
 #include "tests/bench/bench.h"
-#include "tests/unit/ranks.h"
+#include "tests/unit/worker/comm/ranks.h"
 #include "worker/core/device.h"
 #include "worker/backend/devices.h"
 #include "worker/core/shards.h"

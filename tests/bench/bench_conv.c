@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "proto/cpu.h"
+#include "proto/host/cpu.h"
 #include "proto/err.h"
 #include "tests/bench/bench.h"
 #include "worker/core/device.h"

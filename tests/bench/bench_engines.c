@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_engines.c - on a GPU: for every convolution of a training step, the ways to compute it that the plugin may choose, timed.
- * uses: plugin proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core
+ * uses: plugin proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core
  * Usage: bench_engines [model=yolov3] [size=416] [batch=16] [precision=bf16] [tier=off] [seconds=240] [each=8] [compiled=1] [repeats=15]
  *                      [table=FILE]
  * Of each library the first each= plans in the order in which the plugin tries them are timed, compiled= of those that have to be

@@ -9,7 +9,7 @@
 
 #include "proto/err.h"
 #include "tests/bench/bench.h"
-#include "worker/eval/coco_eval.h"
+#include "worker/eval/boxes/coco_eval.h"
 #include "worker/eval/results_file.h"
 #include "worker/mask/rle.h"
 

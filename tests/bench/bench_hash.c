@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/device_memory.h"
 #include "worker/backend/devices.h"

@@ -11,7 +11,7 @@
 #include <dlfcn.h>
 #include <link.h>
 
-#include "tests/unit/ranks.h"
+#include "tests/unit/worker/comm/ranks.h"
 #include "worker/comm/staged.h"
 #include "worker/core/device.h"
 #include "worker/backend/devices.h"

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_loader.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_loader.c - uses: proto worker/core worker/mask worker/data
  * Images per second and core: JPEG file to augmented network input. pillow_loader.py does the same work with Pillow and NumPy.
  *     bench_loader annotations=FILE images=FOLDER [size=416] [repeats=5]
  * A record "loader" a kind of work; images_per_s are those of one core. */
@@ -9,10 +9,10 @@
 
 #include "proto/err.h"
 #include "tests/bench/bench.h"
-#include "worker/data/coco.h"
-#include "worker/data/image.h"
+#include "worker/data/read/coco/coco.h"
+#include "worker/data/image/image.h"
 #include "worker/data/loader.h"
-#include "worker/data/problems.h"
+#include "worker/data/set/problems.h"
 #include "worker/data/sample/boxes.h"
 
 static double cpu_seconds(void)

@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
-#include "tests/batches.h"
+#include "proto/job/jobspec.h"
+#include "tests/stand/batches.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/device_memory.h"
 #include "tests/bench/made_up.h"

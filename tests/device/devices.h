@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/devices.h - every device of this machine, and the question each op test asks: do all of them give the same bits? The CPU at
- * one and two threads; with "cuda" in a test's "uses:" line the CUDA device on an emulated GPU, once per seed (tests/emu: the order of
+ * one and two threads; with "cuda" in a test's "uses:" line the CUDA device on an emulated GPU, once per seed (tests/stand/emu: the order of
  * blocks, threads and streams follows the seed). Where the environment's DETD_TEST_CUDA names a libdetd-cuda.so, time is that GPU's: beside
  * it there is one CPU device. Memory goes through alloc, upload and download. */
 #pragma once
@@ -21,7 +21,7 @@
 #include "worker/ops/families.h"
 
 #ifdef CUDA_EMU
-#include "tests/emu/emu.h"
+#include "tests/stand/emu/emu.h"
 #endif
 
 /* The memory sanitizer is there for the CUDA device's kernels: one build of the CPU device is enough beside them. */

@@ -1,11 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/hashes.h - hashes of blocks and tensors by the words of proto/hash.h and proto/hash_keys.h, number by number, without their table. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/hashes.h - hashes of blocks and tensors by the words of proto/hash/hash.h and proto/hash/hash_keys.h, number by number, without their table. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
-#include "proto/hash.h"
-#include "proto/hash_mix.h"
+#include "proto/hash/hash.h"
+#include "proto/hash/hash_mix.h"
 
 static inline bool same_hash(struct hash128 a, struct hash128 b)
 {

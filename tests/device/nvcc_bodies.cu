@@ -2,7 +2,7 @@
 // What it finds: a body that only C understands, or that calls something a GPU does not have.
 #include "worker/kernels/act.h"
 #include "worker/kernels/box.h"
-#include "proto/hash_keys.h"
+#include "proto/hash/hash_keys.h"
 #include "worker/kernels/kernel.h"
 #include "worker/kernels/mask_bits.h"
 #include "worker/kernels/math.h"

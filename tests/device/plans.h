@@ -14,7 +14,7 @@
 
 #include "cuda/plan.h"
 #include "proto/err.h"
-#include "tests/harness.h"
+#include "tests/stand/harness.h"
 
 /* A handle that cuDNN asks of it fails without a driver, and the library keeps its memory. */
 const char *__lsan_default_suppressions(void);

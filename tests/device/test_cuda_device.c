@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
-#include "tests/emu/emu.h"
+#include "tests/stand/emu/emu.h"
 #include "worker/core/device.h"
 #include "worker/ops/families.h"
 

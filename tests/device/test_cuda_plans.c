@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_cuda_plans.c - how the CUDA device chooses algorithms, on machines without a GPU: cuDNN plans for a description of one.
- * uses: plans proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/core */
+ * uses: plans proto worker/models worker/layers worker/data worker/eval worker/mask worker/core */
 #include "cuda/stem.h"
 #include "tests/device/network_keys.h"
 #include "tests/device/plan_keys.h"

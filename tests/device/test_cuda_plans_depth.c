@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_cuda_plans_depth.c - cuDNN plans every convolution that depth networks ask for, on GPUs that are described: of the kind that learns all
  * at once at a small size; with TEST_LONG of all kinds, both depths and decoders, at the reference's size, of 1, 2 and 4 pictures in all tiers.
- * uses: plans cpu proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core */
-#include "proto/jobspec.h"
+ * uses: plans cpu proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core */
+#include "proto/job/jobspec.h"
 #include "tests/device/plan_notes.h"
 #include "worker/models/depth/depth.h"
 

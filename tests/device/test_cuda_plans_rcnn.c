@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_cuda_plans_rcnn.c - cuDNN plans every convolution that Faster and Mask R-CNN ask for, at 800/1333, on GPUs that are described; with
  * TEST_LONG of all depths, both ways up, and of 1, 2 and 4 pictures in all tiers.
- * uses: plans cpu proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core */
-#include "proto/jobspec.h"
+ * uses: plans cpu proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core */
+#include "proto/job/jobspec.h"
 #include "tests/device/plan_notes.h"
 #include "worker/models/rcnn/network.h"
 #include "worker/models/rcnn/rcnn.h"

@@ -14,9 +14,9 @@
 
 #include <cmocka.h>
 
-#include "tests/emu/emu.h"
-#include "tests/emu/probe.h"
-#include "tests/harness.h"
+#include "tests/stand/emu/emu.h"
+#include "tests/stand/emu/probe.h"
+#include "tests/stand/harness.h"
 
 /* The memory sanitizer ends the process where others read garbage. */
 #if defined(__has_feature)
@@ -546,7 +546,7 @@ static void crimes(void **state)
 #ifdef __SANITIZE_THREAD__
     SKIP("the thread sanitizer and fork");
 #endif
-    dies(probe_two_barriers, "tests/emu/probe.cu:");
+    dies(probe_two_barriers, "tests/stand/emu/probe.cu:");
     dies(probe_two_barriers, "kernel two_barriers, block (0,0,0)");
     dies(probe_stuck, "threads wait for each other for ever");
     dies(frees_queued, "is freed while fill, which is queued, uses it");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_engines.c - what bench_engines measures and makes of it, and the table that it writes as the plugin reads it.
- * uses: plans proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/core */
+ * uses: plans proto worker/models worker/layers worker/data worker/eval worker/mask worker/core */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 #include "cuda/plan_table.h"
 #include "proto/err.h"
 #include "tests/bench/engines.h"
-#include "tests/harness.h"
+#include "tests/stand/harness.h"
 #include "worker/models/yolo/presets.h"
 
 static struct works works;

@@ -4,7 +4,7 @@
 
 #include <glob.h>
 
-#include "tests/harness.h"
+#include "tests/stand/harness.h"
 
 struct row {
     const char *family, *name;

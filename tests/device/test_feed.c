@@ -2,7 +2,7 @@
  * of bytes, one more array a sample, and a list in a list in a list. uses: proto trainer cpu cuda */
 #include "tests/device/devices.h"
 
-#include "worker/data/image.h"
+#include "worker/data/image/image.h"
 #include "worker/data/loader.h"
 #include "worker/data/sample/task.h"
 #include "worker/train/feed.h"

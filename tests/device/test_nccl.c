@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* The NCCL link on emulated GPUs: ranks are threads of one process, each with two streams, over an emulated NCCL that is as asynchronous as the real one; or on a
- * real GPU (tests/emu/nccl_ranks.h), where the cases run that ask nothing of the emulation.
+ * real GPU (tests/stand/emu/nccl_ranks.h), where the cases run that ask nothing of the emulation.
  * uses: proto worker/comm worker/core cuda */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "tests/emu/nccl_ranks.h"
+#include "tests/stand/emu/nccl_ranks.h"
 #include "worker/ops/families.h"
-#include "tests/unit/comm_script.h"
+#include "tests/unit/worker/comm/comm_script.h"
 
 enum {
     REAL_MS = 20000,   /* for a collective of ranks that have turns on one GPU */

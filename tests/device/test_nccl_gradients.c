@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* Gradients reduced over the NCCL link on emulated GPUs, or a real one (tests/emu/nccl_ranks.h): for any number of ranks the bits of the canonical tree, while the other
+/* SPDX-License-Identifier: Apache-2.0 */ /* Gradients reduced over the NCCL link on emulated GPUs, or a real one (tests/stand/emu/nccl_ranks.h): for any number of ranks the bits of the canonical tree, while the other
  * channel is in use.
  * uses: proto trainer cuda */
 #include <setjmp.h>
@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "tests/emu/nccl_ranks.h"
+#include "tests/stand/emu/nccl_ranks.h"
 #include "worker/models/model.h"
 #include "worker/core/shards.h"
 #include "worker/gradients/gradients.h"

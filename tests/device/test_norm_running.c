@@ -6,7 +6,7 @@
 #include <jansson.h>
 #include <math.h>
 
-#include "tests/harness.h"
+#include "tests/stand/harness.h"
 #include "worker/core/safetensors.h"
 #include "worker/core/tree.h"
 #include "worker/kernels/norm.h"

@@ -7,7 +7,7 @@
 
 #include "cuda/derived.h"
 #include "tests/device/hashes.h"
-#include "tests/harness.h"
+#include "tests/stand/harness.h"
 #include "worker/kernels/optim.h"
 
 enum { STEPS = 3, MAX_ITEMS = 300, MAX_NUMBERS = 40000 };

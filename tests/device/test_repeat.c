@@ -7,9 +7,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "proto/hash.h"
-#include "proto/jobspec.h"
-#include "tests/batches.h"
+#include "proto/hash/hash.h"
+#include "proto/job/jobspec.h"
+#include "tests/stand/batches.h"
 #include "worker/comm/comm.h"
 #include "worker/comm/staged.h"
 #include "worker/core/arena.h"

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "tests/emu/emu.h"
-#include "tests/unit/comm_script.h"
+#include "tests/stand/emu/emu.h"
+#include "tests/unit/worker/comm/comm_script.h"
 #include "worker/comm/staged.h"
 
 enum { SECONDS_20 = 20000 };

@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <math.h>
 
-#include "tests/harness.h"
+#include "tests/stand/harness.h"
 #include "worker/kernels/yolo.h"
 
 enum { MAX_IMAGES = 8, MAX_ROWS = 64 };

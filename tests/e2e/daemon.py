@@ -181,9 +181,9 @@ class Daemon:
         return path
 
     def preload(self, name):
-        """From its next start on detd has tests/mock/NAME.c before it. Returns the folder in which that looks what to do."""
+        """From its next start on detd has tests/stand/mock/NAME.c before it. Returns the folder in which that looks what to do."""
         shim, faults = "%s/%s.so" % (self.root, name), self.root + "/faults"
-        subprocess.run(["gcc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", shim, "%s/../mock/%s.c" % (HERE, name)], check=True)
+        subprocess.run(["gcc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", shim, "%s/../stand/mock/%s.c" % (HERE, name)], check=True)
         os.mkdir(faults)
         self.env = dict(LD_PRELOAD=shim, FAULTS=faults, ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
         return faults

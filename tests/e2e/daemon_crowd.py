@@ -12,7 +12,7 @@ import time
 
 from daemon import SANITIZED, Client, Daemon, Refused
 
-MOST, FOR_ADMINS, OF_A_USER = 512, 32, 128  # daemon/door.h
+MOST, FOR_ADMINS, OF_A_USER = 512, 32, 128  # daemon/socket/door.h
 IN_FLIGHT = 64  # proto/rpc.h
 NOBODY = 65534
 

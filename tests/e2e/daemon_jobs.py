@@ -885,7 +885,7 @@ class MovedClock:
     def __init__(self, d):
         self.path = d.root + "/moved"
         shim = d.root + "/clock.so"
-        subprocess.run(["gcc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", shim, HERE + "/../mock/clock.c"], check=True)
+        subprocess.run(["gcc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", shim, HERE + "/../stand/mock/clock.c"], check=True)
         self.move(0)
         d.env = dict(os.environ, LD_PRELOAD=shim, CLOCK_MOVED=self.path,
                      ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")

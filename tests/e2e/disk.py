@@ -1,4 +1,4 @@
-"""What a disk may hold after a loss of power, from the log that tests/mock/disk.c writes.
+"""What a disk may hold after a loss of power, from the log that tests/stand/mock/disk.c writes.
 
 A disk is files and folders by number, and a list of changes to them in the order in which they were made. A change is durable once a sync of its file or
 folder has ended that began after it; any other may be there or not. So a state of the disk is a moment and the changes before it that have come to pass."""  # SPDX-License-Identifier: Apache-2.0

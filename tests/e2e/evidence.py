@@ -1,4 +1,4 @@
-"""Evidence as proto/evidence.h describes it, written and hashed by other code than detd's: what its tests compare. No GPU, no network, the standard
+"""Evidence as proto/evidence/evidence.h describes it, written and hashed by other code than detd's: what its tests compare. No GPU, no network, the standard
 library alone."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os

@@ -18,7 +18,7 @@ class Node(Daemon):
         super().__init__(foreign=False, slots=slots)
         shutil.copy(PLUGIN, self.bin + "/libdetd-cuda.so")
         if not REAL:
-            subprocess.run(["gcc", "-shared", "-fPIC", "-o", self.root + "/libnvidia-ml.so.1", HERE + "/../mock/nvml.c"], check=True)
+            subprocess.run(["gcc", "-shared", "-fPIC", "-o", self.root + "/libnvidia-ml.so.1", HERE + "/../stand/mock/nvml.c"], check=True)
             with open(self.root + "/gpus", "w") as f:
                 f.write("gpu %s Emulated_GPU 16384 0\n" % EMULATED_UUID)
             os.environ.update(LD_LIBRARY_PATH=self.root, MOCK_NVML=self.root + "/gpus")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # Jobs of a node run as those who submit them, one of whom is hostile; its GPUs are made up (tests/mock/nvml.c).
+# SPDX-License-Identifier: Apache-2.0 # Jobs of a node run as those who submit them, one of whom is hostile; its GPUs are made up (tests/stand/mock/nvml.c).
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}
@@ -7,5 +7,5 @@ case $build in /*) ;; *) build=$(cd ../.. && pwd)/$build ;; esac
 mock=$(mktemp -d)
 trap 'rm -rf "$mock"' EXIT
 chmod 755 "$mock"
-gcc -std=c17 -O1 -D_GNU_SOURCE -shared -fPIC -o "$mock/libnvidia-ml.so.1" ../mock/nvml.c -lpthread
+gcc -std=c17 -O1 -D_GNU_SOURCE -shared -fPIC -o "$mock/libnvidia-ml.so.1" ../stand/mock/nvml.c -lpthread
 DETD_BUILD=$build LD_LIBRARY_PATH=$mock python3 launch.py "$@"

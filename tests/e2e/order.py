@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Loss of power. A small job runs under detd and detd-job with tests/mock/disk.c preloaded in all three programs, which writes down each change of the disk,
+"""Loss of power. A small job runs under detd and detd-job with tests/stand/mock/disk.c preloaded in all three programs, which writes down each change of the disk,
 each sync and each message. First, of that log: whatever a message says is done was durable before it was sent. Then states of the disk that a loss of power
 would have left: each prefix of the log, and each without one change that was not durable, is looked at (prefixes.py), and of some, with any of those changes
 being there or not, the programs go on: the job ends with the rows and weights of an undisturbed one, and no checkpoint that was published is lost. SEED: of
@@ -348,7 +348,7 @@ def main():
         data, shim = folder + "/shapes", folder + "/disk.so"
         subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, "--train", "8", "--val", "3", "--size", "64"], check=True,
                        stdout=subprocess.DEVNULL)
-        subprocess.run(["gcc", "-std=c17", "-O1", "-Wall", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", shim, HERE + "/../mock/disk.c"], check=True)
+        subprocess.run(["gcc", "-std=c17", "-O1", "-Wall", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", shim, HERE + "/../stand/mock/disk.c"], check=True)
         with Daemon(foreign=False) as d:
             job = submit(d, data, {})
             finish(d, job)

@@ -143,5 +143,5 @@ class Looks:
 def build_spool(sources, folder):
     path = folder + "/spool.so"
     subprocess.run(["gcc", "-std=c17", "-O1", "-w", "-D_GNU_SOURCE", "-I", sources, "-shared", "-fPIC", "-o", path] +
-                   [sources + "/" + name for name in ("supervisor/spool.c", "proto/err.c", "proto/folder.c")], check=True)
+                   [sources + "/" + name for name in ("supervisor/spool.c", "proto/err.c", "proto/host/folder.c")], check=True)
     return path

@@ -80,7 +80,7 @@ def product(word, key):
 
 
 def hash_tensor(name, numbers):
-    """proto/hash.h, in other words: blocks of 1024 numbers, as if zeros followed the last."""
+    """proto/hash/hash.h, in other words: blocks of 1024 numbers, as if zeros followed the last."""
     keys = [evidence.mix((j + 1) * evidence.GAMMA & evidence.MASK, evidence.MUL[0]) for j in range(513)]
     kappa, sums = evidence.hash_name(name), [0, 0]
     for b, at in enumerate(range(0, len(numbers), 1024)):

@@ -244,7 +244,7 @@ def a_wrong_clock_removes_nothing():
         before = rows(d, job)
         d.stop()
         shim, moved = d.root + "/clock.so", d.root + "/moved"
-        subprocess.run(["gcc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", shim, os.path.dirname(os.path.abspath(__file__)) + "/../mock/clock.c"], check=True)
+        subprocess.run(["gcc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", shim, os.path.dirname(os.path.abspath(__file__)) + "/../stand/mock/clock.c"], check=True)
         with open(moved, "wb") as f:
             f.write(struct.pack("d", 400 * 24 * 3600.0))
         d.env = dict(os.environ, LD_PRELOAD=shim, CLOCK_MOVED=moved, ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")

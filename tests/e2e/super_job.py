@@ -209,12 +209,12 @@ class Job:
 
 
 class Faults:
-    """Of the calls of detd-job, not of its ranks: those of tests/mock/NAME.c, each while it is set."""
+    """Of the calls of detd-job, not of its ranks: those of tests/stand/mock/NAME.c, each while it is set."""
 
     def __init__(self, job, name):
         self.folder, shim = job.state + "/faults", "%s/%s.so" % (job.state, name)
         os.mkdir(self.folder)
-        subprocess.run(["gcc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", shim, "%s/../mock/%s.c" % (HERE, name)], check=True)
+        subprocess.run(["gcc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", shim, "%s/../stand/mock/%s.c" % (HERE, name)], check=True)
         job.env = dict(LD_PRELOAD=shim, FAULTS=self.folder, ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
 
     def set(self, name):

@@ -321,7 +321,7 @@ def wanted_data(root):
 def late_picture(root):
     """A step of a GPU does not wait for the pictures of the next one: its loss is there while they are still being read."""
     shim, pipe = root + "/hold.so", root + "/hold"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", shim, HERE + "/../mock/hold.c"], check=True)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", shim, HERE + "/../stand/mock/hold.c"], check=True)
     os.mkfifo(pipe)
     spec = merged(marked(root, {}, "late"), {"data": {"train": flat_images(root, "late", 64, [90, 160])}, "checkpoint": {"every": 0},
                                              "train": {"log_every": 1}, "run": {"device": "cuda"}})

@@ -10,7 +10,7 @@
 
 #include <jansson.h>
 
-#include "tests/harness.h"
+#include "tests/stand/harness.h"
 
 extern const char fuzz_name[];
 extern const int fuzz_places; /* of a seed at which replay.c cuts and puts: fewer where a turn is slow */

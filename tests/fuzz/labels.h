@@ -5,9 +5,9 @@
 
 #include "proto/err.h"
 #include "tests/fuzz/fuzz.h"
-#include "worker/data/image.h"
-#include "worker/data/labels.h"
-#include "worker/data/problems.h"
+#include "worker/data/image/image.h"
+#include "worker/data/read/labels/labels.h"
+#include "worker/data/set/problems.h"
 
 /* A file in the target's folder; ret has room for TEMP_MAX + 16. */
 static inline const char *labels_file(const char *name, char *ret)

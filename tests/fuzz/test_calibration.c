@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_calibration.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_calibration.c - uses: proto worker/core worker/mask worker/data
  * KITTI's calibration of a day: any bytes as either of its files. */
 #include <math.h>
 #include <setjmp.h>
@@ -13,9 +13,9 @@
 
 #include "proto/err.h"
 #include "tests/fuzz/fuzz.h"
-#include "worker/data/dataset.h"
-#include "worker/data/frames.h"
-#include "worker/data/problems.h"
+#include "worker/data/set/dataset.h"
+#include "worker/data/read/frames/frames.h"
+#include "worker/data/set/problems.h"
 
 const char fuzz_name[] = "calibration";
 const int fuzz_places = 40;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_cfg.c - A darknet cfg, and what is asked of the network that it describes.
- * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/core */
+ * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/core */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

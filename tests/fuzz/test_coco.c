@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_coco.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_coco.c - uses: proto worker/core worker/mask worker/data
  * Annotations, with and without masks. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,8 +11,8 @@
 
 #include "proto/err.h"
 #include "tests/fuzz/fuzz.h"
-#include "worker/data/coco.h"
-#include "worker/data/problems.h"
+#include "worker/data/read/coco/coco.h"
+#include "worker/data/set/problems.h"
 
 const char fuzz_name[] = "coco";
 const int fuzz_places = 40;

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "daemon/config.h"
+#include "daemon/base/config.h"
 #include "proto/err.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -12,7 +12,7 @@
 #include <jansson.h>
 
 #include "proto/err.h"
-#include "proto/evidence_form.h"
+#include "proto/evidence/evidence_form.h"
 #include "tests/fuzz/fuzz.h"
 
 const char fuzz_name[] = "evidence";

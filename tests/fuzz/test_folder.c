@@ -14,8 +14,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "daemon/launch.h"
-#include "daemon/store.h"
+#include "daemon/launch/launch.h"
+#include "daemon/store/store.h"
 #include "proto/err.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_image.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_image.c - uses: proto worker/core worker/mask worker/data
  * A picture: a JPEG or a PNG. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 
 #include "proto/err.h"
 #include "tests/fuzz/fuzz.h"
-#include "worker/data/image.h"
+#include "worker/data/image/image.h"
 
 const char fuzz_name[] = "image";
 const int fuzz_places = 40;

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_index.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_index.c - uses: proto worker/core worker/mask worker/data
  * The checked list of samples that a job keeps. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,8 +11,8 @@
 
 #include "proto/err.h"
 #include "tests/fuzz/fuzz.h"
-#include "worker/data/check.h"
-#include "worker/data/coco.h"
+#include "worker/data/read/check.h"
+#include "worker/data/read/coco/coco.h"
 
 const char fuzz_name[] = "index";
 const int fuzz_places = 40;

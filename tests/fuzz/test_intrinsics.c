@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_intrinsics.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_intrinsics.c - uses: proto worker/core worker/mask worker/data
  * Cameras and patterns of a sequence of frames. */
 #include <math.h>
 #include <setjmp.h>
@@ -12,7 +12,7 @@
 
 #include "proto/err.h"
 #include "tests/fuzz/fuzz.h"
-#include "worker/data/intrinsics.h"
+#include "worker/data/read/frames/intrinsics.h"
 
 const char fuzz_name[] = "intrinsics";
 const int fuzz_places = 200;

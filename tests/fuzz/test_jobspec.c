@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
-#include "proto/jobtext.h"
+#include "proto/job/jobspec.h"
+#include "proto/job/jobtext.h"
 #include "tests/fuzz/fuzz.h"
 
 const char fuzz_name[] = "jobspec";

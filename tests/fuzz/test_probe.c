@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "daemon/gpu.h"
+#include "daemon/gpu/gpu.h"
 #include "proto/err.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -11,7 +11,7 @@
 
 #include <jansson.h>
 
-#include "daemon/report.h"
+#include "daemon/job/report.h"
 #include "proto/err.h"
 #include "proto/identity.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_rle.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_rle.c - uses: proto worker/core worker/mask worker/data
  * A mask as a run string. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 
 #include "proto/err.h"
 #include "tests/fuzz/fuzz.h"
-#include "tests/unit/rle_pairs.h"
+#include "tests/unit/worker/mask/rle_pairs.h"
 #include "worker/mask/rle.h"
 
 const char fuzz_name[] = "rle";

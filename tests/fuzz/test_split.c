@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_split.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_split.c - uses: proto worker/core worker/mask worker/data
  * Lists of the frames of a split. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 
 #include "proto/err.h"
 #include "tests/fuzz/fuzz.h"
-#include "worker/data/split_list.h"
+#include "worker/data/read/frames/split_list.h"
 
 const char fuzz_name[] = "split";
 const int fuzz_places = 40;

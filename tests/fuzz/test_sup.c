@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_sup.c - uses: proto daemon
- * What a supervisor says on sup.sock: daemon/ingest.c with the wires, jobs and store behind it. */
+ * What a supervisor says on sup.sock: daemon/run/ingest.c with the wires, jobs and store behind it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -15,11 +15,11 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "daemon/event.h"
-#include "daemon/ingest.h"
-#include "daemon/jobs.h"
-#include "daemon/store.h"
-#include "daemon/wire.h"
+#include "daemon/jobs/event.h"
+#include "daemon/run/ingest.h"
+#include "daemon/jobs/jobs.h"
+#include "daemon/store/store.h"
+#include "daemon/socket/wire.h"
 #include "proto/err.h"
 #include "tests/fuzz/fuzz.h"
 

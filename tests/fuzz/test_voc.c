@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_voc.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_voc.c - uses: proto worker/core worker/mask worker/data
  * XML files of Pascal VOC. */
 #include <setjmp.h>
 #include <stdarg.h>

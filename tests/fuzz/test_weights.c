@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_weights.c - Darknet weights.
- * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/core */
+ * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/core */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

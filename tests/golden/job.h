@@ -17,7 +17,7 @@
 #include <jansson.h>
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 #include "worker/backend/devices.h"
 #include "worker/models/builtin.h"
 #include "worker/train/trainer.h"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/golden/depth_scores.json: what NumPy makes of depth maps beside truths, as the field's evaluations do. Needs numpy.
 
-Maps are a formula that tests/unit/test_depth_eval.c has too (maps()).
+Maps are a formula that tests/unit/worker/eval/depth/test_depth_eval.c has too (maps()).
   one   [h, w, seed, crop, least, most, factor or null, pixels, ratio, the seven numbers]
   crop  [h, w, crop, top, bottom, left, right]
   many  of pictures of one rule: [seeds, crop, most, factor or null, the seven means, median ratio, its deviation]

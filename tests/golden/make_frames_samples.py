@@ -2,7 +2,7 @@
 """tests/golden/make_frames_samples.py - writes frames_samples.json: samples of depth networks as Pillow and torchvision make them, and measured depth as NumPy projects
 it. Needs numpy, pillow, torch and torchvision.
 
-The draws are made here again from the definition of Philox4x32-10 and the layout of worker/kernels/philox.h; pictures are those of tests/unit/test_frames.c."""  # SPDX-License-Identifier: Apache-2.0
+The draws are made here again from the definition of Philox4x32-10 and the layout of worker/kernels/philox.h; pictures are those of tests/unit/worker/data/read/frames/test_frames.c."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 

@@ -2,7 +2,7 @@
 """Writes tests/golden/resize.json: what Pillow and PyTorch make of pictures of other sizes, and the sizes that detectron2's and torchvision's rules give.
 "make_resize.py PART..." writes these parts anew. Of all parts "sizes" needs no package, "fixed" and "lanczos" need Pillow and numpy, the others also torch.
 
-Pictures are a formula that tests/unit/test_resize.c has too (pixel()).
+Pictures are a formula that tests/unit/worker/data/make/test_resize.c has too (pixel()).
   fixed  [h, w, to h, to w, FNV-1a of the bytes]: Image.resize() with BILINEAR, first to the new width and then to the
          new height: versions of Pillow differ in the order where rows are the cheaper ones to begin with
   lanczos  as fixed, with LANCZOS

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 #include "worker/core/arena.h"
 #include "worker/core/safetensors.h"
 #include "worker/data/sample/instances.h"

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_images.c - uses: proto worker/core worker/mask worker/data worker/data/sample
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_images.c - uses: proto worker/core worker/mask worker/data
  * Pictures of every kind decode as Pillow decodes them. Largest difference of any byte of any picture: 0. images.json is by make_images.py, with Pillow 13.0,
  * libjpeg-turbo 3.2 and libwebp 1.6. */
 #include <jansson.h>
@@ -13,10 +13,10 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
-#include "proto/sha256.h"
-#include "tests/harness.h"
-#include "worker/data/exif.h"
-#include "worker/data/image.h"
+#include "proto/host/sha256.h"
+#include "tests/stand/harness.h"
+#include "worker/data/image/exif.h"
+#include "worker/data/image/image.h"
 
 #define ODD "../shared/data/odd_images"
 

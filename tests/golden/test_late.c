@@ -8,8 +8,8 @@
 #include <time.h>
 
 #include "supervisor/watch.h"
-#include "tests/harness.h"
-#include "tests/toy/registry.h"
+#include "tests/stand/harness.h"
+#include "tests/stand/toy/registry.h"
 #include "worker/core/safetensors.h"
 #include "worker/optim/schedule.h"
 

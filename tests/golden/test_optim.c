@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 #include "worker/comm/comm.h"
 #include "worker/core/device.h"
 #include "worker/core/safetensors.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_rcnn_keys.c - what a job's keys and its shards do to the networks of rcnn_net.h, and by which numbers a step draws.
- * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cpu */
+ * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_rcnn_waits.c - how many proposals and samples there are stays on the GPU: in a step the host waits for nothing.
- * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cuda */
-#include "tests/emu/emu.h"
+ * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cuda */
+#include "tests/stand/emu/emu.h"
 #include "tests/golden/rcnn_net.h"
 
 static void forward(struct net *n, enum tape_mode mode)

@@ -1,12 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_toy.c - a second family of models, which nothing but its own file knows (tests/toy/toy.h), is trained by the trainer as any other:
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_toy.c - a second family of models, which nothing but its own file knows (tests/stand/toy/toy.h), is trained by the trainer as any other:
  * the same bits for 1, 2 and 3 ranks, and over a resume; what is frozen stays, what has no gradient is left alone.
  * uses: proto worker/backend trainer cpu */
 #include "tests/golden/job.h"
 
 #include <math.h>
 
-#include "tests/harness.h"
-#include "tests/toy/registry.h"
+#include "tests/stand/harness.h"
+#include "tests/stand/toy/registry.h"
 #include "worker/core/safetensors.h"
 
 enum { STEPS = 8, SAVED = 4, DATA = 1 << 16 };

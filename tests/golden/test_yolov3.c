@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_yolov3.c - the whole YOLOv3 graph against PyTorch: losses of ten steps, gradients of step 0 (make_yolov3.py).
- * uses: proto worker/models worker/models/yolo worker/models/rcnn worker/models/depth worker/layers worker/data worker/data/sample worker/eval worker/mask worker/comm worker/core cpu cuda */
+ * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu cuda */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
-#include "tests/batches.h"
+#include "proto/job/jobspec.h"
+#include "tests/stand/batches.h"
 #include "tests/device/plugin.h"
 #include "worker/core/arena.h"
 #include "worker/core/safetensors.h"

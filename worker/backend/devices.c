@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "proto/cpu.h"
+#include "proto/host/cpu.h"
 #include "proto/err.h"
 #include "worker/core/device.h"
 #include "worker/backend/plugin.h"

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "proto/err.h"
-#include "proto/folder.h"
+#include "proto/host/folder.h"
 #include "proto/grow.h"
 #include "worker/checkpoint/manifest.h"
 

@@ -8,7 +8,7 @@
  *   checkpoints/step-<n>.bad                  found damaged, kept for a look, never used
  *   best                                      a link to the best one's folder, for people and scripts
  *
- * hash is the 128-bit evidence hash (proto/hash.h) with the file's name as kappa: it finds damage, not malice. After a power cut either the
+ * hash is the 128-bit evidence hash (proto/hash/hash.h) with the file's name as kappa: it finds damage, not malice. After a power cut either the
  * old or the new state is there: files and folder are fsynced, then renamed, then the parent is fsynced, and only then are old ones
  * deleted. Rank 0 alone writes, publishes, picks and prunes; every rank may open. `dir` is the checkpoints folder. Errors name the file. */
 #pragma once

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
-#include "worker/data/dataset.h"
+#include "proto/job/jobspec.h"
+#include "worker/data/set/dataset.h"
 
 char *classes_text(const struct dataset *d)
 {

@@ -11,12 +11,12 @@
 #include <unistd.h>
 
 #include "proto/err.h"
-#include "proto/hash.h"
+#include "proto/hash/hash.h"
 #include "proto/identity.h"
 #include "proto/version.h"
 #include "worker/core/device.h"
 #include "worker/core/file.h"
-#include "worker/data/image.h"
+#include "worker/data/image/image.h"
 #include "worker/ops/families.h"
 #include "worker/report/report.h"
 

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "proto/hash.h"
-#include "proto/jobspec.h"
+#include "proto/hash/hash.h"
+#include "proto/job/jobspec.h"
 
 struct device;
 struct err;

@@ -6,7 +6,7 @@
 
 #include "proto/err.h"
 #include "worker/core/file.h"
-#include "proto/hash.h"
+#include "proto/hash/hash.h"
 #include "worker/checkpoint/manifest.h"
 
 enum { MANIFEST_BYTES = 64 << 10 };

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
-#include "proto/hash.h"
+#include "proto/job/jobspec.h"
+#include "proto/hash/hash.h"
 #include "worker/checkpoint/state.h"
 
 /* keys is stolen. NULL, also where keys is: out of memory. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* worker/checkpoint/owner.h - which job a checkpoint is of: the database that numbered the job, and those keys of the job file that decide results. */
 #pragma once
-#include "proto/hash.h"
+#include "proto/hash/hash.h"
 #include "worker/checkpoint/ckpt.h"
 
 struct err;

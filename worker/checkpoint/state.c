@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 #include "worker/checkpoint/ckpt.h"
 #include "worker/checkpoint/classes.h"
 #include "worker/core/device.h"
-#include "worker/data/dataset.h"
+#include "worker/data/set/dataset.h"
 #include "worker/models/model.h"
 #include "worker/models/weights.h"
 #include "worker/optim/ema.h"

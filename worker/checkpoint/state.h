@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "proto/hash.h"
+#include "proto/hash/hash.h"
 #include "worker/report/window.h"
 
 struct ckpt_identity;
@@ -19,7 +19,7 @@ struct optimizer;
 struct proof {
     bool known;             /* the checkpoint had it */
     bool shorter;           /* the checkpoint is of this job with fewer steps: its chain has another start */
-    struct hash128 chain;   /* proto/evidence.h */
+    struct hash128 chain;   /* proto/evidence/evidence.h */
     struct hash128 *weight; /* [model->nparams] of the parameters as they are trained; NULL: none are kept */
 };
 

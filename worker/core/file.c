@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "proto/err.h"
-#include "proto/folder.h"
-#include "proto/sha256.h"
+#include "proto/host/folder.h"
+#include "proto/host/sha256.h"
 
 enum { MAX_TMPS = 100 /* left by writers that were killed */, MAX_LINKS = 40 /* as Linux */ };
 

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "proto/sha256.h"
+#include "proto/host/sha256.h"
 
 struct err;
 

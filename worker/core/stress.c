@@ -3,7 +3,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "proto/hash_mix.h"
+#include "proto/hash/hash_mix.h"
 #include "worker/core/device.h"
 
 enum { ALIGN = 256, PATTERN_BYTES = 4096, RARELY = 4 };

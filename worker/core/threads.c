@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "proto/err.h"
-#include "proto/tasks.h"
+#include "proto/host/tasks.h"
 
 /* Some tens of microseconds: longer than the gap between two ops. A spin in vain halves the next one, down to the least: where threads share
  * cores, spinning keeps those away from it that are waited for. */

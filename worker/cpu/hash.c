@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "proto/hash_keys.h"
+#include "proto/hash/hash_keys.h"
 #include "worker/core/simd.h"
 
 static struct hash128 hash_whole(const float *x)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/optim.c - parameter updates over flat arrays, and the hashes of what they leave. */
 #include "worker/kernels/optim.h"
 
-#include "proto/hash_keys.h"
+#include "proto/hash/hash_keys.h"
 #include "worker/core/tree.h"
 #include "worker/cpu/hash.h"
 #include "worker/cpu/rows.h"

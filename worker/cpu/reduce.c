@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/reduce.c - sums over flat arrays with a fixed shape, and evidence hashes. */
 #include "worker/kernels/reduce.h"
 
-#include "proto/hash_keys.h"
+#include "proto/hash/hash_keys.h"
 #include "worker/core/tree.h"
 #include "worker/cpu/hash.h"
 #include "worker/cpu/rows.h"

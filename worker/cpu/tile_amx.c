@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "proto/cpu.h"
+#include "proto/host/cpu.h"
 
 #if defined(__AVX512F__)
 #include <immintrin.h>

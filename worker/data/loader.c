@@ -7,14 +7,14 @@
 #include <string.h>
 
 #include "proto/err.h"
-#include "proto/tasks.h"
+#include "proto/host/tasks.h"
 #include "worker/core/shards.h"
 #include "worker/core/stress.h"
-#include "worker/data/image.h"
+#include "worker/data/image/image.h"
 #include "worker/data/sample/task.h"
-#include "worker/data/sampler.h"
+#include "worker/data/make/sampler.h"
 #include "worker/data/wave_store.h"
-#include "worker/data/whole_file.h"
+#include "worker/data/text/whole_file.h"
 
 /* One wave is with the caller, the others are being made. */
 enum { SLOTS = 3, MAX_WORKERS = 256 };

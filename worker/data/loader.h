@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "worker/data/batch.h"
-#include "worker/data/dataset.h"
+#include "worker/data/make/batch.h"
+#include "worker/data/set/dataset.h"
 
 struct device;
 struct err;

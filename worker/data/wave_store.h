@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "worker/data/batch.h"
+#include "worker/data/make/batch.h"
 
 struct device;
 struct err;

@@ -6,14 +6,14 @@
 #include <sys/stat.h>
 
 #include "proto/err.h"
-#include "proto/evidence.h"
-#include "proto/evidence_carry.h"
-#include "proto/jobspec.h"
+#include "proto/evidence/evidence.h"
+#include "proto/evidence/evidence_carry.h"
+#include "proto/job/jobspec.h"
 #include "worker/checkpoint/owner.h"
 #include "worker/checkpoint/state.h"
 #include "worker/core/device.h"
 #include "worker/core/shards.h"
-#include "worker/data/batch.h"
+#include "worker/data/make/batch.h"
 #include "worker/evidence/replay.h"
 #include "worker/evidence/tensors.h"
 #include "worker/models/model.h"

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/evidence/recorder.h - the evidence of a run as it is trained (proto/evidence.h): every rank hashes what it has, the hashes travel with the losses of
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/evidence/recorder.h - the evidence of a run as it is trained (proto/evidence/evidence.h): every rank hashes what it has, the hashes travel with the losses of
  * the step, rank 0 writes the record. On the way all ranks see whether one of them has other weights than the rest, and rank 0 whether a step that was
  * trained before came out as it did then, in this job or in the one that it verifies.
  *
@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "proto/hash.h"
+#include "proto/hash/hash.h"
 #include "worker/core/device.h"
 
 struct batch;

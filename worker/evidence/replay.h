@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "proto/evidence.h"
+#include "proto/evidence/evidence.h"
 #include "worker/core/device.h"
 
 struct replay;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "proto/err.h"
-#include "proto/hash_keys.h"
+#include "proto/hash/hash_keys.h"
 #include "worker/core/device.h"
 #include "worker/gradients/gradients.h"
 #include "worker/models/model.h"

@@ -3,7 +3,7 @@
 #pragma once
 #include <stdint.h>
 
-#include "proto/hash.h"
+#include "proto/hash/hash.h"
 
 struct device;
 struct err;

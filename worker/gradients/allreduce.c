@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "proto/err.h"
-#include "proto/tasks.h"
+#include "proto/host/tasks.h"
 #include "worker/comm/comm.h"
 #include "worker/core/device.h"
 #include "worker/core/shards.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "proto/err.h"
-#include "proto/hash_keys.h"
+#include "proto/hash/hash_keys.h"
 #include "worker/comm/comm.h"
 #include "worker/core/arena.h"
 #include "worker/core/device.h"

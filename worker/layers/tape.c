@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "proto/grow.h"
-#include "proto/memory.h"
+#include "proto/host/memory.h"
 #include "worker/core/arena.h"
 #include "worker/ops/families.h"
 

@@ -5,7 +5,7 @@
 
 #include "proto/err.h"
 #include "proto/near.h"
-#include "worker/data/dataset.h"
+#include "worker/data/set/dataset.h"
 
 static const char key[] = "train.class_weights";
 

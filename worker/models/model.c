@@ -5,10 +5,10 @@
 #include <stdlib.h>
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
-#include "proto/hash.h"
+#include "proto/job/jobspec.h"
+#include "proto/hash/hash.h"
 #include "worker/core/philox.h"
-#include "worker/data/batch.h"
+#include "worker/data/make/batch.h"
 #include "worker/layers/layers.h"
 
 /* In keys of validation, which no shard of a step has. */

@@ -7,7 +7,7 @@
 #include "worker/core/canvas.h"
 #include "worker/core/device.h"
 #include "worker/core/philox.h"
-#include "worker/data/augment.h"
+#include "worker/data/make/augment.h"
 #include "worker/eval/result.h"
 #include "worker/layers/tape.h"
 #include "worker/ops/yolo.h"

@@ -7,7 +7,7 @@
 
 #include "proto/err.h"
 #include "worker/core/tree.h"
-#include "worker/data/batch.h"
+#include "worker/data/make/batch.h"
 
 struct pass {
     struct pass_options opt;

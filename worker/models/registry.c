@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 #include "worker/models/class_weights.h"
 #include "worker/models/freeze.h"
 #include "worker/models/weights.h"

@@ -1,7 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/registry.h - families of models: how the networks that proto/presets.h names are built, and what they need. A program has one registry,
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/registry.h - families of models: how the networks that proto/job/presets.h names are built, and what they need. A program has one registry,
  * which its main() names; ours is builtin.h. */
 #pragma once
-#include "proto/presets.h"
+#include "proto/job/presets.h"
 #include "worker/models/model.h"
 
 struct dataset_class;
@@ -23,7 +23,7 @@ struct model_classes {
 };
 
 struct model_family {
-    const char *name;                              /* as in proto/presets.h */
+    const char *name;                              /* as in proto/job/presets.h */
     const struct task_kind *task;                  /* what a sample is made of */
     unsigned needs;                                /* families of operations: NEEDS_conv | ... of ops/families.h */
     const struct evaluator_ops *const *evaluators; /* of its results in a validation; ends with NULL */

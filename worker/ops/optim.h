@@ -2,7 +2,7 @@
 #pragma once
 #include <stdbool.h>
 
-#include "proto/hash.h"
+#include "proto/hash/hash.h"
 #include "worker/core/device.h"
 #include "worker/ops/family.h"
 
@@ -21,7 +21,7 @@ struct optim_item {
     const float *grad;          /* [count] */
     float *state[OPTIM_STATES]; /* [count] each, as many as the optimizer has */
     float *ema;                 /* [count], or NULL: a moving average of the weights is not kept */
-    struct hash128 *hashes;     /* [ceil(count / 1024)] of the new weights' blocks (proto/hash_keys.h), or NULL: not wanted */
+    struct hash128 *hashes;     /* [ceil(count / 1024)] of the new weights' blocks (proto/hash/hash_keys.h), or NULL: not wanted */
     float lr, decay;            /* decay is 0 where it does not apply */
     float ema_decay;
 };

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/reduce.h - sums over flat arrays: trees over shards (core/tree.h), norms and hashes. */
 #pragma once
-#include "proto/hash.h"
+#include "proto/hash/hash.h"
 #include "worker/core/device.h"
 #include "worker/core/tree.h"
 #include "worker/ops/family.h"
 
-/* Hashes of blocks (proto/hash_keys.h) of a flat array: ceil(count / 1024). */
+/* Hashes of blocks (proto/hash/hash_keys.h) of a flat array: ceil(count / 1024). */
 struct hash_item {
     const float *data; /* [count] */
     size_t count;
@@ -34,7 +34,7 @@ struct hash_piece {
      * not wanted. */                                                                                                                      \
     X(reduce, sum_squares, (struct device *dev, double *blocks, struct hash128 *hashes, const float *g, size_t count, struct err *err),    \
       (dev, blocks, hashes, g, count, err))                                                                                                \
-    /* Evidence (proto/hash.h): the hashes of all blocks of the items. */                                                                  \
+    /* Evidence (proto/hash/hash.h): the hashes of all blocks of the items. */                                                                  \
     X(reduce, hash_blocks, (struct device *dev, const struct hash_item *items, int nitems, struct err *err), (dev, items, nitems, err))    \
     /* ret[i] = the hash of piece i, from those of its blocks. Hashes of a tensor's pieces add up to the tensor's, lane by lane. */        \
     X(reduce, hash_tensors, (struct device *dev, struct hash128 *ret, const struct hash_piece *pieces, int npieces, struct err *err),      \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* worker/optim/adam.c - Adam, and AdamW, whose decay stays out of the moments. */
 #include <math.h>
 
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 #include "worker/kernels/math.h"
 #include "worker/ops/families.h"
 #include "worker/optim/optimizer.h"

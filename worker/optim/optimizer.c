@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 #include "worker/gradients/gradients.h"
 #include "worker/ops/families.h"
 #include "worker/optim/ema.h"

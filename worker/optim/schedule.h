@@ -3,7 +3,7 @@
 #pragma once
 #include <stdint.h>
 
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 
 /* Rate of step t (counted from 1). With warmup power, as darknet counts, i = t; with linear, as detectron2 and torchvision count, i = t - 1. While
  * i < burn_in, with p = i / burn_in: lr * p^power, or lr * (factor + (1 - factor) * p). Then, by train.schedule:

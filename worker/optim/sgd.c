@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* worker/optim/sgd.c - gradient descent with momentum, Nesterov's too. */
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 #include "worker/ops/families.h"
 #include "worker/optim/optimizer.h"
 

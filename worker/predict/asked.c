@@ -11,13 +11,13 @@
 
 #include "proto/err.h"
 #include "proto/grow.h"
-#include "worker/data/check.h"
-#include "worker/data/coco.h"
-#include "worker/data/foreign.h"
-#include "worker/data/image_names.h"
-#include "worker/data/labels.h"
-#include "worker/data/problems.h"
-#include "worker/data/views.h"
+#include "worker/data/read/check.h"
+#include "worker/data/read/coco/coco.h"
+#include "worker/data/read/foreign.h"
+#include "worker/data/image/image_names.h"
+#include "worker/data/read/labels/labels.h"
+#include "worker/data/set/problems.h"
+#include "worker/data/set/views.h"
 #include "worker/predict/network.h"
 
 enum { LINE_BYTES = PATH_MAX + 1, FOLDERS_DEEP = 100 };

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
-#include "worker/data/image.h"
+#include "proto/job/jobspec.h"
+#include "worker/data/image/image.h"
 #include "worker/eval/depth_metrics.h"
-#include "worker/eval/depth_picture.h"
-#include "worker/eval/depth_view.h"
+#include "worker/eval/depth/depth_picture.h"
+#include "worker/eval/depth/depth_view.h"
 #include "worker/eval/result.h"
 
 static int write_numbers(const struct result_map *m, const struct jobspec *spec, uint16_t *memory, const char *path, struct err *err)

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "proto/err.h"
-#include "worker/data/dataset.h"
-#include "worker/data/image.h"
+#include "worker/data/set/dataset.h"
+#include "worker/data/image/image.h"
 #include "worker/data/sample/task.h"
 #include "worker/models/registry.h"
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 #include "worker/backend/devices.h"
 #include "worker/checkpoint/ckpt.h"
 #include "worker/core/device.h"

@@ -12,9 +12,9 @@
 
 #include "proto/err.h"
 #include "worker/core/file.h"
-#include "worker/data/image.h"
+#include "worker/data/image/image.h"
 #include "worker/eval/results_file.h"
-#include "worker/eval/trajectory.h"
+#include "worker/eval/depth/trajectory.h"
 #include "worker/predict/asked.h"
 
 enum { PATH_BYTES = PATH_MAX + NAME_MAX, STEM_BYTES = NAME_MAX - 48 }; /* room for a number, .png and what a temporary name adds */

@@ -6,15 +6,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "proto/data_format.h"
+#include "proto/job/data_format.h"
 #include "proto/err.h"
 #include "proto/grow.h"
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 #include "worker/core/arena.h"
-#include "worker/data/batch.h"
-#include "worker/data/check.h"
-#include "worker/data/image.h"
-#include "worker/data/whole_file.h"
+#include "worker/data/make/batch.h"
+#include "worker/data/read/check.h"
+#include "worker/data/image/image.h"
+#include "worker/data/text/whole_file.h"
 #include "worker/eval/draw.h"
 #include "worker/eval/results_file.h"
 #include "worker/layers/tape.h"

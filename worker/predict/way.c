@@ -10,12 +10,12 @@
 
 #include "proto/err.h"
 #include "proto/grow.h"
-#include "proto/jobspec.h"
-#include "worker/data/dataset.h"
-#include "worker/data/intrinsics.h"
+#include "proto/job/jobspec.h"
+#include "worker/data/set/dataset.h"
+#include "worker/data/read/frames/intrinsics.h"
 #include "worker/data/sample/frames.h"
-#include "worker/data/whole_file.h"
-#include "worker/eval/trajectory.h"
+#include "worker/data/text/whole_file.h"
+#include "worker/eval/depth/trajectory.h"
 
 enum { MAX_FRAMES = 1 << 24 };
 static const char intrinsics_file[] = "intrinsics.json";

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "worker/eval/depth_view.h"
+#include "worker/eval/depth/depth_view.h"
 #include "worker/eval/result.h"
 
 struct dataset;

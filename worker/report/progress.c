@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "proto/err.h"
-#include "proto/tasks.h"
+#include "proto/host/tasks.h"
 
 /* A process is one rank and has one page, so the thread that beats for it is one as well. */
 static struct beat {

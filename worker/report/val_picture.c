@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 #include "proto/err.h"
-#include "proto/pictures.h"
-#include "worker/data/dataset.h"
-#include "worker/data/image.h"
-#include "worker/eval/depth_picture.h"
+#include "proto/host/pictures.h"
+#include "worker/data/set/dataset.h"
+#include "worker/data/image/image.h"
+#include "worker/eval/depth/depth_picture.h"
 #include "worker/eval/result.h"
 
 /* ---- files ---- */

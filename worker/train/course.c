@@ -1,6 +1,6 @@
 #include "worker/train/course.h" /* SPDX-License-Identifier: Apache-2.0 */
 
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 
 void course_init(struct course *c, const struct jobspec *spec, int rank, int nranks)
 {

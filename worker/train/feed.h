@@ -2,7 +2,7 @@
  * own while the present one is computed, so that the way to the device is not waited for; on the CPU the loader's memory is used as it
  * is. */
 #pragma once
-#include "worker/data/batch.h"
+#include "worker/data/make/batch.h"
 
 struct device;
 struct err;

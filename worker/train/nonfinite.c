@@ -8,7 +8,7 @@
 #include "proto/err.h"
 #include "worker/core/device.h"
 #include "worker/core/param.h"
-#include "worker/data/dataset.h"
+#include "worker/data/set/dataset.h"
 #include "worker/data/sample/task.h"
 #include "worker/gradients/gradients.h"
 #include "worker/train/course.h"

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 #include "worker/checkpoint/ckpt.h"
 #include "worker/checkpoint/identity.h"
 #include "worker/checkpoint/owner.h"

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "proto/clock.h"
+#include "proto/host/clock.h"
 #include "proto/err.h"
 #include "proto/grow.h"
 #include "worker/core/device.h"

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 #include "worker/data/sample/frames.h"
 #include "worker/models/registry.h"
 

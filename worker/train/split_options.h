@@ -2,9 +2,9 @@
 #pragma once
 #include <stdbool.h>
 
-#include "worker/data/check.h"
-#include "worker/data/frames.h"
-#include "worker/data/labels.h"
+#include "worker/data/read/check.h"
+#include "worker/data/read/frames/frames.h"
+#include "worker/data/read/labels/labels.h"
 
 struct jobspec;
 struct model_registry;

@@ -2,7 +2,7 @@
 #pragma once
 #include <stdint.h>
 
-#include "proto/hash.h"
+#include "proto/hash/hash.h"
 
 struct course;
 struct dataset;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 #include "worker/comm/comm.h"
 #include "worker/comm/gather.h"
 #include "worker/core/device.h"

@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/clock.h"
+#include "proto/host/clock.h"
 #include "proto/err.h"
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 #include "worker/checkpoint/state.h"
 #include "worker/comm/comm.h"
 #include "worker/core/device.h"
-#include "worker/data/dataset.h"
+#include "worker/data/set/dataset.h"
 #include "worker/data/loader.h"
 #include "worker/evidence/recorder.h"
 #include "worker/gradients/gradients.h"

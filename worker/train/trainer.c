@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 #include "worker/checkpoint/ckpt.h"
 #include "worker/checkpoint/classes.h"
 #include "worker/checkpoint/identity.h"
@@ -20,7 +20,7 @@
 #include "worker/comm/gather.h"
 #include "worker/core/arena.h"
 #include "worker/core/device.h"
-#include "worker/data/dataset.h"
+#include "worker/data/set/dataset.h"
 #include "worker/data/sample/task.h"
 #include "worker/evidence/recorder.h"
 #include "worker/layers/tape.h"

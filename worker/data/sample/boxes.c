@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
-#include "worker/data/pictures.h"
+#include "proto/job/jobspec.h"
+#include "worker/data/make/pictures.h"
 
 enum { IMAGE, CLASS, BOX, ARRAYS };
 enum { TRUTH, LISTS };

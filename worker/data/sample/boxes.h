@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/sample/boxes.h - the task of single-stage detectors: a picture, drawn to the canvas by jitter, zoom, mirrors and colour (augment.h) or in a
  * letterbox, and its boxes. All shards of a step have one canvas. */
 #pragma once
-#include "worker/data/augment.h"
+#include "worker/data/make/augment.h"
 #include "worker/data/sample/task.h"
 
 struct boxes_options {

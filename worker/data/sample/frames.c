@@ -6,10 +6,10 @@
 
 #include "proto/err.h"
 #include "worker/core/philox.h"
-#include "worker/data/dataset.h"
-#include "worker/data/jitter.h"
-#include "worker/data/pictures.h"
-#include "worker/data/resize.h"
+#include "worker/data/set/dataset.h"
+#include "worker/data/make/jitter.h"
+#include "worker/data/make/pictures.h"
+#include "worker/data/make/resize.h"
 
 /* clang-format off */
 #define PICTURES(name) { name, DTYPE_U8, BATCH_IMAGES, true, 3 }

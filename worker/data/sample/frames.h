@@ -2,8 +2,8 @@
  * model's size by RESIZE_LANCZOS. In training a sample is mirrored and its colours are jittered by chance, all its frames alike; both draws depend on (seed,
  * epoch, sample). Validation has neither. Specs featdepth sections 4.2 to 4.4. */
 #pragma once
-#include "proto/jobspec.h"
-#include "worker/data/frames.h"
+#include "proto/job/jobspec.h"
+#include "worker/data/read/frames/frames.h"
 #include "worker/data/sample/task.h"
 
 enum {

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "proto/err.h"
-#include "worker/data/image.h"
+#include "worker/data/image/image.h"
 #include "worker/data/sample/task.h"
 
 void *hand_memory(struct hand *h, size_t bytes, struct err *err)

@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 #include "worker/core/philox.h"
-#include "worker/data/dataset.h"
-#include "worker/data/mask_resize.h"
-#include "worker/data/pictures.h"
+#include "worker/data/set/dataset.h"
+#include "worker/data/make/mask_resize.h"
+#include "worker/data/make/pictures.h"
 #include "worker/mask/rle.h"
 
 enum { IMAGE, SIZE, CLASS, BOX, XY, LENGTH, ARRAYS };

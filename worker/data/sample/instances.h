@@ -5,7 +5,7 @@
  * Training takes the pictures with an object (instances_options.keep_empty: all), and with groups those of one shape come together. Validation takes all, at
  * the last size, unmirrored. A picture that stands in for one that cannot be read any more is shrunk where it would not fit the canvas. */
 #pragma once
-#include "worker/data/resize.h"
+#include "worker/data/make/resize.h"
 #include "worker/data/sample/task.h"
 
 enum { INSTANCES_MAX_SIZES = 64 };

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "worker/data/batch.h"
-#include "worker/data/sampler.h"
+#include "worker/data/make/batch.h"
+#include "worker/data/make/sampler.h"
 
 struct dataset;
 struct decoder;

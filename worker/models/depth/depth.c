@@ -8,8 +8,8 @@
 
 #include "proto/err.h"
 #include "proto/grow.h"
-#include "proto/jobspec.h"
-#include "worker/data/batch.h"
+#include "proto/job/jobspec.h"
+#include "worker/data/make/batch.h"
 #include "worker/data/sample/frames.h"
 #include "worker/layers/depth.h"
 #include "worker/models/depth/network.h"

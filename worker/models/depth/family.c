@@ -1,8 +1,8 @@
 #include "worker/models/depth/family.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include "worker/data/sample/frames.h"
-#include "worker/eval/depth_eval.h"
-#include "worker/eval/pose_eval.h"
+#include "worker/eval/depth/depth_eval.h"
+#include "worker/eval/depth/pose_eval.h"
 #include "worker/models/depth/depth.h"
 #include "worker/models/depth/load.h"
 #include "worker/ops/families.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 #include "worker/models/model.h"
 #include "worker/ops/families.h"
 

@@ -6,7 +6,7 @@
 #pragma once
 #include <stdbool.h>
 
-#include "proto/presets.h"
+#include "proto/job/presets.h"
 #include "worker/layers/layers.h"
 #include "worker/models/resnet.h"
 

@@ -2,10 +2,10 @@
 
 #include <string.h>
 
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 #include "worker/data/sample/instances.h"
-#include "worker/eval/coco_eval.h"
-#include "worker/eval/voc_eval.h"
+#include "worker/eval/boxes/coco_eval.h"
+#include "worker/eval/boxes/voc_eval.h"
 #include "worker/models/rcnn/load.h"
 #include "worker/models/rcnn/rcnn.h"
 #include "worker/ops/families.h"

@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 #include "worker/core/safetensors.h"
-#include "worker/data/batch.h"
+#include "worker/data/make/batch.h"
 #include "worker/data/sample/instances.h"
-#include "worker/eval/mask_paste.h"
+#include "worker/eval/masks/mask_paste.h"
 #include "worker/kernels/math.h"
 #include "worker/layers/rcnn.h"
 #include "worker/models/rcnn/load.h"

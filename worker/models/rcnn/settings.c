@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 #include "worker/models/rcnn/network.h"
 
 static void set_rpn(struct rcnn_settings *r, const struct jobspec *s)

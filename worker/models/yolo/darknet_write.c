@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "proto/err.h"
-#include "proto/sha256.h"
+#include "proto/host/sha256.h"
 #include "worker/core/file.h"
 #include "worker/models/model.h"
 #include "worker/models/weights.h"

@@ -1,10 +1,10 @@
 #include "worker/models/yolo/family.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 #include "worker/data/sample/boxes.h"
-#include "worker/eval/coco_eval.h"
-#include "worker/eval/voc_eval.h"
+#include "worker/eval/boxes/coco_eval.h"
+#include "worker/eval/boxes/voc_eval.h"
 #include "worker/models/yolo/darknet_cfg.h"
 #include "worker/models/yolo/darknet_write.h"
 #include "worker/models/yolo/load.h"
@@ -12,7 +12,7 @@
 #include "worker/models/yolo/yolov3.h"
 #include "worker/ops/families.h"
 
-/* What proto/jobspec_rules.c cannot say: only here the network and its strides are known. */
+/* What proto/job/jobspec_rules.c cannot say: only here the network and its strides are known. */
 static int check_side(const struct darknet_net *net, const char *key, int64_t side, struct err *err)
 {
     int grain = darknet_net_stride(net);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "proto/err.h"
-#include "proto/jobspec.h"
+#include "proto/job/jobspec.h"
 #include "worker/core/safetensors.h"
 #include "worker/models/registry.h"
 #include "worker/models/weights.h"

@@ -8,10 +8,10 @@
 
 #include "proto/err.h"
 #include "proto/grow.h"
-#include "proto/jobspec.h"
-#include "worker/data/batch.h"
+#include "proto/job/jobspec.h"
+#include "worker/data/make/batch.h"
 #include "worker/data/sample/boxes.h"
-#include "worker/eval/nms.h"
+#include "worker/eval/boxes/nms.h"
 #include "worker/kernels/math.h"
 #include "worker/layers/layers.h"
 #include "worker/models/yolo/darknet_net.h"

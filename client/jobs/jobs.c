@@ -1,0 +1,571 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/jobs.c - ls, show, why, events: what detd knows about jobs. */
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/base/best.h"
+#include "client/base/command.h"
+#include "client/base/print.h"
+#include "proto/identity.h"
+
+enum { LS_DEFAULT = 50, EVENTS_DEFAULT = 50, USAGE_DEFAULT = 60, PAGE = 200, CHECKPOINTS_SHOWN = 3 };
+
+/* To the fraction of a second, as detd notes when a job was submitted. */
+static double wall_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- lists, page by page ---- */
+
+struct list {
+    const char *method, *member;
+    json_t *params; /* of every page; owned */
+    long limit;
+    bool (*leaves_out)(const json_t *row); /* NULL: nothing is left out */
+    long left_out;
+};
+
+/* What is left of a page. */
+static void sift(struct list *l, json_t *page)
+{
+    for (size_t i = json_array_size(page); l->leaves_out && i-- > 0;)
+        if (l->leaves_out(json_array_get(page, i))) {
+            json_array_remove(page, i);
+            l->left_out++;
+        }
+}
+
+/* *ret: an array of at most `limit` objects, to be dropped by the caller. */
+static int fetch(struct context *ctx, struct list *l, json_t **ret)
+{
+    json_t *all = json_array(), *result, *cursor = NULL, *page;
+    bool more;
+    int rc;
+
+    do {
+        long left = l->limit - (long)json_array_size(all);
+
+        json_object_set_new(l->params, "limit", json_integer(left < PAGE && !l->leaves_out ? left : PAGE));
+        if (cursor)
+            json_object_set_new(l->params, "cursor", cursor);
+        rc = call(ctx, l->method, json_deep_copy(l->params), &result);
+        if (rc)
+            break;
+        page = json_object_get(result, l->member);
+        more = json_array_size(page) > 0;
+        sift(l, page);
+        json_array_extend(all, page);
+        cursor = more ? json_incref(json_object_get(result, "cursor")) : NULL;
+        json_decref(result);
+    } while (json_is_integer(cursor) && (long)json_array_size(all) < l->limit);
+    if (!rc)
+        json_decref(cursor);
+    json_decref(l->params);
+    while ((long)json_array_size(all) > l->limit)
+        json_array_remove(all, json_array_size(all) - 1);
+    if (rc)
+        json_decref(all);
+    else
+        *ret = all;
+    return rc;
+}
+
+static int take_limit(const struct context *ctx, const char *text, long *ret)
+{
+    char *end;
+    long n = strtol(text, &end, 10);
+
+    if (end == text || *end || n <= 0)
+        return misuse(ctx, "'%s' is not a number of rows", text);
+    *ret = n;
+    return 0;
+}
+
+/* ---- ls ---- */
+
+static json_t *loss_of(const json_t *job, const char *split)
+{
+    return json_object_get(json_object_get(json_object_get(job, "losses"), split), "total");
+}
+
+enum {
+    LS_ID,
+    LS_NAME,
+    LS_STATE,
+    LS_STEP,
+    LS_TRAIN,
+    LS_VAL,
+    LS_BEST,
+    LS_TIME,
+    LS_RATE,
+    LS_DEVICE,
+    LS_USER,
+    LS_SUBMITTED,
+    LS_TAGS,
+    LS_COLUMNS
+};
+
+/* Of a job that was validated. */
+static int add_best(struct context *ctx, struct table *t, const json_t *job)
+{
+    struct best best = { 0 };
+    int rc = json_is_number(loss_of(job, "val")) ? best_metric(ctx, int_of(job, "id"), &best) : 0;
+
+    if (best.metric) /* of masks there is a score of their own: segm_AP */
+        table_addf(t, "%s%s %.4g", json_object_get(json_object_get(json_object_get(job, "losses"), "val"), "mask") ? "box " : "",
+                   best.metric, best.value);
+    else
+        table_add(t, "-");
+    return rc;
+}
+
+/* On a terminal lines are not to be broken: what is least missed goes first. */
+static void fit(struct table *t)
+{
+    static const int spare[] = { LS_SUBMITTED, LS_RATE, LS_DEVICE, LS_USER, LS_TRAIN, LS_TAGS, LS_TIME };
+    int columns, rows;
+
+    print_size(&columns, &rows);
+    for (size_t i = 0; isatty(STDOUT_FILENO) && i < sizeof spare / sizeof *spare && table_width(t) > columns; i++)
+        table_hide(t, spare[i]);
+}
+
+static int print_jobs(struct context *ctx, const json_t *jobs)
+{
+    static const char *const headers[] = {
+        [LS_ID] = ">ID",     [LS_NAME] = "<NAME",           [LS_STATE] = "<STATE", [LS_STEP] = ">STEP",  [LS_TRAIN] = ">TRAIN",
+        [LS_VAL] = ">VAL",   [LS_BEST] = "<BEST",           [LS_TIME] = ">TIME",   [LS_RATE] = ">IMG/S", [LS_DEVICE] = "<DEVICE",
+        [LS_USER] = "<USER", [LS_SUBMITTED] = "<SUBMITTED", [LS_TAGS] = "<TAGS"
+    };
+    struct table *t = table_new(LS_COLUMNS, headers);
+    bool tagged = false;
+    json_t *job;
+    size_t i;
+    int rc = 0;
+
+    json_array_foreach (jobs, i, job) {
+        table_addf(t, "%lld", int_of(job, "id"));
+        table_add(t, text_of(job, "name"));
+        table_add(t, text_of(job, "state"));
+        table_add(t, text_step(job).s);
+        table_add(t, text_number(loss_of(job, "train")).s);
+        table_add(t, text_number(loss_of(job, "val")).s);
+        if (rc == 0)
+            rc = add_best(ctx, t, job);
+        if (rc)
+            break;
+        table_add(t, text_taken(job).s);
+        if (strcmp(text_of(job, "state"), "running") == 0)
+            table_addf(t, "%.1f", real_of(job, "images_per_s"));
+        else
+            table_add(t, "-");
+        table_addf(t, "%lld %s", int_of(job, "ranks"), text_of(job, "device"));
+        table_add(t, text_of(job, "user"));
+        table_add(t, text_time(real_of(job, "submitted")).s);
+        table_add(t, text_tags(job).s);
+        tagged |= json_array_size(json_object_get(job, "tags")) > 0;
+    }
+    if (!tagged)
+        table_hide(t, LS_TAGS);
+    fit(t);
+    if (rc == 0)
+        table_print(t, stdout);
+    table_free(t);
+    return rc;
+}
+
+/* Ended, and of no other use than what verify and eval told. */
+static bool is_spent(const json_t *job)
+{
+    const char *kind = text_of(job, "kind"), *state = text_of(job, "state");
+
+    return (strcmp(kind, "verify") == 0 || strcmp(kind, "eval") == 0) &&
+           (strcmp(state, "completed") == 0 || strcmp(state, "failed") == 0 || strcmp(state, "cancelled") == 0);
+}
+
+int command_ls(struct context *ctx, int argc, char **argv)
+{
+    static const struct option options[] = { { "json", no_argument, NULL, 'j' },        { "state", required_argument, NULL, 's' },
+                                             { "limit", required_argument, NULL, 'n' }, { "user", required_argument, NULL, 'u' },
+                                             { "name", required_argument, NULL, 'N' },  { "since", required_argument, NULL, 'S' },
+                                             { "mine", no_argument, NULL, 'm' },        { "tag", required_argument, NULL, 't' },
+                                             { "all", no_argument, NULL, 'a' },         { 0 } };
+    struct list l = { .method = "job.list", .member = "jobs", .limit = LS_DEFAULT };
+    bool all = false;
+    const char *state = NULL, *user = NULL, *name = NULL, *tag = NULL;
+    bool json = false, mine = false;
+    double ago = -1;
+    json_t *jobs;
+    int rc, o;
+
+    while ((o = next_option(argc, argv, "n:", options)) != -1) {
+        if (o == '?' || (o == 'n' && take_limit(ctx, optarg, &l.limit)) || (o == 'S' && take_duration(ctx, optarg, &ago)))
+            return CODE_USAGE;
+        json |= o == 'j';
+        mine |= o == 'm';
+        all |= o == 'a';
+        user = o == 'u' ? optarg : user;
+        name = o == 'N' ? optarg : name;
+        tag = o == 't' ? optarg : tag;
+        state = o == 's' ? optarg : state;
+    }
+    if (optind < argc)
+        return misuse(ctx, "'%s' is not an option; detctl show ID shows one job", argv[optind]);
+    l.params = json_object();
+    if (state)
+        json_object_set_new(l.params, "state", json_string(state));
+    if (user)
+        json_object_set_new(l.params, "user", json_string(user));
+    if (name)
+        json_object_set_new(l.params, "name", json_string(name));
+    if (tag)
+        json_object_set_new(l.params, "tag", json_string(tag));
+    if (ago >= 0)
+        json_object_set_new(l.params, "since", json_real(wall_s() - ago));
+    if (mine)
+        json_object_set_new(l.params, "mine", json_true());
+    l.leaves_out = all || json || state || name || tag ? NULL : is_spent;
+    if ((rc = fetch(ctx, &l, &jobs)))
+        return rc;
+    if (l.left_out > 0)
+        fprintf(stderr, "left out: %ld that verified or evaluated; --all lists them\n", l.left_out);
+    if (json)
+        print_json(jobs);
+    else if (json_array_size(jobs) == 0 && l.left_out == 0)
+        fputs("no jobs\n", stderr);
+    else
+        rc = print_jobs(ctx, jobs);
+    json_decref(jobs);
+    return rc;
+}
+
+/* ---- show ---- */
+
+static void field(const char *name, const char *value)
+{
+    if (!*value)
+        return;
+    printf("%-12s ", name);
+    print_clean(stdout, value);
+    putchar('\n');
+}
+
+static void print_losses(const json_t *job)
+{
+    static const char *const splits[] = { "train", "val" };
+
+    for (int k = 0; k < 2; k++) {
+        json_t *terms = json_object_get(json_object_get(job, "losses"), splits[k]), *value;
+        const char *term;
+
+        if (json_object_size(terms) == 0)
+            continue;
+        printf("%-12s total %s", splits[k], text_number(json_object_get(terms, "total")).s);
+        json_object_foreach (terms, term, value) {
+            if (strcmp(term, "total") == 0)
+                continue;
+            putchar(' ');
+            print_clean(stdout, term);
+            printf(" %s", text_number(value).s);
+        }
+        putchar('\n');
+    }
+}
+
+/* The oldest attempt that told what it depends on, NULL: none did. */
+static const json_t *first_told(const json_t *attempts)
+{
+    for (size_t i = json_array_size(attempts); i-- > 0;)
+        if (json_is_object(json_object_get(json_array_get(attempts, i), "identity")))
+            return json_array_get(attempts, i);
+    return NULL;
+}
+
+/* In short; --json has all of it. */
+static void print_identity(const json_t *attempt, const json_t *first)
+{
+    const json_t *identity = json_object_get(attempt, "identity");
+    char said[1000], text[1400];
+
+    if (!json_is_object(identity))
+        return;
+    snprintf(text, sizeof text, "%.100s, %.20s, worker %.40s, %.8s", text_of(identity, "device"), text_of(identity, "precision"),
+             text_of(json_object_get(json_object_get(identity, "files"), "worker"), "version"), text_of(identity, "hash"));
+    if (identity_compare(json_object_get(first, "identity"), identity, said, sizeof said) > 0)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "; differs from attempt %lld: %s", int_of(first, "attempt"), said);
+    field("identity", text);
+}
+
+static void print_attempts(const json_t *attempts)
+{
+    const json_t *first = first_told(attempts);
+    json_t *a;
+    size_t i;
+
+    json_array_foreach (attempts, i, a) {
+        printf("attempt %-4lld from step %lld, %s", int_of(a, "attempt"), int_of(a, "resume_step"), text_time(real_of(a, "started")).s);
+        fputs(*text_of(a, "outcome") ? ": " : "", stdout);
+        print_clean(stdout, text_of(a, "outcome"));
+        fputs(*text_of(a, "reason") ? ", " : "", stdout);
+        print_clean(stdout, text_of(a, "reason"));
+        putchar('\n');
+        print_identity(a, first);
+    }
+}
+
+/* Newest first, as they come; of those that are on the disk a few, and the best. */
+static void print_checkpoints(const json_t *checkpoints)
+{
+    bool best_seen = false;
+    int shown = 0;
+    json_t *c;
+    size_t i;
+
+    json_array_foreach (checkpoints, i, c) {
+        json_t *loss = json_object_get(c, "val_loss");
+        bool best = !best_seen && json_is_true(json_object_get(c, "best")); /* each was the best when it was written */
+
+        best_seen |= best;
+        if (json_is_false(json_object_get(c, "there")) || (shown >= CHECKPOINTS_SHOWN && !best))
+            continue;
+        shown++;
+        printf("checkpoint   step %lld, %s", int_of(c, "step"), text_bytes(real_of(c, "bytes")).s);
+        if (json_is_number(loss))
+            printf(", val loss %s%s", text_number(loss).s, best ? ", the best" : "");
+        putchar('\n');
+    }
+}
+
+static void print_times(const json_t *job)
+{
+    double started = real_of(job, "started"), ended = real_of(job, "ended");
+
+    field("submitted", text_time(real_of(job, "submitted")).s);
+    field("started", started > 0 ? text_time(started).s : "");
+    if (ended > 0)
+        printf("%-12s %s, after %s\n", "ended", text_time(ended).s, text_duration(ended - (started > 0 ? started : ended)).s);
+    field("ran", started > 0 ? text_taken(job).s : "");
+}
+
+/* Where it has changed. */
+static void print_tiers(const json_t *tiers)
+{
+    json_t *entry;
+    size_t i;
+
+    if (json_array_size(tiers) < 2)
+        return;
+    printf("%-12s ", "tiers");
+    json_array_foreach (tiers, i, entry) {
+        printf("%s%s from step %lld", i ? ", " : "", text_of(entry, "tier"), int_of(entry, "step"));
+    }
+    putchar('\n');
+}
+
+static void print_evaluation(const json_t *eval)
+{
+    if (!json_is_string(json_object_get(eval, "run")))
+        return;
+    printf("%-12s step %lld of ", "evaluates", int_of(eval, "step"));
+    if (json_is_integer(json_object_get(eval, "job")))
+        printf("job %lld", int_of(eval, "job"));
+    else
+        print_clean(stdout, text_of(eval, "run"));
+    fputs(*text_of(eval, "set") ? " on " : "", stdout);
+    print_clean(stdout, text_of(eval, "set"));
+    putchar('\n');
+}
+
+/* Checkpoints come newest first. */
+static void print_way_on(const json_t *job)
+{
+    json_t *c;
+    size_t i;
+
+    if (strcmp(text_of(job, "state"), "failed") != 0)
+        return;
+    json_array_foreach (json_object_get(job, "checkpoints"), i, c) {
+        if (json_is_false(json_object_get(c, "there")))
+            continue;
+        printf("%-12s `detctl resume %lld` lets it go on after step %lld, once the cause is mended\n", "next", int_of(job, "id"),
+               int_of(c, "step"));
+        return;
+    }
+    printf("%-12s `detctl resume %lld` lets it begin once more, once the cause is mended\n", "next", int_of(job, "id"));
+}
+
+static void print_job(const json_t *job)
+{
+    printf("%-12s %lld\n", "id", int_of(job, "id"));
+    field("name", text_of(job, "name"));
+    field("user", text_of(job, "user"));
+    field("note", text_of(job, "note"));
+    field("tags", text_tags(job).s);
+    field("state", text_of(job, "state"));
+    field("reason", text_of(job, "reason"));
+    print_way_on(job);
+    field("step", text_step(job).s);
+    print_evaluation(json_object_get(json_object_get(job, "spec"), "errand"));
+    field("phase", text_of(job, "phase"));
+    printf("%-12s %lld rank%s on %s, tier %s\n", "run", int_of(job, "ranks"), int_of(job, "ranks") == 1 ? "" : "s", text_of(job, "device"),
+           text_of(job, "tier"));
+    print_tiers(json_object_get(job, "tiers"));
+    field("gpus", text_of(job, "gpus"));
+    printf("%-12s ", "use");
+    if (strcmp(text_of(job, "state"), "running") == 0)
+        printf("%.1f images/s, ", real_of(job, "images_per_s"));
+    printf("%s of CPU, at most %s a rank\n", text_duration(real_of(job, "cpu_seconds")).s, text_bytes(real_of(job, "max_rss")).s);
+    print_times(job);
+    print_losses(job);
+    field("init", text_of(job, "init"));
+    print_attempts(json_object_get(job, "attempts"));
+    print_checkpoints(json_object_get(job, "checkpoints"));
+    field("folder", text_of(job, "dir"));
+}
+
+static void print_why(const json_t *result)
+{
+    print_clean(stdout, text_of(result, "text"));
+    putchar('\n');
+}
+
+/* The commands with an optional id, --json, and one call. */
+static int show_with(struct context *ctx, int argc, char **argv, const char *method, void (*print)(const json_t *result))
+{
+    static const struct option options[] = { { "json", no_argument, NULL, 'j' }, { 0 } };
+    bool json = false;
+    int64_t id = 0;
+    json_t *result;
+    int rc, o;
+
+    while ((o = next_option(argc, argv, "", options)) != -1) {
+        if (o == '?')
+            return CODE_USAGE;
+        json = true;
+    }
+    if (argc - optind > 1)
+        return misuse(ctx, "one job at a time");
+    if ((rc = take_id_or_newest(ctx, argv[optind], &id)))
+        return rc;
+    if ((rc = call(ctx, method, json_pack("{s:I}", "id", (json_int_t)id), &result)))
+        return rc;
+    if (!json && !argv[optind] && print == print_why)
+        printf("job %lld: ", (long long)id);
+    if (json)
+        print_json(result);
+    else
+        print(result);
+    json_decref(result);
+    return CODE_DONE;
+}
+
+int command_show(struct context *ctx, int argc, char **argv)
+{
+    return show_with(ctx, argc, argv, "job.get", print_job);
+}
+
+int command_why(struct context *ctx, int argc, char **argv)
+{
+    return show_with(ctx, argc, argv, "job.why", print_why);
+}
+
+/* ---- events ---- */
+
+static void print_events(const json_t *events)
+{
+    for (size_t i = json_array_size(events); i-- > 0;) { /* they come newest first */
+        const json_t *e = json_array_get(events, i);
+
+        printf("%s  ", text_time(real_of(e, "time")).s);
+        if (json_is_integer(json_object_get(e, "job")))
+            printf("job %lld  ", int_of(e, "job"));
+        printf("%-7s  ", text_of(e, "level"));
+        print_clean(stdout, text_of(e, "kind"));
+        fputs("  ", stdout);
+        print_clean(stdout, text_of(e, "text"));
+        putchar('\n');
+    }
+}
+
+static void print_usage(const json_t *rows)
+{
+    static const char *const headers[] = { "<TIME", ">CPU", ">MEMORY", ">GPU", ">GPU MEMORY" };
+    struct table *t = table_new(sizeof headers / sizeof *headers, headers);
+
+    for (size_t i = json_array_size(rows); i-- > 0;) { /* they come newest first */
+        const json_t *r = json_array_get(rows, i), *gpu = json_object_get(r, "gpu"), *memory = json_object_get(r, "gpu_memory");
+
+        table_add(t, text_time(real_of(r, "time")).s);
+        table_addf(t, "%.2f", real_of(r, "cpu"));
+        table_add(t, text_bytes(real_of(r, "memory")).s);
+        table_addf(t, json_is_number(gpu) ? "%.0f %%" : "-", json_number_value(gpu));
+        table_add(t, json_is_number(memory) ? text_bytes(json_number_value(memory)).s : "-");
+    }
+    table_print(t, stdout);
+}
+
+int command_usage(struct context *ctx, int argc, char **argv)
+{
+    static const struct option options[] = { { "json", no_argument, NULL, 'j' }, { "limit", required_argument, NULL, 'n' }, { 0 } };
+    struct list l = { .method = "job.usage", .member = "rows", .limit = USAGE_DEFAULT };
+    bool json = false;
+    int64_t id = 0;
+    json_t *rows;
+    int rc, o;
+
+    while ((o = next_option(argc, argv, "n:", options)) != -1) {
+        if (o == '?' || (o == 'n' && take_limit(ctx, optarg, &l.limit)))
+            return CODE_USAGE;
+        json |= o == 'j';
+    }
+    if (argc - optind > 1)
+        return misuse(ctx, "one job at a time");
+    if ((rc = take_id_or_newest(ctx, argv[optind], &id)))
+        return rc;
+    l.params = json_pack("{s:I}", "id", (json_int_t)id);
+    if ((rc = fetch(ctx, &l, &rows)))
+        return rc;
+    if (json)
+        print_json(rows);
+    else
+        print_usage(rows);
+    json_decref(rows);
+    return CODE_DONE;
+}
+
+int command_events(struct context *ctx, int argc, char **argv)
+{
+    static const struct option options[] = { { "json", no_argument, NULL, 'j' }, { "limit", required_argument, NULL, 'n' }, { 0 } };
+    struct list l = { .method = "event.query", .member = "events", .limit = EVENTS_DEFAULT };
+    bool json = false;
+    json_t *events;
+    int64_t id = 0;
+    int rc, o;
+
+    while ((o = next_option(argc, argv, "n:", options)) != -1) {
+        if (o == '?' || (o == 'n' && take_limit(ctx, optarg, &l.limit)))
+            return CODE_USAGE;
+        json |= o == 'j';
+    }
+    if (optind < argc && take_id(ctx, argv[optind], &id))
+        return CODE_USAGE;
+    l.params = json_object();
+    if (id > 0)
+        json_object_set_new(l.params, "id", json_integer(id));
+    if ((rc = fetch(ctx, &l, &events)))
+        return rc;
+    if (json)
+        print_json(events);
+    else
+        print_events(events);
+    json_decref(events);
+    return CODE_DONE;
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/logs.c - the log files of a job's ranks: detd says where they are, detctl opens them as the user. */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/base/command.h"
+#include "client/base/print.h"
+#include "proto/host/memory.h"
+
+enum { POLL_MS = 250, ASK_EVERY = 8 }; /* polls of the files between two questions whether the job lives */
+
+struct logs {
+    struct context *ctx;
+    int64_t id;
+    int rank; /* -1: all */
+    json_t *list;
+    FILE **file; /* one per entry of the list; NULL: not there yet */
+    size_t n;
+    bool prefix;
+    long tail; /* lines to begin with; -1: all */
+};
+
+/* -1: the log of detd-job, which is no rank's. */
+static int rank_of(const struct logs *l, size_t i)
+{
+    json_t *rank = json_object_get(json_array_get(l->list, i), "rank");
+
+    return json_is_integer(rank) ? (int)json_integer_value(rank) : -1;
+}
+
+static int ask_paths(struct logs *l)
+{
+    json_t *result;
+    int rc = call(l->ctx, "job.logs", json_pack("{s:I}", "id", (json_int_t)l->id), &result);
+
+    if (rc)
+        return rc;
+    l->list = json_incref(json_object_get(result, "logs"));
+    if (json_is_string(json_object_get(result, "supervisor")))
+        json_array_append_new(l->list, json_pack("{s:n, s:O}", "rank", "path", json_object_get(result, "supervisor")));
+    json_decref(result);
+    l->n = json_array_size(l->list);
+    l->file = calloc(l->n + 1, sizeof *l->file);
+    if (!l->file)
+        memory_out();
+    l->prefix = l->rank < 0 && l->n > 1;
+    return 0;
+}
+
+/* Where the first of the last n lines begins, at or after `from`. */
+static off_t find_tail(FILE *f, off_t from, long n)
+{
+    char piece[4096];
+    off_t at, end;
+
+    fseeko(f, 0, SEEK_END);
+    at = end = ftello(f);
+    while (at > from) {
+        off_t begin = at - from > (off_t)sizeof piece ? at - (off_t)sizeof piece : from;
+        size_t len = (size_t)(at - begin);
+
+        if (fseeko(f, begin, SEEK_SET) != 0 || fread(piece, 1, len, f) != len)
+            return from;
+        while (len > 0)
+            if (piece[--len] == '\n' && begin + (off_t)len + 1 < end && n-- <= 1)
+                return begin + (off_t)len + 1;
+        at = begin;
+    }
+    return from;
+}
+
+/* What has been dropped is a hole at its beginning, and the first line behind that most often a part of one. */
+static void find_begin(const struct logs *l, FILE *f)
+{
+    off_t first = lseek(fileno(f), 0, SEEK_DATA);
+    int c;
+
+    first = first < 0 ? 0 : first;
+    fseeko(f, l->tail < 0 ? first : l->tail == 0 ? 0 : find_tail(f, first, l->tail), l->tail == 0 ? SEEK_END : SEEK_SET);
+    if (first > 0 && ftello(f) == first)
+        while ((c = getc(f)) != EOF && c != '\n')
+            ;
+}
+
+/* Opens what is there; a rank that has not started yet has no log. Returns CODE_REFUSED where a file may not be read. */
+static int open_files(struct logs *l)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        const char *path = json_string_value(json_object_get(json_array_get(l->list, i), "path"));
+
+        if (l->file[i] || !path || (l->rank >= 0 && rank_of(l, i) != l->rank))
+            continue;
+        l->file[i] = open_plain(path);
+        if (!l->file[i] && errno != ENOENT) {
+            fprintf(stderr, "detctl: open '%s': %s\n", path, strerror(errno));
+            return CODE_REFUSED;
+        }
+        if (l->file[i])
+            find_begin(l, l->file[i]);
+    }
+    return 0;
+}
+
+/* A file that is shorter than what was read of it was emptied, as logrotate's copytruncate does: it is read from its new beginning. */
+static long place_in(FILE *f)
+{
+    struct stat st;
+
+    if (fstat(fileno(f), &st) == 0 && st.st_size < ftello(f))
+        rewind(f);
+    return ftell(f);
+}
+
+/* A file that was renamed gets no more once its rank has opened a new one: that is opened next. */
+static void leave_renamed(struct logs *l)
+{
+    struct stat now, was;
+
+    for (size_t i = 0; i < l->n; i++) {
+        const char *path = json_string_value(json_object_get(json_array_get(l->list, i), "path"));
+
+        if (!l->file[i] || stat(path, &now) < 0 || fstat(fileno(l->file[i]), &was) < 0 ||
+            (now.st_ino == was.st_ino && now.st_dev == was.st_dev))
+            continue;
+        fclose(l->file[i]);
+        l->file[i] = NULL;
+    }
+}
+
+/* Prints what has come since. With --follow a line that is not whole yet is left for later. */
+static void drain(const struct logs *l, size_t i, bool whole_only)
+{
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t len;
+    long at = place_in(l->file[i]);
+
+    clearerr(l->file[i]);
+    while ((len = getline(&line, &cap, l->file[i])) > 0) {
+        if (line[len - 1] != '\n' && whole_only) {
+            fseek(l->file[i], at, SEEK_SET);
+            break;
+        }
+        at += len;
+        if (l->prefix && rank_of(l, i) >= 0)
+            printf("rank %d: ", rank_of(l, i));
+        else if (l->prefix)
+            fputs("detd-job: ", stdout);
+        fwrite(line, 1, (size_t)len, stdout);
+        if (line[len - 1] != '\n')
+            putchar('\n');
+    }
+    free(line);
+}
+
+static void drain_all(const struct logs *l, bool whole_only)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (l->file[i])
+            drain(l, i, whole_only);
+    fflush(stdout);
+}
+
+static int is_over(struct logs *l, bool *ret)
+{
+    json_t *job;
+    int rc = call_patiently(l->ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)l->id), &job);
+    const char *state;
+
+    if (rc)
+        return rc;
+    state = json_string_value(json_object_get(job, "state"));
+    *ret = state && (strcmp(state, "completed") == 0 || strcmp(state, "failed") == 0 || strcmp(state, "cancelled") == 0);
+    json_decref(job);
+    return 0;
+}
+
+static int follow(struct logs *l)
+{
+    bool over = false;
+    int rc = 0;
+
+    catch_interrupt();
+    for (int i = 0; rc == 0 && !over && !interrupted; i++) {
+        rc = i % ASK_EVERY == 0 ? is_over(l, &over) : 0;
+        drain_all(l, true);
+        leave_renamed(l);
+        if (rc == 0)
+            rc = open_files(l);
+        drain_all(l, true);
+        if (!over)
+            sleep_ms(POLL_MS);
+    }
+    return interrupted ? CODE_INTERRUPTED : rc;
+}
+
+static int print(struct logs *l, bool following)
+{
+    bool any = false;
+    int rc = open_files(l);
+
+    if (rc)
+        return rc;
+    l->tail = -1; /* what comes later is shown whole */
+    if (following)
+        rc = follow(l);
+    drain_all(l, false);
+    for (size_t i = 0; i < l->n; i++)
+        any |= l->file[i] != NULL;
+    if (!any && rc == 0) {
+        if (l->rank >= 0)
+            fprintf(stderr, "detctl: job %lld has no log of rank %d\n", (long long)l->id, l->rank);
+        else
+            fprintf(stderr, "detctl: job %lld has no logs yet\n", (long long)l->id);
+        rc = CODE_REFUSED;
+    }
+    return rc;
+}
+
+int command_logs(struct context *ctx, int argc, char **argv)
+{
+    static const struct option options[] = {
+        { "follow", no_argument, NULL, 'f' }, { "rank", required_argument, NULL, 'r' }, { "tail", required_argument, NULL, 't' }, { 0 }
+    };
+    struct logs l = { .ctx = ctx, .rank = -1, .tail = -1 };
+    bool following = false;
+    char *end;
+    int rc, o;
+
+    while ((o = next_option(argc, argv, "f", options)) != -1) {
+        if (o == '?')
+            return CODE_USAGE;
+        following |= o == 'f';
+        if (o == 't') {
+            l.tail = strtol(optarg, &end, 10);
+            if (end == optarg || *end || l.tail < 0)
+                return misuse(ctx, "'%s' is not a number of lines", optarg);
+        }
+        if (o == 'r') {
+            l.rank = (int)strtol(optarg, &end, 10);
+            if (end == optarg || *end || l.rank < 0)
+                return misuse(ctx, "'%s' is not a rank", optarg);
+        }
+    }
+    if (argc - optind > 1)
+        return misuse(ctx, "one job at a time");
+    if ((rc = take_id_or_newest(ctx, argv[optind], &l.id)) || (rc = ask_paths(&l)))
+        return rc;
+    rc = print(&l, following);
+    for (size_t i = 0; i < l.n; i++)
+        if (l.file[i])
+            fclose(l.file[i]);
+    free(l.file);
+    json_decref(l.list);
+    return rc;
+}

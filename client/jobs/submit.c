@@ -1,0 +1,203 @@
+#include "client/jobs/submit.h" /* SPDX-License-Identifier: Apache-2.0 */
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "client/jobs/check.h"
+#include "client/base/command.h"
+#include "client/jobs/inits.h"
+#include "client/base/print.h"
+#include "client/jobs/spec.h"
+#include "client/jobs/watch.h"
+#include "proto/err.h"
+#include "proto/job/jobspec.h"
+#include "proto/host/memory.h"
+#include "proto/job/presets.h"
+
+/* A name for this submission that nobody else will choose: repeated calls give the same job. */
+static int make_token(char ret_token[33], struct err *err)
+{
+    unsigned char random[16];
+
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return err_sys(err, "random token");
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(ret_token + 2 * i, 3, "%02x", random[i]);
+    return 0;
+}
+
+int submit_spec(struct context *ctx, json_t *spec, int64_t *ret_id)
+{
+    char token[33];
+    struct err err = { 0 };
+    json_t *result;
+    int rc;
+
+    if (make_token(token, &err) < 0) {
+        json_decref(spec);
+        return complain(&err);
+    }
+    inits_hold(spec);
+    rc = call(ctx, "job.submit", json_pack("{s:s, s:o}", "token", token, "spec", spec), &result);
+    if (rc)
+        return rc;
+    *ret_id = json_integer_value(json_object_get(result, "id"));
+    json_decref(result);
+    return 0;
+}
+
+int submit_checked(struct context *ctx, json_t *spec, const struct queueing *q, int64_t *ret_id)
+{
+    int rc = q->no_check ? CODE_DONE : check_first(spec);
+
+    if (rc == CODE_DONE)
+        return submit_spec(ctx, spec, ret_id);
+    json_decref(spec);
+    return rc;
+}
+
+void take_queueing(int option, struct queueing *q)
+{
+    q->wait |= option == 'w';
+    q->watch |= option == 'W';
+    q->no_check |= option == 'n';
+}
+
+int submitted(struct context *ctx, int64_t id, bool wait, bool watch)
+{
+    if (watch || wait)
+        catch_interrupt(); /* whoever sees the id may interrupt */
+    if (printf("%lld\n", (long long)id) < 0 || fflush(stdout) != 0)
+        fprintf(stderr, "detctl: job %lld is queued; its id cannot be written to standard output\n", (long long)id);
+    if (watch)
+        return watch_job(ctx, id, "total", print_moves(stdout) ? WATCH_SCREEN : WATCH_LINES);
+    return wait ? watch_job(ctx, id, "total", WATCH_QUIETLY) : CODE_DONE;
+}
+
+/* A job file, or in its place the name of a preset. */
+static int read_file_or_preset(const char *word, json_t **ret_root, struct err *err)
+{
+    int rc = spec_read(word, ret_root, err);
+    struct err why = *err;
+
+    if (rc != -ENOENT)
+        return rc;
+    if (!job_preset_find(&job_presets, word))
+        return err_set(err, rc, "%s; nor is it a preset (%s)", why.msg, JOB_PRESET_WORDS);
+    *ret_root = json_pack("{s:{s:s}}", "model", "preset", word);
+    return *ret_root ? 0 : err_set(err, -ENOMEM, "out of memory");
+}
+
+/* --help-keys [FILE | PRESET] [KEY=VALUE ...]: keys of the preset that these name, or of all. */
+static int help_keys(int count, char *const *words)
+{
+    json_t *root = NULL;
+    struct err err = { 0 };
+    int rc = 0;
+
+    if (count > 0 && !strchr(words[0], '=')) {
+        rc = read_file_or_preset(words[0], &root, &err);
+        count--, words++;
+    } else {
+        root = json_object();
+    }
+    for (int i = 0; i < count && rc == 0; i++)
+        rc = jobspec_override(root, words[i], &err);
+    if (rc == 0)
+        rc = jobspec_write_help(stdout, jobspec_preset(root)) < 0 ? CODE_REFUSED : CODE_DONE;
+    else
+        rc = complain(&err);
+    json_decref(root);
+    return rc;
+}
+
+static int take_limit(const struct context *ctx, const char *text, char ret[60])
+{
+    double seconds = 0;
+    int rc = take_duration(ctx, text, &seconds);
+
+    snprintf(ret, 60, "run.time_limit=%.17g", seconds);
+    return rc;
+}
+
+/* ID or ID:ok. */
+static int take_after(const struct context *ctx, const char *text, char ret[60], char ret_ok[60])
+{
+    size_t len = strcspn(text, ":");
+    char number[24];
+    int64_t id = 0;
+
+    if (len >= sizeof number || (text[len] && strcmp(text + len, ":ok") != 0))
+        return misuse(ctx, "--after: '%s' is neither ID nor ID:ok", text);
+    snprintf(number, sizeof number, "%.*s", (int)len, text);
+    if (take_id(ctx, number, &id))
+        return CODE_USAGE;
+    snprintf(ret, 60, "run.after=%lld", (long long)id);
+    snprintf(ret_ok, 60, "run.after_ok=%s", text[len] ? "true" : "false");
+    return 0;
+}
+
+/* words: the job file, and changes of its keys. init: as model.init, NULL: not given. */
+static int load(struct context *ctx, char **words, int count, const char *init, json_t **ret_spec)
+{
+    char **changes = calloc((size_t)count + 1, sizeof *changes), *last = NULL;
+    int rc;
+
+    if (!changes || (init && asprintf(&last, "model.init=%s", init) < 0))
+        memory_out();
+    memcpy(changes, words + 1, (size_t)(count - 1) * sizeof *changes);
+    changes[count - 1] = last;
+    rc = spec_load(ctx, words[0], changes, count - 1 + (init != NULL), ret_spec);
+    free(changes);
+    free(last);
+    return rc;
+}
+
+int command_submit(struct context *ctx, int argc, char **argv)
+{
+    static const struct option options[] = { QUEUEING_OPTIONS,
+                                             { "help-keys", no_argument, NULL, 'k' },
+                                             { "time", required_argument, NULL, 't' },
+                                             { "after", required_argument, NULL, 'a' },
+                                             { "init", required_argument, NULL, 'i' },
+                                             { 0 } };
+    const char *init = NULL;
+    char more[3][60] = { "", "", "" }; /* keys that options stand for */
+    struct queueing q = { 0 };
+    bool keys = false;
+    struct err err = { 0 };
+    json_t *spec;
+    int64_t id = 0;
+    int rc, o;
+
+    while ((o = next_option(argc, argv, "", options)) != -1) {
+        if (o == '?')
+            return CODE_USAGE;
+        keys |= o == 'k';
+        take_queueing(o, &q);
+        init = o == 'i' ? optarg : init;
+        if (o == 't' && take_limit(ctx, optarg, more[0]))
+            return CODE_USAGE;
+        if (o == 'a' && take_after(ctx, optarg, more[1], more[2]))
+            return CODE_USAGE;
+    }
+    if (keys)
+        return help_keys(argc - optind, argv + optind);
+    if (optind >= argc)
+        return misuse(ctx, "no job file given");
+    if (refuse_name(ctx, argv[optind], "the job file comes first"))
+        return CODE_USAGE;
+    if ((rc = load(ctx, argv + optind, argc - optind, init, &spec)))
+        return rc;
+    for (int i = 0; i < 3; i++)
+        if (more[i][0] && jobspec_override(spec, more[i], &err) < 0) {
+            json_decref(spec);
+            return complain(&err);
+        }
+    return (rc = submit_checked(ctx, spec, &q, &id)) ? rc : submitted(ctx, id, q.wait, q.watch);
+}

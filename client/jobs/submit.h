@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/submit.h - queues a job. */
+#pragma once
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct context;
+
+/* spec is stolen. 0 with *ret_id, or an exit code after complaining. */
+int submit_spec(struct context *ctx, json_t *spec, int64_t *ret_id);
+/* How a command queues a job, by its options. */
+struct queueing {
+    bool wait, watch, no_check;
+};
+/* Rows of an option table, for take_queueing(). */
+#define QUEUEING_OPTIONS                                                     \
+    { "wait", no_argument, NULL, 'w' }, { "watch", no_argument, NULL, 'W' }, \
+    {                                                                        \
+        "no-check", no_argument, NULL, 'n'                                   \
+    }
+/* Notes one of them; ignores any other option. */
+void take_queueing(int option, struct queueing *q);
+/* submit_spec() after check_first(). */
+int submit_checked(struct context *ctx, json_t *spec, const struct queueing *q, int64_t *ret_id);
+/* Prints the id, then waits without a word or watches, where asked. Returns an exit code. */
+int submitted(struct context *ctx, int64_t id, bool wait, bool watch);

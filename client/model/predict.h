@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/model/predict.h - where a job lies, for commands that have detd-worker look into its folder. */
+#pragma once
+#include <stdint.h>
+
+struct context;
+
+/* The folder of the job; the caller frees. 0 or an exit code after complaining. */
+int job_folder(struct context *ctx, int64_t id, char **ret);

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/proof/diff.c - two runs side by side: keys and identities that differ, then the first step where they part, and in what. */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/base/command.h"
+#include "client/proof/differences.h"
+#include "client/base/print.h"
+#include "client/base/run.h"
+#include "client/proof/verify.h"
+#include "client/jobs/watch.h"
+#include "proto/err.h"
+#include "proto/evidence/evidence_diff.h"
+
+/* ---- evidence ---- */
+
+/* From that step on. */
+static int diff_runs(const struct run s[2], int64_t from, json_t **ret)
+{
+    struct evidence *e[2] = { NULL, NULL };
+    struct evidence_diff d;
+    struct err err = { 0 };
+    int rc = 0;
+
+    for (int k = 0; k < 2 && rc == 0; k++) {
+        rc = evidence_open(s[k].dir, &e[k], &err);
+        if (rc < 0 && s[k].id)
+            err_prefix(&err, "%s", s[k].name);
+    }
+    if (rc == 0)
+        rc = evidence_diff(e[0], e[1], from, &interrupted, &d, &err);
+    *ret = rc == 0 ? evidence_diff_json(evidence_head(e[0]), &d) : NULL;
+    if (rc == 0 && !*ret)
+        rc = err_set(&err, -ENOMEM, "out of memory");
+    evidence_close(e[0]);
+    evidence_close(e[1]);
+    return rc == 0 ? 0 : complain(&err);
+}
+
+static bool differs(const json_t *run, const char *what)
+{
+    return json_is_false(json_object_get(json_object_get(run, "same"), what));
+}
+
+/* The step of which shard, tensor and state are not known because its details are not kept; 0: there is none. */
+static int64_t unlocated_step(const json_t *run)
+{
+    const json_t *d = json_object_get(run, "difference");
+    bool alike = !differs(run, "tensors") && !differs(run, "shards") && !differs(run, "level");
+
+    return json_is_object(d) && alike && !json_is_true(json_object_get(d, "located")) ? json_integer_value(json_object_get(d, "step")) : 0;
+}
+
+static bool is_kept(const json_t *run, size_t k)
+{
+    return json_is_true(json_object_get(json_array_get(json_object_get(run, "sides"), k), "kept"));
+}
+
+/* ---- the step once more ---- */
+
+/* Waits for the job that trains it again; *ret: what that left. */
+static int take_again(struct context *ctx, const struct run *of, int64_t id, struct run *ret)
+{
+    json_t *job;
+    char text[24];
+    const char *state, *reason;
+    int rc = watch_until_end(ctx, id, WATCH_STEPS, NULL, &job);
+
+    if (rc)
+        return rc;
+    state = json_string_value(json_object_get(job, "state"));
+    reason = json_string_value(json_object_get(job, "reason"));
+    if (!state || strcmp(state, "completed") != 0) {
+        fputs("detctl: ", stderr);
+        print_clean(stderr, of->name);
+        fprintf(stderr, " did not come out as before: job %lld: ", (long long)id);
+        print_clean(stderr, reason && *reason ? reason : state ? state : "");
+        fputc('\n', stderr);
+        rc = CODE_REFUSED;
+    }
+    json_decref(job);
+    snprintf(text, sizeof text, "%lld", (long long)id);
+    return rc ? rc : run_take(ctx, text, ret);
+}
+
+static int submit_again(struct context *ctx, const struct run *of, int64_t step, int64_t *ret_id)
+{
+    int rc = verify_step(ctx, of, step, ret_id);
+
+    if (rc)
+        return rc;
+    fprintf(stderr, "job %lld trains step %lld of ", (long long)*ret_id, (long long)step);
+    print_clean(stderr, of->name);
+    fputs(" again\n", stderr);
+    return 0;
+}
+
+/* What differs at that step, as the jobs found it that trained it again; *run is replaced. */
+static int locate(const struct run again[2], int64_t step, json_t **run)
+{
+    json_t *found;
+    int rc = diff_runs(again, step, &found);
+
+    if (rc)
+        return rc;
+    if (unlocated_step(found) == 0 && json_is_object(json_object_get(found, "difference"))) {
+        json_decref(*run);
+        *run = found;
+        return 0;
+    }
+    json_decref(found);
+    fprintf(stderr, "detctl: trained again, step %lld does not tell\n", (long long)step);
+    return CODE_REFUSED;
+}
+
+/* Both jobs are queued before the first is waited for. A side that has the details is not trained again. */
+static int rerun(struct context *ctx, const struct run s[2], json_t **run)
+{
+    struct run again[2] = { 0 }, pair[2] = { s[0], s[1] };
+    int64_t step = unlocated_step(*run), id[2] = { 0 };
+    int rc = 0;
+
+    for (size_t k = 0; k < 2 && rc == 0; k++)
+        if (!is_kept(*run, k))
+            rc = submit_again(ctx, &s[k], step, &id[k]);
+    for (size_t k = 0; k < 2 && rc == 0; k++)
+        if (id[k] && (rc = take_again(ctx, &s[k], id[k], &again[k])) == 0)
+            pair[k] = again[k];
+    if (rc == 0)
+        rc = locate(pair, step, run);
+    run_free(&again[0]);
+    run_free(&again[1]);
+    return rc;
+}
+
+/* ---- what is printed ---- */
+
+static json_t *side_json(const struct run *s)
+{
+    return s->id ? json_pack("{s:I, s:s}", "job", (json_int_t)s->id, "dir", s->dir) : json_pack("{s:n, s:s}", "job", "dir", s->dir);
+}
+
+static json_t *whole_json(const struct run s[2], const json_t *keys, const json_t *run)
+{
+    return json_pack("{s:o, s:o, s:O, s:O}", "a", side_json(&s[0]), "b", side_json(&s[1]), "keys", keys, "run", run);
+}
+
+/* What the runs start from, beyond keys and identities. */
+static void print_heads(const json_t *run)
+{
+    if (differs(run, "data"))
+        puts("the data differ: the index of a training or validation set is another one");
+    if (differs(run, "tensors"))
+        puts("the networks differ: their tensors are other ones");
+    if (differs(run, "level"))
+        puts("one of them keeps no hashes of gradients and weights: data, losses and state are compared");
+}
+
+/* Where the step is known and the tensor is not. */
+static void print_hint(const struct run s[2], const json_t *run)
+{
+    long long step = unlocated_step(run);
+
+    for (size_t k = 0; k < 2 && step > 0; k++) {
+        if (is_kept(run, k))
+            continue;
+        print_clean(stdout, s[k].name);
+        printf(" keeps no hashes of single tensors and shards of step %lld; detctl verify ", step);
+        print_clean(stdout, s[k].id ? s[k].name + strlen("job ") : s[k].name);
+        printf(" --from %lld --steps 1 trains that step again, as a job that does\n", step - 1);
+    }
+    if (step > 0)
+        puts("detctl diff --rerun does so where it is needed, and compares");
+}
+
+/* What detd tells to its owner alone. */
+static void print_secrets(const struct run s[2])
+{
+    const char *key;
+    json_t *value;
+
+    for (size_t k = 0; k < 2; k++) {
+        json_t *env = json_object_get(json_object_get(s[k].spec, "run"), "env");
+
+        json_object_foreach (env, key, value) {
+            if (!json_is_null(value))
+                continue;
+            print_clean(stdout, s[k].name);
+            fputs(": run.env.", stdout);
+            print_clean(stdout, key);
+            puts(" is for its owner's eyes only, and is not compared");
+        }
+    }
+}
+
+static void print_all(const struct run s[2], const json_t *keys, const json_t *run)
+{
+    differences_print(keys, s[0].name, s[1].name);
+    print_secrets(s);
+    print_heads(run);
+    print_clean(stdout, json_string_value(json_object_get(run, "text")) ? json_string_value(json_object_get(run, "text")) : "");
+    putchar('\n');
+    print_hint(s, run);
+}
+
+/* Without what says no more than the rest (hashes of all of it and of keys), and without the list of choices, which only files have. */
+static void compare_keys(const struct run s[2], json_t *keys)
+{
+    static const char *const left_out[] = { "hash", "spec", "plans" };
+
+    for (size_t k = 0; k < 2; k++)
+        for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
+            json_object_del(s[k].identity, left_out[i]);
+    if (s[0].spec && s[1].spec)
+        differences_add(keys, "", s[0].spec, s[1].spec);
+    if (s[0].identity && s[1].identity)
+        differences_add(keys, "identity", s[0].identity, s[1].identity);
+}
+
+/* What is asked for. */
+struct wish {
+    bool json, rerun;
+};
+
+static void print(const struct run s[2], const json_t *run, bool json)
+{
+    json_t *keys = json_array(), *whole;
+
+    compare_keys(s, keys);
+    if (json) {
+        whole = whole_json(s, keys, run);
+        print_json(whole);
+        json_decref(whole);
+    } else {
+        print_all(s, keys, run);
+    }
+    json_decref(keys);
+}
+
+/* Where they do not differ and are not equal either, there was nothing to compare, or not to the end. */
+static int code_of(const json_t *run)
+{
+    if (json_is_true(json_object_get(run, "equal")))
+        return CODE_DONE;
+    return json_is_object(json_object_get(run, "difference")) || json_is_true(json_object_get(run, "apart")) ? CODE_DIFFERS : CODE_REFUSED;
+}
+
+static int diff(struct context *ctx, const struct run s[2], const struct wish *w)
+{
+    json_t *run = NULL;
+    int rc = diff_runs(s, 1, &run);
+
+    if (rc)
+        return rc;
+    if (w->rerun && unlocated_step(run) > 0)
+        rc = rerun(ctx, s, &run);
+    if (rc != CODE_INTERRUPTED)
+        print(s, run, w->json);
+    rc = rc ? rc : code_of(run);
+    json_decref(run);
+    return rc;
+}
+
+int command_diff(struct context *ctx, int argc, char **argv)
+{
+    static const struct option options[] = { { "json", no_argument, NULL, 'j' }, { "rerun", no_argument, NULL, 'r' }, { 0 } };
+    struct run s[2] = { 0 };
+    struct wish w = { 0 };
+    int rc, o;
+
+    while ((o = next_option(argc, argv, "", options)) != -1) {
+        if (o == '?')
+            return CODE_USAGE;
+        w.json |= o == 'j';
+        w.rerun |= o == 'r';
+    }
+    if (argc - optind != 2)
+        return misuse(ctx, "two jobs or folders are needed");
+    catch_interrupt();
+    rc = run_take(ctx, argv[optind], &s[0]);
+    if (rc == 0)
+        rc = run_take(ctx, argv[optind + 1], &s[1]);
+    if (rc == 0)
+        rc = diff(ctx, s, &w);
+    run_free(&s[0]);
+    run_free(&s[1]);
+    return rc;
+}

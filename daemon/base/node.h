@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/node.h - facts about this machine: CPU slots, file systems. */
+#pragma once
+#include <stdbool.h>
+
+struct err;
+
+/* CPUs this process may use: the smaller of its affinity and the quotas of its cgroup and all above, rounded up, at least 1. */
+int node_cpu_slots(void);
+/* One cpu.max of cgroup v2 ("150000 100000", "max 100000") as whole CPUs, rounded up; 0: no limit. */
+int node_parse_quota(const char *text);
+/* ERR_UNSUPPORTED where `path` lies on a network file system: locks and SQLite's WAL do not hold there. */
+int node_check_filesystem(const char *path, struct err *err);

@@ -1,0 +1,64 @@
+#include "daemon/jobs/audit.h" /* SPDX-License-Identifier: Apache-2.0 */
+
+#include <pwd.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "daemon/base/errand.h"
+#include "daemon/jobs/event.h"
+#include "daemon/job/job.h"
+
+void audit_name(uint32_t uid, char *ret)
+{
+    char room[4096];
+    struct passwd entry, *found = NULL;
+
+    if (getpwuid_r(uid, &entry, room, sizeof room, &found) == 0 && found)
+        snprintf(ret, JOB_USER_MAX + 1, "%s", found->pw_name);
+    else
+        snprintf(ret, JOB_USER_MAX + 1, "%u", uid);
+}
+
+struct note {
+    const struct events *events;
+    int64_t job;
+    uint32_t uid;
+    char what[200], name[JOB_USER_MAX + 1];
+};
+
+static void find_name(void *arg)
+{
+    struct note *n = arg;
+
+    audit_name(n->uid, n->name);
+}
+
+static void add(void *arg)
+{
+    struct note *n = arg;
+
+    event_add(n->events, n->job, "info", EVENT_AUDIT, "%s by %s (uid %u)", n->what, n->name, n->uid);
+    free(n);
+}
+
+void audit_add(const struct audit *a, int64_t job, uint32_t uid, const char *name, const char *fmt, ...)
+{
+    struct note *n = calloc(1, sizeof *n);
+    va_list ap;
+
+    if (!n) {
+        event_add(a->events, job, "info", EVENT_AUDIT, "a request of uid %u", uid);
+        return;
+    }
+    *n = (struct note){ .events = a->events, .job = job, .uid = uid };
+    va_start(ap, fmt);
+    vsnprintf(n->what, sizeof n->what, fmt, ap);
+    va_end(ap);
+    if (name)
+        snprintf(n->name, sizeof n->name, "%s", name);
+    else /* till it is found, which it is no more where detd is stopping */
+        snprintf(n->name, sizeof n->name, "%u", uid);
+    if (name || errands_add(a->names, find_name, add, n) < 0)
+        add(n);
+}

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/jobs/jobs_report.c - jobs_report(): what the records of its supervisor do to a job in memory, and what subscribers hear of losses. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/base/clock.h"
+#include "daemon/jobs/event.h"
+#include "daemon/jobs/jobs.h"
+#include "daemon/job/report.h"
+#include "daemon/base/text.h"
+#include "proto/err.h"
+
+enum { REQUEUE_S = 2, VITAL_BYTES = 4 << 20 };
+
+bool jobs_keep(struct jobs *jobs, struct job *j, int64_t bytes, bool vital)
+{
+    bool kept_before = j->row.reported <= jobs->report_max, kept;
+
+    if (j->row.reported < INT64_MAX / 2)
+        j->row.reported += bytes;
+    kept = j->row.reported <= jobs->report_max;
+    if (jobs->report_max == 0)
+        return true;
+    if (kept_before && !kept)
+        event_add(jobs->events, j->row.id, "warning", "reports",
+                  "it has reported %lld MiB, all that is kept of a job (report_max): of losses, scores and events nothing more is stored",
+                  (long long)(jobs->report_max >> 20));
+    return kept || (vital && j->row.reported <= jobs->report_max + VITAL_BYTES);
+}
+
+static void tell_losses(struct jobs *jobs, const struct report *rep)
+{
+    struct text t = { 0 };
+
+    if (!events_wanted(jobs->events, TOPIC_LOSSES))
+        return;
+    text_addf(&t, "{\"job\":%lld,\"split\":\"%s\",\"step\":%lld,\"tier\":\"%s\",\"epoch\":", (long long)rep->job,
+              rep->val ? "val" : "train", (long long)rep->step, job_tier_name(rep->tier));
+    text_real(&t, rep->epoch);
+    text_add(&t, ",\"time\":");
+    text_real(&t, rep->time);
+    text_add(&t, ",\"terms\":{");
+    for (int i = 0; i < rep->count; i++) {
+        if (i)
+            text_add(&t, ",");
+        text_json(&t, rep->values[i].name);
+        text_add(&t, ":");
+        text_real(&t, rep->values[i].num / rep->values[i].den);
+    }
+    text_add(&t, "}}");
+    if (!t.failed)
+        events_tell(jobs->events, TOPIC_LOSSES, rep->job, t.p);
+    text_free(&t);
+}
+
+static bool on_loss(struct jobs *jobs, struct job *j, const struct report *rep)
+{
+    json_t *split = json_object_get(j->losses, rep->val ? "val" : "train");
+    bool obeyed = rep->val && j->row.want_eval;
+
+    for (int i = 0; i < rep->count; i++) {
+        double value = rep->values[i].num / rep->values[i].den;
+
+        if (json_object_size(split) >= REPORT_MAX_TERMS && !json_object_get(split, rep->values[i].name))
+            continue; /* memory of a job is bounded, whatever it calls its losses */
+        json_object_set_new_nocheck(split, rep->values[i].name, isfinite(value) ? json_real(value) : json_null());
+    }
+    if (!rep->val && rep->step > j->row.step)
+        j->row.step = rep->step;
+    if (rep->images_per_s > 0)
+        j->row.images_per_s = rep->images_per_s;
+    if (obeyed)
+        j->row.want_eval = false;
+    jobs->rows += (uint64_t)rep->count;
+    job_drop_view(j);
+    tell_losses(jobs, rep);
+    return obeyed;
+}
+
+struct reload {
+    struct jobs *jobs;
+    int64_t id;
+    struct text losses;
+    int rc;
+};
+
+static void reload_work(void *arg)
+{
+    struct reload *r = arg;
+
+    r->rc = store_losses(r->jobs->store, r->id, &r->losses, NULL);
+}
+
+static void reload_after(void *arg)
+{
+    struct reload *r = arg;
+    struct job *j = jobs_find(r->jobs, r->id);
+    json_t *old = r->rc == 0 && r->losses.p ? json_loads(r->losses.p, 0, NULL) : NULL;
+
+    if (j && old) {
+        json_object_update(json_object_get(old, "train"), json_object_get(j->losses, "train"));
+        json_object_update(json_object_get(old, "val"), json_object_get(j->losses, "val"));
+        json_decref(j->losses);
+        j->losses = old;
+        job_changed(r->jobs, j);
+    } else {
+        json_decref(old);
+    }
+    text_free(&r->losses);
+    free(r);
+}
+
+static void rewound(void *arg, int rc, int64_t value, const struct err *err)
+{
+    struct reload *r = arg;
+
+    (void)value;
+    (void)err;
+    if (rc < 0 || !r->jobs->turns || turns_add(r->jobs->turns, &r->jobs->own, reload_work, reload_after, r) < 0)
+        free(r);
+}
+
+void jobs_reload_losses(struct jobs *jobs, struct job *j)
+{
+    struct reload *r = calloc(1, sizeof *r);
+
+    json_object_clear(json_object_get(j->losses, "train"));
+    json_object_clear(json_object_get(j->losses, "val"));
+    if (!r)
+        return;
+    r->jobs = jobs;
+    r->id = j->row.id;
+    store_save(jobs->store, &j->row, rewound, r);
+}
+
+void jobs_ran(struct job *j, double seconds)
+{
+    double more = j->row.seconds_before + seconds - j->row.seconds;
+
+    if (!isfinite(more) || more <= 0)
+        return;
+    j->row.seconds += more;
+    j->row.limited += more;
+}
+
+static void take_usage(struct job *j, const struct report *rep)
+{
+    jobs_ran(j, rep->seconds);
+    if (rep->cpu_seconds > 0)
+        j->row.cpu_seconds = j->row.cpu_before + rep->cpu_seconds;
+    if (rep->max_rss > j->row.max_rss)
+        j->row.max_rss = rep->max_rss;
+}
+
+/* A tier that was asked for and that no step has, as the job has ended. */
+static void tell_late_tier(struct jobs *jobs, struct job *j)
+{
+    if (j->row.want_tier >= 0)
+        event_add(jobs->events, j->row.id, "warning", "tier", "tier %s was not applied: the job ended after step %lld",
+                  job_tier_name(j->row.want_tier), (long long)j->row.step);
+    else if (j->tier_from > j->row.step)
+        event_add(jobs->events, j->row.id, "warning", "tier", "tier %s was to begin with step %lld; the job ended after step %lld",
+                  job_tier_name(j->row.tier), (long long)j->tier_from, (long long)j->row.step);
+    j->row.want_tier = -1;
+}
+
+/* A rank refuses a tier with an event, which names it; a wish of another one, which has come since, stays. */
+static bool on_event(struct job *j, const struct report *rep)
+{
+    if (j->row.state == JOB_STARTING && strcmp(rep->label, "waits") == 0)
+        snprintf(j->trouble, sizeof j->trouble, "%.255s", rep->text);
+    if (strcmp(rep->label, "tier") != 0 || j->row.want_tier < 0 || (rep->tier >= 0 && rep->tier != j->row.want_tier))
+        return false;
+    j->row.want_tier = -1;
+    return true;
+}
+
+static void on_end(struct jobs *jobs, struct job *j, const struct report *rep)
+{
+    enum job_event event = strcmp(rep->kind, "completed") == 0 ? JOB_EV_END_COMPLETED
+                           : strcmp(rep->kind, "failed") == 0  ? JOB_EV_END_FAILED
+                           : strcmp(rep->kind, "paused") == 0  ? JOB_EV_END_PAUSED
+                                                               : JOB_EV_END_CANCELLED;
+    struct err err;
+
+    job_json(jobs, j, NULL); /* what clients see till the commit */
+    if (job_apply(&j->row, event, rep->text, rep->time, &err) < 0) {
+        if (!rep->dropped)
+            event_add(jobs->events, j->row.id, "warning", "late_end", "%s", err.msg);
+        return;
+    }
+    j->hidden_until = rep->seq;
+    take_usage(j, rep);
+    j->row.seconds_before = j->row.seconds;                /* the next supervisor may end before it tells of an attempt */
+    if (rep->attempt > 0 && rep->attempt < j->row.attempt) /* it had ended before the start that found that out */
+        j->row.attempt = rep->attempt;
+    j->phase[0] = '\0';
+    j->row.want_checkpoint = j->row.want_eval = false;
+    if (job_is_done(j->row.state))
+        tell_late_tier(jobs, j);
+    else
+        j->row.deaths = 0;
+    if (j->row.state == JOB_QUEUED && strcmp(rep->label, "missing") == 0) {
+        j->life.not_before = mono_s() + LIFE_BACKOFF_MAX_S;
+        snprintf(j->told, sizeof j->told, "%.255s", rep->text);
+    } else if (j->row.state == JOB_QUEUED &&
+               !j->yields_to) /* it gave its slots back on its own: what kept it from running may need a moment */
+        j->life.not_before = mono_s() + REQUEUE_S;
+    life_next(&j->life, LIFE_FACT_ENDED, mono_s());
+}
+
+/* A supervisor that was to end the job for its deaths has found a checkpoint that says otherwise. Its next attempt, or that checkpoint, whichever comes
+ * first, ends the time that it has to leave: a trainer may take longer than that till it speaks. */
+static void goes_on(struct job *j)
+{
+    if (j->row.want == JOB_WANT_CANCEL)
+        return;
+    j->life.drains = 0;
+    if (j->life.phase == LIFE_CONNECTED) /* else it has died since, and that has a deadline of its own */
+        j->life.deadline = j->life.obey_by = 0;
+}
+
+bool jobs_report(struct jobs *jobs, struct job *j, const struct report *rep)
+{
+    j->row.last_seq = rep->seq;
+    switch (rep->type) {
+    case REPORT_LOSS:
+        return on_loss(jobs, j, rep);
+    case REPORT_CHECKPOINT:
+        if (rep->step > j->saved) {
+            j->saved = rep->step;
+            j->row.deaths = 0;
+        }
+        goes_on(j);
+        j->row.want_checkpoint = false;
+        break;
+    case REPORT_TIER:
+        j->row.tier = rep->tier;
+        j->tier_from = rep->step;
+        if (j->row.want_tier == rep->tier)
+            j->row.want_tier = -1;
+        break;
+    case REPORT_ATTEMPT:
+        if (rep->first)
+            j->row.cpu_before = j->row.cpu_seconds;
+        if (rep->first)
+            j->row.seconds_before = j->row.seconds;
+        j->counts = true;
+        job_apply(&j->row, JOB_EV_ATTEMPT, NULL, rep->time, NULL);
+        j->row.attempt = rep->attempt;
+        j->row.step = rep->step;
+        j->trouble[0] = '\0';
+        goes_on(j);
+        break;
+    case REPORT_END:
+        j->says[0] = '\0';
+        on_end(jobs, j, rep);
+        break;
+    case REPORT_EVAL:
+        if (!j->row.want_eval)
+            return false;
+        j->row.want_eval = false;
+        break;
+    case REPORT_ENDED:
+        take_usage(j, rep);
+        break;
+    case REPORT_EVENT:
+        if (!on_event(j, rep))
+            return false;
+        break;
+    case REPORT_DATA:
+    case REPORT_IDENTITY:
+        return false;
+    }
+    job_changed(jobs, j);
+    return true;
+}

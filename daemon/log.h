@@ -1,6 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/log.h - what detd says of itself and of the node: a line each on stderr. Where that leads to the journal, lines begin with their level, as in
- * sd-daemon(3). Any thread. */
-#pragma once
-
-/* level: as of events, "info", "warning" or "error". A line has at most about 1,000 bytes. Never waits for a reader (proto/tell.h). */
-void log_line(const char *level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods_submit.c - job.submit: the spec is parsed on a thread of the pool, it may have a megabyte; then the job has its ticket, where
+ * detd-launch runs it as its submitter, and is stored. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/jobs/audit.h"
+#include "daemon/base/clock.h"
+#include "daemon/socket/conn.h"
+#include "daemon/daemon.h"
+#include "daemon/gpu/device.h"
+#include "daemon/base/errand.h"
+#include "daemon/run/gpu_node.h"
+#include "daemon/launch/launcher.h"
+#include "daemon/methods/methods.h"
+#include "daemon/job/sched.h"
+#include "daemon/store/store.h"
+#include "daemon/base/text.h"
+#include "proto/host/cpu.h"
+#include "proto/err.h"
+#include "proto/job/jobspec.h"
+
+enum { TOKEN_MAX = 128 };
+
+struct submission {
+    struct request *rq;
+    const json_t *spec; /* borrowed from the request */
+    const char *token;
+    /* of the node, when the request came */
+    struct device_node node;
+    int tier, user_gpus;
+    /* result */
+    struct job_row row;
+    char device[DEVICE_TEXT]; /* how `auto` was decided, "": it was not asked for */
+    char *text;
+    int rc;
+    struct err err;
+};
+
+static void submission_free(struct submission *s)
+{
+    free(s->text);
+    free(s);
+}
+
+static void fill_row(struct submission *s, const struct jobspec *spec)
+{
+    struct job_row *row = &s->row;
+
+    memset(row, 0, sizeof *row);
+    snprintf(row->name, sizeof row->name, "%s", spec->name);
+    row->uid = s->rq->caller.uid;
+    row->kind = spec->eval_run ? JOB_EVALUATES : spec->verify_evidence ? JOB_VERIFIES : JOB_TRAINS;
+    row->state = JOB_QUEUED;
+    row->want_tier = -1;
+    row->tier = job_tier_parse(spec->run_deterministic);
+    row->cuda = strcmp(spec->run_device, "cuda") == 0;
+    row->ranks = (int)spec->run_ranks;
+    row->ranks_per_gpu = (int)spec->run_ranks_per_gpu;
+    row->threads = spec->run_threads < 0 ? 0 : (int)spec->run_threads;
+    row->priority = (int)spec->run_priority;
+    row->after = spec->run_after < 0 ? 0 : spec->run_after;
+    row->after_ok = spec->run_after_ok;
+    row->restarts = (int)spec->run_restarts;
+    row->steps = spec->eval_run ? 0 : spec->train_steps;
+    row->submitted = now_s();
+}
+
+/* It would wait for ever. */
+static int check_limits(const struct submission *s, const struct jobspec *spec, struct err *err)
+{
+    const struct sched_job view = { .cuda = s->row.cuda, .ranks = s->row.ranks, .ranks_per_gpu = s->row.ranks_per_gpu };
+
+    if (s->user_gpus == 0 || s->row.uid == 0 || sched_gpu_need(&view) <= s->user_gpus)
+        return 0;
+    return err_field(err, ERR_INPUT, "run.ranks", "run.ranks: %lld ranks need %d GPUs, and the jobs of a user hold at most %d (user_gpus)",
+                     (long long)spec->run_ranks, sched_gpu_need(&view), s->user_gpus);
+}
+
+static int fill_tier(struct jobspec *spec, int tier, struct err *err)
+{
+    spec->run_deterministic = strdup(job_tier_name(tier));
+    return spec->run_deterministic ? 0 : err_set(err, -ENOMEM, "out of memory");
+}
+
+static int check_spec(struct submission *s, struct err *err)
+{
+    struct jobspec *spec = NULL;
+    json_t *whole;
+    int rc = jobspec_parse(s->spec, &spec, err);
+
+    if (rc == 0)
+        rc = jobspec_require_absolute(spec, err);
+    if (rc == 0)
+        rc = device_resolve(spec, &s->node, s->device, err);
+    if (rc == 0 && !spec->run_deterministic)
+        rc = fill_tier(spec, s->tier, err);
+    if (rc == 0) {
+        fill_row(s, spec);
+        rc = check_limits(s, spec, err);
+    }
+    if (rc == 0) {
+        whole = jobspec_json(spec);
+        s->text = whole ? json_dumps(whole, JSON_COMPACT) : NULL;
+        json_decref(whole);
+        if (!s->text)
+            rc = err_set(err, -ENOMEM, "out of memory");
+    }
+    jobspec_free(spec);
+    return rc;
+}
+
+static void name_user(void *arg)
+{
+    struct job_row *row = &((struct submission *)arg)->row;
+
+    audit_name(row->uid, row->user);
+}
+
+static void submit_work(void *arg)
+{
+    struct submission *s = arg;
+
+    s->rc = check_spec(s, &s->err);
+}
+
+static void submitted(void *arg, int rc, int64_t id, const struct err *err)
+{
+    struct submission *s = arg;
+
+    if (rc >= 0)
+        s->rq->result = json_pack("{s:I}", "id", (json_int_t)id);
+    if (rc == 0)
+        audit_add(&s->rq->d->audit, id, s->row.uid, s->row.user, "submitted");
+    request_done(s->rq, rc < 0 ? rc : 0, err);
+    submission_free(s);
+}
+
+static void refuse_submission(struct submission *s, int rc, const struct err *err)
+{
+    request_done(s->rq, rc, err);
+    submission_free(s);
+}
+
+/* ---- a ticket, where detd-launch runs the job as its submitter ---- */
+
+static void sealed(void *arg, const char *ticket, const struct err *err)
+{
+    struct submission *s = arg;
+
+    if (!ticket) {
+        refuse_submission(s, err->code, err);
+        return;
+    }
+    snprintf(s->row.ticket, sizeof s->row.ticket, "%s", ticket);
+    jobs_submit(&s->rq->d->jobs, &s->row, s->token, s->text, s->device, submitted, s);
+}
+
+static void id_taken(void *arg, int rc, int64_t id, const struct err *err)
+{
+    struct submission *s = arg;
+    struct daemon *d = s->rq->d;
+    int client = request_fd(s->rq);
+
+    s->row.id = id;
+    if (rc < 0)
+        s->err = *err;
+    else if (client < 0)
+        rc = err_set(&s->err, ERR_STATE, "the client is gone");
+    else
+        rc = launcher_seal(d->launcher, client, id, store_id(d->store), s->text, sealed, s, &s->err);
+    if (rc < 0)
+        refuse_submission(s, rc, &s->err);
+}
+
+/* Root's jobs, and those of the daemon's user, run as that user: nothing runs as root. */
+static bool needs_ticket(const struct submission *s)
+{
+    return launcher_is_there(s->rq->d->launcher) && s->row.uid != 0 && s->row.uid != geteuid();
+}
+
+static void user_named(void *arg)
+{
+    struct submission *s = arg;
+
+    if (needs_ticket(s))
+        store_take_id(s->rq->d->store, id_taken, s);
+    else if (!s->rq->caller.admin) /* detd-launch has gone meanwhile */
+        refuse_submission(s, ERR_DENIED, (err_set(&s->err, ERR_DENIED, "detd-launch is gone"), &s->err));
+    else
+        jobs_submit(&s->rq->d->jobs, &s->row, s->token, s->text, s->device, submitted, s);
+}
+
+static void submit_after(void *arg)
+{
+    struct submission *s = arg;
+
+    if (s->rc == 0 && errands_add(s->rq->d->names, name_user, user_named, s) < 0)
+        s->rc = err_set(&s->err, -ENOMEM, "out of memory");
+    if (s->rc == 0)
+        return;
+    request_done(s->rq, s->rc, &s->err);
+    submission_free(s);
+}
+
+/* Whether there are GPUs has to be known; where nothing could use them it does not matter. */
+static void gpus_ready(void *arg)
+{
+    struct submission *s = arg;
+    struct daemon *d = s->rq->d;
+    int rc;
+
+    gpus_count(&d->gpus, &s->node.gpus);
+    snprintf(s->node.why_none, sizeof s->node.why_none, "%s", d->gpus.trouble[0] ? d->gpus.trouble : d->gpus.absent);
+    rc = request_work(s->rq, submit_work, submit_after, s, &s->err);
+    if (rc >= 0)
+        return;
+    request_done(s->rq, rc, &s->err);
+    submission_free(s);
+}
+
+static int start_submission(struct request *rq, const json_t *spec, const char *token, struct err *err)
+{
+    struct submission *s = calloc(1, sizeof *s);
+
+    if (!s)
+        return err_set(err, -ENOMEM, "out of memory");
+    *s = (struct submission){ .rq = rq,
+                              .spec = spec,
+                              .token = token,
+                              .tier = rq->d->tier,
+                              .user_gpus = rq->d->cfg.user_gpus,
+                              .node.plugin = rq->d->plugin,
+                              .node.bf16_unit = cpu_has_bf16_unit() };
+    if (rq->d->plugin && !rq->d->gpus.known)
+        gpu_node_await(rq->d->gpu_node, INFINITY, gpus_ready, s);
+    else
+        gpus_ready(s);
+    return REQUEST_LATER;
+}
+
+int do_job_submit(struct request *rq, struct err *err)
+{
+    const char *token;
+    json_t *spec;
+    int rc = params_unpack(rq, err, "{s:o, s:s}", "spec", &spec, "token", &token);
+
+    if (rc < 0)
+        return rc;
+    if (!token[0] || strlen(token) > TOKEN_MAX)
+        return err_field(err, ERR_INPUT, "token", "token: must have 1 to %d bytes", TOKEN_MAX);
+    if (jobs_live(&rq->d->jobs) >= JOBS_MAX_LIVE)
+        return err_set(err, ERR_STATE, "%d jobs are queued or running, the most this daemon takes", JOBS_MAX_LIVE);
+    return start_submission(rq, spec, token, err);
+}

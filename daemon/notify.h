@@ -1,7 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/notify.h - systemd's two small protocols, without its library: readiness messages and inherited sockets. */
-#pragma once
-
-/* Sends "READY=1" or the like to NOTIFY_SOCKET; nothing happens where there is none. */
-void notify_systemd(const char *state);
-/* The first socket that systemd opened for this process (3), or -1. */
-int notify_listen_fd(void);

@@ -1,0 +1,479 @@
+#include "daemon/run/ingest.h" /* SPDX-License-Identifier: Apache-2.0 */
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "daemon/base/clock.h"
+#include "daemon/jobs/event.h"
+#include "daemon/jobs/jobs.h"
+#include "daemon/job/report.h"
+#include "daemon/store/store.h"
+#include "daemon/socket/wire.h"
+#include "proto/err.h"
+#include "proto/record.h"
+#include "proto/report.h"
+
+enum { OLDEST_PROTOCOL = 1, SUPS_MAX = 4096, REFUSALS_S = 10, AGAIN_S = 3600, GAP_BYTES = 256 };
+
+/* A supervisor's connection. */
+struct sup {
+    struct ingest *in;
+    struct sup *prev, *next;
+    struct wire *wire;
+    uid_t uid;       /* of its process */
+    struct job *job; /* NULL before hello */
+    int64_t acked;   /* sent */
+};
+
+struct ingest {
+    struct ingest_config c;
+    uv_pipe_t server;
+    bool open, held; /* held: the writer is behind, nobody is read */
+    struct sup *first;
+    int count;
+    double refused; /* when an event told of a refused connection last; 0: never */
+    /* Of who was rejected last before he was known: he comes again every few seconds as long as he lives. */
+    char rejected[200];
+    double rejected_at;
+};
+
+/* ---- talking ---- */
+
+static void send_json(struct sup *s, json_t *msg)
+{
+    char *line = json_dumps(msg, JSON_COMPACT);
+
+    if (line) {
+        wire_send(s->wire, line, strlen(line));
+        wire_send(s->wire, "\n", 1);
+    } else {
+        wire_close(s->wire);
+    }
+    free(line);
+    json_decref(msg);
+}
+
+/* Says why in the event list of the job, where its user looks, and hangs up. */
+static bool is_told_again(struct ingest *in, const char *why)
+{
+    double ago = in->rejected[0] ? mono_s() - in->rejected_at : AGAIN_S;
+
+    if (ago < (strncmp(in->rejected, why, sizeof in->rejected - 1) == 0 ? AGAIN_S : REFUSALS_S))
+        return true;
+    snprintf(in->rejected, sizeof in->rejected, "%.199s", why);
+    in->rejected_at = mono_s();
+    return false;
+}
+
+static void reject(struct sup *s, const struct err *err)
+{
+    if (s->job ? jobs_keep(s->in->c.jobs, s->job, (int64_t)sizeof err->msg, false) : !is_told_again(s->in, err->msg))
+        event_add(s->in->c.events, s->job ? s->job->row.id : 0, "error", "supervisor", "%s", err->msg);
+    wire_close(s->wire);
+}
+
+void ingest_send_word(struct job *j, const char *word, const char *tier)
+{
+    json_t *msg;
+
+    if (!j->sup || !j->sup->wire)
+        return;
+    msg = jobs_word(j->sup->in->c.jobs, j, word, tier);
+    json_object_set_new(msg, "type", json_string("control"));
+    send_json(j->sup, msg);
+}
+
+static void send_ack(struct sup *s)
+{
+    char line[64];
+    int n = snprintf(line, sizeof line, "{\"type\":\"ack\",\"seq\":%lld}\n", (long long)s->job->committed);
+
+    s->acked = s->job->committed;
+    wire_send(s->wire, line, (size_t)n);
+}
+
+/* One ack a batch: it stands for everything before it. */
+static void send_acks(void *arg)
+{
+    struct ingest *in = arg;
+    bool behind = store_backlog(in->c.store) > STORE_QUEUE_ROWS / 2;
+
+    for (struct sup *s = in->first; s; s = s->next)
+        if (s->job && s->job->committed > s->acked)
+            send_ack(s);
+    if (!in->held || behind)
+        return;
+    in->held = false;
+    for (struct sup *s = in->first, *next; s; s = next) {
+        next = s->next;
+        wire_hold(s->wire, false);
+    }
+}
+
+/* ---- listening to one ---- */
+
+static int64_t int_of(const json_t *msg, const char *key, int64_t otherwise)
+{
+    const json_t *v = json_object_get(msg, key);
+
+    return json_is_integer(v) ? json_integer_value(v) : otherwise;
+}
+
+static bool is_ours(uid_t uid)
+{
+    return uid == geteuid() || uid == 0;
+}
+
+static int check_hello(struct sup *s, const json_t *msg, struct job **ret, struct err *err)
+{
+    int64_t protocol = int_of(msg, "protocol", 0), id = int_of(msg, "job", 0);
+    const char *nonce = json_string_value(json_object_get(msg, "nonce"));
+    struct job *j = jobs_find(s->in->c.jobs, id);
+
+    if (protocol < OLDEST_PROTOCOL || protocol > SUP_PROTOCOL)
+        return err_set(err, ERR_PROTO, "a supervisor speaks protocol %lld, this detd %d", (long long)protocol, SUP_PROTOCOL);
+    if (!j || j->leaving)
+        return err_set(err, ERR_NOTFOUND, "a supervisor came for job %lld, which has none to expect", (long long)id);
+    if (!nonce || strcmp(nonce, j->row.nonce) != 0 || !j->row.nonce[0])
+        return err_set(err, ERR_DENIED, "a supervisor of job %lld is not the one that was started last", (long long)id);
+    if (!is_ours(s->uid) && (!j->row.ticket[0] || s->uid != j->row.uid))
+        return err_set(err, ERR_DENIED, "a process of uid %u spoke as supervisor of job %lld, which is not his", s->uid, (long long)id);
+    *ret = j;
+    return 0;
+}
+
+void ingest_hang_up(struct job *j)
+{
+    if (!j->sup)
+        return;
+    j->sup->job = NULL;
+    wire_close(j->sup->wire);
+    j->sup = NULL;
+    j->says[0] = '\0';
+}
+
+/* Reports that nobody has any more: the older half of a spool was removed, or the database is a copy from before they came and the spool has been written anew since.
+ * The job goes on without them. */
+static void take_gap(struct sup *s, int64_t first)
+{
+    struct job *j = s->job;
+
+    if (first <= j->row.last_seq + 1 || first > RECORD_MAX_COUNT)
+        return;
+    if (jobs_keep(s->in->c.jobs, j, GAP_BYTES, true))
+        event_add(s->in->c.events, j->row.id, "error", "reports_lost",
+                  "reports %lld to %lld of the job are lost: what is left of its spool begins after them", (long long)j->row.last_seq + 1,
+                  (long long)first - 1);
+    j->row.last_seq = j->committed = first - 1;
+    jobs_save(s->in->c.jobs, j);
+}
+
+/* A second connection of the same supervisor replaces the first. */
+static void on_hello(struct sup *s, const json_t *msg)
+{
+    struct err err = { 0 };
+    struct job *j = NULL;
+    int rc = s->job ? err_set(&err, ERR_PROTO, "a second hello") : check_hello(s, msg, &j, &err);
+
+    if (rc < 0 || !j) {
+        reject(s, &err);
+        return;
+    }
+    ingest_hang_up(j); /* it lost its first one, whatever the kernel still thinks */
+    j->sup = s;
+    j->heard = NULL;
+    s->job = j;
+    j->life.beats = json_is_true(json_object_get(msg, "beats"));
+    take_gap(s, int_of(msg, "first", 0));
+    s->in->c.connected(s->in->c.arg, j);
+    send_json(s, json_pack("{s:s, s:I, s:s, s:o}", "type", "welcome", "last_seq", (json_int_t)j->committed, "store_id",
+                           store_id(s->in->c.store), "control", jobs_wishes(s->in->c.jobs, j)));
+    send_ack(s); /* the ack of what was committed last may have been lost with the connection */
+}
+
+struct pending {
+    struct jobs *jobs;
+    int64_t job, seq;
+};
+
+/* Memory of a record that the writer has. A refused row (a number reported twice) is noted and counts as taken; what was never written is not acked. */
+static void on_committed(void *arg, int rc, int64_t value, const struct err *err)
+{
+    struct pending *p = arg;
+    struct job *j = jobs_find(p->jobs, p->job);
+
+    (void)value;
+    (void)err;
+    if (j && (rc == 0 || rc == ERR_STATE))
+        job_committed(p->jobs, j, p->seq);
+    free(p);
+}
+
+static int take_record(struct sup *s, const json_t *rec, int64_t seq, struct err *err)
+{
+    const struct ingest_config *c = &s->in->c;
+    struct job *j = s->job;
+    struct pending *p;
+    struct report *rep;
+    bool save, rewound;
+    struct err why = { 0 };
+    int rc = report_parse(rec, j->row.id, seq, now_s(), &rep, &why);
+
+    if (rc == ERR_PROTO) /* else it comes again for ever, and all behind it waits */
+        rc = report_left_out(why.msg, j->row.id, seq, now_s(), &rep, err);
+    else if (rc < 0)
+        *err = why;
+    if (rc < 0)
+        return rc;
+    p = malloc(sizeof *p);
+    rc = p ? store_reserve(c->store, err) : err_set(err, -ENOMEM, "out of memory");
+    if (rc < 0) { /* nothing has heard of it yet: the supervisor sends it again */
+        free(p);
+        free(rep);
+        return rc;
+    }
+    *p = (struct pending){ c->jobs, j->row.id, seq };
+    rep->dropped = !jobs_keep(c->jobs, j, report_bytes(rep), report_is_vital(rep));
+    rep->reported = j->row.reported;
+    rewound = rep->type == REPORT_ATTEMPT && rep->attempt > 1;
+    if (rep->type == REPORT_EVENT && !rep->dropped)
+        event_tell(c->events, j->row.id, rep->kind, rep->label, rep->text, rep->time);
+    save = jobs_report(c->jobs, j, rep);
+    store_report(c->store, rep, save ? &j->row : NULL, on_committed, p);
+    if (rewound)
+        jobs_reload_losses(c->jobs, j);
+    return 0;
+}
+
+/* seq counts without a gap. What came before is a repetition after a reconnect; a gap means that the two do not speak of the same job. */
+static void on_report(struct sup *s, const json_t *msg)
+{
+    int64_t seq = int_of(msg, "seq", 0);
+    struct err err = { 0 };
+
+    if (seq <= s->job->row.last_seq) {
+        send_ack(s); /* say again how far it is */
+        return;
+    }
+    if (seq != s->job->row.last_seq + 1)
+        err_set(&err, ERR_PROTO, "job %lld: report %lld came after %lld", (long long)s->job->row.id, (long long)seq,
+                (long long)s->job->row.last_seq);
+    else
+        take_record(s, json_object_get(msg, "rec"), seq, &err);
+    if (err.code < 0) {
+        err_prefix(&err, "job %lld, report %lld", (long long)s->job->row.id, (long long)seq);
+        reject(s, &err);
+    }
+}
+
+static void on_status(struct sup *s, const json_t *msg)
+{
+    struct job *j = s->job;
+    const char *phase = json_string_value(json_object_get(msg, "phase")), *trouble = json_string_value(json_object_get(msg, "trouble"));
+    const json_t *rate = json_object_get(msg, "images_per_s"), *cpu = json_object_get(msg, "cpu_seconds");
+    const json_t *seconds = json_object_get(msg, "seconds");
+    int64_t rss = int_of(msg, "max_rss", 0), step = int_of(msg, "step", 0);
+
+    if (!job_is_live(j->row.state))
+        return;
+    if (phase)
+        snprintf(j->phase, sizeof j->phase, "%s", phase);
+    snprintf(j->says, sizeof j->says, "%s", trouble ? trouble : "");
+    if (json_is_number(rate))
+        j->row.images_per_s = json_number_value(rate);
+    if (json_is_number(cpu) && j->counts &&
+        int_of(msg, "attempt", 0) == j->row.attempt) /* else it is of attempts that are not stored yet */
+        j->row.cpu_seconds = j->row.cpu_before + json_number_value(cpu);
+    if (json_is_number(seconds) && j->counts)
+        jobs_ran(j, json_number_value(seconds));
+    if (rss > j->row.max_rss)
+        j->row.max_rss = rss;
+    j->rss = int_of(msg, "rss", 0);
+    j->heard = s;
+    if (step > j->row.step && step <= j->row.steps)
+        j->row.step = step;
+    job_changed(s->in->c.jobs, j);
+}
+
+static void on_line(struct wire *w, const char *line, size_t len)
+{
+    struct sup *s = wire_owner(w);
+    json_error_t where;
+    json_t *msg = json_loadb(line, len, JSON_REJECT_DUPLICATES, &where);
+    const char *type = json_string_value(json_object_get(msg, "type"));
+    struct err err;
+
+    if (s->job)
+        s->job->life.silent_s = 0;
+    if (!type) {
+        err_set(&err, ERR_PROTO, "supervisor: %s", msg ? "a line without a type" : where.text);
+        reject(s, &err);
+    } else if (strcmp(type, "hello") == 0) {
+        on_hello(s, msg);
+    } else if (!s->job) {
+        err_set(&err, ERR_PROTO, "supervisor: '%.40s' before hello", type);
+        reject(s, &err);
+    } else if (strcmp(type, "report") == 0) {
+        on_report(s, msg);
+    } else if (strcmp(type, "status") == 0) {
+        on_status(s, msg);
+    }
+    json_decref(msg);
+    if (store_backlog(s->in->c.store) > STORE_QUEUE_ROWS) {
+        s->in->held = true;
+        wire_hold(w, true);
+    }
+}
+
+static void on_broken(struct wire *w, const struct err *err)
+{
+    reject(wire_owner(w), err);
+}
+
+static void on_closed(struct wire *w)
+{
+    struct sup *s = wire_owner(w);
+    struct job *j;
+
+    if (!s)
+        return;
+    j = s->job;
+    if (s->prev)
+        s->prev->next = s->next;
+    else
+        s->in->first = s->next;
+    if (s->next)
+        s->next->prev = s->prev;
+    s->in->count--;
+    if (j && j->sup == s) {
+        j->sup = NULL;
+        j->says[0] = '\0';
+    }
+    if (j && !j->sup && s->in->open)
+        s->in->c.gone(s->in->c.arg, j);
+    free(s);
+}
+
+static const struct wire_events events = { on_line, on_broken, NULL, NULL, on_closed };
+
+/* Of others only users whose jobs run, each with as many connections as those need: one, and one more while the kernel holds one that was lost. */
+static bool may_come(const struct ingest *in, uid_t uid)
+{
+    int jobs = 0, open = 0;
+
+    if (is_ours(uid) || !in->c.others)
+        return is_ours(uid);
+    for (int i = 0; i < in->c.jobs->count; i++) {
+        const struct job *j = in->c.jobs->all[i];
+
+        jobs += j->row.uid == uid && j->row.ticket[0] && j->life.phase != LIFE_IDLE;
+    }
+    for (const struct sup *s = in->first; s; s = s->next)
+        open += s->uid == uid;
+    return open < 2 * jobs;
+}
+
+static bool identify(const struct wire *w, uid_t *ret)
+{
+    struct ucred cred;
+    socklen_t len = sizeof cred;
+
+    if (getsockopt(wire_fd(w), SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
+        return false;
+    *ret = cred.uid;
+    return true;
+}
+
+/* At most one event in a while, however many try. */
+static void tell_refusal(struct ingest *in, const char *why)
+{
+    if (in->refused != 0 && mono_s() - in->refused < REFUSALS_S)
+        return;
+    in->refused = mono_s();
+    event_add(in->c.events, 0, "warning", "supervisor", "refused a connection to sup.sock: %s", why);
+}
+
+static void on_connection(uv_stream_t *server, int status)
+{
+    struct ingest *in = server->data;
+    struct err err;
+    struct sup *s = NULL;
+    uid_t uid = (uid_t)-1;
+    struct wire *w = status < 0 ? NULL : wire_accept(in->c.wires, server, SUP_MAX_LINE, &events, &err);
+
+    if (!w)
+        tell_refusal(in, status < 0 ? uv_strerror(status) : err.msg);
+    else if (!identify(w, &uid) || !may_come(in, uid))
+        tell_refusal(in, in->c.others ? "its process is of a user who has no job running, or comes too often"
+                                      : "its process is of another user");
+    else if (in->count >= SUPS_MAX)
+        tell_refusal(in, "there are too many");
+    else if (!(s = calloc(1, sizeof *s)))
+        tell_refusal(in, "out of memory");
+    if (!s) {
+        if (w)
+            wire_close(w);
+        return;
+    }
+    s->in = in;
+    s->wire = w;
+    s->uid = uid;
+    s->next = in->first;
+    if (s->next)
+        s->next->prev = s;
+    in->first = s;
+    in->count++;
+    wire_set_owner(w, s);
+    if (is_ours(uid))
+        wire_trust(w);
+    else
+        wire_set_guest(w, uid);
+}
+
+/* ---- life ---- */
+
+int ingest_open(const struct ingest_config *config, struct ingest **ret, struct err *err)
+{
+    struct ingest *in = calloc(1, sizeof *in);
+    mode_t mask;
+    int rc;
+
+    if (!in)
+        return err_set(err, -ENOMEM, "out of memory");
+    in->c = *config;
+    in->open = true;
+    uv_pipe_init(config->loop, &in->server, 0);
+    in->server.data = in;
+    *ret = in;          /* from here on the caller closes */
+    unlink("sup.sock"); /* the state folder is locked: whoever made it is gone */
+    mask = umask(config->others ? 0111 : 0177);
+    rc = uv_pipe_bind(&in->server, "sup.sock");
+    umask(mask);
+    if (rc == 0)
+        rc = uv_listen((uv_stream_t *)&in->server, 128, on_connection);
+    store_on_batch(config->store, send_acks, in);
+    return rc < 0 ? err_set(err, rc, "socket '%s/sup.sock': %s", config->state, uv_strerror(rc)) : 0;
+}
+
+void ingest_close(struct ingest *in)
+{
+    if (!in || !in->open)
+        return;
+    in->open = false;
+    uv_close((uv_handle_t *)&in->server, NULL);
+    for (struct sup *s = in->first, *next; s; s = next) {
+        next = s->next;
+        wire_close(s->wire);
+    }
+}
+
+void ingest_free(struct ingest *in)
+{
+    free(in);
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/slots.h - jobs and the node as the scheduler sees them (sched.h). */
+#pragma once
+#include <stdbool.h>
+
+#include "daemon/job/sched.h"
+
+struct job;
+struct runner;
+
+/* From the grant till none of its processes lives. */
+bool slots_are_held(const struct job *j);
+struct sched_job slots_view(const struct job *j);
+struct sched_node slots_node(const struct runner *r);
+/* Jobs that have their slots, into the node. Caller frees node->holders. False: no memory. */
+bool slots_holders(const struct runner *r, struct sched_node *node);

@@ -1,0 +1,109 @@
+#include "daemon/socket/gate.h" /* SPDX-License-Identifier: Apache-2.0 */
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "proto/err.h"
+
+enum { FEW_GROUPS = 64 };
+
+/* ---- who calls ---- */
+
+static bool in_admin_group(const struct gate *g, int fd, gid_t primary)
+{
+    gid_t few[FEW_GROUPS], *groups = few, *many = NULL;
+    socklen_t len = sizeof few;
+    bool found = primary == g->admin_gid;
+    int rc;
+
+    if (g->admin_gid == (gid_t)-1)
+        return false;
+    rc = getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len);
+    if (rc < 0 && errno == ERANGE && (groups = many = malloc(len)) != NULL) /* it has said how long they are */
+        rc = getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len);
+    for (size_t i = 0; rc == 0 && i < len / sizeof *groups; i++)
+        found = found || groups[i] == g->admin_gid;
+    free(many);
+    return found;
+}
+
+int gate_identify(const struct gate *g, int fd, struct caller *ret, struct err *err)
+{
+    struct ucred cred;
+    socklen_t len = sizeof cred;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
+        return err_sys(err, "who calls");
+    ret->uid = cred.uid;
+    if (g->private)
+        ret->admin = cred.uid == geteuid();
+    else
+        ret->admin = cred.uid == 0 || cred.uid == geteuid() || in_admin_group(g, fd, cred.gid);
+    return ret->admin || g->everyone_reads ? 0 : err_set(err, ERR_DENIED, "this daemon serves another user");
+}
+
+/* ---- the socket ---- */
+
+/* Also where its queue of connections is full, as that of a daemon that is stopped. */
+static bool somebody_serves(const char *path)
+{
+    struct sockaddr_un addr = { .sun_family = AF_UNIX };
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool serves;
+
+    if (fd < 0)
+        return false;
+    snprintf(addr.sun_path, sizeof addr.sun_path, "%s", path);
+    serves = connect(fd, (struct sockaddr *)&addr, sizeof addr) == 0 || errno == EAGAIN;
+    close(fd);
+    return serves;
+}
+
+/* Where only admins read, their group comes as far as the socket. */
+static int let_admins_in(const struct gate *g, struct err *err)
+{
+    if (g->private || g->everyone_reads || g->admin_gid == (gid_t)-1)
+        return 0;
+    if (chown(g->path, (uid_t)-1, g->admin_gid) < 0 || chmod(g->path, 0660) < 0)
+        return err_sys(err, "socket '%s': cannot be given to group detd", g->path);
+    return 0;
+}
+
+int gate_bind(const struct gate *g, uv_pipe_t *server, bool *ret_bound, struct err *err)
+{
+    const char *path = g->path;
+    struct stat st;
+    mode_t mask;
+    int rc;
+
+    if (lstat(path, &st) == 0) {
+        if (!S_ISSOCK(st.st_mode))
+            return err_set(err, ERR_INPUT, "socket '%s': something that is not a socket lies there", path);
+        if (somebody_serves(path))
+            return err_set(err, ERR_STATE, "socket '%s': another daemon serves it", path);
+        unlink(path);
+    }
+    mask = umask(!g->private && g->everyone_reads ? 0111 : 0177);
+    rc = uv_pipe_bind(server, path);
+    umask(mask);
+    if (rc < 0)
+        return err_set(err, rc, "socket '%s': %s", path, uv_strerror(rc));
+    *ret_bound = true;
+    return let_admins_in(g, err);
+}
+
+/* Where there is none at all, libuv hangs up without a word to anybody. */
+int gate_spare_files(int fd, struct err *err)
+{
+    struct rlimit most;
+
+    if (getrlimit(RLIMIT_NOFILE, &most) < 0 || (rlim_t)fd + GATE_SPARE_FILES < most.rlim_cur)
+        return 0;
+    return err_set(err, ERR_STATE, "detd has nearly all files open that it may, %lld", (long long)most.rlim_cur);
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/socket/wire.h - a connection of JSON lines on the loop: reading with flow control, an output queue, closing. Both sockets of detd use it.
+ *
+ * Lines of one connection are handed out in order. After 2 ms of work in one turn of the loop the rest waits for the next turns, in which those that
+ * have waited longest come first, so that no client keeps the others waiting. Output is collected and written once a turn. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uv.h>
+
+struct err;
+struct wire;
+
+/* Each connection may have begun a line of WIRE_SHORT_BYTES; what all have that is longer shares WIRES_LONG_BYTES, as door_fits() says. */
+enum { WIRE_SHORT_BYTES = 64 << 10, WIRES_LONG_BYTES = 72 << 20 };
+
+/* What all wires of a loop share. Lives as long as the loop. */
+struct wires {
+    uv_loop_t *loop;
+    uv_prepare_t prepare;
+    uv_idle_t idle;
+    uint64_t turn_started, longest_turn, idle_time; /* ns */
+    uint64_t turn_cpu, longest_cpu;                 /* ns of the loop's thread */
+    struct wire *dirty, *waiting, **last_waiting;
+    struct wire *first;
+    size_t long_bytes;   /* in frames, past WIRE_SHORT_BYTES of each, but of those that are trusted */
+    size_t queued_bytes; /* not handed to the kernel */
+};
+
+struct wire_events {
+    /* A line without its newline; it may be changed and lives until the call returns. */
+    void (*line)(struct wire *w, const char *line, size_t len);
+    /* A line was too long or could not be kept, or there is no room for long ones. The wire closes after what is queued was sent. */
+    void (*broken)(struct wire *w, const struct err *err);
+    /* The peer sends no more; it may still read. NULL: the wire closes after what is queued was sent. */
+    void (*ended)(struct wire *w);
+    /* All output was handed to the kernel. NULL: nobody asks. */
+    void (*drained)(struct wire *w);
+    /* The last call: the wire is gone when it returns. The owner is NULL when it was never set. */
+    void (*closed)(struct wire *w);
+};
+
+int wires_open(struct wires *all, uv_loop_t *loop, struct err *err);
+void wires_close(struct wires *all);
+/* The longest turn of the loop in ms since the last call: how long a client may have waited behind others; and the most CPU time of a turn, which
+ * leaves out what other processes took. */
+double wires_longest_ms(struct wires *all, double *ret_cpu_ms);
+
+/* Accepts a connection of a listening pipe and starts reading. NULL with *err set: out of memory or refused by the system. */
+struct wire *wire_accept(struct wires *all, uv_stream_t *server, size_t max_line, const struct wire_events *events, struct err *err);
+/* Replaces the owner's pointer; wire_owner() returns it. */
+void wire_set_owner(struct wire *w, void *owner);
+void *wire_owner(const struct wire *w);
+int wire_fd(const struct wire *w);
+/* Its long lines are those of a user who is no admin. */
+void wire_set_guest(struct wire *w, uid_t uid);
+/* Its long lines have room of their own. */
+void wire_trust(struct wire *w);
+/* Queues bytes. Nothing happens on a closing wire. */
+void wire_send(struct wire *w, const char *bytes, size_t len);
+size_t wire_queued(const struct wire *w);
+/* Bytes that the kernel has taken since the beginning: while this stands still, the peer reads nothing. */
+uint64_t wire_sent(const struct wire *w);
+/* Stops handing out lines, or goes on. */
+void wire_hold(struct wire *w, bool hold);
+/* Closes now, or once everything queued was sent. May be called twice, and from within line(). */
+void wire_close(struct wire *w);
+void wire_close_after_send(struct wire *w);

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store_remove.c - what is not kept. Jobs that go: their row at once, all else of them in pieces of SWEEP_ROWS rows, so that what others report waits for no more. */
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/store/store.h"
+#include "daemon/store/store_impl.h"
+
+enum { REMEMBER_S = 7 * 24 * 3600 };
+
+/* Prepared each time: few rows go beside those that come. */
+static int prepare(struct writer *w, const char *sql, int64_t first, int64_t second, sqlite3_stmt **ret)
+{
+    int rc = sqlite3_prepare_v2(w->db, sql, -1, ret, NULL);
+
+    if (rc != SQLITE_OK)
+        return rc & 0xff;
+    sqlite3_bind_int64(*ret, 1, first);
+    if (sqlite3_bind_parameter_count(*ret) > 1)
+        sqlite3_bind_int64(*ret, 2, second);
+    return SQLITE_OK;
+}
+
+static int change(struct writer *w, const char *sql, int64_t first, int64_t second)
+{
+    sqlite3_stmt *st = NULL;
+    int rc = prepare(w, sql, first, second, &st);
+
+    if (rc == SQLITE_OK)
+        rc = writer_run(st);
+    sqlite3_finalize(st);
+    return rc;
+}
+
+/* ---- the job itself ---- */
+
+/* Whoever asks has looked at the row; this is what holds, whatever was on the way to the disk meanwhile. */
+static int check_done(struct writer *w, struct op *op)
+{
+    sqlite3_stmt *st = NULL;
+    int rc = prepare(w, "SELECT state FROM jobs WHERE id=?1", op->job, 0, &st);
+
+    if (rc == SQLITE_OK)
+        rc = sqlite3_step(st);
+    if (rc == SQLITE_ROW) {
+        const char *name = (const char *)sqlite3_column_text(st, 0);
+        int state = job_state_parse(name);
+
+        if (state < 0 || !job_is_done((enum job_state)state))
+            op->rc = err_field(&op->err, ERR_STATE, "id", "job %lld is %s: only what has ended can be removed", (long long)op->job, name);
+    } else if (rc == SQLITE_DONE) {
+        op->rc = err_field(&op->err, ERR_NOTFOUND, "id", "no job %lld", (long long)op->job);
+    }
+    sqlite3_finalize(st);
+    return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc & 0xff;
+}
+
+static int note_removal(struct writer *w, const struct op *op)
+{
+    sqlite3_stmt *st = NULL;
+    int rc = prepare(w,
+                     "INSERT INTO removed (job, name, user, uid, token, time, submitted, attempt) "
+                     "SELECT id, name, user, uid, token, ?2, submitted, attempt FROM jobs WHERE id=?1",
+                     op->job, 0, &st);
+
+    if (rc == SQLITE_OK) {
+        sqlite3_bind_double(st, 2, op->time);
+        rc = writer_run(st);
+    }
+    sqlite3_finalize(st);
+    return rc == SQLITE_OK ? writer_event(w, 0, op->time, "info", "removed", op->text[0]) : rc;
+}
+
+int writer_remove(struct writer *w, struct op *op)
+{
+    int rc = check_done(w, op);
+
+    if (rc != SQLITE_OK || op->rc < 0)
+        return rc;
+    rc = note_removal(w, op);
+    if (rc == SQLITE_OK)
+        rc = change(w, "DELETE FROM specs WHERE job=?1", op->job, 0);
+    return rc == SQLITE_OK ? change(w, "DELETE FROM jobs WHERE id=?1", op->job, 0) : rc;
+}
+
+/* ---- all else of it ---- */
+
+/* ?1: the job, ?2: how many rows at most. A curve goes after its points. */
+static const char *const sweeps[] = {
+    "DELETE FROM point WHERE (series, step) IN (SELECT series, step FROM point JOIN series ON series=id WHERE job=?1 LIMIT ?2)",
+    "DELETE FROM series WHERE id IN (SELECT id FROM series WHERE job=?1 LIMIT ?2)",
+    "DELETE FROM eval WHERE job=?1 AND (metric, step) IN (SELECT metric, step FROM eval WHERE job=?1 LIMIT ?2)",
+    "DELETE FROM events WHERE id IN (SELECT id FROM events WHERE job=?1 LIMIT ?2)",
+    "DELETE FROM checkpoints WHERE job=?1 AND step IN (SELECT step FROM checkpoints WHERE job=?1 LIMIT ?2)",
+    "DELETE FROM usage WHERE job=?1 AND time IN (SELECT time FROM usage WHERE job=?1 LIMIT ?2)",
+    "DELETE FROM tiers WHERE job=?1 AND step IN (SELECT step FROM tiers WHERE job=?1 LIMIT ?2)",
+    "DELETE FROM evaluations WHERE by IN (SELECT by FROM evaluations WHERE by=?1 OR job=?1 LIMIT ?2)",
+    "DELETE FROM attempts WHERE job=?1 AND attempt IN (SELECT attempt FROM attempts WHERE job=?1 LIMIT ?2)",
+};
+
+/* What was done with long ago is forgotten on the way. */
+static int finish(struct writer *w, const struct op *op)
+{
+    int rc = change(w, "UPDATE removed SET pending=0 WHERE job=?1", op->job, 0);
+
+    return rc == SQLITE_OK ? change(w, "DELETE FROM removed WHERE NOT pending AND time<?1", (int64_t)op->time - REMEMBER_S, 0) : rc;
+}
+
+int writer_sweep(struct writer *w, struct op *op)
+{
+    int left = SWEEP_ROWS;
+
+    for (size_t i = 0; i < sizeof sweeps / sizeof *sweeps && left > 0; i++) {
+        int rc = change(w, sweeps[i], op->job, left);
+
+        if (rc != SQLITE_OK)
+            return rc;
+        left -= sqlite3_changes(w->db);
+    }
+    op->value = left <= 0;
+    return op->value ? SQLITE_OK : finish(w, op);
+}
+
+/* ---- what is kept for a while only ---- */
+
+static int mark_cleared(struct writer *w, int64_t job, int what)
+{
+    return change(w, "UPDATE jobs SET cleared = cleared | ?2 WHERE id=?1", job, what);
+}
+
+/* The last point of each curve stays: it is what a list of jobs shows. What it used goes with the points. */
+int writer_thin(struct writer *w, struct op *op)
+{
+    int rc = check_done(w, op);
+
+    if (rc != SQLITE_OK || op->rc < 0)
+        return rc;
+    rc = change(w, "DELETE FROM usage WHERE job=?1 AND time IN (SELECT time FROM usage WHERE job=?1 LIMIT ?2)", op->job, SWEEP_ROWS);
+    op->value = rc == SQLITE_OK && sqlite3_changes(w->db) == SWEEP_ROWS;
+    if (rc != SQLITE_OK || op->value)
+        return rc;
+    rc = change(w,
+                "DELETE FROM point WHERE (series, step) IN (SELECT p.series, p.step FROM series s JOIN point p ON p.series=s.id "
+                "WHERE s.job=?1 AND p.step<(SELECT max(step) FROM point WHERE series=s.id) LIMIT ?2)",
+                op->job, SWEEP_ROWS);
+
+    op->value = rc == SQLITE_OK && sqlite3_changes(w->db) == SWEEP_ROWS;
+    return rc != SQLITE_OK || op->value ? rc : mark_cleared(w, op->job, STORE_CLEARED_POINTS);
+}
+
+int writer_clear(struct writer *w, struct op *op)
+{
+    int rc = check_done(w, op);
+
+    return rc != SQLITE_OK || op->rc < 0 ? rc : mark_cleared(w, op->job, STORE_CLEARED_LOGS);
+}
+
+/* The oldest by number, which but for a clock that was set are the oldest by time. */
+int writer_forget(struct writer *w, struct op *op)
+{
+    int rc =
+        change(w, "DELETE FROM events WHERE id IN (SELECT id FROM events ORDER BY id LIMIT ?2) AND time<?1", (int64_t)op->time, SWEEP_ROWS);
+
+    op->value = rc == SQLITE_OK && sqlite3_changes(w->db) == SWEEP_ROWS;
+    return rc;
+}

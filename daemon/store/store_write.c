@@ -1,0 +1,813 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store_write.c - the writer's statements: how a batch of changes becomes one transaction. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/store/store.h"
+#include "daemon/store/store_impl.h"
+#include "proto/grow.h"
+#include "proto/host/room.h"
+
+#define JOB_COLUMNS                                                                                                                \
+    "state=?2, reason=?3, want=?4, want_tier=?5, want_checkpoint=?6, want_eval=?7, tier=?8, threads=?9, deaths=?10, attempt=?11, " \
+    "nonce=?12, last_seq=?13, step=?14, images_per_s=?15, cpu_seconds=?16, max_rss=?17, started=?18, ended=?19, gpus=?20, "        \
+    "cpu_before=?21, "                                                                                                             \
+    "priority=?22, after=?23, backfill=?24, reported=?25, seconds=?26, seconds_before=?27, limited=?28"
+
+/* What is told of a job when it was removed meanwhile would stay for good. */
+#define IS_THERE "EXISTS (SELECT 1 FROM jobs WHERE id=?1)"
+
+static const char *const sql[ST_COUNT] = {
+    [ST_TOKEN] = "SELECT id FROM jobs WHERE uid=?1 AND token=?2 UNION ALL SELECT job FROM removed WHERE uid=?1 AND token=?2",
+    [ST_QUEUED] = "SELECT count(*) FROM (SELECT 1 FROM jobs WHERE state IN ('queued', 'paused') AND uid=?1 LIMIT ?2)",
+    [ST_SUBMIT] = "INSERT INTO jobs (name, user, uid, token, state, reason, tier, device, ranks, threads, priority, restarts, steps, "
+                  "submitted, ranks_per_gpu, after, after_ok, ticket, kind, id) "
+                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?20, nullif(?19, 0))",
+    [ST_STATE] = "SELECT state FROM jobs WHERE id=?1",
+    [ST_FIRST_ID] = "INSERT INTO sqlite_sequence (name, seq) SELECT 'jobs', 0 "
+                    "WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name='jobs')",
+    [ST_NEXT_ID] = "UPDATE sqlite_sequence SET seq=seq+1 WHERE name='jobs' RETURNING seq",
+    [ST_SPEC] = "INSERT INTO specs VALUES (?1, ?2)",
+    [ST_REOPEN] = "UPDATE jobs SET steps=?2, ticket=?3, cleared=0 WHERE id=?1 AND state IN ('completed', 'failed')",
+    [ST_LABEL] = "UPDATE jobs SET note=?2, tags=?3 WHERE id=?1 AND note=?4 AND tags=?5",
+    [ST_REOPEN_SPEC] = "UPDATE specs SET spec=?2 WHERE job=?1",
+    /* of a job of one's own; another's has its results under its own number alone */
+    [ST_EVALUATION] =
+        "INSERT INTO evaluations SELECT ?1, id, json_extract(?2, '$.errand.step'), json_extract(?2, '$.errand.set') FROM jobs "
+        "WHERE id=CASE WHEN json_valid(?2) THEN json_extract(?2, '$.errand.job') END AND (uid=?3 OR ?3=0)",
+    [ST_SAVE] = "UPDATE jobs SET " JOB_COLUMNS " WHERE id=?1",
+    [ST_SEQ] = "UPDATE jobs SET last_seq=max(last_seq, ?2), step=max(step, ?3), reported=max(reported, ?4) WHERE id=?1",
+    [ST_EVENT] = "INSERT INTO events (job, time, level, kind, text) SELECT ?1, ?2, ?3, ?4, ?5 WHERE ?1 IS NULL OR " IS_THERE,
+    [ST_SETTING] = "INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value=excluded.value",
+    [ST_GPU] = "INSERT INTO gpus (uuid, name, quarantine, memory_bytes, ecc_errors, seen, quarantined) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) "
+               "ON CONFLICT (uuid) DO UPDATE SET name=excluded.name, quarantine=excluded.quarantine, memory_bytes=excluded.memory_bytes, "
+               "ecc_errors=excluded.ecc_errors, seen=excluded.seen, quarantined=excluded.quarantined",
+    [ST_USAGE] = "INSERT OR REPLACE INTO usage SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE " IS_THERE,
+    [ST_SERIES] = "SELECT id FROM series WHERE job=?1 AND split=?2 AND term=?3",
+    [ST_NEW_SERIES] = "INSERT INTO series (job, split, term) VALUES (?1, ?2, ?3)",
+    [ST_POINT] = "INSERT INTO point VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    [ST_EVAL] = "INSERT INTO eval VALUES (?1, ?2, ?3, ?4, ?5)",
+    [ST_CHECKPOINT] =
+        "INSERT INTO checkpoints VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (job, step) DO UPDATE SET path=excluded.path, "
+        "bytes=excluded.bytes, val_loss=excluded.val_loss, best=excluded.best, time=excluded.time",
+    [ST_TIER] = "INSERT INTO tiers VALUES (?1, ?2, ?3) ON CONFLICT (job, step) DO UPDATE SET tier=excluded.tier",
+    [ST_ATTEMPT] = "INSERT INTO attempts (job, attempt, node, resume_step, started) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (job, attempt) "
+                   "DO UPDATE SET node=excluded.node, resume_step=excluded.resume_step, started=excluded.started",
+    [ST_IDENTITY] = "UPDATE attempts SET identity=?3 WHERE job=?1 AND attempt=?2",
+    [ST_ENDED] = "UPDATE attempts SET ended=?3, outcome=?4, reason=?5 WHERE job=?1 AND attempt=?2 AND ended IS NULL",
+    [ST_REWIND_POINT] = "DELETE FROM point WHERE step>?2 AND series IN (SELECT id FROM series WHERE job=?1)",
+    [ST_REWIND_EVAL] = "DELETE FROM eval WHERE job=?1 AND step>?2",
+    [ST_REWIND_CHECKPOINT] = "DELETE FROM checkpoints WHERE job=?1 AND step>?2",
+};
+
+/* ---- statements ---- */
+
+int writer_open(struct writer *w, struct err *err)
+{
+    for (int i = 0; i < ST_COUNT; i++)
+        if (sqlite3_prepare_v3(w->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &w->stmt[i], NULL) != SQLITE_OK)
+            return err_set(err, ERR_CORRUPT, "detd.db does not have the expected tables: %s", sqlite3_errmsg(w->db));
+    w->series = calloc(SERIES_SLOTS, sizeof *w->series);
+    if (!w->series)
+        return err_set(err, -ENOMEM, "out of memory");
+    if (gethostname(w->node, sizeof w->node - 1) < 0)
+        snprintf(w->node, sizeof w->node, "?");
+    return 0;
+}
+
+void writer_close(struct writer *w)
+{
+    for (int i = 0; i < ST_COUNT; i++)
+        sqlite3_finalize(w->stmt[i]);
+    free(w->series);
+    free(w->points);
+    free(w->marks);
+}
+
+/* Runs a statement that returns no rows. A refused constraint is the statement's own affair, everything else the batch's. */
+int writer_run(sqlite3_stmt *st)
+{
+    int rc = sqlite3_step(st);
+
+    sqlite3_reset(st);
+    sqlite3_clear_bindings(st);
+    return rc == SQLITE_DONE || rc == SQLITE_ROW ? SQLITE_OK : rc & 0xff;
+}
+
+static void bind_text(sqlite3_stmt *st, int at, const char *text)
+{
+    sqlite3_bind_text(st, at, text ? text : "", -1, SQLITE_STATIC);
+}
+
+static void bind_real(sqlite3_stmt *st, int at, double v)
+{
+    if (isfinite(v))
+        sqlite3_bind_double(st, at, v);
+    else
+        sqlite3_bind_null(st, at);
+}
+
+static void bind_time(sqlite3_stmt *st, int at, double t)
+{
+    bind_real(st, at, t == 0 ? NAN : t);
+}
+
+/* ---- jobs ---- */
+
+/* Here, in the order of submissions, no two of them can be the last one that is allowed. */
+static int refuse_queued(struct writer *w, struct op *op)
+{
+    sqlite3_stmt *st = w->stmt[ST_QUEUED];
+    int rc;
+
+    if (op->number[0] == 0 || op->row->uid == 0)
+        return SQLITE_OK;
+    sqlite3_bind_int64(st, 1, op->row->uid);
+    sqlite3_bind_int64(st, 2, op->number[0]);
+    rc = sqlite3_step(st);
+    if (rc == SQLITE_ROW && sqlite3_column_int64(st, 0) >= op->number[0])
+        op->rc = err_set(&op->err, ERR_STATE, "%s has %lld jobs that wait or are paused, the most that a user may have (user_queued)",
+                         op->row->user, (long long)op->number[0]);
+    sqlite3_reset(st);
+    return rc == SQLITE_ROW ? SQLITE_OK : rc & 0xff;
+}
+
+/* Here it can neither be removed nor end in between. */
+static int look_at_after(struct writer *w, struct op *op)
+{
+    sqlite3_stmt *st = w->stmt[ST_STATE];
+    int rc, state = -1;
+
+    if (op->row->after == 0)
+        return SQLITE_OK;
+    sqlite3_bind_int64(st, 1, op->row->after);
+    rc = sqlite3_step(st);
+    if (rc == SQLITE_ROW)
+        state = job_state_parse((const char *)sqlite3_column_text(st, 0));
+    sqlite3_reset(st);
+    if (rc == SQLITE_DONE)
+        op->rc = err_field(&op->err, ERR_NOTFOUND, "run.after", "run.after: there is no job %lld", (long long)op->row->after);
+    else if (state == JOB_COMPLETED || (!op->row->after_ok && (state == JOB_FAILED || state == JOB_CANCELLED)))
+        op->rc = STORE_CLEAR;
+    else if (state == JOB_FAILED || state == JOB_CANCELLED)
+        op->rc = err_field(&op->err, ERR_STATE, "run.after", "run.after: job %lld, which was to complete, is %s", (long long)op->row->after,
+                           job_state_name((enum job_state)state));
+    return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc & 0xff;
+}
+
+static int submit(struct writer *w, struct op *op)
+{
+    const struct job_row *row = op->row;
+    sqlite3_stmt *st = w->stmt[ST_TOKEN];
+    int rc;
+
+    sqlite3_bind_int64(st, 1, row->uid);
+    bind_text(st, 2, op->text[0]);
+    rc = sqlite3_step(st);
+    if (rc == SQLITE_ROW) {
+        op->value = sqlite3_column_int64(st, 0);
+        op->rc = STORE_REPEATED;
+    }
+    sqlite3_reset(st);
+    if (rc != SQLITE_DONE)
+        return rc == SQLITE_ROW ? SQLITE_OK : rc & 0xff;
+    rc = refuse_queued(w, op);
+    if (rc == SQLITE_OK && op->rc == 0)
+        rc = look_at_after(w, op);
+    if (rc != SQLITE_OK || op->rc < 0)
+        return rc;
+    st = w->stmt[ST_SUBMIT];
+    bind_text(st, 1, row->name);
+    bind_text(st, 2, row->user);
+    sqlite3_bind_int64(st, 3, row->uid);
+    bind_text(st, 4, op->text[0]);
+    bind_text(st, 5, job_state_name(row->state));
+    bind_text(st, 6, row->reason);
+    bind_text(st, 7, job_tier_name(row->tier));
+    bind_text(st, 8, row->cuda ? "cuda" : "cpu");
+    sqlite3_bind_int(st, 9, row->ranks);
+    sqlite3_bind_int(st, 10, row->threads);
+    sqlite3_bind_int(st, 11, row->priority);
+    sqlite3_bind_int(st, 12, row->restarts);
+    sqlite3_bind_int64(st, 13, row->steps);
+    sqlite3_bind_double(st, 14, row->submitted);
+    sqlite3_bind_int(st, 15, row->ranks_per_gpu);
+    sqlite3_bind_int64(st, 16, op->rc == STORE_CLEAR ? 0 : row->after);
+    sqlite3_bind_int(st, 17, row->after_ok);
+    bind_text(st, 18, row->ticket);
+    sqlite3_bind_int64(st, 19, row->id);
+    bind_text(st, 20, job_kind_name(row->kind));
+    rc = writer_run(st);
+    if (rc != SQLITE_OK)
+        return rc;
+    op->value = sqlite3_last_insert_rowid(w->db);
+    st = w->stmt[ST_SPEC];
+    sqlite3_bind_int64(st, 1, op->value);
+    bind_text(st, 2, op->text[1]);
+    rc = writer_run(st);
+    if (rc != SQLITE_OK)
+        return rc;
+    st = w->stmt[ST_EVALUATION];
+    sqlite3_bind_int64(st, 1, op->value);
+    bind_text(st, 2, op->text[1]);
+    sqlite3_bind_int64(st, 3, row->uid);
+    return writer_run(st);
+}
+
+/* A number that no job had, nor will have but who asked for it. */
+static int take_id(struct writer *w, struct op *op)
+{
+    sqlite3_stmt *st = w->stmt[ST_NEXT_ID];
+    int rc = writer_run(w->stmt[ST_FIRST_ID]);
+
+    if (rc != SQLITE_OK)
+        return rc;
+    rc = sqlite3_step(st);
+    if (rc == SQLITE_ROW) {
+        op->value = sqlite3_column_int64(st, 0);
+        rc = sqlite3_step(st);
+    }
+    sqlite3_reset(st);
+    return rc == SQLITE_DONE ? SQLITE_OK : rc & 0xff;
+}
+
+static int save(struct writer *w, const struct job_row *row)
+{
+    sqlite3_stmt *st = w->stmt[ST_SAVE];
+
+    sqlite3_bind_int64(st, 1, row->id);
+    bind_text(st, 2, job_state_name(row->state));
+    bind_text(st, 3, row->reason);
+    bind_text(st, 4, job_want_name(row->want));
+    bind_text(st, 5, job_tier_name(row->want_tier));
+    sqlite3_bind_int(st, 6, row->want_checkpoint);
+    sqlite3_bind_int(st, 7, row->want_eval);
+    bind_text(st, 8, job_tier_name(row->tier));
+    sqlite3_bind_int(st, 9, row->threads);
+    sqlite3_bind_int(st, 10, row->deaths);
+    sqlite3_bind_int(st, 11, row->attempt);
+    bind_text(st, 12, row->nonce);
+    sqlite3_bind_int64(st, 13, row->last_seq);
+    sqlite3_bind_int64(st, 14, row->step);
+    bind_real(st, 15, isfinite(row->images_per_s) ? row->images_per_s : 0);
+    bind_real(st, 16, isfinite(row->cpu_seconds) ? row->cpu_seconds : 0);
+    sqlite3_bind_int64(st, 17, row->max_rss);
+    bind_time(st, 18, row->started);
+    bind_time(st, 19, row->ended);
+    bind_text(st, 20, row->gpus);
+    bind_real(st, 21, row->cpu_before);
+    sqlite3_bind_int(st, 22, row->priority);
+    sqlite3_bind_int64(st, 23, row->after);
+    sqlite3_bind_int(st, 24, row->backfill);
+    sqlite3_bind_int64(st, 25, row->reported);
+    bind_real(st, 26, row->seconds);
+    bind_real(st, 27, row->seconds_before);
+    bind_real(st, 28, row->limited);
+    return writer_run(st);
+}
+
+/* Here nobody has removed it, or queued it again, in between. */
+static int reopen(struct writer *w, struct op *op)
+{
+    const struct job_row *row = op->row;
+    sqlite3_stmt *st = w->stmt[ST_REOPEN];
+    int rc = refuse_queued(w, op);
+
+    if (rc != SQLITE_OK || op->rc < 0)
+        return rc;
+    sqlite3_bind_int64(st, 1, row->id);
+    sqlite3_bind_int64(st, 2, row->steps);
+    bind_text(st, 3, row->ticket);
+    rc = writer_run(st);
+    if (rc != SQLITE_OK)
+        return rc;
+    if (sqlite3_changes(w->db) == 0) {
+        op->rc = err_field(&op->err, ERR_STATE, "id", "job %lld has changed meanwhile: try again", (long long)row->id);
+        return rc;
+    }
+    if (!op->text[0])
+        return save(w, row);
+    st = w->stmt[ST_REOPEN_SPEC];
+    sqlite3_bind_int64(st, 1, row->id);
+    bind_text(st, 2, op->text[0]);
+    rc = writer_run(st);
+    return rc == SQLITE_OK ? save(w, row) : rc;
+}
+
+static int label(struct writer *w, struct op *op)
+{
+    sqlite3_stmt *st = w->stmt[ST_LABEL];
+    int rc;
+
+    sqlite3_bind_int64(st, 1, op->row->id);
+    bind_text(st, 2, op->row->note);
+    bind_text(st, 3, op->row->tags);
+    bind_text(st, 4, op->text[0]);
+    bind_text(st, 5, op->text[1]);
+    rc = writer_run(st);
+    op->rc = rc == SQLITE_OK && sqlite3_changes(w->db) == 0 ? STORE_CHANGED : 0;
+    return rc;
+}
+
+int writer_event(struct writer *w, int64_t job, double time, const char *level, const char *kind, const char *text)
+{
+    sqlite3_stmt *st = w->stmt[ST_EVENT];
+
+    if (job)
+        sqlite3_bind_int64(st, 1, job);
+    sqlite3_bind_double(st, 2, time);
+    bind_text(st, 3, level);
+    bind_text(st, 4, kind);
+    bind_text(st, 5, text);
+    return writer_run(st);
+}
+
+/* ---- losses ---- */
+
+static unsigned series_hash(int64_t job, bool val, const char *term)
+{
+    unsigned h = 2166136261u ^ (unsigned)job * 2654435761u ^ (unsigned)val;
+
+    while (*term)
+        h = (h ^ (unsigned char)*term++) * 16777619u;
+    return h;
+}
+
+static int look_up_series(struct writer *w, int64_t job, bool val, const char *term, int64_t *ret)
+{
+    sqlite3_stmt *st = w->stmt[ST_SERIES];
+    int rc;
+
+    sqlite3_bind_int64(st, 1, job);
+    bind_text(st, 2, val ? "val" : "train");
+    bind_text(st, 3, term);
+    rc = sqlite3_step(st);
+    if (rc == SQLITE_ROW)
+        *ret = sqlite3_column_int64(st, 0);
+    sqlite3_reset(st);
+    if (rc != SQLITE_DONE)
+        return rc == SQLITE_ROW ? SQLITE_OK : rc & 0xff;
+    st = w->stmt[ST_NEW_SERIES];
+    sqlite3_bind_int64(st, 1, job);
+    bind_text(st, 2, val ? "val" : "train");
+    bind_text(st, 3, term);
+    rc = writer_run(st);
+    *ret = sqlite3_last_insert_rowid(w->db);
+    return rc;
+}
+
+static void forget_series(struct writer *w)
+{
+    memset(w->series, 0, SERIES_SLOTS * sizeof *w->series);
+    w->series_used = 0;
+}
+
+static int series_id(struct writer *w, int64_t job, bool val, const char *term, int64_t *ret)
+{
+    unsigned at = series_hash(job, val, term) % SERIES_SLOTS;
+    struct series_slot *slot = &w->series[at];
+    int rc;
+
+    for (; slot->id; at = (at + 1) % SERIES_SLOTS, slot = &w->series[at])
+        if (slot->job == job && slot->val == val && strcmp(slot->term, term) == 0) {
+            *ret = slot->id;
+            return SQLITE_OK;
+        }
+    rc = look_up_series(w, job, val, term, ret);
+    if (rc != SQLITE_OK)
+        return rc;
+    if (w->series_used > SERIES_SLOTS / 2) { /* a cache: starting it afresh costs a look-up each */
+        forget_series(w);
+        slot = &w->series[series_hash(job, val, term) % SERIES_SLOTS];
+    }
+    *slot = (struct series_slot){ job, *ret, val, "" };
+    snprintf(slot->term, sizeof slot->term, "%s", term);
+    w->series_used++;
+    return SQLITE_OK;
+}
+
+static int add_losses(struct writer *w, const struct report *rep)
+{
+    for (int i = 0; i < rep->count; i++) {
+        const struct report_value *v = &rep->values[i];
+        int64_t id = 0;
+        int rc;
+
+        if (!GROW(w->points, w->points_cap, w->npoints + 1))
+            return SQLITE_NOMEM;
+        rc = series_id(w, rep->job, rep->val, v->name, &id);
+        if (rc != SQLITE_OK)
+            return rc;
+        w->points[w->npoints++] = (struct point){ id, rep->step, rep->epoch, v->num, v->den, rep->time, rep->tier };
+    }
+    return SQLITE_OK;
+}
+
+static int by_series_step(const void *pa, const void *pb)
+{
+    const struct point *a = pa, *b = pb;
+
+    if (a->series != b->series)
+        return a->series < b->series ? -1 : 1;
+    return a->step < b->step ? -1 : a->step > b->step;
+}
+
+static int note_metric(struct writer *w, const struct report *rep, const char *metric)
+{
+    char text[REPORT_NAME_MAX + 120];
+
+    snprintf(text, sizeof text, "a second value of %s at step %lld was refused: the trainer reported it twice", metric,
+             (long long)rep->step);
+    return writer_event(w, rep->job, rep->time, "error", "conflict", text);
+}
+
+/* A second value for the same series and step can only come from a supervisor that numbers wrongly. The first one stays, the event says so. */
+static int note_conflict(struct writer *w, const struct point *p)
+{
+    char text[160];
+
+    snprintf(text, sizeof text, "a second value of series %lld at step %lld was refused: the trainer reported it twice",
+             (long long)p->series, (long long)p->step);
+    return writer_event(w, 0, p->time, "error", "conflict", text);
+}
+
+/* Rows go in sorted by (series, step): the pages of a curve are touched together, five times the speed of arrival order with a small cache. */
+static int flush_points(struct writer *w)
+{
+    sqlite3_stmt *st = w->stmt[ST_POINT];
+    int rc = SQLITE_OK;
+
+    if (w->npoints > 1)
+        qsort(w->points, (size_t)w->npoints, sizeof *w->points, by_series_step);
+    for (int i = 0; rc == SQLITE_OK && i < w->npoints; i++) {
+        const struct point *p = &w->points[i];
+
+        sqlite3_bind_int64(st, 1, p->series);
+        sqlite3_bind_int64(st, 2, p->step);
+        bind_real(st, 3, p->epoch);
+        bind_real(st, 4, p->num);
+        bind_real(st, 5, p->den);
+        sqlite3_bind_int(st, 6, p->tier);
+        sqlite3_bind_double(st, 7, p->time);
+        rc = sqlite3_step(st);
+        sqlite3_reset(st);
+        rc = rc == SQLITE_DONE ? SQLITE_OK : rc & 0xff;
+        if (rc == SQLITE_CONSTRAINT)
+            rc = note_conflict(w, p);
+    }
+    w->npoints = 0;
+    return rc;
+}
+
+/* last_seq goes in with the rows it stands for, once a job and batch. */
+static int mark_seq(struct writer *w, const struct report *rep)
+{
+    for (int i = w->nmarks - 1; i >= 0; i--)
+        if (w->marks[i].job == rep->job) {
+            w->marks[i].seq = rep->seq;
+            w->marks[i].reported = rep->reported;
+            if (!rep->val && rep->step > w->marks[i].step)
+                w->marks[i].step = rep->step;
+            return SQLITE_OK;
+        }
+    if (!GROW(w->marks, w->marks_cap, w->nmarks + 1))
+        return SQLITE_NOMEM;
+    w->marks[w->nmarks++] = (struct seq_mark){ rep->job, rep->seq, rep->type == REPORT_LOSS && !rep->val ? rep->step : 0, rep->reported };
+    return SQLITE_OK;
+}
+
+static int flush_marks(struct writer *w)
+{
+    sqlite3_stmt *st = w->stmt[ST_SEQ];
+    int rc = SQLITE_OK;
+
+    for (int i = 0; rc == SQLITE_OK && i < w->nmarks; i++) {
+        sqlite3_bind_int64(st, 1, w->marks[i].job);
+        sqlite3_bind_int64(st, 2, w->marks[i].seq);
+        sqlite3_bind_int64(st, 3, w->marks[i].step);
+        sqlite3_bind_int64(st, 4, w->marks[i].reported);
+        rc = writer_run(st);
+    }
+    w->nmarks = 0;
+    return rc;
+}
+
+static int flush(struct writer *w)
+{
+    int rc = flush_points(w);
+
+    return rc == SQLITE_OK ? flush_marks(w) : rc;
+}
+
+/* ---- other records ---- */
+
+static int add_metrics(struct writer *w, const struct report *rep)
+{
+    sqlite3_stmt *st = w->stmt[ST_EVAL];
+    int rc = SQLITE_OK;
+
+    for (int i = 0; rc == SQLITE_OK && i < rep->count; i++) {
+        sqlite3_bind_int64(st, 1, rep->job);
+        bind_text(st, 2, rep->values[i].name);
+        sqlite3_bind_int64(st, 3, rep->step);
+        bind_real(st, 4, rep->values[i].num);
+        sqlite3_bind_double(st, 5, rep->time);
+        rc = writer_run(st);
+        if (rc == SQLITE_CONSTRAINT) /* the others of the record are not lost for it */
+            rc = note_metric(w, rep, rep->values[i].name);
+    }
+    return rc;
+}
+
+static int add_checkpoint(struct writer *w, const struct report *rep)
+{
+    sqlite3_stmt *st = w->stmt[ST_CHECKPOINT];
+
+    sqlite3_bind_int64(st, 1, rep->job);
+    sqlite3_bind_int64(st, 2, rep->step);
+    bind_text(st, 3, rep->text);
+    sqlite3_bind_int64(st, 4, rep->bytes);
+    bind_real(st, 5, rep->val_loss);
+    sqlite3_bind_int(st, 6, rep->best);
+    sqlite3_bind_double(st, 7, rep->time);
+    return writer_run(st);
+}
+
+static int set_tier(struct writer *w, int64_t job, int64_t step, int tier)
+{
+    sqlite3_stmt *st = w->stmt[ST_TIER];
+
+    sqlite3_bind_int64(st, 1, job);
+    sqlite3_bind_int64(st, 2, step);
+    bind_text(st, 3, job_tier_name(tier));
+    return writer_run(st);
+}
+
+static int add_tier(struct writer *w, const struct report *rep)
+{
+    char text[120];
+    int rc = set_tier(w, rep->job, rep->step, rep->tier);
+
+    snprintf(text, sizeof text, "tier %s from step %lld on", job_tier_name(rep->tier), (long long)rep->step);
+    return rc == SQLITE_OK ? writer_event(w, rep->job, rep->time, "info", "tier", text) : rc;
+}
+
+static int delete_after(struct writer *w, enum stmt_name name, const struct report *rep, int *deleted)
+{
+    sqlite3_stmt *st = w->stmt[name];
+    int rc;
+
+    sqlite3_bind_int64(st, 1, rep->job);
+    sqlite3_bind_int64(st, 2, rep->step);
+    rc = writer_run(st);
+    *deleted += rc == SQLITE_OK ? sqlite3_changes(w->db) : 0;
+    return rc;
+}
+
+/* A new attempt starts from completed step `step`: what the lost steps reported goes, since they will be trained and reported again. */
+static int rewind_job(struct writer *w, const struct report *rep)
+{
+    char text[200];
+    int rows = 0, other = 0;
+    int rc = delete_after(w, ST_REWIND_POINT, rep, &rows);
+
+    if (rc == SQLITE_OK)
+        rc = delete_after(w, ST_REWIND_EVAL, rep, &rows);
+    if (rc == SQLITE_OK)
+        rc = delete_after(w, ST_REWIND_CHECKPOINT, rep, &other);
+    if (rc != SQLITE_OK || (rep->attempt <= 1 && rows == 0))
+        return rc;
+    snprintf(text, sizeof text, "attempt %d goes on after step %lld; %d rows of later steps were removed", rep->attempt,
+             (long long)rep->step, rows);
+    return writer_event(w, rep->job, rep->time, "info", "rewound", text);
+}
+
+static int add_attempt(struct writer *w, const struct report *rep, const struct job_row *row)
+{
+    sqlite3_stmt *st = w->stmt[ST_ATTEMPT];
+    int rc = rewind_job(w, rep);
+
+    if (rc == SQLITE_OK && rep->step == 0 && row)
+        rc = set_tier(w, rep->job, 1, row->tier); /* the history begins with the first step */
+    if (rc != SQLITE_OK)
+        return rc;
+    sqlite3_bind_int64(st, 1, rep->job);
+    sqlite3_bind_int(st, 2, rep->attempt);
+    bind_text(st, 3, w->node);
+    sqlite3_bind_int64(st, 4, rep->step);
+    sqlite3_bind_double(st, 5, rep->time);
+    return writer_run(st);
+}
+
+static int identify_attempt(struct writer *w, const struct report *rep)
+{
+    sqlite3_stmt *st = w->stmt[ST_IDENTITY];
+
+    sqlite3_bind_int64(st, 1, rep->job);
+    sqlite3_bind_int(st, 2, rep->attempt);
+    bind_text(st, 3, rep->json);
+    return writer_run(st);
+}
+
+static int end_attempt(struct writer *w, const struct report *rep, int attempt)
+{
+    sqlite3_stmt *st = w->stmt[ST_ENDED];
+    int rc;
+
+    sqlite3_bind_int64(st, 1, rep->job);
+    sqlite3_bind_int(st, 2, attempt);
+    sqlite3_bind_double(st, 3, rep->time);
+    bind_text(st, 4, rep->kind);
+    bind_text(st, 5, rep->text);
+    rc = writer_run(st);
+    if (rc != SQLITE_OK || rep->type == REPORT_END)
+        return rc;
+    return writer_event(w, rep->job, rep->time, "warning", "attempt_ended", rep->text[0] ? rep->text : rep->kind);
+}
+
+static int end_job(struct writer *w, const struct report *rep, const struct job_row *row)
+{
+    char text[REPORT_TEXT_MAX + REPORT_NAME_MAX + 8];
+    int rc = end_attempt(w, rep, rep->attempt > 0 || !row ? rep->attempt : row->attempt);
+
+    snprintf(text, sizeof text, "%s%s%s", rep->kind, rep->text[0] ? ": " : "", rep->text);
+    return rc == SQLITE_OK ? writer_event(w, rep->job, rep->time, strcmp(rep->kind, "failed") == 0 ? "error" : "info", "end", text) : rc;
+}
+
+static int add_report(struct writer *w, const struct report *rep, const struct job_row *row)
+{
+    switch (rep->type) {
+    case REPORT_LOSS:
+        return add_losses(w, rep);
+    case REPORT_EVAL:
+        return add_metrics(w, rep);
+    case REPORT_CHECKPOINT:
+        return add_checkpoint(w, rep);
+    case REPORT_TIER:
+        return add_tier(w, rep);
+    case REPORT_DATA:
+        return writer_event(w, rep->job, rep->time, rep->best ? "info" : "warning", "data", rep->text);
+    case REPORT_EVENT:
+        return writer_event(w, rep->job, rep->time, rep->kind, rep->label, rep->text);
+    case REPORT_ATTEMPT:
+        return add_attempt(w, rep, row);
+    case REPORT_IDENTITY:
+        return identify_attempt(w, rep);
+    case REPORT_ENDED:
+        return end_attempt(w, rep, rep->attempt);
+    case REPORT_END:
+        return end_job(w, rep, row);
+    }
+    return SQLITE_OK;
+}
+
+/* Losses are collected; everything else first puts what was collected before it into the tables, so that the order of a job's records holds. */
+static int apply_report(struct writer *w, struct op *op)
+{
+    int rc = op->rep->type == REPORT_LOSS ? SQLITE_OK : flush(w);
+
+    if (rc == SQLITE_OK && !op->rep->dropped)
+        rc = add_report(w, op->rep, op->row);
+    if (rc == SQLITE_OK || rc == SQLITE_CONSTRAINT) {
+        int saved = op->row ? save(w, op->row) : mark_seq(w, op->rep);
+
+        rc = saved == SQLITE_OK ? rc : saved;
+    }
+    return rc;
+}
+
+static int set_setting(struct writer *w, const struct op *op)
+{
+    sqlite3_stmt *st = w->stmt[ST_SETTING];
+
+    bind_text(st, 1, op->text[0]);
+    bind_text(st, 2, op->text[1]);
+    return writer_run(st);
+}
+
+static int set_gpu(struct writer *w, const struct op *op)
+{
+    sqlite3_stmt *st = w->stmt[ST_GPU];
+
+    for (int i = 0; i < 3; i++)
+        bind_text(st, i + 1, op->text[i]);
+    sqlite3_bind_int64(st, 4, op->number[0]);
+    sqlite3_bind_int64(st, 5, op->number[1]);
+    sqlite3_bind_double(st, 6, op->time);
+    bind_time(st, 7, op->since);
+    return writer_run(st);
+}
+
+static int add_usage(struct writer *w, const struct store_usage *u)
+{
+    sqlite3_stmt *st = w->stmt[ST_USAGE];
+
+    sqlite3_bind_int64(st, 1, u->job);
+    sqlite3_bind_int64(st, 2, u->time);
+    sqlite3_bind_double(st, 3, u->cpu);
+    sqlite3_bind_int64(st, 4, u->memory);
+    bind_real(st, 5, u->gpu < 0 ? NAN : u->gpu);
+    bind_real(st, 6, u->gpu_memory < 0 ? NAN : (double)u->gpu_memory);
+    return writer_run(st);
+}
+
+static int apply(struct writer *w, struct op *op)
+{
+    switch (op->kind) {
+    case OP_SUBMIT:
+        return submit(w, op);
+    case OP_TAKE_ID:
+        return take_id(w, op);
+    case OP_REOPEN: {
+        int rc = flush(w);
+
+        return rc == SQLITE_OK ? reopen(w, op) : rc;
+    }
+    case OP_LABEL:
+        return label(w, op);
+    case OP_SAVE: {
+        int rc = flush(w); /* marks of older records must not come after a row that is newer */
+
+        return rc == SQLITE_OK ? save(w, op->row) : rc;
+    }
+    case OP_REPORT:
+        return apply_report(w, op);
+    case OP_EVENT:
+        return writer_event(w, op->job, op->time, op->text[0], op->text[1], op->text[2]);
+    case OP_SETTING:
+        return set_setting(w, op);
+    case OP_GPU:
+        return set_gpu(w, op);
+    case OP_USAGE:
+        return add_usage(w, &op->usage);
+    case OP_REMOVE:
+    case OP_SWEEP: {
+        int rc = flush(w); /* of the same batch, before rows of it go */
+
+        return rc != SQLITE_OK ? rc : op->kind == OP_REMOVE ? writer_remove(w, op) : writer_sweep(w, op);
+    }
+    case OP_THIN:
+        return writer_thin(w, op);
+    case OP_CLEAR:
+        return writer_clear(w, op);
+    case OP_FORGET:
+        return writer_forget(w, op);
+    case OP_SHRINK:
+        break;
+    }
+    return SQLITE_OK;
+}
+
+/* ---- batches ---- */
+
+int db_no_room(sqlite3 *db, int rc, int last)
+{
+    int why = sqlite3_system_errno(db);
+
+    if (why == 0)
+        why = last; /* SQLite 3.40 forgets it when it gives its locks back */
+    if (rc == SQLITE_FULL)
+        return ENOSPC;
+    return rc == SQLITE_IOERR && room_lacks(why) ? why : 0;
+}
+
+static int roll_back(struct writer *w, int rc)
+{
+    w->full = db_no_room(w->db, rc, errno);
+    w->damaged = rc == SQLITE_CORRUPT || rc == SQLITE_NOTADB;
+    sqlite3_exec(w->db, "ROLLBACK", NULL, NULL, NULL);
+    forget_series(w);
+    w->npoints = w->nmarks = 0;
+    return rc;
+}
+
+int writer_batch(struct writer *w, struct op *first)
+{
+    int rc = w->damaged ? SQLITE_CORRUPT : sqlite3_exec(w->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+
+    if (w->damaged)
+        return rc;
+    for (struct op *op = first; rc == SQLITE_OK && op; op = op->next) {
+        op->rc = 0;
+        rc = apply(w, op);
+        if (rc == SQLITE_CONSTRAINT) {
+            op->rc = err_set(&op->err, ERR_STATE, "the store refused the change: %s", sqlite3_errmsg(w->db));
+            rc = SQLITE_OK;
+        }
+    }
+    if (rc == SQLITE_OK)
+        rc = flush(w);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_exec(w->db, "COMMIT", NULL, NULL, NULL);
+    return rc == SQLITE_OK ? rc : roll_back(w, rc);
+}
+
+int op_rows(const struct op *op)
+{
+    if (op->kind == OP_SWEEP || op->kind == OP_THIN || op->kind == OP_FORGET)
+        return SWEEP_ROWS;
+    return op->kind == OP_REPORT && op->rep->count > 1 ? op->rep->count : 1;
+}

@@ -1,0 +1,54 @@
+#include "proto/job/jobspec_table.h" /* SPDX-License-Identifier: Apache-2.0 */
+
+#include <string.h>
+
+const struct job_key job_keys[JOB_KEY_COUNT] = {
+#define X(field, key, type, def, neutral, families, min, max, unit, values, help) \
+    { key, TYPE_##type, def, neutral, families, min, max, unit, values, help, offsetof(struct jobspec, field) },
+    JOB_KEYS(X)
+#undef X
+};
+
+const struct job_key *job_key_find(const char *path, size_t len)
+{
+    for (size_t i = 0; i < JOB_KEY_COUNT; i++)
+        if (strncmp(job_keys[i].path, path, len) == 0 && job_keys[i].path[len] == '\0')
+            return &job_keys[i];
+    return NULL;
+}
+
+int job_key_is_group(const char *path, size_t len)
+{
+    for (size_t i = 0; i < JOB_KEY_COUNT; i++)
+        if (strncmp(job_keys[i].path, path, len) == 0 && job_keys[i].path[len] == '.')
+            return 1;
+    return 0;
+}
+
+/* Whether the word is one of a list with blanks between. */
+static int among(const char *list, const char *word)
+{
+    for (const char *p = list; *p;) {
+        size_t n = strcspn(p, " ");
+
+        if (strlen(word) == n && strncmp(word, p, n) == 0)
+            return 1;
+        p += n + (p[n] == ' ');
+    }
+    return 0;
+}
+
+int job_key_of(const struct job_key *k, const struct job_family *family)
+{
+    if (!family || !*k->families)
+        return 1;
+    return *k->families == '!' ? !among(k->families + 1, family->name) : among(k->families, family->name);
+}
+
+bool job_word_is_errand(const char *word)
+{
+    static const char errand[] = JOB_ERRAND;
+    const size_t len = sizeof errand - 1;
+
+    return strncmp(word, errand, len) == 0 && (!word[len] || word[len] == '.' || word[len] == '=');
+}

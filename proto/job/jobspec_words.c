@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec_words.c - keys that are none: what other programs call ours, and what is most similar. */
+#include <strings.h>
+
+#include "proto/err.h"
+#include "proto/job/jobspec_table.h"
+#include "proto/near.h"
+
+static const char no_augmentation[] = "no such augmentation is there: data.augment has flip, scale, jitter and colours",
+                  one_node[] = "a job runs on one node", of_data[] = "the data set says how many classes there are, and their names",
+                  command[] = "detctl resume ID is a command";
+
+/* Keys and options of ultralytics' programs, detectron2, MMDetection, Lightning, torchrun and darknet, by the last part of a path. */
+const struct job_word job_words[] = {
+    { "accelerator", "run.device", "" },
+    { "accumulate", "train.waves", "" },
+    { "accumulate_grad_batches", "train.waves", "" },
+    { "accumulation_steps", "train.waves", "" },
+    { "amp", "run.precision", "With bf16 activations take half the memory" },
+    { "ann_file", "data.train.annotations", "" },
+    { "backbone_weights", "model.init", "" },
+    { "base_lr", "train.lr", "" },
+    { "batch_size", "train.batch", "" },
+    { "box_loss_gain", "model.box_gain", "" },
+    { "check_val_every_n_epoch", "val.every", "It takes \"1 epochs\", too" },
+    { "checkpoint_period", "checkpoint.every", "" },
+    { "class_weight", "train.class_weights", "" },
+    { "classes", NULL, of_data },
+    { "clip_grad", "train.clip_norm", "" },
+    { "close_mosaic", NULL, no_augmentation },
+    { "cls_pw", "train.class_weights", "" },
+    { "copy_paste", NULL, no_augmentation },
+    { "cos_lr", "train.schedule", "cosine is one of its values" },
+    { "data_root", "data.train.images", "" },
+    { "decay", "train.weight_decay", "" },
+    { "degrees", NULL, no_augmentation },
+    { "detections_per_image", "val.max_det", "" },
+    { "devices", "run.ranks", "" },
+    { "early_stopping", "train.stop_after", "" },
+    { "ema_decay", "train.ema", "" },
+    { "erasing", NULL, no_augmentation },
+    { "eval_period", "val.every", "" },
+    { "exp_name", "name", "" },
+    { "fliplr", "data.augment.flip", "" },
+    { "flip_prob", "data.augment.flip", "" },
+    { "flipud", "data.augment.vflip", "" },
+    { "fp16", "run.precision", "With bf16 activations take half the memory" },
+    { "frozen_stages", "model.freeze_at", "" },
+    { "gamma", "train.lr_scale", "" },
+    { "gpu", "run.ranks", "With run.device=cuda each rank has a GPU" },
+    { "gpus", "run.ranks", "With run.device=cuda each rank has a GPU" },
+    { "grad_clip", "train.clip_norm", "" },
+    { "gradient_accumulation_steps", "train.waves", "" },
+    { "gradient_clip_val", "train.clip_norm", "" },
+    { "hsv_h", "data.augment.hue", "" },
+    { "hsv_s", "data.augment.saturation", "It is a factor, as 1.5" },
+    { "hsv_v", "data.augment.exposure", "It is a factor, as 1.5" },
+    { "image_size", "model.size", "It is model.min_size of R-CNN" },
+    { "img_prefix", "data.train.images", "" },
+    { "img_scale", "model.size", "It is model.min_size of R-CNN" },
+    { "img_size", "model.size", "It is model.min_size of R-CNN" },
+    { "ims_per_batch", "train.batch", "" },
+    { "imgsz", "model.size", "It is model.min_size of R-CNN" },
+    { "iou_threshold", "val.nms", "" },
+    { "learning_rate", "train.lr", "" },
+    { "load_from", "model.init", "" },
+    { "lr0", "train.lr", "" },
+    { "lrf", "train.lr_end", "" },
+    { "max_batches", "train.steps", "" },
+    { "max_epochs", "train.epochs", "" },
+    { "max_iter", "train.steps", "" },
+    { "max_iters", "train.steps", "" },
+    { "max_keep_ckpts", "checkpoint.keep", "" },
+    { "max_norm", "train.clip_norm", "" },
+    { "max_per_img", "val.max_det", "" },
+    { "max_size_train", "model.max_size", "" },
+    { "max_steps", "train.steps", "" },
+    { "milestones", "train.lr_steps", "" },
+    { "min_size_test", "model.min_size", "Validation takes the last of its sizes" },
+    { "min_size_train", "model.min_size", "" },
+    { "mixup", NULL, no_augmentation },
+    { "mosaic", NULL, no_augmentation },
+    { "multi_scale", "data.augment.multiscale", "" },
+    { "nc", NULL, of_data },
+    { "nms_thresh_test", "val.nms", "" },
+    { "nnodes", NULL, one_node },
+    { "norm_eval", "model.freeze_bn", "" },
+    { "nproc_per_node", "run.ranks", "" },
+    { "num_classes", NULL, of_data },
+    { "num_epochs", "train.epochs", "" },
+    { "num_gpus", "run.ranks", "With run.device=cuda each rank has a GPU" },
+    { "num_machines", NULL, one_node },
+    { "num_nodes", NULL, one_node },
+    { "num_workers", "data.workers", "" },
+    { "patience", "train.stop_after", "" },
+    { "perspective", NULL, no_augmentation },
+    { "policy", "train.schedule", "" },
+    { "pretrained", "model.init", "" },
+    { "project", "name", "" },
+    { "random_flip", "data.augment.flip", "" },
+    { "resume", NULL, command },
+    { "resume_from", "model.init", "detctl resume and extend go on from the checkpoints of a job" },
+    { "samples_per_gpu", "train.batch", "It counts the images of all ranks" },
+    { "save_best", "checkpoint.best", "" },
+    { "save_period", "checkpoint.every", "" },
+    { "score_thr", "val.conf", "" },
+    { "score_thresh_test", "val.conf", "" },
+    { "shear", NULL, no_augmentation },
+    { "subdivisions", "train.waves", "" },
+    { "translate", NULL, no_augmentation },
+    { "use_amp", "run.precision", "With bf16 activations take half the memory" },
+    { "val_interval", "val.every", "" },
+    { "warmup_epochs", "train.burn_in", "It counts steps" },
+    { "warmup_iters", "train.burn_in", "" },
+    { "weights", "model.init", "" },
+    { "workers_per_gpu", "data.workers", "" },
+    { "world_size", "run.ranks", "" },
+    { NULL, NULL, NULL },
+};
+
+static const char *last_part(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+
+    return dot ? dot + 1 : path;
+}
+
+/* The most similar path of a key, or NULL. */
+static const char *nearest(const char *path)
+{
+    const char *best = NULL;
+    unsigned best_far = near_bound(path);
+
+    for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
+        unsigned far = near_distance(path, job_keys[i].path);
+
+        if (job_word_is_errand(job_keys[i].path))
+            continue;
+        if (far > 1 && strcmp(last_part(path), last_part(job_keys[i].path)) == 0)
+            far = 1; /* right name in the wrong place */
+        if (far < best_far) {
+            best = job_keys[i].path;
+            best_far = far;
+        }
+    }
+    return best;
+}
+
+int job_key_unknown(struct err *err, const char *path)
+{
+    static const char all[] = "detctl submit --help-keys lists the keys";
+    const struct job_word *w = job_words;
+    const char *near = nearest(path);
+
+    while (w->theirs && strcasecmp(last_part(path), w->theirs) != 0)
+        w++;
+    if (w->theirs && !w->ours)
+        return job_error(err, path, "unknown key; %s; %s", w->said, all);
+    if (w->theirs)
+        return job_error(err, path, "unknown key; did you mean %s?%s%s", w->ours, *w->said ? " " : "", w->said);
+    return near ? job_error(err, path, "unknown key; did you mean %s?", near) : job_error(err, path, "unknown key; %s", all);
+}

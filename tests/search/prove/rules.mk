@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0 # What make prove needs besides the programs: a worker with the toy family of models.
+TOY_WORKER := $(B)/prove/detd-worker
+$(TOY_WORKER): $(B)/tests/search/prove/toy_worker.o $(WORKER) $(CPU) $(PROTO)
+	@mkdir -p $(@D)
+	$(LINK) -ljansson $(DATA_LIBS) -lm -ldl
+CHECK_TOO += $(TOY_WORKER)

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/libs.c - cuda/versions.h where no library is looked for: nothing is missing, and the emulator names itself. */
+#include <stdio.h>
+
+#include "cuda/versions.h"
+#include "worker/core/device.h"
+
+int libs_check(struct err *err)
+{
+    (void)err;
+    return 0;
+}
+
+void libs_info(struct device_info *ret)
+{
+    if (ret->nversions >= DEVICE_MAX_VERSIONS)
+        return;
+    snprintf(ret->version[ret->nversions].name, sizeof ret->version[0].name, "emulator");
+    snprintf(ret->version[ret->nversions++].value, sizeof ret->version[0].value, "1");
+}

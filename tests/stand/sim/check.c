@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/check.c - what holds whatever happens. The store is read over a connection of its own, as a user would. */
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/job/life.h"
+#include "tests/stand/sim/world.h"
+
+static sqlite3 *db;
+static sqlite3_stmt *all_jobs, *points, *numbers, *left;
+
+static sqlite3_stmt *prepare(const char *sql)
+{
+    sqlite3_stmt *st;
+
+    if (sqlite3_prepare_v2(db, sql, -1, &st, NULL) != SQLITE_OK)
+        fail("%s: %s", sql, sqlite3_errmsg(db));
+    return st;
+}
+
+void check_open(void)
+{
+    char path[4096];
+
+    if (db)
+        return;
+    snprintf(path, sizeof path, "%s/detd.db", world.plan.folder);
+    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) != SQLITE_OK)
+        fail("%s: %s", path, sqlite3_errmsg(db));
+    all_jobs = prepare("SELECT id, token, state, last_seq, reason FROM jobs ORDER BY id");
+    points = prepare("SELECT split, term, step, num, den FROM loss WHERE job=?1 ORDER BY split, term, step");
+    left = prepare("SELECT (SELECT count(*) FROM series WHERE job=?1) + (SELECT count(*) FROM eval WHERE job=?1) + "
+                   "(SELECT count(*) FROM events WHERE job=?1) + (SELECT count(*) FROM attempts WHERE job=?1) + "
+                   "(SELECT count(*) FROM checkpoints WHERE job=?1) + (SELECT count(*) FROM tiers WHERE job=?1) + "
+                   "(SELECT count(*) FROM specs WHERE job=?1), (SELECT NOT pending FROM removed WHERE job=?1)");
+    numbers = prepare("SELECT (SELECT count(*) FROM events WHERE kind='conflict'), "
+                      "(SELECT count(*) FROM events WHERE job=?1 AND kind='end' AND text NOT LIKE 'paused%' AND text NOT LIKE 'queued%')");
+}
+
+/* Its statements are gone with the connection. */
+void check_close(void)
+{
+    db = NULL;
+}
+
+static struct folder *by_token(const char *token)
+{
+    for (int i = 0; i < world.njobs; i++)
+        if (strcmp(world.jobs[i].token, token) == 0)
+            return &world.jobs[i];
+    fail("the store has a job with the token '%s', which nobody sent", token);
+}
+
+static const struct record *last_record(const struct folder *f)
+{
+    return f->count ? &f->records[f->count - 1] : NULL;
+}
+
+static bool ended_so(const struct folder *f, const char *outcome)
+{
+    const struct record *r = last_record(f);
+
+    return r && r->type == REC_END && strcmp(r->outcome, outcome) == 0;
+}
+
+/* What it was to run after did not complete, or is gone. */
+static bool waits_in_vain(const struct folder *f)
+{
+    const struct folder *other = f->after ? folder_of(f->after) : NULL;
+
+    return other && f->after_ok && (other->gone || other->removed || other->failed || (other->end && other->end != JOB_COMPLETED));
+}
+
+/* Each end has its reason, and is the only one. */
+static void check_reason(const struct folder *f, int state, const char *reason)
+{
+    bool told =
+        strncmp(reason, JOB_SPOOL_LOST, strlen(JOB_SPOOL_LOST)) == 0 || strncmp(reason, JOB_SPOOL_UNREAD, strlen(JOB_SPOOL_UNREAD)) == 0;
+
+    if (f->unread && state == JOB_CANCELLED && f->cancelled && told) /* it had failed so, and never ran again */
+        return;
+    if (f->unreadable >= LIFE_UNREADABLE_MAX &&
+        (state == JOB_FAILED || (state == JOB_CANCELLED && f->cancelled))) /* what was not stored by then is lost */
+        return;
+    if (state == JOB_COMPLETED && !ended_so(f, "completed"))
+        fail("job %lld is completed, and no supervisor said so", (long long)f->id);
+    if ((state == JOB_FAILED || (state == JOB_CANCELLED && f->cancelled)) && f->mute >= LIFE_MUTE_MAX)
+        return;
+    if (state == JOB_FAILED && !ended_so(f, "failed") && (f->count > 0 || f->deaths <= f->restarts))
+        fail("job %lld is failed, and no supervisor said so", (long long)f->id);
+    if (state == JOB_CANCELLED && !f->cancelled && !waits_in_vain(f))
+        fail("job %lld is cancelled, and nobody wished that", (long long)f->id);
+    if (f->count && f->stored_seq != f->records[f->count - 1].seq)
+        fail("job %lld is %s, and of the %lld reports in its spool %lld are stored", (long long)f->id,
+             job_state_name((enum job_state)state), (long long)f->records[f->count - 1].seq, (long long)f->stored_seq);
+}
+
+static void look_at(struct folder *f, int64_t id, const char *state_name, int64_t seq, const char *reason)
+{
+    int state = job_state_parse(state_name);
+
+    if (f->gone)
+        fail("job %lld was removed, and is there again", (long long)f->id);
+    if (f->stored && f->id != id)
+        fail("submission %s is two jobs, %lld and %lld", f->token, (long long)f->id, (long long)id);
+    if (f->stored && seq < f->stored_seq)
+        fail("job %lld: the store goes back from report %lld to %lld", (long long)id, (long long)f->stored_seq, (long long)seq);
+    if (seq > (f->count ? f->records[f->count - 1].seq : 0))
+        fail("job %lld: the store believes in report %lld, and the spool has %d", (long long)id, (long long)seq, f->count);
+    if (f->end == JOB_COMPLETED && state == JOB_QUEUED && f->more) {
+        say("job %lld: has %d steps in the store", (long long)id, f->more);
+        f->end = 0;
+        f->reopened++;
+        f->steps = f->more;
+        f->more = 0;
+    }
+    if (f->end == JOB_FAILED && state == JOB_QUEUED && f->again) {
+        say("job %lld: is queued again in the store", (long long)id);
+        f->unread = f->count && seq != f->records[f->count - 1].seq;
+        f->end = f->deaths = f->unreadable = f->mute = 0;
+        f->again = false;
+        f->reopened++;
+    }
+    if (f->end && state != f->end)
+        fail("job %lld was %s, and is %s", (long long)id, job_state_name((enum job_state)f->end), state_name);
+    f->id = id;
+    f->stored = true;
+    f->stored_seq = seq;
+    if (!f->end && job_is_done((enum job_state)state)) {
+        check_reason(f, state, reason);
+        f->end = state;
+        f->failed = f->failed || state == JOB_FAILED;
+        say("job %lld: is %s in the store", (long long)id, state_name);
+    }
+}
+
+/* It had ended, though that may have been stored together with its removal. */
+static void check_gone(struct folder *f)
+{
+    bool ended = f->end || f->cancelled || ended_so(f, "completed") || ended_so(f, "failed") || f->deaths > f->restarts ||
+                 f->unreadable >= LIFE_UNREADABLE_MAX || f->mute >= LIFE_MUTE_MAX || waits_in_vain(f);
+
+    if (!f->removed)
+        fail("job %lld is not in the store any more, and nobody wished that", (long long)f->id);
+    if (!ended || f->lock == LOCK_SUP)
+        fail("job %lld was removed, and has not ended", (long long)f->id);
+    f->gone = true;
+    f->end = f->end ? f->end : JOB_CANCELLED;
+    say("job %lld: is removed from the store", (long long)f->id);
+}
+
+void check_store(void)
+{
+    bool seen[WORLD_JOBS] = { false };
+    int rc;
+
+    if (!db)
+        return;
+    while ((rc = sqlite3_step(all_jobs)) == SQLITE_ROW) {
+        struct folder *f = by_token((const char *)sqlite3_column_text(all_jobs, 1));
+
+        look_at(f, sqlite3_column_int64(all_jobs, 0), (const char *)sqlite3_column_text(all_jobs, 2), sqlite3_column_int64(all_jobs, 3),
+                (const char *)sqlite3_column_text(all_jobs, 4));
+        seen[f->slot] = true;
+    }
+    sqlite3_reset(all_jobs);
+    if (rc != SQLITE_DONE)
+        fail("the store cannot be read: %s", sqlite3_errmsg(db));
+    for (int i = 0; i < world.njobs; i++)
+        if (world.jobs[i].stored && !seen[i] && !world.jobs[i].gone)
+            check_gone(&world.jobs[i]);
+}
+
+/* ---- rows against records ---- */
+
+/* What the store should hold once the records up to `seq` are in it: the values told by the latest attempt that went so far. */
+struct expected {
+    double num[2][TERMS][WORLD_STEPS + 1]; /* [split][term][step]; 0: none */
+};
+
+static void replay(const struct folder *f, int64_t seq, struct expected *ret)
+{
+    memset(ret, 0, sizeof *ret);
+    for (int i = 0; i < f->count && f->records[i].seq <= seq; i++) {
+        const struct record *r = &f->records[i];
+
+        if (r->type == REC_LOSS)
+            for (int term = 0; term < TERMS; term++)
+                ret->num[r->val][term][r->step] = (1000.0 * f->slot + (double)r->step + (r->val ? 0.5 : 0)) / (term + 1);
+        for (int64_t step = r->type == REC_ATTEMPT ? r->step + 1 : WORLD_STEPS + 1; step <= WORLD_STEPS; step++)
+            for (int k = 0; k < 2 * TERMS; k++)
+                ret->num[k / TERMS][k % TERMS][step] = 0;
+    }
+}
+
+void check_rows(const struct folder *f)
+{
+    struct expected want;
+    int64_t ends;
+
+    if (!db || !f->stored || f->gone)
+        return;
+    replay(f, f->stored_seq, &want);
+    sqlite3_bind_int64(points, 1, f->id);
+    while (sqlite3_step(points) == SQLITE_ROW) {
+        int val = sqlite3_column_text(points, 0)[0] == 'v', term = sqlite3_column_text(points, 1)[0] == 'b';
+        int64_t step = sqlite3_column_int64(points, 2);
+        double num = sqlite3_column_double(points, 3);
+        double *cell = step < 1 || step > WORLD_STEPS ? NULL : &want.num[val][term][step];
+
+        if (!cell || *cell != num || num == 0)
+            fail("job %lld: %s %s of step %lld is %g in the store, as of report %lld it is %g", (long long)f->id, val ? "val" : "train",
+                 term ? "box" : "total", (long long)step, num, (long long)f->stored_seq, cell ? *cell : 0);
+        else
+            *cell = 0;
+    }
+    sqlite3_reset(points);
+    for (int k = 0; k < 2 * TERMS; k++)
+        for (int step = 1; step <= WORLD_STEPS; step++)
+            if (want.num[k / TERMS][k % TERMS][step] != 0)
+                fail("job %lld: %s of step %d is not in the store, which has reports up to %lld", (long long)f->id,
+                     k / TERMS ? "val" : "train", step, (long long)f->stored_seq);
+    sqlite3_bind_int64(numbers, 1, f->id);
+    sqlite3_step(numbers);
+    if (sqlite3_column_int64(numbers, 0) > 0)
+        fail("a value was told twice");
+    ends = sqlite3_column_int64(numbers, 1);
+    sqlite3_reset(numbers);
+    if (ends > 1 + f->reopened)
+        fail("job %lld has %lld ends", (long long)f->id, (long long)ends);
+}
+
+/* ---- what detd does ---- */
+
+void check_welcome(const struct link *l, const char *line)
+{
+    const struct folder *f = folder_of(l->job);
+
+    if (!strstr(line, "\"welcome\""))
+        return;
+    if (!f || strcmp(f->nonce, l->nonce) != 0)
+        fail("job %lld: detd welcomes another supervisor than was started last", (long long)l->job);
+}
+
+void check_ack(struct folder *f, int64_t seq)
+{
+    check_store();
+    if (seq > f->stored_seq)
+        fail("job %lld: report %lld is acked, the store has %lld", (long long)f->id, (long long)seq, (long long)f->stored_seq);
+}
+
+void check_view(int64_t job, const char *json)
+{
+    const struct folder *f;
+
+    if (!strstr(json, "\"state\":\"completed\""))
+        return;
+    check_store();
+    f = folder_of(job);
+    if (f->end != JOB_COMPLETED && !f->gone && f->reopened == f->told) /* a view from before it was told is late, not ahead */
+        fail("job %lld is shown as completed, and is not so in the store", (long long)job);
+}
+
+static int cpu_need(const struct folder *f)
+{
+    int need = f->ranks * f->run_threads;
+
+    return f->cuda || f->run_drains ? 0 : need > WORLD_SLOTS ? WORLD_SLOTS : need;
+}
+
+/* Slots and GPUs are held while any process of a job lives. */
+static void check_slots(const struct folder *f, const struct launch_request *rq)
+{
+    int used = 0;
+
+    for (int i = 0; i < world.njobs; i++) {
+        const struct folder *other = &world.jobs[i];
+
+        if (other != f && other->lock != LOCK_SUP && other->lock != LOCK_STRAY)
+            continue;
+        used += cpu_need(other);
+        for (int g = 0; other != f && g < WORLD_GPUS; g++) {
+            char uuid[16];
+
+            snprintf(uuid, sizeof uuid, "GPU-%d", g);
+            if (strstr(rq->gpus, uuid) && strstr(other->run_gpus, uuid))
+                fail("jobs %lld and %lld both have %s", (long long)f->id, (long long)other->id, uuid);
+        }
+    }
+    if (used > WORLD_SLOTS)
+        fail("job %lld starts, and then %d of %d slots are in use", (long long)f->id, used, WORLD_SLOTS);
+}
+
+static void check_pause(const struct folder *f, const struct launch_request *rq)
+{
+    double since = world.mono - (f->refused > f->died ? f->refused : f->died);
+    bool died = f->died_under == detd_number, refused = f->refused_under == detd_number && f->refused > f->started;
+
+    if (rq->drain || f->cancelled || ended_so(f, "paused"))
+        return;
+    if ((died || refused) && since < 1)
+        fail("job %lld is started again at once after a %s", (long long)f->id, died ? "death" : "refusal");
+}
+
+static void check_after(const struct folder *f)
+{
+    const struct folder *other = f->after ? folder_of(f->after) : NULL;
+
+    if (other && other->reopened) /* it had ended before */
+        return;
+    if (other && !other->end && !other->gone)
+        fail("job %lld starts, and was to wait for job %lld, which has not ended", (long long)f->id, (long long)f->after);
+    if (other && f->after_ok && !other->gone && other->end != JOB_COMPLETED)
+        fail("job %lld starts, and was to run after job %lld completed, which is %s", (long long)f->id, (long long)f->after,
+             job_state_name((enum job_state)other->end));
+}
+
+void check_start(struct folder *f, const struct launch_request *rq)
+{
+    if (f->end)
+        fail("job %lld is %s and is started", (long long)f->id, job_state_name((enum job_state)f->end));
+    f->run_threads = rq->threads;
+    f->run_drains = rq->drain == JOB_CANCELLED; /* which needs no slots */
+    memcpy(f->run_gpus, rq->gpus, sizeof f->run_gpus);
+    memcpy(f->nonce, rq->nonce, sizeof f->nonce);
+    if (f->cuda && !rq->gpus[0] && !f->run_drains)
+        fail("job %lld starts without the GPUs it needs", (long long)f->id);
+    check_after(f);
+    check_slots(f, rq);
+    check_pause(f, rq);
+    f->started = world.mono;
+    f->died_under = f->refused_under = 0;
+}
+
+/* Nothing is left of it. */
+static bool is_wiped(const struct folder *f)
+{
+    bool wiped;
+
+    sqlite3_bind_int64(left, 1, f->id);
+    sqlite3_step(left);
+    wiped = sqlite3_column_int(left, 0) == 0 && sqlite3_column_int(left, 1) == 1 && f->entries == -1;
+    sqlite3_reset(left);
+    return wiped;
+}
+
+bool check_done(void)
+{
+    for (int i = 0; i < world.njobs; i++)
+        if (!world.jobs[i].end || !world.jobs[i].answered || world.jobs[i].lock != LOCK_FREE ||
+            (world.jobs[i].gone && !is_wiped(&world.jobs[i])))
+            return false;
+    return true;
+}
+
+void check_end(void)
+{
+    check_store();
+    for (int i = 0; i < world.njobs; i++) {
+        const struct folder *f = &world.jobs[i];
+
+        if (!f->end)
+            fail("job %lld has no end: its lock is %s, its supervisor %s, %d records, %lld stored", (long long)f->id,
+                 f->lock == LOCK_FREE ? "free" : "held", f->sup ? "lives" : "does not live", f->count, (long long)f->stored_seq);
+        if (!f->answered || f->lock != LOCK_FREE)
+            fail("job %lld: %s", (long long)f->id, f->answered ? "a process of it stays" : "its client never heard of it");
+        if (f->gone && !is_wiped(f))
+            fail("job %lld was removed, and rows of it are left, or its folder", (long long)f->id);
+        check_rows(f);
+    }
+}

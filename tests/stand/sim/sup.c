@@ -1,0 +1,629 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/sup.c - supervisors as proto/report.h has them: what they make durable in a spool, send, and do about the answers; and how they die. The
+ * order of what they write is that of supervisor/job.c, the ranks' part of it is one step after the other. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/base/clock.h"
+#include "proto/report.h"
+#include "tests/stand/sim/world.h"
+
+enum { SPOOL_ROOM = 40, END_WAIT_S = 10, VAL_EVERY = 3 };
+
+/* What a step still has to do, in this order. */
+enum stage { STAGE_STEP, STAGE_VAL, STAGE_EVAL, STAGE_PUBLISH, STAGE_SAVED, STAGE_WISHES };
+
+struct sup {
+    struct folder *f;
+    struct launch_request rq;
+    int detd; /* whose child it is */
+    struct link *link;
+    bool welcomed;
+    int64_t sent;
+    enum { OPENING, HELLO, RUNNING, BACKOFF, ENDED } state;
+    int attempt, failures, lost;
+    bool unheard, told, hello_sent;
+    int64_t end_seq, step, validated;
+    enum stage stage;
+    bool want_pause, want_cancel, want_save, want_eval, fails;
+    int want_tier, tier;
+    int waited_s, silent_s;
+};
+
+/* ---- the spool ---- */
+
+static int64_t last_of(const struct folder *f)
+{
+    return f->count ? f->records[f->count - 1].seq : 0;
+}
+
+static struct record *append(struct sup *s, int type, const char *text)
+{
+    struct folder *f = s->f;
+    struct record *r;
+
+    if (f->count == f->cap) {
+        f->cap = f->cap ? 2 * f->cap : 64;
+        f->records = realloc(f->records, (size_t)f->cap * sizeof *f->records);
+        if (!f->records)
+            abort();
+    }
+    r = &f->records[f->count];
+    *r = (struct record){ .type = type, .seq = last_of(f) + 1, .attempt = s->attempt, .step = s->step, .text = strdup(text) };
+    f->count++;
+    say("job %lld: spools %lld: %s", (long long)f->id, (long long)r->seq, text);
+    return r;
+}
+
+static void append_loss(struct sup *s, bool val)
+{
+    char text[RECORD_TEXT];
+    double value = 1000.0 * s->f->slot + (double)s->step + (val ? 0.5 : 0);
+
+    snprintf(text, sizeof text,
+             "{\"type\":\"loss\",\"split\":\"%s\",\"step\":%lld,\"epoch\":1,\"tier\":\"%s\",\"time\":%.17g,\"images_per_s\":8,"
+             "\"terms\":{\"total\":[%.17g,2],\"box\":[%.17g,2]}}",
+             val ? "val" : "train", (long long)s->step, job_tier_name(s->tier), now_s(), value, value / 2);
+    append(s, REC_LOSS, text)->val = val;
+}
+
+static void append_eval(struct sup *s)
+{
+    char text[RECORD_TEXT];
+
+    snprintf(text, sizeof text, "{\"type\":\"eval\",\"step\":%lld,\"time\":%.17g,\"metrics\":{\"AP\":0.25}}", (long long)s->step, now_s());
+    append(s, REC_EVAL, text);
+}
+
+static void append_checkpoint(struct sup *s)
+{
+    char text[RECORD_TEXT];
+
+    snprintf(text, sizeof text,
+             "{\"type\":\"checkpoint\",\"step\":%lld,\"phase\":\"published\",\"path\":\"checkpoints/step-%lld\",\"bytes\":1,\"val_loss\":1,"
+             "\"best\":false}",
+             (long long)s->step, (long long)s->step);
+    append(s, REC_CHECKPOINT, text);
+    s->failures = 0;
+    s->f->deaths = 0;
+    s->f->died_under = 0;
+}
+
+static void append_attempt(struct sup *s)
+{
+    char text[RECORD_TEXT];
+
+    snprintf(text, sizeof text,
+             "{\"type\":\"attempt\",\"attempt\":%d,\"resume_step\":%lld,\"time\":%.17g,\"ranks\":%d,\"device\":\"cpu\",\"first\":%s}",
+             s->attempt, (long long)s->step, now_s(), s->f->ranks, s->told ? "false" : "true");
+    append(s, REC_ATTEMPT, text);
+    s->told = true;
+}
+
+static void append_outcome(struct sup *s, bool end, const char *outcome, const char *reason)
+{
+    char text[RECORD_TEXT];
+    struct record *r;
+
+    snprintf(text, sizeof text,
+             "{\"type\":\"%s\",\"attempt\":%d,\"outcome\":\"%s\",\"reason\":\"%s\",\"class\":\"fault\",\"time\":%.17g,\"cpu_seconds\":1,"
+             "\"max_rss\":1}",
+             end ? "end" : "ended", s->attempt, outcome, reason, now_s());
+    r = append(s, end ? REC_END : REC_ENDED, text);
+    snprintf(r->outcome, sizeof r->outcome, "%s", outcome);
+    if (!end)
+        return;
+    s->end_seq = r->seq;
+    s->state = ENDED;
+    s->waited_s = 0;
+}
+
+static void end_stopped(struct sup *s)
+{
+    append_outcome(s, true, s->want_cancel ? "cancelled" : "paused", "");
+}
+
+/* ---- beginning and dying ---- */
+
+static void sup_free(struct sup *s, bool torn)
+{
+    if (s->link)
+        link_drop(s->link, torn);
+    s->f->sup = NULL;
+    free(s);
+}
+
+static void leave(struct sup *s, int status, const char *why)
+{
+    struct folder *f = s->f;
+
+    say("job %lld: its supervisor leaves with %d", (long long)f->id, status);
+    launch_sup_left(f, s->detd, status, why);
+    f->lock = LOCK_FREE;
+    sup_free(s, false);
+}
+
+void sup_kill(struct folder *f)
+{
+    struct sup *s = f->sup;
+
+    say("job %lld: its supervisor is killed", (long long)f->id);
+    f->mute += !s->welcomed;
+    if (s->state != ENDED) {
+        f->deaths++;
+        f->died = world.mono;
+        f->died_under = s->detd == detd_number ? detd_number : 0;
+    }
+    launch_sup_left(f, s->detd, 137, "");
+    f->lock = LOCK_FREE;
+    if (world.faults && chance(15)) {
+        f->lock = LOCK_STRAY;
+        f->stray_s = chance(70) ? 1 + (int)roll(10) : -1;
+    }
+    sup_free(s, chance(50));
+}
+
+/* No process is left of any job. */
+void sups_power_off(void)
+{
+    for (int i = 0; i < world.njobs; i++) {
+        struct folder *f = &world.jobs[i];
+
+        if (f->sup)
+            sup_kill(f);
+        f->lock = LOCK_FREE;
+        f->stubborn = 0;
+    }
+}
+
+void sup_start(struct folder *f, const struct launch_request *rq)
+{
+    struct sup *s = must_alloc(sizeof *s);
+
+    *s = (struct sup){ .f = f, .rq = *rq, .detd = detd_number, .attempt = rq->attempt, .want_tier = -1, .tier = rq->tier, .validated = -1 };
+    f->sup = s;
+    f->lock = LOCK_SUP;
+    say("job %lld: supervisor of attempt %d started, last_seq %lld%s%s", (long long)f->id, rq->attempt, (long long)rq->last_seq,
+        rq->drain ? ", to end it: " : "", rq->drain ? job_state_name(rq->drain) : "");
+}
+
+/* As supervisor/open.c reads it. */
+static void read_history(struct sup *s)
+{
+    const struct folder *f = s->f;
+    int64_t saved = 0;
+
+    for (int i = 0; i < f->count; i++) {
+        const struct record *r = &f->records[i];
+        bool attempt = r->type == REC_ATTEMPT, ended = r->type == REC_ENDED, end = r->type == REC_END;
+
+        s->end_seq = end && r->seq > s->rq.last_seq ? r->seq : 0;
+        if ((attempt || ended || end) && r->attempt >= s->attempt)
+            s->attempt = r->attempt + 1;
+        if (attempt)
+            s->lost = r->attempt;
+        if (ended || end)
+            s->lost = 0;
+        if (ended && strcmp(r->outcome, "failed") == 0)
+            s->failures++;
+        if ((attempt || r->type == REC_CHECKPOINT) && r->step > saved) {
+            saved = r->step;
+            s->failures = 0;
+        }
+        if (end)
+            s->failures = 0;
+        if (r->type == REC_CHECKPOINT && r->seq > s->rq.last_seq)
+            s->unheard = true;
+    }
+}
+
+static void after_failure(struct sup *s)
+{
+    if (++s->failures > s->f->restarts) {
+        append_outcome(s, true, "failed", "ranks failed too often");
+        return;
+    }
+    s->attempt++;
+    s->state = BACKOFF;
+}
+
+static void close_lost(struct sup *s)
+{
+    int next = s->attempt;
+
+    s->attempt = s->lost;
+    append_outcome(s, false, "failed", "detd-job was lost");
+    s->attempt = next;
+    s->failures++;
+}
+
+static void begin(struct sup *s)
+{
+    bool failed = s->rq.drain == JOB_FAILED;
+
+    read_history(s);
+    s->step = s->f->saved;
+    s->state = HELLO;
+    if (s->end_seq) {
+        s->state = ENDED;
+        return;
+    }
+    if (s->lost)
+        close_lost(s);
+    if (s->rq.drain && (!failed || !s->unheard)) {
+        if (failed && s->f->deaths <= s->f->restarts)
+            fail("job %lld: given up after %d deaths without a newer checkpoint, of %d that are allowed", (long long)s->f->id, s->f->deaths,
+                 s->f->restarts);
+        append_outcome(s, true, job_state_name(s->rq.drain), s->rq.reason);
+    } else if (world.faults && chance(3)) {
+        append_outcome(s, true, "paused", "a GPU is busy");
+    } else if (s->lost && s->failures > s->f->restarts) {
+        append_outcome(s, true, "failed", "detd-job was lost");
+    }
+}
+
+static void open_up(struct sup *s)
+{
+    struct folder *f = s->f;
+
+    if (world.faults && chance(world.rates.refused / 2)) {
+        f->refused = world.mono;
+        f->refused_under = s->detd == detd_number ? detd_number : 0;
+        leave(s, SUP_EXIT_REFUSED, "no room for the spool");
+    } else if (world.faults && f->count > 0 && chance(world.rates.unreadable)) {
+        f->refused = world.mono;
+        f->refused_under = s->detd == detd_number ? detd_number : 0;
+        f->unreadable++;
+        leave(s, SUP_EXIT_UNREADABLE, "input/output error");
+    } else if (world.faults && chance(world.rates.mute)) {
+        f->mute++;
+        leave(s, 127, "");
+    } else {
+        begin(s);
+    }
+}
+
+/* ---- ranks ---- */
+
+static void rank_failed(struct sup *s)
+{
+    s->fails = false;
+    if (s->want_cancel || s->want_pause) {
+        append_outcome(s, false, "stopped", "");
+        end_stopped(s);
+        return;
+    }
+    append_outcome(s, false, "failed", "a rank was killed");
+    after_failure(s);
+}
+
+static bool is_last(const struct sup *s)
+{
+    return s->step >= s->f->steps;
+}
+
+static bool is_to_save(const struct sup *s)
+{
+    return s->step > s->f->saved && (is_last(s) || s->step % s->f->save_every == 0 || s->want_save || (s->want_pause && !s->want_cancel));
+}
+
+static void obey(struct sup *s)
+{
+    s->stage = STAGE_STEP;
+    s->want_save = false;
+    if (s->want_cancel || s->want_pause) {
+        end_stopped(s);
+    } else if (is_last(s)) {
+        append_outcome(s, true, "completed", "");
+    } else if (s->want_tier >= 0) {
+        char text[RECORD_TEXT];
+
+        s->tier = s->want_tier;
+        s->want_tier = -1;
+        snprintf(text, sizeof text, "{\"type\":\"tier\",\"step\":%lld,\"tier\":\"%s\",\"time\":%.17g}", (long long)s->step + 1,
+                 job_tier_name(s->tier), now_s());
+        append(s, REC_TIER, text);
+    }
+}
+
+static void train(struct sup *s)
+{
+    switch (s->stage) {
+    case STAGE_STEP:
+        if (is_last(s)) { /* a checkpoint of the last step was there, and the end was not recorded */
+            s->stage = STAGE_WISHES;
+            return;
+        }
+        s->step++;
+        append_loss(s, false);
+        if (s->step == s->f->fails_at)
+            append_outcome(s, true, "failed", "the loss is not finite");
+        s->stage = STAGE_VAL;
+        return;
+    case STAGE_VAL:
+        s->stage = STAGE_PUBLISH;
+        if (s->validated != s->step && (is_last(s) || s->step % VAL_EVERY == 0 || s->want_eval)) {
+            append_loss(s, true);
+            s->validated = s->step;
+            s->want_eval = false;
+            s->stage = STAGE_EVAL;
+        }
+        return;
+    case STAGE_EVAL:
+        append_eval(s);
+        s->stage = STAGE_PUBLISH;
+        return;
+    case STAGE_PUBLISH:
+        s->stage = is_to_save(s) ? STAGE_SAVED : STAGE_WISHES;
+        if (s->stage == STAGE_SAVED)
+            s->f->saved = s->step; /* on the disk, and a kill may come before its record */
+        return;
+    case STAGE_SAVED:
+        append_checkpoint(s);
+        s->stage = STAGE_WISHES;
+        return;
+    case STAGE_WISHES:
+        obey(s);
+        return;
+    }
+}
+
+static bool work(struct sup *s)
+{
+    if (s->state != OPENING && s->state != ENDED && last_of(s->f) - s->f->acked > SPOOL_ROOM)
+        return false;
+    switch (s->state) {
+    case OPENING:
+        open_up(s);
+        return true;
+    case BACKOFF:
+    case HELLO:
+        if (s->want_cancel || s->want_pause) {
+            end_stopped(s);
+        } else if (s->fails) {
+            rank_failed(s);
+        } else {
+            s->state = RUNNING;
+            s->step = s->f->saved;
+            s->stage = STAGE_STEP;
+            s->validated = -1;
+            append_attempt(s);
+        }
+        return true;
+    case RUNNING:
+        if (s->fails)
+            rank_failed(s);
+        else
+            train(s);
+        return true;
+    case ENDED:
+        if (s->f->acked < s->end_seq && s->waited_s <= END_WAIT_S)
+            return false;
+        leave(s, 0, "");
+        return true;
+    }
+    return false;
+}
+
+/* ---- talking ---- */
+
+static void acked(struct sup *s, int64_t seq)
+{
+    check_ack(s->f, seq);
+    if (seq > s->f->acked)
+        s->f->acked = seq;
+}
+
+static void take_word(struct sup *s, const json_t *msg)
+{
+    const char *word = json_string_value(json_object_get(msg, "word")), *tier = json_string_value(json_object_get(msg, "tier"));
+
+    say("job %lld: is told: %s", (long long)s->f->id, word);
+    if (strcmp(word, "cancel") == 0)
+        s->want_cancel = true;
+    else if (strcmp(word, "pause") == 0)
+        s->want_pause = true;
+    else if (strcmp(word, "checkpoint") == 0)
+        s->want_save = true;
+    else if (strcmp(word, "eval") == 0)
+        s->want_eval = true;
+    else if (strcmp(word, "tier") == 0)
+        s->want_tier = job_tier_parse(tier);
+    else
+        fail("job %lld: detd says '%s'", (long long)s->f->id, word);
+}
+
+static void take_line(struct sup *s, const char *line)
+{
+    json_t *msg = json_loads(line, 0, NULL), *word;
+    const char *type = json_string_value(json_object_get(msg, "type"));
+    size_t i;
+
+    if (!type) {
+        fail("job %lld: detd sends '%s'", (long long)s->f->id, line);
+    } else if (strcmp(type, "welcome") == 0) {
+        s->welcomed = true;
+        s->f->unreadable = s->f->mute = 0;
+        s->sent = json_integer_value(json_object_get(msg, "last_seq"));
+        acked(s, s->sent);
+        json_array_foreach (json_object_get(msg, "control"), i, word) {
+            take_word(s, word);
+        }
+    } else if (strcmp(type, "ack") == 0) {
+        acked(s, json_integer_value(json_object_get(msg, "seq")));
+    } else if (strcmp(type, "control") == 0) {
+        take_word(s, msg);
+    }
+    json_decref(msg);
+}
+
+static bool greet(struct sup *s)
+{
+    char line[256];
+
+    if (s->state == OPENING)
+        return false;
+    s->link = link_connect();
+    if (!s->link)
+        return false;
+    s->welcomed = false;
+    memcpy(s->link->nonce, s->rq.nonce, sizeof s->link->nonce);
+    s->link->job = s->f->id;
+    snprintf(line, sizeof line, "{\"type\":\"hello\",\"protocol\":1,\"job\":%lld,\"attempt\":%d,\"nonce\":\"%s\",\"pid\":1,\"beats\":true}",
+             (long long)s->f->id, s->attempt, s->rq.nonce);
+    link_send(s->link, line);
+    return true;
+}
+
+static bool send_next(struct sup *s)
+{
+    const struct folder *f = s->f;
+    char line[RECORD_TEXT + 64];
+    int64_t seq = s->sent + 1;
+
+    if (!s->welcomed || s->link->nto_detd > BYTES_ROOM / 2 || seq > last_of(f))
+        return false;
+    if (seq < 1)
+        fail("job %lld: detd has report %lld", (long long)f->id, (long long)s->sent);
+    s->sent = seq;
+    if (world.faults && chance(world.rates.lost)) { /* lost on the way: the next one comes after a gap, or none comes */
+        say("job %lld: report %lld is lost", (long long)f->id, (long long)seq);
+        return true;
+    }
+    if (world.faults && chance(2) && seq > 1) /* told twice */
+        s->sent--;
+    snprintf(line, sizeof line, "{\"type\":\"report\",\"seq\":%lld,\"rec\":%s}", (long long)seq, f->records[seq - 1].text);
+    link_send(s->link, line);
+    return true;
+}
+
+static bool talk(struct sup *s)
+{
+    const char *line;
+
+    if (s->link && s->link->detd_closed) {
+        link_drop(s->link, false);
+        s->link = NULL;
+        s->welcomed = false;
+        return true;
+    }
+    if (!s->link)
+        return greet(s);
+    line = link_line(s->link);
+    if (!line)
+        return send_next(s);
+    take_line(s, line);
+    return true;
+}
+
+static bool step(struct sup *s)
+{
+    if (s->silent_s > 0)
+        return false;
+    if (chance(50))
+        return talk(s) || work(s);
+    return work(s) || talk(s);
+}
+
+static struct sup *pick(void)
+{
+    int n = 0;
+
+    for (int i = 0; i < world.njobs; i++)
+        n += world.jobs[i].sup != NULL;
+    if (n == 0)
+        return NULL;
+    n = (int)roll((uint32_t)n);
+    for (int i = 0; i < world.njobs; i++)
+        if (world.jobs[i].sup && n-- == 0)
+            return world.jobs[i].sup;
+    return NULL;
+}
+
+bool sups_step(void)
+{
+    struct sup *s = pick();
+
+    if (!s)
+        return false;
+    if (step(s))
+        return true;
+    for (int i = 0; i < world.njobs; i++)
+        if (world.jobs[i].sup && step(world.jobs[i].sup))
+            return true;
+    return false;
+}
+
+void sups_tick(void)
+{
+    for (int i = 0; i < world.njobs; i++) {
+        struct sup *s = world.jobs[i].sup;
+        char line[256];
+
+        if (!s)
+            continue;
+        if (s->silent_s > 0) {
+            s->silent_s--;
+            continue;
+        }
+        s->waited_s++;
+        if (!s->link || !s->welcomed || s->link->nto_detd > BYTES_ROOM / 2)
+            continue;
+        snprintf(
+            line, sizeof line,
+            "{\"type\":\"status\",\"attempt\":%d,\"step\":%lld,\"phase\":\"forward\",\"images_per_s\":8,\"cpu_seconds\":1,\"max_rss\":1,"
+            "\"ranks\":[]}",
+            s->attempt, (long long)s->step);
+        link_send(s->link, line);
+        if (world.faults && s->sent < last_of(s->f) && chance(2)) /* told too much once more */
+            s->sent = s->f->acked;
+    }
+}
+
+/* ---- faults ---- */
+
+void sup_fault(enum fault what)
+{
+    struct sup *s = pick();
+
+    if (!s)
+        return;
+    if (what == FAULT_KILL) {
+        sup_kill(s->f);
+    } else if (what == FAULT_SILENCE) {
+        s->silent_s = 5 + (int)roll(150);
+        say("job %lld: stands still for %d s", (long long)s->f->id, s->silent_s);
+    } else if (what == FAULT_STUBBORN) {
+        s->f->stubborn = (int)roll(3);
+    } else if (what == FAULT_RANK) {
+        s->fails = true;
+    } else if (s->link) {
+        say("job %lld: its connection breaks", (long long)s->f->id);
+        link_drop(s->link, true);
+        s->link = NULL;
+        s->welcomed = false;
+    }
+}
+
+/* Somebody who knows a job's number and an old nonce, or none. */
+void sup_impostor(void)
+{
+    struct folder *f = world.njobs ? &world.jobs[roll((uint32_t)world.njobs)] : NULL;
+    struct link *l = f && f->id ? link_connect() : NULL;
+    char line[256];
+
+    if (!l)
+        return;
+    snprintf(l->nonce, sizeof l->nonce, "%032u", roll(1000));
+    l->job = f->id;
+    snprintf(line, sizeof line, "{\"type\":\"hello\",\"protocol\":1,\"job\":%lld,\"attempt\":1,\"nonce\":\"%s\",\"pid\":1}",
+             (long long)f->id, l->nonce);
+    link_send(l, line);
+    snprintf(line, sizeof line,
+             "{\"type\":\"report\",\"seq\":%lld,\"rec\":{\"type\":\"end\",\"attempt\":1,\"outcome\":\"completed\",\"reason\":\"\","
+             "\"class\":\"\"}}",
+             (long long)f->stored_seq + 1);
+    link_send(l, line);
+    link_drop(l, false);
+    say("job %lld: an impostor says hello", (long long)f->id);
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/world.h - what the simulator's files share: a node on which only detd's own code is real. One process runs one seed. */
+#pragma once
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "daemon/job/job.h"
+#include "daemon/launch/launch.h"
+#include "daemon/store/store.h"
+
+enum { WORLD_JOBS = 6, WORLD_SLOTS = 4, WORLD_GPUS = 3, WORLD_STEPS = 12, TERMS = 2, RECORD_TEXT = 400, BYTES_ROOM = 64 << 10 };
+
+/* ---- world.c: chance, time, words ---- */
+uint32_t roll(uint32_t n); /* 0 .. n - 1 */
+bool chance(int percent);
+void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));            /* the trace, with -v */
+_Noreturn void fail(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* an invariant does not hold: the seed ends here */
+
+/* What a seed decides before it begins. */
+struct plan {
+    uint64_t seed;
+    int events; /* steps of the world before faults stop */
+    bool verbose;
+    bool with_gpus;
+    int gpus;
+    const char *folder; /* of the database */
+};
+
+/* A record that a supervisor made durable in its spool. Those up to `acked` may be overwritten, so a detd that lacks them has lost them. */
+struct record {
+    int64_t seq, step;
+    enum { REC_LOSS, REC_EVAL, REC_CHECKPOINT, REC_TIER, REC_EVENT, REC_ATTEMPT, REC_ENDED, REC_END } type;
+    bool val;
+    int attempt;
+    char outcome[16];
+    char *text; /* JSON */
+};
+
+struct sup;
+
+/* What of a job lies outside detd and outlives it. */
+struct folder {
+    int64_t id; /* 0: not accepted yet */
+    char token[16];
+    int slot; /* place in the world */
+    /* as submitted */
+    bool cuda;
+    int ranks, threads, steps, restarts, save_every, fails_at; /* fails_at: the step whose ranks report a user's error; 0: none */
+    int64_t after;                                             /* job that it waits for; 0: none */
+    bool after_ok;
+    /* what users did */
+    bool cancelled, paused;
+    int submits;
+    bool answered; /* detd has said that it is accepted */
+    bool removed;  /* a user wished that */
+    int more;      /* steps that a user wished it had; 0: none did, since it ended last */
+    bool again;    /* a user wished that it went on after its failure; likewise */
+    bool unread;   /* when it was queued again, reports in its spool were not stored */
+    int reopened;  /* times that the store was seen to have queued it again after an end */
+    int told;      /* likewise, and detd's loop knows */
+    bool failed;   /* it has failed once, whatever became of it */
+    /* spool and checkpoints */
+    struct record *records;
+    int count, cap;
+    int64_t acked, saved;
+    bool spent; /* detd has removed the spool; the records are remembered here */
+    /* processes */
+    enum { LOCK_FREE, LOCK_DETD, LOCK_SUP, LOCK_STRAY } lock;
+    int stray_s;  /* a process that a supervisor left behind goes by itself after; -1: only when it is killed */
+    int stubborn; /* kills that do nothing, as in state D */
+    struct sup *sup;
+    bool run_drains; /* it only reads what a cancelled job has left */
+    int run_threads; /* granted, while the lock is held by a supervisor or a stray process */
+    char run_gpus[JOB_GPUS_MAX * (JOB_UUID_MAX + 1)];
+    char nonce[JOB_NONCE_LEN + 1]; /* of the supervisor started last */
+    int deaths;                    /* supervisors killed since the newest checkpoint */
+    int starts;
+    double died, started; /* on the clock that nobody sets */
+    int died_under;       /* detd number that had started the one that died; 0: it died otherwise, or got on */
+    double refused;
+    int refused_under, refusals;
+    int unreadable; /* times in a row that its spool could not be read */
+    int mute;       /* likewise, that its supervisor left before it said hello */
+    /* what the store was seen to hold */
+    bool stored;
+    int64_t stored_seq;
+    int end;     /* enum job_state; 0: none */
+    bool gone;   /* the store has no such job any more */
+    int entries; /* of its folder, once that is being removed; -1: it has none any more */
+};
+
+enum fault {
+    FAULT_CRASH,
+    FAULT_STOP,
+    FAULT_DISK,
+    FAULT_TORN,
+    FAULT_POWER,
+    FAULT_BUSY,
+    FAULT_CLOCK,
+    FAULT_IMPOSTOR,
+    FAULT_KILL,
+    FAULT_SILENCE,
+    FAULT_STUBBORN,
+    FAULT_RANK,
+    FAULT_LINK,
+    FAULT_GPU,
+    FAULT_KINDS
+};
+
+/* How often things happen: each seed has its own mixture, as rare sequences need some faults to be frequent and others absent. */
+struct rates {
+    uint32_t weight[FAULT_KINDS];
+    int fault, wish, second; /* percent of the steps */
+    int refused, lost;       /* percent of starts, and of reports on their way */
+    int unreadable;          /* percent of starts that find a spool */
+    int mute;                /* percent of starts: the supervisor leaves before it says hello */
+    int memory;              /* percent of what detd does that finds too little */
+};
+
+struct world {
+    struct plan plan;
+    struct rates rates;
+    double mono, wall_offset;
+    bool faults; /* they still happen */
+    bool disk_full;
+    int disk_full_till; /* step */
+    int busy_till;      /* likewise: another program writes to the database; 0: none does */
+    int steps;
+    struct folder jobs[WORLD_JOBS];
+    int njobs;
+};
+extern struct world world;
+struct folder *folder_of(int64_t job); /* NULL: none */
+const char *kind_of(const struct record *r);
+
+/* ---- sim.c ---- */
+void power_off(void); /* all processes are gone, and what was not synced */
+
+/* ---- loop.c: libuv, threads, connections ---- */
+void loop_forget(void); /* detd is dead: so is all that it had */
+void loop_post(void (*fn)(void *arg), void *arg);
+bool loop_turn(void);    /* one callback; false: none waits */
+bool pool_step(void);    /* a thread of the pool does one piece of work */
+bool threads_step(void); /* a thread of detd's own goes on till it waits */
+bool links_step(void);   /* bytes arrive at detd, or the end of a connection */
+bool links_idle(void);
+
+/* A connection between a supervisor and detd. Both directions are bytes in order; the end may be cut off. */
+struct link {
+    struct link *next;
+    char to_detd[BYTES_ROOM], to_sup[BYTES_ROOM];
+    size_t nto_detd, nto_sup;
+    bool sup_closed, detd_closed;
+    bool accepted;
+    char nonce[JOB_NONCE_LEN + 1]; /* of the hello that was sent */
+    int64_t job;
+    struct wire *wire;
+};
+/* NULL: nobody listens. */
+struct link *link_connect(void);
+void link_send(struct link *l, const char *line);
+/* The supervisor's end goes; torn: of what was on the way, a part is lost. */
+void link_drop(struct link *l, bool torn);
+/* A line without its newline from detd, static; NULL: none. */
+const char *link_line(struct link *l);
+
+/* ---- disk.c ---- */
+void disk_take(void);
+void disk_tear(
+    bool soon); /* one of the next writes is done by half or one of the next syncs not at all, and nothing after it; false: all is done */
+bool disk_is_torn(void); /* detd is to die before it tells anybody */
+/* All connections are gone as with their processes; with the power what was not synced, or some of it. */
+void disk_crash(bool power);
+
+/* ---- memory.c ---- */
+void memory_fail(int after);   /* of so many allocations from now on, the last; 0: none */
+void *must_alloc(size_t size); /* zeroes; never fails */
+
+/* ---- launch.c ---- */
+void launch_detd_died(void);
+void launch_tick(void);
+void gpu_fault(void); /* the driver reports an error of a GPU */
+void launch_sup_left(struct folder *f, int detd, int status, const char *why);
+
+/* ---- sup.c: detd-job and its ranks ---- */
+void sup_start(struct folder *f, const struct launch_request *rq);
+void sup_kill(struct folder *f); /* the session is dead */
+bool sups_step(void);
+void sups_tick(void);
+void sup_fault(enum fault what);
+void sup_impostor(void);
+void sups_power_off(void);
+
+/* ---- detd.c ---- */
+extern int detd_number; /* counts from 1; 0: none runs */
+void detd_start(void);
+void detd_crash(void);
+void detd_torn(void);      /* it is killed in the midst of a transaction */
+void detd_power_off(void); /* and whatever runs with it */
+void detd_stop(void);
+void detd_tick(void);
+void client_step(void);
+void clients_resume(void);
+
+/* ---- check.c ---- */
+void check_open(void);
+void check_close(void);
+void check_store(void);                  /* after each commit: ends, numbers */
+void check_rows(const struct folder *f); /* rows and records, as of the number stored */
+void check_welcome(const struct link *l, const char *line);
+void check_ack(struct folder *f, int64_t seq);
+void check_view(int64_t job, const char *json);
+void check_start(struct folder *f, const struct launch_request *rq);
+bool check_done(void); /* every job has ended */
+void check_end(void);

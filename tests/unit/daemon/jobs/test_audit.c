@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/jobs/test_audit.c - who asked for what, also where nobody looks for names any more. uses: proto daemon */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "daemon/jobs/audit.h"
+#include "daemon/base/errand.h"
+#include "daemon/jobs/event.h"
+#include "tests/unit/daemon/store/store_fixture.h"
+
+static bool nobody(void *arg, unsigned topic)
+{
+    (void)arg, (void)topic;
+    return false;
+}
+
+static void names_and_numbers(void **state)
+{
+    struct fixture *f = *state;
+    struct events events = { .store = f->s, .wanted = nobody };
+    struct audit a = { .events = &events };
+    struct err err;
+
+    assert_int_equal(submit(f, "t", 1000), 1);
+    audit_add(&a, 1, 0, "ann", "pause");
+    audit_add(&a, 1, 4000000000, NULL, "cancel"); /* of a detd that is stopping */
+    assert_int_equal(errands_open(&f->loop, &a.names, &err), 0);
+    audit_add(&a, 1, 0, NULL, "resume");
+    audit_add(&a, 0, 4000000000, NULL, "drain (%s)", "new driver");
+    errands_close(a.names);
+    close_store(f);
+    open_again(f);
+    assert_string_equal(sql(f, "SELECT group_concat(text, '; ') FROM (SELECT text FROM events ORDER BY id)"),
+                        "pause by ann (uid 0); cancel by 4000000000 (uid 4000000000); resume by root (uid 0); "
+                        "drain (new driver) by 4000000000 (uid 4000000000)");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test_setup_teardown(names_and_numbers, setup, teardown) };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

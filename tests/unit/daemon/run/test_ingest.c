@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/run/test_ingest.c - what supervisors report is stored or not acked: out of memory, and when the database is given up; and how much of it. uses: proto daemon */
+#include <errno.h>
+#include <setjmp.h>
+#include <sqlite3.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "daemon/jobs/event.h"
+#include "daemon/run/ingest.h"
+#include "daemon/jobs/jobs.h"
+#include "daemon/store/store.h"
+#include "daemon/socket/wire.h"
+#include "proto/err.h"
+#include "tests/stand/harness.h"
+
+enum { PATIENCE_S = 60 };
+
+struct fixture {
+    char folder[TEMP_MAX], line[512];
+    size_t len; /* of what the supervisor has heard of the next line */
+    int fd;     /* of the supervisor, -1: hung up on */
+    uv_loop_t loop;
+    uv_timer_t awake; /* the store alone keeps no loop alive */
+    struct wires wires;
+    struct store *store;
+    struct events events;
+    struct jobs jobs;
+    struct ingest *ingest;
+    int64_t id;
+    int ended;
+    bool submitted;
+};
+
+static atomic_bool disk_full;
+
+static ssize_t write_at(int fd, const void *bytes, size_t len, off_t at)
+{
+    if (disk_full) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return syscall(SYS_pwrite64, fd, bytes, len, at);
+}
+
+/* Sanitizers have an allocator of their own. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+/* Of this thread the allocation fails that comes when none is left; 0: none does. */
+static __thread int allocations_left;
+
+extern void *__libc_malloc(size_t size);
+extern void *__libc_calloc(size_t n, size_t size);
+extern void *__libc_realloc(void *p, size_t size);
+
+static bool fails(void)
+{
+    if (allocations_left == 0 || --allocations_left > 0)
+        return false;
+    errno = ENOMEM;
+    return true;
+}
+
+void *malloc(size_t size)
+{
+    return fails() ? NULL : __libc_malloc(size);
+}
+
+void *calloc(size_t n, size_t size)
+{
+    return fails() ? NULL : __libc_calloc(n, size);
+}
+
+void *realloc(void *p, size_t size)
+{
+    return fails() ? NULL : __libc_realloc(p, size);
+}
+#endif
+
+static void nothing(uv_timer_t *t)
+{
+    (void)t;
+}
+
+static bool nobody_listens(void *arg, unsigned topic)
+{
+    (void)arg;
+    (void)topic;
+    return false;
+}
+
+static void no_word(void *arg, struct job *j, const char *word, const char *tier)
+{
+    (void)arg;
+    (void)j;
+    (void)tier;
+    fail_msg("word '%s' that nobody has given", word);
+}
+
+static void any_wish(void *arg)
+{
+    (void)arg;
+}
+
+static void ended(void *arg, const struct job *j)
+{
+    struct fixture *f = arg;
+
+    (void)j;
+    f->ended++;
+}
+
+static void any_connection(void *arg, struct job *j)
+{
+    (void)arg;
+    (void)j;
+}
+
+static void submitted(void *arg, int rc, int64_t value, const struct err *err)
+{
+    struct fixture *f = arg;
+
+    (void)err;
+    assert_int_equal(rc, 0);
+    f->id = value;
+    f->submitted = true;
+}
+
+static struct job *the_job(struct fixture *f)
+{
+    struct job *j = jobs_find(&f->jobs, f->id);
+
+    assert_non_null(j);
+    return j;
+}
+
+static int setup(void **state)
+{
+    struct job_row row = { .state = JOB_QUEUED, .want_tier = -1, .tier = 1, .ranks = 1, .steps = 1000, .name = "a", .user = "ann" };
+    struct fixture *f = calloc(1, sizeof *f);
+    struct err err = { 0 };
+    struct job *j;
+
+    assert_non_null(mkdtemp(temp_path(f->folder, sizeof f->folder, "ingest-XXXXXX")));
+    assert_int_equal(chdir(f->folder), 0);
+    f->fd = -1;
+    uv_loop_init(&f->loop);
+    uv_timer_init(&f->loop, &f->awake);
+    uv_timer_start(&f->awake, nothing, 5, 5);
+    assert_int_equal(wires_open(&f->wires, &f->loop, &err), 0);
+    assert_int_equal(store_open(f->folder, &f->loop, &f->store, &err), 0);
+    f->events = (struct events){ .store = f->store, .wanted = nobody_listens };
+    f->jobs = (struct jobs){ .store = f->store,
+                             .events = &f->events,
+                             .folder = f->folder,
+                             .hooks = { .word = no_word, .wished = any_wish, .ended = ended, .arg = f } };
+    assert_int_equal(jobs_load(&f->jobs, &err), 0);
+    jobs_submit(&f->jobs, &row, "token", "{}", "", submitted, f);
+    while (!f->submitted)
+        uv_run(&f->loop, UV_RUN_ONCE);
+    j = the_job(f);
+    j->row.state = JOB_RUNNING;
+    j->row.attempt = 1;
+    strcpy(j->row.nonce, "n1");
+    store_save(f->store, &j->row, NULL, NULL);
+    assert_int_equal(ingest_open(&(struct ingest_config){ .loop = &f->loop,
+                                                          .wires = &f->wires,
+                                                          .store = f->store,
+                                                          .jobs = &f->jobs,
+                                                          .events = &f->events,
+                                                          .state = f->folder,
+                                                          .connected = any_connection,
+                                                          .gone = any_connection,
+                                                          .arg = f },
+                                 &f->ingest, &err),
+                     0);
+    *state = f;
+    return 0;
+}
+
+static void close_store(struct fixture *f)
+{
+    ingest_close(f->ingest);
+    store_close(f->store);
+    f->store = NULL;
+    uv_run(&f->loop, UV_RUN_NOWAIT);
+}
+
+static int teardown(void **state)
+{
+    static const char *const names[] = { "detd.db", "detd.db-wal", "detd.db-shm", "reserve", "sup.sock" };
+    struct fixture *f = *state;
+
+    disk_full = false;
+    if (f->fd >= 0)
+        close(f->fd);
+    close_store(f);
+    wires_close(&f->wires);
+    uv_close((uv_handle_t *)&f->awake, NULL);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&f->loop), 0);
+    ingest_free(f->ingest);
+    jobs_free(&f->jobs);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unlink(names[i]);
+    assert_int_equal(chdir("/"), 0);
+    rmdir(f->folder);
+    free(f);
+    return 0;
+}
+
+/* ---- a supervisor ---- */
+
+static void say(struct fixture *f, const char *line)
+{
+    assert_int_equal(send(f->fd, line, strlen(line), MSG_NOSIGNAL), strlen(line));
+}
+
+/* A turn of the loop, then the next line that the supervisor has heard; NULL: none yet, or it was hung up on. */
+static const char *hear(struct fixture *f)
+{
+    uv_run(&f->loop, UV_RUN_ONCE);
+    while (f->fd >= 0) {
+        ssize_t n = recv(f->fd, f->line + f->len, 1, MSG_DONTWAIT);
+
+        if (n < 0 && errno == EAGAIN)
+            return NULL;
+        if (n <= 0) {
+            close(f->fd);
+            f->fd = -1;
+            return NULL;
+        }
+        f->len += (size_t)n;
+        assert_true(f->len < sizeof f->line);
+        if (f->line[f->len - 1] != '\n')
+            continue;
+        f->line[f->len] = '\0';
+        f->len = 0;
+        return f->line;
+    }
+    return NULL;
+}
+
+static void assert_patient(time_t began)
+{
+    if (time(NULL) - began > PATIENCE_S)
+        fail_msg("detd does not get on");
+}
+
+/* Connects and says hello. Returns the number of the last report that detd has. */
+static int64_t greet(struct fixture *f)
+{
+    struct sockaddr_un addr = { .sun_family = AF_UNIX, .sun_path = "sup.sock" };
+    time_t began = time(NULL);
+    const char *heard;
+    json_t *welcome;
+    int64_t last;
+    char hello[128];
+
+    f->len = 0;
+    f->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(f->fd, (struct sockaddr *)&addr, sizeof addr), 0);
+    snprintf(hello, sizeof hello, "{\"type\":\"hello\",\"protocol\":1,\"job\":%lld,\"attempt\":1,\"nonce\":\"n1\",\"pid\":1}\n",
+             (long long)f->id);
+    say(f, hello);
+    while (!(heard = hear(f)))
+        assert_patient(began);
+    welcome = json_loads(heard, 0, NULL);
+    assert_string_equal(json_string_value(json_object_get(welcome, "type")), "welcome");
+    last = json_integer_value(json_object_get(welcome, "last_seq"));
+    json_decref(welcome);
+    return last;
+}
+
+static void report_loss(struct fixture *f, int64_t seq)
+{
+    char text[256];
+
+    snprintf(
+        text, sizeof text,
+        "{\"type\":\"report\",\"seq\":%lld,\"rec\":{\"type\":\"loss\",\"split\":\"train\",\"step\":%lld,\"epoch\":1,\"tier\":\"rerun\","
+        "\"time\":5,\"images_per_s\":1,\"terms\":{\"total\":[%lld,1]}}}\n",
+        (long long)seq, (long long)seq, (long long)seq);
+    say(f, text);
+}
+
+/* Reports till detd has got all up to `last`, or has hung up. */
+static void report_to(struct fixture *f, int64_t first, int64_t last)
+{
+    time_t began = time(NULL);
+
+    for (int64_t seq = first; f->fd >= 0 && seq <= last; seq++)
+        report_loss(f, seq);
+    while (f->fd >= 0 && the_job(f)->row.last_seq < last) {
+        hear(f);
+        assert_patient(began);
+    }
+}
+
+/* The first column of the first row. */
+static int64_t stored(const struct fixture *f, const char *query)
+{
+    char path[TEMP_MAX + 16];
+    sqlite3_stmt *st;
+    sqlite3 *db;
+    int64_t n;
+
+    snprintf(path, sizeof path, "%s/detd.db", f->folder);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(db, query, -1, &st, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(st), SQLITE_ROW);
+    n = sqlite3_column_int64(st, 0);
+    sqlite3_finalize(st);
+    sqlite3_close(db);
+    return n;
+}
+
+/* ---- tests ---- */
+
+/* Whichever allocation fails on the way of a report: it is stored, or the supervisor is hung up on and tells it again. None is lost, none stored twice. */
+static void no_report_is_lost_without_memory(void **state)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    (void)state;
+    SKIP("a sanitizer has an allocator of its own");
+#else
+    struct fixture *f = *state;
+    int64_t seq = 0, last = greet(f);
+    time_t began = time(NULL);
+    int hung_up = 0, left = 0;
+
+    for (int n = 1; left == 0; n++) {
+        seq++;
+        allocations_left = n;
+        report_to(f, last + 1, seq);
+        left = allocations_left;
+        allocations_left = 0;
+        hung_up += f->fd < 0;
+        last = f->fd < 0 ? greet(f) : seq;
+        report_to(f, last + 1, seq);
+        last = seq;
+    }
+    assert_true(hung_up > 5);
+    while (the_job(f)->committed < seq) {
+        hear(f);
+        assert_patient(began);
+    }
+    assert_int_equal(stored(f, "SELECT count(*) FROM loss"), seq);
+    assert_int_equal(stored(f, "SELECT count(DISTINCT step) FROM loss WHERE step = value"), seq);
+    assert_int_equal(stored(f, "SELECT last_seq FROM jobs"), seq);
+#endif
+}
+
+/* detd stops while the disk is full: an end that could not be written is not told, and its spool has to stay. */
+static void what_is_given_up_is_not_committed(void **state)
+{
+    static const char end[] =
+        "{\"type\":\"report\",\"seq\":2,\"rec\":{\"type\":\"end\",\"attempt\":1,\"outcome\":\"completed\",\"reason\":\"\","
+        "\"class\":\"\",\"time\":5,\"cpu_seconds\":1,\"max_rss\":1}}\n";
+    struct fixture *f = *state;
+    sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
+    time_t began = time(NULL);
+    const struct job *j = the_job(f);
+
+    greet(f);
+    report_to(f, 1, 1);
+    while (j->committed < 1) {
+        hear(f);
+        assert_patient(began);
+    }
+    vfs->xSetSystemCall(vfs, "pwrite", (sqlite3_syscall_ptr)(void *)write_at);
+    vfs->xSetSystemCall(vfs, "pwrite64", (sqlite3_syscall_ptr)(void *)write_at);
+    disk_full = true;
+    say(f, end);
+    while (j->row.last_seq < 2) {
+        hear(f);
+        assert_patient(began);
+    }
+    close_store(f);
+    assert_int_equal(j->committed, 1);
+    assert_int_equal(f->ended, 0);
+    disk_full = false;
+    assert_int_equal(stored(f, "SELECT last_seq FROM jobs"), 1);
+}
+
+/* Till detd has stored all up to `last`. */
+static void await_stored(struct fixture *f, int64_t last)
+{
+    time_t began = time(NULL);
+
+    while (the_job(f)->committed < last) {
+        hear(f);
+        assert_patient(began);
+    }
+}
+
+/* A job reports more than is kept of one: what is too much is dropped, and that is told once. Its end is stored, and a supervisor that asks anew hears how far it was. */
+static void what_a_job_reports_is_bounded(void **state)
+{
+    static const char event[] =
+        "{\"type\":\"report\",\"seq\":1,\"rec\":{\"type\":\"event\",\"level\":\"info\",\"kind\":\"k\",\"text\":\"first\"}}\n";
+    static const char late[] =
+        "{\"type\":\"report\",\"seq\":31,\"rec\":{\"type\":\"event\",\"level\":\"error\",\"kind\":\"k\",\"text\":\"late\"}}\n";
+    static const char end[] =
+        "{\"type\":\"report\",\"seq\":32,\"rec\":{\"type\":\"end\",\"attempt\":1,\"outcome\":\"completed\",\"reason\":\"\","
+        "\"class\":\"\",\"time\":5,\"cpu_seconds\":1,\"max_rss\":1}}\n";
+    struct fixture *f = *state;
+
+    f->jobs.report_max = 1000;
+    greet(f);
+    say(f, event);
+    report_to(f, 2, 30);
+    say(f, late);
+    say(f, end);
+    await_stored(f, 32);
+    assert_int_equal(stored(f, "SELECT count(*) BETWEEN 8 AND 15 AND max(step) = count(*) + 1 FROM loss"), 1);
+    assert_int_equal(stored(f, "SELECT count(*) FROM events WHERE kind = 'reports' AND level = 'warning'"), 1);
+    assert_int_equal(stored(f, "SELECT count(*) FROM events WHERE text = 'first'"), 1);
+    assert_int_equal(stored(f, "SELECT count(*) FROM events WHERE text = 'late'"), 0);
+    assert_int_equal(stored(f, "SELECT count(*) FROM events WHERE kind = 'end'"), 1);
+    assert_int_equal(stored(f, "SELECT state = 'completed' AND last_seq = 32 AND reported > 29 * 64 FROM jobs"), 1);
+}
+
+/* Each record with names of its own: memory has as many of them as one record may have. */
+static void names_of_losses_are_bounded(void **state)
+{
+    struct fixture *f = *state;
+    char text[16384];
+
+    greet(f);
+    for (int seq = 1; seq <= 3; seq++) {
+        size_t n =
+            (size_t)snprintf(text, sizeof text,
+                             "{\"type\":\"report\",\"seq\":%d,\"rec\":{\"type\":\"loss\",\"split\":\"train\",\"step\":%d,\"epoch\":1,"
+                             "\"tier\":\"rerun\",\"time\":5,\"images_per_s\":1,\"terms\":{\"total\":[%d,1]",
+                             seq, seq, seq);
+
+        for (int i = 1; i < 256; i++)
+            n += (size_t)snprintf(text + n, sizeof text - n, ",\"%d-%d\":[1,1]", seq, i);
+        snprintf(text + n, sizeof text - n, "}}}\n");
+        say(f, text);
+    }
+    await_stored(f, 3);
+    assert_int_equal(json_object_size(json_object_get(the_job(f)->losses, "train")), 256);
+    assert_int_equal(json_real_value(json_object_get(json_object_get(the_job(f)->losses, "train"), "total")), 3);
+}
+
+/* Who comes again and again with what is none of his tells of it now and then, whatever he says. */
+static void strangers_are_told_of_now_and_then(void **state)
+{
+    struct fixture *f = *state;
+    char hello[128];
+
+    for (int i = 1; i <= 20; i++) {
+        struct sockaddr_un addr = { .sun_family = AF_UNIX, .sun_path = "sup.sock" };
+        time_t began = time(NULL);
+
+        f->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(connect(f->fd, (struct sockaddr *)&addr, sizeof addr), 0);
+        snprintf(hello, sizeof hello, "{\"type\":\"hello\",\"protocol\":1,\"job\":%d,\"attempt\":1,\"nonce\":\"x\",\"pid\":1}\n", 1000 + i);
+        say(f, hello);
+        while (f->fd >= 0) {
+            hear(f);
+            assert_patient(began);
+        }
+    }
+    greet(f);
+    report_to(f, 1, 1);
+    await_stored(f, 1);
+    assert_in_range(stored(f, "SELECT count(*) FROM events WHERE kind = 'supervisor'"), 1, 19);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(no_report_is_lost_without_memory, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_a_job_reports_is_bounded, setup, teardown),
+        cmocka_unit_test_setup_teardown(names_of_losses_are_bounded, setup, teardown),
+        cmocka_unit_test_setup_teardown(strangers_are_told_of_now_and_then, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_given_up_is_not_committed, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

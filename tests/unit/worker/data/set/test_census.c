@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/set/test_census.c - what is said of a split once. uses: proto worker/core worker/mask worker/data */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "worker/data/set/census.h"
+#include "worker/data/set/dataset.h"
+
+enum { MOST = 500 };
+
+static void objects_by_class(void **state)
+{
+    char red[] = "red", escape[] = "a\n\302\2332b", never[] = "never", text[CENSUS_TEXT];
+    struct dataset_class classes[] = { { 3, red }, { 5, escape }, { 9, never } };
+    struct dataset_box boxes[] = { { .cls = 0 }, { .cls = 1 }, { .cls = 1, .crowd = true }, { .cls = 0 }, { .cls = 0 } };
+    int64_t offset[] = { 0, 3, 3, 5 };
+    struct dataset d = { .nclasses = 3, .nimages = 3, .classes = classes, .boxes = boxes, .offset = offset };
+
+    (void)state;
+    assert_string_equal(census_text(&d, 0, text, sizeof text), "objects by class: red 3, a??2b 1, never 0");
+    assert_string_equal(census_text(&d, 1, text, sizeof text),
+                        "1 image without an object to train on is left out; objects by class: red 3, a??2b 1, never 0");
+    assert_string_equal(census_text(&d, 12, text, sizeof text),
+                        "12 images without an object to train on are left out; objects by class: red 3, a??2b 1, never 0");
+}
+
+/* Whatever there is of them, the text is whole. */
+static void many_classes(void **state)
+{
+    static char name[MOST][64];
+    static struct dataset_class classes[MOST];
+    int64_t offset[] = { 0 };
+    struct dataset d = { .nclasses = MOST, .classes = classes, .offset = offset };
+    char text[CENSUS_TEXT], last[64];
+    int listed = 0;
+
+    (void)state;
+    for (int i = 0; i < MOST; i++) {
+        memset(name[i], 'x', sizeof name[i] - 1);
+        classes[i] = (struct dataset_class){ i, name[i] };
+    }
+    census_text(&d, 0, text, sizeof text);
+    for (const char *p = text; (p = strstr(p, " 0")); p++)
+        listed++;
+    snprintf(last, sizeof last, "x 0, and %d more classes", MOST - listed);
+    assert_true(listed > 40 && strlen(text) > strlen(last));
+    assert_string_equal(text + strlen(text) - strlen(last), last);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(objects_by_class), cmocka_unit_test(many_classes) };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/read/frames/poses.h - where a camera was: a text file with a line a frame, 12 numbers, the upper three rows of the matrix that takes points of its camera to
+ * the world's, as KITTI's odometry has it. Line k is that of frame k, counted from 0. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+
+struct err;
+
+/* Its name in a data set, beside intrinsics.json. */
+#define POSES_FILE "poses.txt"
+
+enum { POSES_NUMBERS = 12, POSES_MAX_BYTES = 256 << 20 };
+
+struct poses {
+    size_t n;
+    double (*pose)[POSES_NUMBERS]; /* [n] */
+};
+
+/* From memory; `name` is what messages call it. ERR_DATA names file and line: not 12 finite numbers, or three columns that are no rotation. -ENOMEM. Freed with poses_free(). */
+int poses_parse(const char *name, const char *bytes, size_t len, struct poses *ret, struct err *err);
+/* The same of a file. -ENOENT where there is none. */
+int poses_read(const char *path, struct poses *ret, struct err *err);
+void poses_free(struct poses *p);

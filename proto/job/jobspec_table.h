@@ -103,7 +103,7 @@ int jobspec_refuse_idle(const struct jobspec *s, struct err *err);
 int job_key_is_group(const char *path, size_t len);
 /* What another program calls a key, told by the unknown-key error. */
 struct job_word {
-    const char *theirs; /* the last part of a path; NULL ends the table */
+    const char *theirs; /* the last parts of a path, in lower case; NULL ends the table */
     const char *ours;   /* NULL: there is no such key */
     const char *said;   /* what to know besides, or "" */
 };

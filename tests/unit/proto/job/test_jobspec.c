@@ -342,6 +342,25 @@ static void unknown_keys(void **state)
           "keys" },
         { "train", "amp", "train.amp: unknown key; did you mean run.precision? With bf16 activations take half the memory" },
         { "train", "IMS_PER_BATCH", "train.IMS_PER_BATCH: unknown key; did you mean train.batch?" },
+        { NULL, "epochs", "epochs: unknown key; did you mean train.epochs?" },
+        { NULL, "lr0", "lr0: unknown key; did you mean train.lr?" },
+        { NULL, "SOLVER.BASE_LR", "SOLVER.BASE_LR: unknown key; did you mean train.lr?" },
+        { NULL, "SOLVER.STEPS", "SOLVER.STEPS: unknown key; did you mean train.lr_steps?" },
+        { NULL, "SOLVER.WEIGHT_DECAY", "SOLVER.WEIGHT_DECAY: unknown key; did you mean train.weight_decay?" },
+        { NULL, "SOLVER.AMP.ENABLED",
+          "SOLVER.AMP.ENABLED: unknown key; did you mean run.precision? With bf16 activations take half the memory" },
+        { NULL, "AMPLE.ENABLED", "AMPLE.ENABLED: unknown key; detctl submit --help-keys lists the keys" },
+        { NULL, "xsolver.steps", "xsolver.steps: unknown key; did you mean train.steps?" },
+        { NULL, "log_config.interval", "log_config.interval: unknown key; did you mean train.log_every?" },
+        { NULL, "samples_per_gpu", "samples_per_gpu: unknown key; did you mean train.batch? It counts the images of all ranks" },
+        { NULL, "gres", "gres: unknown key; did you mean run.ranks? With run.device=cuda each rank has a GPU" },
+        { "train", "ntasks", "train.ntasks: unknown key; did you mean run.ranks?" },
+        { NULL, "cpus-per-task", "cpus-per-task: unknown key; did you mean run.threads?" },
+        { NULL, "time", "time: unknown key; did you mean run.time_limit? It counts seconds; detctl submit --time takes 12h" },
+        { NULL, "partition",
+          "partition: unknown key; all jobs share this node; run.priority says which of them run first; detctl submit --help-keys lists "
+          "the "
+          "keys" },
     };
 
     (void)state;
@@ -372,6 +391,8 @@ static void words_of_other_programs(void **state)
             if (strcmp(dot ? dot + 1 : job_keys[i].path, w->theirs) == 0)
                 fail_msg("%s is the name of %s", w->theirs, job_keys[i].path);
         }
+        for (const char *c = w->theirs; *c; c++)
+            assert_false(*c == '-' || (*c >= 'A' && *c <= 'Z'));
         for (const struct job_word *other = job_words; other != w; other++)
             assert_string_not_equal(other->theirs, w->theirs);
     }

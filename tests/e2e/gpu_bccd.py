@@ -11,7 +11,7 @@ from ranks import finish, merged, submit
 
 FOLDER, STEPS = os.path.abspath(sys.argv[1]), sys.argv[2]
 NEAR = {"fp32": 0.02, "bf16": 0.05}  # of the loss over 20 steps; steps are chaotic, so curves part: 60 steps are near, 200 need not be
-AP_LEAST = 0.87                      # the CPU's mean of the last three is .893, see BCCD.md
+AP_LEAST = 0.87                      # the CPU's mean of the last three is .893, see docs/benchmarks/bccd.md
 
 
 def losses(d, job):

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* worker/optim/optimizer.h - what turns a gradient into a step: the kinds of optimizers, what they keep of each parameter, and everything about a
  * step that stays on the device: how long the gradient is, whether it is finite, the moving averages of the weights.
  *
- * A new optimizer: worker/README.md. */
+ * A new optimizer: docs/extending.md. */
 #pragma once
 #include <stdint.h>
 

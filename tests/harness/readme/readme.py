@@ -1,19 +1,24 @@
 #!/usr/bin/env python3
-"""README as somebody types it: the commands of its chapters, in their order, in a private detd with made shapes, and what they print held against what stands
-there. usage: readme.py BUILD_FOLDER [--verbose]
+"""README.md and docs/*.md as a reader types them: the commands of each page, in their order, in a private detd with made shapes. What each command prints is
+held against the page. usage: readme.py BUILD_FOLDER [--verbose] [PAGE ...]
 
-A comment before a fence says what it is for this test; readers do not see it:
+The word behind the three ticks of a fence says what the test does with it:
 
-    <!-- file: shapes.json -->         its text is that file
-    <!-- run -->                       its lines that begin with `$ ` are run; what follows each is what it prints
+    console     its lines that begin with `$ ` are run; the lines after each are what it prints
+    text        not run, because it takes a GPU, root, Slurm or more than a minute; the test lists its commands
+    sql         its statements are asked of detd.db; each column that is called train has a value in each row
+
+A comment, which readers do not see, may stand in the line before a fence:
+
+    <!-- file: shapes.json -->    the text of the fence is that file, in the home of every page
     <!-- run: s/600/60/ 'submit' + train.steps=60 -->
-                                       likewise, smaller: s/A/B/ changes the lines that are run, 'WORD' + MORE adds to those that have the word
-    <!-- sql -->                       its statements are asked of detd.db; each column has a value in each row of losses
-    <!-- not run: why -->
+                                  a console fence is run smaller: s/A/B/ changes its commands, 'WORD' + MORE adds to those that have the word
+    <!-- before: COMMAND -->      anywhere in a page: COMMAND is run before the page's first fence
 
-Fences with a line `$ detctl` that have none of them are counted. What is printed is compared by its shape: numbers, times and folders are alike, `...` stands for any lines. Of
-commands that go on (watch) Ctrl-C is pressed after their first line; before the next command all jobs have ended."""  # SPDX-License-Identifier: Apache-2.0
+Each page has a detd of its own, whose first job is job 1. Output is compared by its shape: numbers, times and folders are alike, `...` stands for any lines.
+Ctrl-C is pressed after the first line of commands that go on (watch). All jobs have ended before the next command runs."""  # SPDX-License-Identifier: Apache-2.0
 import getpass
+import glob
 import json
 import os
 import re
@@ -27,24 +32,31 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-MARK = re.compile(r"<!-- (file|run|sql|not run)(?:: (.*?))? -->$")
+MARK = re.compile(r"<!-- (file|run): (.*?) -->$")
+BEFORE = re.compile(r"^<!-- before: (.*?) -->$", re.M)
+SETS = (("shapes", "--train", "48", "--val", "8"), ("round", "--classes", "2", "--seed", "2", "--train", "40", "--val", "20"),
+        ("photos", "--seed", "3", "--train", "48", "--val", "8"), ("outlines", "--train", "16", "--val", "4", "--size", "160", "--masks"))
 SECONDS = 600
 
 
 class Fence:
-    def __init__(self, line, mark, lines):
-        self.line, self.lines = line, lines
-        self.kind, self.arg = mark if mark else (None, "")
+    def __init__(self, place, word, mark, lines):
+        self.place, self.word, self.lines = place, word, lines
+        self.file, self.arg = (mark[2], "") if mark and mark[1] == "file" else (None, mark[2] if mark else "")
+
+    def has_commands(self):
+        return any(l.startswith("$ ") for l in self.lines)
 
 
-def fences(path):
-    """All of the document, each with the mark in the line before it."""
-    lines, found, at = open(path, encoding="utf-8").read().split("\n"), [], 0
+def fences(page):
+    """All fences of a page, each with the mark in the line before it."""
+    with open(ROOT + "/" + page, encoding="utf-8") as f:
+        lines, found, at = f.read().split("\n"), [], 0
     while at < len(lines):
         if lines[at].startswith("```"):
             mark = next((MARK.match(l) for l in reversed(lines[max(0, at - 2):at]) if l.strip()), None)
             end = lines.index("```", at + 1)
-            found.append(Fence(at + 1, (mark[1], mark[2] or "") if mark else None, lines[at + 1:end]))
+            found.append(Fence("%s:%d" % (page, at + 1), lines[at][3:].strip(), mark, lines[at + 1:end]))
             at = end
         at += 1
     return found
@@ -102,19 +114,20 @@ def fits(want, got):
 
 
 class Reader:
-    """Somebody with an empty home, and a checkout."""
+    """A reader of one page: a home with the data sets and job files of all pages, and a private detd."""
 
-    def __init__(self, build, verbose):
+    def __init__(self, build, verbose, sets, files):
         self.build, self.verbose = os.path.abspath(build), verbose
         self.home = os.path.realpath(tempfile.mkdtemp(prefix="readme-"))
+        shutil.copytree(sets, self.home, dirs_exist_ok=True)
+        for fence in files:
+            with open(self.home + "/" + fence.file, "w", encoding="utf-8") as f:
+                f.write("\n".join(fence.lines) + "\n")
         self.env = dict(os.environ, HOME=self.home, DETD_SOCKET=self.home + "/detd/detd.sock", LC_ALL="C.UTF-8", PATH=self.build + ":" + os.environ["PATH"])
         self.log = open(self.home + "/log", "wb")
         self.detd = subprocess.Popen(["detd", "--state", self.home + "/detd", "--socket", self.env["DETD_SOCKET"]], env=self.env, cwd=self.home,
                                      stdout=self.log, stderr=self.log)
         self.until(lambda: self.ask("info", "--json") is not None, "detd does not answer")
-        for words in (("shapes", "--train", "48", "--val", "8"), ("round", "--classes", "2", "--seed", "2", "--train", "40", "--val", "20"),
-                      ("outlines", "--train", "16", "--val", "4", "--size", "160", "--masks")):
-            subprocess.run([sys.executable, ROOT + "/tests/demo/make_shapes.py", *words], cwd=self.home, check=True, stdout=subprocess.DEVNULL)
 
     def ask(self, *words):
         done = subprocess.run(["detctl", *words], env=self.env, cwd=self.home, capture_output=True, text=True, check=False)
@@ -154,7 +167,7 @@ class Reader:
 
 
 def check(reader, fence):
-    """What does not fit, as texts."""
+    """The commands that print something else, as texts."""
     wrong = []
     for command, printed in commands(fence):
         if not command.startswith("detctl watch"):
@@ -162,12 +175,13 @@ def check(reader, fence):
         said = reader.run(smaller(command, fence.arg))
         want, got = [shape(l, reader.home) for l in printed], [shape(l, reader.home) for l in said]
         if not fits([w for w in want if w], [g for g in got if g]):
-            wrong.append("README.md:%d: $ %s\n  README says:\n    %s\n  it says:\n    %s" % (fence.line, command, "\n    ".join(want), "\n    ".join(got)))
+            wrong.append("%s: $ %s\n  the page says:\n    %s\n  it says:\n    %s" % (fence.place, command, "\n    ".join(want), "\n    ".join(got)))
     return wrong
 
 
 def ask_all(reader, fence):
-    """What does not fit, as texts: a statement that is refused, or that leaves a loss empty."""
+    """Statements that are refused or leave a loss empty, as texts."""
+    reader.until(reader.all_ended, "a job does not end")
     wrong, text = [], "\n".join(l for l in fence.lines if not l.startswith("--"))
     for statement in filter(str.strip, text.split(";")):
         try:
@@ -175,11 +189,27 @@ def ask_all(reader, fence):
                 asked = db.execute(statement)
                 names, rows = [c[0] for c in asked.description], asked.fetchall()
         except sqlite3.Error as e:
-            wrong.append("README.md:%d: %s: %s" % (fence.line, e, statement))
+            wrong.append("%s: %s: %s" % (fence.place, e, statement))
             continue
         if "train" in names and (not rows or any(None in row for row in rows)):
-            wrong.append("README.md:%d: empty: %s: %s" % (fence.line, rows, statement))
+            wrong.append("%s: empty: %s: %s" % (fence.place, rows, statement))
     return wrong
+
+
+def read_page(page, reader):
+    """(number of commands, list of faults) of one page."""
+    count, wrong = 0, []
+    with open(ROOT + "/" + page, encoding="utf-8") as f:
+        before = BEFORE.findall(f.read())
+    for command in before:
+        reader.run(command)
+    for fence in fences(page):
+        if fence.word == "console":
+            wrong += check(reader, fence)
+            count += len(commands(fence))
+        elif fence.word == "sql":
+            wrong += ask_all(reader, fence)
+    return count, wrong
 
 
 def main():
@@ -188,28 +218,28 @@ def main():
     if not shutil.which("sqlite3"):
         print("skip: sqlite3 is not installed")
         return 77
-    all_of_them = fences(ROOT + "/README.md")
-    unmarked = [f.line for f in all_of_them if not f.kind and any(l.startswith("$ detctl") for l in f.lines)]
-    wrong = []
-    count, reader = 0, Reader(sys.argv[1], "--verbose" in sys.argv)
-    try:
-        for fence in all_of_them:
-            if fence.kind == "file":
-                with open(reader.home + "/" + fence.arg, "w", encoding="utf-8") as f:
-                    f.write("\n".join(fence.lines) + "\n")
-            elif fence.kind == "run":
-                wrong += check(reader, fence)
-                count += len(commands(fence))
-            elif fence.kind == "sql":
-                reader.until(reader.all_ended, "a job does not end")
-                wrong += ask_all(reader, fence)
-    finally:
-        reader.close()
+    pages = ["README.md"] + sorted(os.path.relpath(p, ROOT) for p in glob.glob(ROOT + "/docs/*.md"))
+    found = {page: fences(page) for page in pages}
+    files = [f for page in pages for f in found[page] if f.file]
+    wrong = ["%s: a fence with commands is neither console nor text" % f.place for page in pages for f in found[page]
+             if f.has_commands() and f.word not in ("console", "text")]
+    count, chosen = 0, [a for a in sys.argv[2:] if a != "--verbose"] or pages
+    with tempfile.TemporaryDirectory(prefix="readme-sets-") as sets:
+        for words in SETS:
+            subprocess.run([sys.executable, ROOT + "/tests/demo/make_shapes.py", *words], cwd=sets, check=True, stdout=subprocess.DEVNULL)
+        for page in [p for p in chosen if any(f.word in ("console", "sql") for f in found[p])]:
+            began, reader = time.time(), Reader(sys.argv[1], "--verbose" in sys.argv, sets, files)
+            try:
+                ran, faults = read_page(page, reader)
+            finally:
+                reader.close()
+            print("%s: %d commands, %d faults, %.0f s" % (page, ran, len(faults), time.time() - began), flush=True)
+            count, wrong = count + ran, wrong + faults
+    for fence in [f for page in chosen for f in found[page] if f.word == "text" and f.has_commands()]:
+        print("not run: %s: %s" % (fence.place, next(l for l in fence.lines if l.startswith("$ "))))
     for text in wrong:
         print(text)
-    if unmarked:
-        print("fences that nobody runs, and no <!-- not run: why --> says why: lines %s" % ", ".join(map(str, unmarked)))
-    print("%d commands of README, %d faults" % (count, len(wrong)))
+    print("%d commands of %d pages, %d faults" % (count, len(chosen), len(wrong)))
     return 1 if wrong or not count else 0
 
 

@@ -35,7 +35,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.a
 MARK = re.compile(r"<!-- (file|run): (.*?) -->$")
 BEFORE = re.compile(r"^<!-- before: (.*?) -->$", re.M)
 SETS = (("shapes", "--train", "48", "--val", "8"), ("round", "--classes", "2", "--seed", "2", "--train", "40", "--val", "20"),
-        ("photos", "--seed", "3", "--train", "48", "--val", "8"), ("outlines", "--train", "16", "--val", "4", "--size", "160", "--masks"))
+        ("photos", "--seed", "3", "--train", "48", "--val", "8"), ("video", "--size", "96", "--train", "24", "--val", "1"),
+        ("outlines", "--train", "16", "--val", "4", "--size", "160", "--masks"))
 SECONDS = 600
 
 
@@ -227,6 +228,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="readme-sets-") as sets:
         for words in SETS:
             subprocess.run([sys.executable, ROOT + "/tests/demo/make_shapes.py", *words], cwd=sets, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([sys.executable, ROOT + "/tests/demo/as_frames.py", sets + "/video", "96"], check=True)
         for page in [p for p in chosen if any(f.word in ("console", "sql") for f in found[p])]:
             began, reader = time.time(), Reader(sys.argv[1], "--verbose" in sys.argv, sets, files)
             try:

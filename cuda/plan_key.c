@@ -1,4 +1,5 @@
 #include "cuda/plan_key.h" /* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/tier.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -86,11 +87,6 @@ static const char *number_name(const struct conv_key *k)
     if (k->dtype == DTYPE_BF16)
         return "bf16";
     return k->precision == PRECISION_TF32 ? "tf32" : "fp32";
-}
-
-static const char *tier_name(enum tier tier)
-{
-    return tier == TIER_OFF ? "off" : tier == TIER_RERUN ? "rerun" : "world";
 }
 
 static char *text_with(const struct plan_key *key, const char *tier, char ret[PLAN_KEY_TEXT])

@@ -29,6 +29,7 @@
 #include "proto/err.h"
 #include "proto/host/folder.h"
 #include "proto/report.h"
+#include "proto/tier.h"
 #include "proto/version.h"
 
 enum { TICK_MS = 1000, IDLE_TICKS = 5, STOP_MS = 2000, LOCK_TRIES = 1000, LOCK_PAUSE_US = 10000 };
@@ -317,7 +318,7 @@ static int load_settings(struct daemon *d, struct err *err)
     char name[16];
     int rc = store_get_setting(d->store, "tier", name, sizeof name, err);
 
-    d->tier = rc == 0 && job_tier_parse(name) >= 0 ? job_tier_parse(name) : d->cfg.tier;
+    d->tier = rc == 0 && tier_parse(name) >= 0 ? tier_parse(name) : d->cfg.tier;
     if (rc == 0)
         rc = store_get_setting(d->store, "drained", d->runner.drained, sizeof d->runner.drained, err);
     d->retention.opened = mono_s();

@@ -1,4 +1,5 @@
 #include "launch/args.h" /* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/tier.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -51,15 +52,13 @@ static void add_gpus(struct args *l, const char *gpus, int nlocks)
 
 static void add_run(struct args *l, const struct launch_ask *a, int ngpu_locks)
 {
-    static const char *const tiers[] = { "off", "rerun", "world" };
-
     add_number(l, "--attempt", a->attempt);
     add_number(l, "--last-seq", a->last_seq);
     add_text(l, "--nonce", a->nonce);
     add_text(l, "--store-id", a->ticket.store);
     add_number(l, "--spec-fd", ARGS_SPEC_FD);
     add_number(l, "--threads", a->threads);
-    add_text(l, "--tier", tiers[a->tier]);
+    add_text(l, "--tier", tier_name(a->tier));
     add_number(l, "--log-max", a->log_max);
     add_number(l, "--ran", a->ran_s);
     if (a->gpus[0])

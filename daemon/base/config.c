@@ -11,6 +11,7 @@
 #include "proto/err.h"
 #include "proto/host/gpulock.h"
 #include "proto/launch.h"
+#include "proto/tier.h"
 
 enum {
     FILE_MAX_BYTES = 64 << 10,
@@ -67,7 +68,7 @@ static int set_number(const struct key *key, void *to, const char *value, struct
 
 static int set_tier(const struct key *key, void *to, const char *value, struct err *err)
 {
-    int tier = job_tier_parse(value);
+    int tier = tier_parse(value);
 
     if (tier < 0)
         return err_field(err, ERR_INPUT, key->name, "tier: must be off, rerun or world, is '%.40s'", value);

@@ -16,7 +16,6 @@ static const char *const events[] = { JOB_EVENTS(X) };
 #undef X
 static const char *const kinds[JOB_KINDS] = { "train", "verify", "eval" };
 static const char *const wants[] = { "run", "pause", "cancel" };
-static const char *const tiers[JOB_TIERS] = { "off", "rerun", "world" };
 
 /* What an event makes of a state. NO: refused. SAME: it already holds. DEPENDS: on what the user wants now. */
 enum { NO = -1, SAME = -2, DEPENDS = -3 };
@@ -181,14 +180,4 @@ enum job_want job_want_parse(const char *name)
     int w = find(name, wants, 3);
 
     return w < 0 ? JOB_WANT_RUN : (enum job_want)w;
-}
-
-const char *job_tier_name(int tier)
-{
-    return tier < 0 || tier >= JOB_TIERS ? "" : tiers[tier];
-}
-
-int job_tier_parse(const char *name)
-{
-    return find(name, tiers, JOB_TIERS);
 }

@@ -42,7 +42,6 @@ enum job_event { JOB_EVENTS(X) JOB_EVENT_COUNT };
 enum job_kind { JOB_TRAINS, JOB_VERIFIES, JOB_EVALUATES, JOB_KINDS };
 enum job_want { JOB_WANT_RUN, JOB_WANT_PAUSE, JOB_WANT_CANCEL };
 enum {
-    JOB_TIERS = 3,
     JOB_NAME_MAX = 64,
     JOB_USER_MAX = 32,
     JOB_REASON_MAX = 511,
@@ -107,5 +106,3 @@ const char *job_kind_name(enum job_kind kind);
 enum job_kind job_kind_parse(const char *name); /* unknown: it trains */
 const char *job_want_name(enum job_want w);
 enum job_want job_want_parse(const char *name); /* unknown: run */
-const char *job_tier_name(int tier);            /* "" for -1 */
-int job_tier_parse(const char *name);           /* off, rerun, world; -1: no such tier */

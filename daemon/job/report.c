@@ -11,6 +11,7 @@
 #include "proto/err.h"
 #include "proto/identity.h"
 #include "proto/record.h"
+#include "proto/tier.h"
 
 static int bad(struct err *err, const char *key, const char *what)
 {
@@ -51,7 +52,7 @@ static int count_of(const json_t *rec, const char *key, int64_t *ret, struct err
 
 static int tier_of(const json_t *rec, int *ret, struct err *err)
 {
-    *ret = job_tier_parse(json_string_value(json_object_get(rec, "tier")));
+    *ret = tier_parse(json_string_value(json_object_get(rec, "tier")));
     return *ret < 0 ? bad(err, "tier", "must be off, rerun or world") : 0;
 }
 
@@ -145,7 +146,7 @@ static int parse_event(struct report *r, const json_t *rec, struct err *err)
     text_of(rec, "level", r->kind, sizeof r->kind);
     text_of(rec, "kind", r->label, sizeof r->label);
     text_of(rec, "text", r->text, sizeof r->text);
-    r->tier = job_tier_parse(json_string_value(json_object_get(rec, "tier")));
+    r->tier = tier_parse(json_string_value(json_object_get(rec, "tier")));
     if (strcmp(r->kind, "warning") != 0 && strcmp(r->kind, "error") != 0)
         clean_copy(r->kind, sizeof r->kind, "info");
     return 0;

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "daemon/job/label.h"
+#include "proto/tier.h"
 
 static void string(struct text *out, const char *key, const char *value)
 {
@@ -47,7 +48,7 @@ void view_job(struct text *out, const struct job_row *row, const char *root, con
     when(out, "submitted", row->submitted);
     when(out, "started", row->started);
     when(out, "ended", row->ended);
-    string(out, "tier", job_tier_name(row->tier));
+    string(out, "tier", tier_name(row->tier));
     string(out, "device", row->cuda ? "cuda" : "cpu");
     number(out, "ranks", row->ranks);
     number(out, "threads", row->threads);

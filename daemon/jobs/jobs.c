@@ -12,6 +12,7 @@
 #include "daemon/job/view.h"
 #include "proto/err.h"
 #include "proto/grow.h"
+#include "proto/tier.h"
 
 /* ---- the table ---- */
 
@@ -478,7 +479,7 @@ json_t *jobs_wishes(const struct jobs *jobs, const struct job *j)
     else if (row->state == JOB_STOPPING || row->want == JOB_WANT_PAUSE || is_sent_away(j))
         json_array_append_new(all, jobs_word(jobs, j, "pause", NULL));
     if (row->want_tier >= 0 && row->want_tier == j->row.want_tier)
-        json_array_append_new(all, jobs_word(jobs, j, "tier", job_tier_name(row->want_tier)));
+        json_array_append_new(all, jobs_word(jobs, j, "tier", tier_name(row->want_tier)));
     if (row->want_checkpoint && j->row.want_checkpoint)
         json_array_append_new(all, jobs_word(jobs, j, "checkpoint", NULL));
     if (row->want_eval && j->row.want_eval)
@@ -655,7 +656,7 @@ int jobs_want_tier(struct jobs *jobs, struct job *j, int tier, store_done *done,
         return save_wish(jobs, j, &row, ASKS_TIER, NULL, NULL, done, arg, err);
     }
     row.want_tier = tier == row.tier ? -1 : tier;
-    return save_wish(jobs, j, &row, ASKS_TIER, "tier", job_tier_name(tier), done, arg, err);
+    return save_wish(jobs, j, &row, ASKS_TIER, "tier", tier_name(tier), done, arg, err);
 }
 
 /* Of a job that runs it counts where it is queued again. */

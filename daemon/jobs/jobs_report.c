@@ -10,6 +10,7 @@
 #include "daemon/job/report.h"
 #include "daemon/base/text.h"
 #include "proto/err.h"
+#include "proto/tier.h"
 
 enum { REQUEUE_S = 2, VITAL_BYTES = 4 << 20 };
 
@@ -36,7 +37,7 @@ static void tell_losses(struct jobs *jobs, const struct report *rep)
     if (!events_wanted(jobs->events, TOPIC_LOSSES))
         return;
     text_addf(&t, "{\"job\":%lld,\"split\":\"%s\",\"step\":%lld,\"tier\":\"%s\",\"epoch\":", (long long)rep->job,
-              rep->val ? "val" : "train", (long long)rep->step, job_tier_name(rep->tier));
+              rep->val ? "val" : "train", (long long)rep->step, tier_name(rep->tier));
     text_real(&t, rep->epoch);
     text_add(&t, ",\"time\":");
     text_real(&t, rep->time);
@@ -158,10 +159,10 @@ static void tell_late_tier(struct jobs *jobs, struct job *j)
 {
     if (j->row.want_tier >= 0)
         event_add(jobs->events, j->row.id, "warning", "tier", "tier %s was not applied: the job ended after step %lld",
-                  job_tier_name(j->row.want_tier), (long long)j->row.step);
+                  tier_name(j->row.want_tier), (long long)j->row.step);
     else if (j->tier_from > j->row.step)
         event_add(jobs->events, j->row.id, "warning", "tier", "tier %s was to begin with step %lld; the job ended after step %lld",
-                  job_tier_name(j->row.tier), (long long)j->tier_from, (long long)j->row.step);
+                  tier_name(j->row.tier), (long long)j->tier_from, (long long)j->row.step);
     j->row.want_tier = -1;
 }
 

@@ -25,6 +25,7 @@
 #include "proto/host/gpulock.h"
 #include "proto/host/lock.h"
 #include "proto/host/tasks.h"
+#include "proto/tier.h"
 
 enum { PATH_ROOM = LAUNCH_PATH_ROOM, LOCK_FD = 3, TROUBLE_FD = 4, MAX_ARGS = 40, TROUBLE_MAX = 255, END_ROOM = 8 * JOB_REASON_MAX };
 
@@ -150,7 +151,6 @@ static int look_at_spool(struct launch_request *rq, struct err *err)
 /* The stored spec with what was worked out since: threads of a rank, tier. */
 static int spec_text(struct store *s, const struct launch_request *rq, char **ret, struct err *err)
 {
-    static const char *const tiers[] = { "off", "rerun", "world" };
     char *stored = NULL;
     json_t *root, *run;
     int rc = store_get_spec(s, rq->job, &stored, err);
@@ -161,7 +161,7 @@ static int spec_text(struct store *s, const struct launch_request *rq, char **re
     free(stored);
     run = json_object_get(root, "run");
     if (json_object_set_new(run, "threads", json_integer(rq->threads)) < 0 ||
-        json_object_set_new(run, "deterministic", json_string(tiers[rq->tier])) < 0)
+        json_object_set_new(run, "deterministic", json_string(tier_name(rq->tier))) < 0)
         rc = err_set(err, ERR_CORRUPT, "job %lld: its stored spec cannot be read", (long long)rq->job);
     *ret = rc == 0 ? json_dumps(root, JSON_INDENT(2)) : NULL;
     json_decref(root);

@@ -18,6 +18,7 @@
 #include "proto/clean.h"
 #include "proto/err.h"
 #include "proto/methods.h"
+#include "proto/tier.h"
 #include "proto/version.h"
 
 enum access { ACCESS_READ, ACCESS_WRITE, ACCESS_OWNER, ACCESS_SUBMIT };
@@ -203,8 +204,8 @@ int do_daemon_info(struct request *rq, struct err *err)
         "s:b, s:i, s:s, s:b, s:o, s:i, s:I}",
         "version", DETD_VERSION, "protocol", DETD_PROTOCOL, "store_id", store_id(d->store), "state", d->cfg.state, "socket", d->cfg.socket,
         "uptime_s", mono_s() - d->started, "cpu_slots", d->runner.cpu_slots, "cpu_free", run_cpu_free(&d->runner), "gpus", counts.devices,
-        "gpus_free", counts.free, "jobs_live", jobs_live(&d->jobs), "clients", conns_count(d->conns), "tier", job_tier_name(d->tier),
-        "drained", d->runner.drained, "requests", (json_int_t)conns_requests(d->conns), "rows", (json_int_t)d->jobs.rows, "backlog",
+        "gpus_free", counts.free, "jobs_live", jobs_live(&d->jobs), "clients", conns_count(d->conns), "tier", tier_name(d->tier), "drained",
+        d->runner.drained, "requests", (json_int_t)conns_requests(d->conns), "rows", (json_int_t)d->jobs.rows, "backlog",
         (json_int_t)store_backlog(d->store), "rss_bytes", (json_int_t)resident_bytes(), "heap_bytes", (json_int_t)mallinfo2().uordblks,
         "loop_max_ms", loop_ms, "loop_cpu_max_ms", cpu_ms, "trouble", trouble, "gpu_trouble", d->gpus.trouble, "private", d->private, "pid",
         (int)getpid(), "libraries", libraries, "launch", launcher_is_there(d->launcher), "launch_trouble",

@@ -11,6 +11,7 @@
 #include "daemon/base/text.h"
 #include "daemon/job/view.h"
 #include "proto/err.h"
+#include "proto/tier.h"
 
 enum { LIST_DEFAULT = 100, LIST_MAX = 1000 };
 
@@ -431,7 +432,7 @@ static void node_tier_durable(void *arg, int rc, int64_t id, const struct err *e
     struct request *rq = arg;
 
     if (rc == 0)
-        rq->d->tier = job_tier_parse(json_string_value(json_object_get(rq->params, "tier")));
+        rq->d->tier = tier_parse(json_string_value(json_object_get(rq->params, "tier")));
     tier_durable(arg, rc, id, err);
 }
 
@@ -439,8 +440,8 @@ static int set_node_tier(struct request *rq, int tier, struct err *err)
 {
     if (!rq->caller.admin)
         return err_set(err, ERR_DENIED, "the tier of new jobs is the admins' to change");
-    request_note(rq, 0, "tier %s of new jobs", job_tier_name(tier));
-    store_setting(rq->d->store, "tier", job_tier_name(tier), node_tier_durable, rq);
+    request_note(rq, 0, "tier %s of new jobs", tier_name(tier));
+    store_setting(rq->d->store, "tier", tier_name(tier), node_tier_durable, rq);
     return REQUEST_LATER;
 }
 
@@ -453,7 +454,7 @@ int do_deterministic_set(struct request *rq, struct err *err)
 
     if (rc < 0)
         return rc;
-    tier = job_tier_parse(name);
+    tier = tier_parse(name);
     if (tier < 0)
         return err_field(err, ERR_INPUT, "tier", "tier: '%.40s' is none of off, rerun, world", name);
     if (!json_object_get(rq->params, "id"))
@@ -464,7 +465,7 @@ int do_deterministic_set(struct request *rq, struct err *err)
     rc = check_owner(rq, j, err);
     if (rc < 0)
         return rc;
-    request_note(rq, j->row.id, "tier %s", job_tier_name(tier));
+    request_note(rq, j->row.id, "tier %s", tier_name(tier));
     rc = jobs_want_tier(&rq->d->jobs, j, tier, tier_durable, rq, err);
     return rc < 0 ? rc : REQUEST_LATER;
 }

@@ -14,6 +14,7 @@
 #include "daemon/base/text.h"
 #include "proto/clean.h"
 #include "proto/err.h"
+#include "proto/tier.h"
 
 enum { ROWS_DEFAULT = 1000, ROWS_MAX = 5000, POINTS_MAX = 5000, EVENTS_DEFAULT = 100 };
 
@@ -178,8 +179,8 @@ static int run_tiers(struct query *q, struct err *err)
 {
     int rc;
 
-    text_addf(&q->out, "{\"tier\":\"%s\",\"pending\":", job_tier_name(q->row.tier));
-    text_json(&q->out, q->row.want_tier < 0 ? NULL : job_tier_name(q->row.want_tier));
+    text_addf(&q->out, "{\"tier\":\"%s\",\"pending\":", tier_name(q->row.tier));
+    text_json(&q->out, q->row.want_tier < 0 ? NULL : tier_name(q->row.want_tier));
     text_add(&q->out, ",\"history\":");
     rc = store_tiers(q->rq->d->store, q->id, &q->out, err);
     text_add(&q->out, "}");
@@ -195,7 +196,7 @@ int do_deterministic_get(struct request *rq, struct err *err)
         return rc;
     if (json_object_get(rq->params, "id"))
         return start(rq, &(struct query){ .run = run_tiers, .id = id }, err);
-    rq->result = json_pack("{s:s}", "tier", job_tier_name(rq->d->tier));
+    rq->result = json_pack("{s:s}", "tier", tier_name(rq->d->tier));
     return 0;
 }
 

@@ -22,6 +22,7 @@
 #include "proto/host/cpu.h"
 #include "proto/err.h"
 #include "proto/job/jobspec.h"
+#include "proto/tier.h"
 
 enum { TOKEN_MAX = 128 };
 
@@ -56,7 +57,7 @@ static void fill_row(struct submission *s, const struct jobspec *spec)
     row->kind = spec->eval_run ? JOB_EVALUATES : spec->verify_evidence ? JOB_VERIFIES : JOB_TRAINS;
     row->state = JOB_QUEUED;
     row->want_tier = -1;
-    row->tier = job_tier_parse(spec->run_deterministic);
+    row->tier = tier_parse(spec->run_deterministic);
     row->cuda = strcmp(spec->run_device, "cuda") == 0;
     row->ranks = (int)spec->run_ranks;
     row->ranks_per_gpu = (int)spec->run_ranks_per_gpu;
@@ -82,7 +83,7 @@ static int check_limits(const struct submission *s, const struct jobspec *spec, 
 
 static int fill_tier(struct jobspec *spec, int tier, struct err *err)
 {
-    spec->run_deterministic = strdup(job_tier_name(tier));
+    spec->run_deterministic = strdup(tier_name(tier));
     return spec->run_deterministic ? 0 : err_set(err, -ENOMEM, "out of memory");
 }
 

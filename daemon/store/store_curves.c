@@ -7,6 +7,7 @@
 #include "daemon/store/store.h"
 #include "daemon/store/store_impl.h"
 #include "daemon/base/text.h"
+#include "proto/tier.h"
 
 enum { MAX_SERIES = 1024 };
 
@@ -65,7 +66,7 @@ static void add_point(struct text *out, const struct curve *c, sqlite3_stmt *st,
         text_addf(out, ",\"%s\":", names[i]);
         row_add_column(out, st, i);
     }
-    text_addf(out, ",\"tier\":\"%s\",\"time\":", job_tier_name(sqlite3_column_int(st, 5)));
+    text_addf(out, ",\"tier\":\"%s\",\"time\":", tier_name(sqlite3_column_int(st, 5)));
     row_add_column(out, st, 6);
     text_add(out, "}");
 }

@@ -8,6 +8,7 @@
 #include "daemon/store/store.h"
 #include "daemon/store/store_impl.h"
 #include "daemon/base/text.h"
+#include "proto/tier.h"
 
 /* ---- connections ---- */
 
@@ -89,10 +90,10 @@ static void read_row(sqlite3_stmt *st, struct job_row *row)
     row->state = state < 0 ? JOB_FAILED : (enum job_state)state;
     snprintf(row->reason, sizeof row->reason, "%s", column(st, 5));
     row->want = job_want_parse(column(st, 6));
-    row->want_tier = job_tier_parse(column(st, 7));
+    row->want_tier = tier_parse(column(st, 7));
     row->want_checkpoint = sqlite3_column_int(st, 8) != 0;
     row->want_eval = sqlite3_column_int(st, 9) != 0;
-    row->tier = job_tier_parse(column(st, 10));
+    row->tier = tier_parse(column(st, 10));
     row->cuda = strcmp(column(st, 11), "cuda") == 0;
     row->ranks = sqlite3_column_int(st, 12);
     row->threads = sqlite3_column_int(st, 13);

@@ -10,6 +10,7 @@
 #include "daemon/store/store_impl.h"
 #include "proto/grow.h"
 #include "proto/host/room.h"
+#include "proto/tier.h"
 
 #define JOB_COLUMNS                                                                                                                \
     "state=?2, reason=?3, want=?4, want_tier=?5, want_checkpoint=?6, want_eval=?7, tier=?8, threads=?9, deaths=?10, attempt=?11, " \
@@ -186,7 +187,7 @@ static int submit(struct writer *w, struct op *op)
     bind_text(st, 4, op->text[0]);
     bind_text(st, 5, job_state_name(row->state));
     bind_text(st, 6, row->reason);
-    bind_text(st, 7, job_tier_name(row->tier));
+    bind_text(st, 7, tier_name(row->tier));
     bind_text(st, 8, row->cuda ? "cuda" : "cpu");
     sqlite3_bind_int(st, 9, row->ranks);
     sqlite3_bind_int(st, 10, row->threads);
@@ -242,10 +243,10 @@ static int save(struct writer *w, const struct job_row *row)
     bind_text(st, 2, job_state_name(row->state));
     bind_text(st, 3, row->reason);
     bind_text(st, 4, job_want_name(row->want));
-    bind_text(st, 5, job_tier_name(row->want_tier));
+    bind_text(st, 5, tier_name(row->want_tier));
     sqlite3_bind_int(st, 6, row->want_checkpoint);
     sqlite3_bind_int(st, 7, row->want_eval);
-    bind_text(st, 8, job_tier_name(row->tier));
+    bind_text(st, 8, tier_name(row->tier));
     sqlite3_bind_int(st, 9, row->threads);
     sqlite3_bind_int(st, 10, row->deaths);
     sqlite3_bind_int(st, 11, row->attempt);
@@ -542,7 +543,7 @@ static int set_tier(struct writer *w, int64_t job, int64_t step, int tier)
 
     sqlite3_bind_int64(st, 1, job);
     sqlite3_bind_int64(st, 2, step);
-    bind_text(st, 3, job_tier_name(tier));
+    bind_text(st, 3, tier_name(tier));
     return writer_run(st);
 }
 
@@ -551,7 +552,7 @@ static int add_tier(struct writer *w, const struct report *rep)
     char text[120];
     int rc = set_tier(w, rep->job, rep->step, rep->tier);
 
-    snprintf(text, sizeof text, "tier %s from step %lld on", job_tier_name(rep->tier), (long long)rep->step);
+    snprintf(text, sizeof text, "tier %s from step %lld on", tier_name(rep->tier), (long long)rep->step);
     return rc == SQLITE_OK ? writer_event(w, rep->job, rep->time, "info", "tier", text) : rc;
 }
 

@@ -34,14 +34,13 @@ enum evidence_part {
     EVIDENCE_STATE,    /* of what else goes on to the next step; detail: enum evidence_state */
     EVIDENCE_PARTS
 };
-enum evidence_tier { EVIDENCE_OFF, EVIDENCE_RERUN, EVIDENCE_WORLD, EVIDENCE_TIERS };
 /* open log window; last and best validation; skipped steps */
 enum evidence_state { EVIDENCE_WINDOW, EVIDENCE_VALIDATION, EVIDENCE_SKIPS, EVIDENCE_STATES };
 
 struct evidence_record {
     int64_t step;
     int attempt, ranks; /* who trained it; not part of the chain, as tier is not */
-    int tier;           /* enum evidence_tier */
+    int tier;           /* enum tier */
     bool skipped;       /* the gradient was not finite */
     bool validated;     /* between the step before and this one there was a validation; not part of the chain */
     float lr, loss;     /* learning rate; total loss of the step */
@@ -134,5 +133,4 @@ const char *evidence_difference_text(const struct evidence_head *h, const struct
 const char *evidence_difference_then(const struct evidence_head *h, const struct evidence_difference *d, char *buf, size_t size);
 /* Of a part or EVIDENCE_RATE: "data", "loss", "gradient", "rate", "update", "state"; of a tier: "off", ...; of a state: "window", ... */
 const char *evidence_part_name(int part);
-const char *evidence_tier_name(int tier);
 const char *evidence_state_name(enum evidence_state state);

@@ -125,13 +125,6 @@ const char *evidence_part_name(int part)
     return names[part];
 }
 
-const char *evidence_tier_name(int tier)
-{
-    static const char *const names[] = { [EVIDENCE_OFF] = "off", [EVIDENCE_RERUN] = "rerun", [EVIDENCE_WORLD] = "world" };
-
-    return names[tier];
-}
-
 const char *evidence_state_name(enum evidence_state state)
 {
     static const char *const names[] = { [EVIDENCE_WINDOW] = "window", [EVIDENCE_VALIDATION] = "validation", [EVIDENCE_SKIPS] = "skips" };

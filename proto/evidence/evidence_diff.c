@@ -8,6 +8,7 @@
 
 #include "proto/err.h"
 #include "proto/evidence/evidence_form.h"
+#include "proto/tier.h"
 
 enum { CHUNK = 512, NEAR = 64 }; /* records read at a time; tries for a record where some are missing */
 
@@ -265,8 +266,7 @@ static void describe_step(const struct search *s, char *text, size_t size)
     snprintf(text + used, size - used, "%s", evidence_difference_then(&s->head, &s->d->difference, what, sizeof what));
     add_equal(s, text, size);
     used = strlen(text);
-    snprintf(text + used, size - used, "; tier %s | %s; ranks %d | %d", evidence_tier_name(a->tier), evidence_tier_name(b->tier), a->ranks,
-             b->ranks);
+    snprintf(text + used, size - used, "; tier %s | %s; ranks %d | %d", tier_name(a->tier), tier_name(b->tier), a->ranks, b->ranks);
 }
 
 /* "steps 289 .. 290 have no record in A" */
@@ -419,7 +419,7 @@ static json_t *side_json(const struct evidence_diff *d, int k)
         return o.o;
     set(&o, "attempt", json_integer(s->record.attempt));
     set(&o, "ranks", json_integer(s->record.ranks));
-    set(&o, "tier", json_string(evidence_tier_name(s->record.tier)));
+    set(&o, "tier", json_string(tier_name(s->record.tier)));
     set(&o, "skipped", json_boolean(s->record.skipped));
     set(&o, "lr", real_or_null(s->record.lr));
     set(&o, "loss", real_or_null(s->record.loss));

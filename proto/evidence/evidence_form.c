@@ -1,4 +1,5 @@
 #include "proto/evidence/evidence_form.h" /* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/tier.h"
 
 #include <endian.h>
 #include <string.h>
@@ -105,7 +106,7 @@ bool evidence_get_record(struct hash128 start, const unsigned char bytes[EVIDENC
     uint32_t attempt = get_u32(bytes + AT_ATTEMPT);
 
     if (get_u64(bytes + AT_STEP) != (uint64_t)step || get_u64(bytes + AT_CHECK) != check(start, bytes, AT_CHECK, step) ||
-        attempt > INT32_MAX || bytes[AT_TIER] >= EVIDENCE_TIERS || bytes[AT_FLAGS] >= FLAGS)
+        attempt > INT32_MAX || bytes[AT_TIER] >= TIERS || bytes[AT_FLAGS] >= FLAGS)
         return false;
     *ret = (struct evidence_record){ .step = step,
                                      .attempt = (int)attempt,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_conv_gpu.c - convolutions on GPUs, in fp32 and bf16: against the plain definition in every tier, equal bits of a shard
  * in TIER_WORLD whatever shards are beside it, gradients that are summed over shards, and plans that are ready when they are asked for.
  * uses: proto worker/core cpu cuda */
+#include "proto/tier.h"
 #include "tests/device/conv_cases.h"
 
 #include <errno.h>

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "proto/tier.h"
 #include "worker/core/param.h"
 #include "worker/core/tensor.h"
 
@@ -17,13 +18,6 @@ struct comm;
 struct comm_options;
 struct err;
 struct families;
-
-/* What the order of additions and the choice of algorithms may depend on; see DESIGN section 6. Contents are per shard in every tier. */
-enum tier {
-    TIER_OFF,   /* nothing is promised */
-    TIER_RERUN, /* the same bits on every rerun with the same number of ranks */
-    TIER_WORLD, /* also with another number of ranks: a shard's bits depend on the shard alone */
-};
 
 struct device {
     const struct device_ops *ops;

@@ -4,20 +4,13 @@
 #include <string.h>
 
 #include "proto/err.h"
-
-static const char *const tier_names[] = { "off", "rerun", "world" };
-
-const char *tier_name(enum tier tier)
-{
-    return tier_names[tier];
-}
+#include "proto/tier.h"
 
 enum tier tier_of(const char *name)
 {
-    for (int i = TIER_OFF; name && i <= TIER_WORLD; i++)
-        if (strcmp(name, tier_names[i]) == 0)
-            return (enum tier)i;
-    return TIER_OFF;
+    int tier = tier_parse(name);
+
+    return tier < 0 ? TIER_OFF : (enum tier)tier;
 }
 
 void control_init(struct control *c, struct report *report, int64_t log_every, int64_t last, enum tier tier)

@@ -47,6 +47,5 @@ struct control_word control_unpack(const uint64_t packed[CONTROL_WORDS]);
 
 /* Tier of a step. */
 enum tier control_tier_at(const struct control *c, int64_t step);
-const char *tier_name(enum tier tier);
 /* TIER_OFF: also what is no tier's name, or NULL. */
 enum tier tier_of(const char *name);

@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "proto/tier.h"
 #include "worker/models/model.h"
 #include "worker/report/report.h"
 #include "worker/report/window.h"

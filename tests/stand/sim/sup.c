@@ -6,6 +6,7 @@
 
 #include "daemon/base/clock.h"
 #include "proto/report.h"
+#include "proto/tier.h"
 #include "tests/stand/sim/world.h"
 
 enum { SPOOL_ROOM = 40, END_WAIT_S = 10, VAL_EVERY = 3 };
@@ -63,7 +64,7 @@ static void append_loss(struct sup *s, bool val)
     snprintf(text, sizeof text,
              "{\"type\":\"loss\",\"split\":\"%s\",\"step\":%lld,\"epoch\":1,\"tier\":\"%s\",\"time\":%.17g,\"images_per_s\":8,"
              "\"terms\":{\"total\":[%.17g,2],\"box\":[%.17g,2]}}",
-             val ? "val" : "train", (long long)s->step, job_tier_name(s->tier), now_s(), value, value / 2);
+             val ? "val" : "train", (long long)s->step, tier_name(s->tier), now_s(), value, value / 2);
     append(s, REC_LOSS, text)->val = val;
 }
 
@@ -321,7 +322,7 @@ static void obey(struct sup *s)
         s->tier = s->want_tier;
         s->want_tier = -1;
         snprintf(text, sizeof text, "{\"type\":\"tier\",\"step\":%lld,\"tier\":\"%s\",\"time\":%.17g}", (long long)s->step + 1,
-                 job_tier_name(s->tier), now_s());
+                 tier_name(s->tier), now_s());
         append(s, REC_TIER, text);
     }
 }
@@ -428,7 +429,7 @@ static void take_word(struct sup *s, const json_t *msg)
     else if (strcmp(word, "eval") == 0)
         s->want_eval = true;
     else if (strcmp(word, "tier") == 0)
-        s->want_tier = job_tier_parse(tier);
+        s->want_tier = tier_parse(tier);
     else
         fail("job %lld: detd says '%s'", (long long)s->f->id, word);
 }

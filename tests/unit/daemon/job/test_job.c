@@ -9,6 +9,7 @@
 
 #include "daemon/job/job.h"
 #include "proto/err.h"
+#include "proto/tier.h"
 
 static struct job_row row_in(enum job_state state, enum job_want want)
 {
@@ -152,10 +153,10 @@ static void names(void **state)
         assert_int_equal(job_state_parse(job_state_name((enum job_state)s)), s);
     assert_int_equal(job_state_parse("asleep"), -1);
     assert_int_equal(job_state_parse(NULL), -1);
-    for (int t = 0; t < JOB_TIERS; t++)
-        assert_int_equal(job_tier_parse(job_tier_name(t)), t);
-    assert_int_equal(job_tier_parse("on"), -1);
-    assert_string_equal(job_tier_name(-1), "");
+    for (int t = 0; t < TIERS; t++)
+        assert_int_equal(tier_parse(tier_name(t)), t);
+    assert_int_equal(tier_parse("on"), -1);
+    assert_string_equal(tier_name(-1), "");
     for (int k = 0; k < JOB_KINDS; k++)
         assert_int_equal(job_kind_parse(job_kind_name((enum job_kind)k)), k);
     assert_int_equal(job_kind_parse("dance"), JOB_TRAINS);

@@ -18,6 +18,7 @@
 #include "proto/err.h"
 #include "proto/evidence/evidence.h"
 #include "proto/evidence/evidence_form.h"
+#include "proto/tier.h"
 #include "tests/stand/harness.h"
 
 enum { SHARDS = 4, TENSORS = 3, DETAIL_BYTES = 8 + 16 * (2 * SHARDS + 3 + 2 * TENSORS) + 8 };
@@ -66,7 +67,7 @@ static struct evidence_record record_of(int64_t step)
     struct evidence_record r = { .step = step,
                                  .attempt = 3,
                                  .ranks = 0x102,
-                                 .tier = EVIDENCE_WORLD,
+                                 .tier = TIER_WORLD,
                                  .skipped = step % 7 == 0,
                                  .validated = step % 5 == 0,
                                  .lr = 0.5f,
@@ -148,8 +149,8 @@ static void check_record(const struct evidence_record *got, int64_t step)
 {
     struct evidence_record want = record_of(step);
 
-    assert_true(got->step == step && got->attempt == 3 && got->ranks == 0x102 && got->tier == EVIDENCE_WORLD &&
-                got->skipped == want.skipped && got->validated == want.validated);
+    assert_true(got->step == step && got->attempt == 3 && got->ranks == 0x102 && got->tier == TIER_WORLD && got->skipped == want.skipped &&
+                got->validated == want.validated);
     assert_memory_equal(&got->lr, &want.lr, sizeof want.lr);
     assert_memory_equal(&got->loss, &want.loss, sizeof want.loss);
     assert_memory_equal(got->part, want.part, sizeof want.part);
@@ -220,7 +221,7 @@ static void has_its_form(void **state)
     assert_true(pread(fd, bytes, sizeof bytes, 99 * EVIDENCE_RECORD_BYTES) == sizeof bytes);
     close(fd);
     memcpy(&step, bytes, 8);
-    assert_true(step == 100 && bytes[8] == 3 && bytes[12] == 2 && bytes[13] == 1 && bytes[14] == EVIDENCE_WORLD && bytes[15] == 2);
+    assert_true(step == 100 && bytes[8] == 3 && bytes[12] == 2 && bytes[13] == 1 && bytes[14] == TIER_WORLD && bytes[15] == 2);
 }
 
 static void range(void **state)
@@ -510,7 +511,7 @@ static void impossible_record(void **state)
     (void)state;
     evidence_put_record(start, &r, bytes);
     assert_true(evidence_get_record(start, bytes, 4, &got));
-    r.tier = EVIDENCE_TIERS;
+    r.tier = TIERS;
     evidence_put_record(start, &r, bytes);
     assert_false(evidence_get_record(start, bytes, 4, &got));
     r.tier = 0;
@@ -529,7 +530,7 @@ static void chain(void **state)
     other = r;
     other.attempt = 9;
     other.ranks = 1;
-    other.tier = EVIDENCE_OFF;
+    other.tier = TIER_OFF;
     other.chain = before;
     d = evidence_chain(before, &other);
     assert_memory_equal(&c, &d, sizeof c);

@@ -16,6 +16,7 @@
 #include "proto/err.h"
 #include "proto/evidence/evidence.h"
 #include "proto/evidence/evidence_carry.h"
+#include "proto/tier.h"
 #include "tests/stand/harness.h"
 
 enum { STEPS = 310, LAST = 300 }; /* more than the ring holds, and a kept detail before it */
@@ -72,7 +73,7 @@ static void train(const char *folder, const struct evidence_head *h, int64_t ste
     assert_int_equal(evidence_log_open(folder, h, &log, &anew, &err), 0);
     assert_int_equal(evidence_detail_new(h, &d, &err), 0);
     for (int64_t step = 1; step <= steps; step++) {
-        struct evidence_record r = { .step = step, .attempt = 1, .ranks = 2, .tier = EVIDENCE_RERUN, .lr = 0.5f, .loss = (float)step };
+        struct evidence_record r = { .step = step, .attempt = 1, .ranks = 2, .tier = TIER_RERUN, .lr = 0.5f, .loss = (float)step };
 
         for (int i = 0; i < EVIDENCE_PARTS; i++)
             r.part[i] = some(step, (uint64_t)i);

@@ -10,6 +10,7 @@
 
 #include "proto/err.h"
 #include "proto/evidence/evidence.h"
+#include "proto/tier.h"
 
 enum { SHARDS = 4, TENSORS = 3 };
 
@@ -30,7 +31,7 @@ static int set_up(void **state)
     b = a;
     b.attempt = 2;
     b.ranks = 4;
-    b.tier = EVIDENCE_WORLD;
+    b.tier = TIER_WORLD;
     return evidence_detail_new(&head, &da, &err) < 0 || evidence_detail_new(&head, &db, &err) < 0 ? -1 : 0;
 }
 

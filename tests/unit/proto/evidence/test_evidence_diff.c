@@ -16,6 +16,7 @@
 
 #include "proto/err.h"
 #include "proto/evidence/evidence_diff.h"
+#include "proto/tier.h"
 #include "tests/stand/harness.h"
 
 enum { SHARDS = 8, TENSORS = 3, LONG_RUN = 1300 };
@@ -83,7 +84,7 @@ static void fill(const struct plan *p, int64_t step, struct evidence_record *r, 
     static const int rank[EVIDENCE_PARTS] = { 0, 1, 2, 4, 5 }; /* the rate is 3 */
     int from = step > p->step ? 0 : step < p->step ? 9 : p->part == EVIDENCE_RATE ? 3 : rank[p->part];
 
-    *r = (struct evidence_record){ .step = step, .attempt = 1, .ranks = p->ranks, .tier = EVIDENCE_RERUN, .loss = NAN };
+    *r = (struct evidence_record){ .step = step, .attempt = 1, .ranks = p->ranks, .tier = TIER_RERUN, .loss = NAN };
     r->lr = step >= p->step && p->part == EVIDENCE_RATE ? 0.25f : 0.5f;
     for (int i = 0; i < EVIDENCE_PARTS; i++)
         r->part[i] = some(step, i, rank[i] >= from);

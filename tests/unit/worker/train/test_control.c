@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
+#include "proto/tier.h"
 #include "worker/train/control.h"
 
 /* Rank 0 and the end of its socket that detd-job has. */

@@ -11,6 +11,7 @@
 
 #include "proto/err.h"
 #include "proto/job/jobspec.h"
+#include "proto/tier.h"
 #include "worker/data/set/dataset.h"
 #include "worker/data/sample/boxes.h"
 #include "worker/models/model.h"

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0 # mk/install.mk - packages that a build needs, the demo, install and bundle.
+
+# Installs the packages of DEPS that are missing; waits for apt's lock.
+deps:
+	@missing=$$(for p in $(DEPS); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'install ok installed' || echo $$p; done); \
+	[ -z "$$missing" ] && exit 0; \
+	sudo=; [ "$$(id -u)" = 0 ] || sudo=$$(command -v sudo) || { echo "missing packages, and no way to install them: $$missing" >&2; exit 1; }; \
+	echo "installing: "$$missing; \
+	$$sudo apt-get -o DPkg::Lock::Timeout=600 -qq update && \
+	$$sudo env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 -qq install -y --no-install-recommends $$missing >/dev/null || \
+	{ echo "could not install: "$$missing >&2; exit 1; }
+
+# Uses the programs of $(B) if they were built. Otherwise it builds only what it needs, in less time: the CPU device for this machine, and the CUDA device
+# only if a GPU is here.
+DEMO_ISA := $(or $(if $(shell grep -m 1 -w avx512vl /proc/cpuinfo),avx512),$(if $(shell grep -m 1 -w avx2 /proc/cpuinfo),avx2),generic)
+DEMO_B   := $(if $(wildcard $(B)/detd-worker),$(B),$(B)/quick)
+demo:
+	@$(PART) DEPS="$(DEPS_DEMO)" deps
+	@$(PART) B=$(DEMO_B) $(if $(filter %/quick,$(DEMO_B)),QUICK_BUILD=1 ISAS=$(DEMO_ISA) $(if $(wildcard /dev/nvidiactl),,NVCC=)) all
+	@tests/demo/demo.sh $(DEMO_B) $(B)/demo
+
+# ---- install ----
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5 $(DESTDIR)$(PREFIX)/share/man/man8
+	install -t $(DESTDIR)$(PREFIX)/bin $(PROGRAMS:%=$(B)/%)
+	$(if $(PLUGIN),install -m 644 -t $(DESTDIR)$(PREFIX)/bin $(PLUGIN))
+	for m in docs/man/*; do install -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man$${m##*.} $$m; done
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/detd systemd/detd.conf LICENSE docs/NOTICE
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	$(B)/detctl completion >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/detctl
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/lib/,systemd/system sysusers.d tmpfiles.d)
+	for u in detd detd-launch; do \
+	    sed 's|/usr/local/bin/|$(PREFIX)/bin/|' systemd/$$u.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$u.service; \
+	    install -m 644 systemd/$$u.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/$$u.socket; done
+	for k in sysusers tmpfiles; do install -m 644 systemd/detd.$$k $(DESTDIR)$(PREFIX)/lib/$$k.d/detd.conf; done
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(PROGRAMS) libdetd-cuda.so) $(DESTDIR)$(PREFIX)/share/bash-completion/completions/detctl $(addprefix $(DESTDIR)$(PREFIX)/share/doc/detd/,detd.conf LICENSE NOTICE)
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/lib/,systemd/system/detd.service systemd/system/detd.socket systemd/system/detd-launch.service systemd/system/detd-launch.socket sysusers.d/detd.conf tmpfiles.d/detd.conf)
+	for m in docs/man/*; do rm -f $(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/}; done
+
+# ---- a folder that runs elsewhere: programs, plugin, and the shared libraries that a bare host lacks (none of CUDA's own) ----
+VERSION := $(shell sed -n 's/^.define DETD_VERSION "\(.*\)"/\1/p' proto/version.h)
+BUNDLE  := $(B)/detd-bundle-$(VERSION)-$(MACHINE)
+bundle: $(PROGRAMS:%=$(B)/bundle/%) $(PLUGIN)
+	@mk/bundle.sh $(B)/bundle $(BUNDLE) $(PLUGIN)
+
+.PHONY: deps demo install uninstall bundle clean

@@ -20,8 +20,21 @@ FAMILIES_OF_CUDA(TABLE)
 #undef ROW
 
 #define FAMILY(family, LIST) .family = &family##_table,
-const struct families cuda_families = { FAMILIES_OF_ALL(FAMILY) FAMILIES_OF_CUDA(FAMILY) };
+static const struct families cuda_families = { FAMILIES_OF_ALL(FAMILY) FAMILIES_OF_CUDA(FAMILY) };
 #undef FAMILY
+
+int cuda_open(int index, const struct device_options *opt, struct device **ret_dev, struct err *err)
+{
+    struct cuda_device *d;
+    int rc = cuda_queue_open(index, opt, &d, err);
+
+    if (rc < 0)
+        return rc;
+    d->dev.ops = &ops;
+    d->dev.on = &cuda_families;
+    *ret_dev = &d->dev;
+    return 0;
+}
 
 const struct device_ops *detd_backend(void)
 {

@@ -92,7 +92,8 @@ FAMILIES_OF_ALL(ROWS)
 FAMILIES_OF_CUDA(ROWS)
 #undef ROWS
 #undef X
-extern const struct families cuda_families; /* backend.c */
+/* Opens a queue of work on the GPU. The caller sets the tables ops and on of its device. */
+int cuda_queue_open(int index, const struct device_options *opt, struct cuda_device **ret_d, struct err *err);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/device.c - opening and closing a queue of work on the GPU, what it says of itself, marks, and what went wrong. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/device.c - opening and closing a queue of work on the GPU, what it says of itself, and marks. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdatomic.h>
@@ -16,68 +16,14 @@
 
 enum {
     COMPUTE_MIN = 80, /* bf16 and TF32 products start here, and so do our binaries */
-    LABELS = 16,      /* ops that are named when the context is lost: the one at fault was queued before the one that noticed */
 };
 
 struct device_mark {
     cudaEvent_t event;
 };
 
-static const char *_Atomic labels[LABELS];
-static atomic_uint nlabels;
 /* The first queue a process opens computes; those after it copy and exchange, short pieces that others wait for, and go first. */
 static atomic_int nopened;
-
-static bool context_lost(cudaError_t e)
-{
-    switch (e) {
-    case cudaErrorIllegalAddress:
-    case cudaErrorIllegalInstruction:
-    case cudaErrorMisalignedAddress:
-    case cudaErrorInvalidAddressSpace:
-    case cudaErrorInvalidPc:
-    case cudaErrorLaunchFailure:
-    case cudaErrorLaunchTimeout:
-    case cudaErrorHardwareStackError:
-    case cudaErrorAssert:
-    case cudaErrorECCUncorrectable:
-    case cudaErrorNvlinkUncorrectable:
-    case cudaErrorContained:
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* The last ops that were queued, oldest first: "act_fwd, add_fwd". */
-static void last_ops(char *ret, size_t size)
-{
-    unsigned end = atomic_load(&nlabels), from = end > LABELS ? end - LABELS : 0;
-    size_t used = 0;
-
-    ret[0] = '\0';
-    for (unsigned i = from; i < end && used + 1 < size; i++) {
-        const char *label = atomic_load(&labels[i % LABELS]);
-        int n = snprintf(ret + used, size - used, "%s%s", used ? ", " : "", label ? label : "?");
-
-        used += n > 0 ? (size_t)n : 0;
-    }
-}
-
-int cuda_check(cudaError_t e, const char *what, struct err *err)
-{
-    char ops[320];
-
-    atomic_store(&labels[atomic_fetch_add(&nlabels, 1) % LABELS], what);
-    if (e == cudaSuccess)
-        return 0;
-    (void)cudaGetLastError(); /* what can be cleared is, so that the next op is not blamed for it */
-    if (!context_lost(e))
-        return err_set(err, ERR_DEVICE, "%s: %s (%s)", what, cudaGetErrorName(e), cudaGetErrorString(e));
-    last_ops(ops, sizeof ops);
-    return err_set(err, ERR_DEVICE, "%s: %s (%s); the GPU's context is lost and this process has to end. Queued last: %s", what,
-                   cudaGetErrorName(e), cudaGetErrorString(e), ops);
-}
 
 /* The runtime keeps to itself why it could not load the driver. */
 static int no_driver(struct err *err)
@@ -165,7 +111,7 @@ static int open_stream(struct cuda_device *d, struct err *err)
     return rc;
 }
 
-int cuda_open(int index, const struct device_options *opt, struct device **ret_dev, struct err *err)
+int cuda_queue_open(int index, const struct device_options *opt, struct cuda_device **ret_d, struct err *err)
 {
     struct cuda_device *d;
     int rc = cuda_available(err);
@@ -179,9 +125,7 @@ int cuda_open(int index, const struct device_options *opt, struct device **ret_d
     if (!d)
         return err_set(err, -ENOMEM, "out of memory: CUDA device");
     d->precision = opt ? opt->precision : PRECISION_FP32;
-    d->dev =
-        (struct device){ .ops = detd_backend(), .on = &cuda_families, .dtype = d->precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32 };
-    d->dev.row = CUDA_ROW;
+    d->dev = (struct device){ .dtype = d->precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32, .row = CUDA_ROW };
     cuda_set_tier(&d->dev, TIER_WORLD);
     rc = open_stream(d, err);
     if (rc == 0)
@@ -190,7 +134,7 @@ int cuda_open(int index, const struct device_options *opt, struct device **ret_d
         cuda_close(&d->dev);
         return rc;
     }
-    *ret_dev = &d->dev;
+    *ret_d = d;
     return 0;
 }
 

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <time.h>
 
 #include "client/base/link.h"
 #include "client/base/print.h"
@@ -18,8 +17,6 @@
 #include "proto/near.h"
 
 enum { DURATION_MAX_S = 1000000000 };
-
-volatile sig_atomic_t interrupted;
 
 int complain(const struct err *err)
 {
@@ -247,26 +244,4 @@ int take_json(int argc, char **argv, bool *ret_json)
         *ret_json = true;
     }
     return 0;
-}
-
-static void on_interrupt(int sig)
-{
-    (void)sig;
-    interrupted = 1;
-}
-
-void catch_interrupt(void)
-{
-    struct sigaction action = { .sa_handler = on_interrupt }; /* no SA_RESTART: blocking calls return */
-
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
-
-void sleep_ms(int ms)
-{
-    struct timespec t = { ms / 1000, (ms % 1000) * 1000000L };
-
-    if (!interrupted)
-        nanosleep(&t, NULL);
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* client/base/command.h - what detctl's commands share: exit codes, the row of a command, and calling detd with errors told to the user. */
 #pragma once
 #include <jansson.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+
+#include "client/base/interrupt.h"
 
 struct err;
 struct link;
@@ -105,9 +106,3 @@ int refuse_name(const struct context *ctx, const char *word, const char *what);
 int take_json(int argc, char **argv, bool *ret_json);
 /* A time such as 30d, 12h, 45m, 90s or 2w, in seconds. 0, or CODE_USAGE after complaining. */
 int take_duration(const struct context *ctx, const char *text, double *ret_s);
-
-/* Ctrl-C while waiting: from catch_interrupt() on SIGINT and SIGTERM only set `interrupted`, and calls return CODE_INTERRUPTED. */
-extern volatile sig_atomic_t interrupted;
-void catch_interrupt(void);
-/* Sleeps; returns early when interrupted. */
-void sleep_ms(int ms);

@@ -29,30 +29,6 @@
 
 enum { PATH_ROOM = LAUNCH_PATH_ROOM, LOCK_FD = 3, TROUBLE_FD = 4, MAX_ARGS = 40, TROUBLE_MAX = 255, END_ROOM = 8 * JOB_REASON_MAX };
 
-int launch_write_durably(const char *path, const char *text, struct err *err)
-{
-    char tmp[PATH_ROOM + 8];
-    size_t len = strlen(text), done = 0;
-    int fd, rc = 0;
-
-    snprintf(tmp, sizeof tmp, "%s.new", path);
-    fd = launch_open_plain(tmp, O_WRONLY | O_CREAT | O_TRUNC);
-    if (fd < 0)
-        return err_sys(err, "create '%s'", tmp);
-    while (rc == 0 && done < len) {
-        ssize_t n = write(fd, text + done, len - done);
-
-        if (n < 0)
-            rc = err_sys(err, "write '%s'", tmp);
-        else
-            done += (size_t)n;
-    }
-    if (rc == 0 && (fsync(fd) < 0 || rename(tmp, path) < 0))
-        rc = err_sys(err, "publish '%s'", path);
-    close(fd);
-    return rc < 0 ? rc : folder_sync_name(path, err);
-}
-
 /* ---- ends that outlive the spool ---- */
 
 /* Beside the number the time tells the job from one that a copy of the database, put back, gave the same number again; `seq` is the report that said so, after
@@ -680,18 +656,6 @@ void launch_forget(uv_poll_t *poll)
 }
 
 /* ---- spools of jobs ---- */
-
-bool launch_has_spool(const char *jobs_dir, int64_t job)
-{
-    char path[PATH_ROOM];
-    bool found = false;
-
-    for (int i = 0; i < 2 && !found; i++) {
-        launch_job_path(path, jobs_dir, job, i == 0 ? "spool.0" : "spool.1");
-        found = access(path, F_OK) == 0 || errno != ENOENT;
-    }
-    return found;
-}
 
 static void unlink_spool(const char *jobs_dir, int64_t job)
 {

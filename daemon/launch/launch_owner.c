@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/launch_owner.c - where that is which belongs to a job, and whose it is. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/launch_owner.c - whose a job folder is. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,50 +15,7 @@
 
 enum { PATH_ROOM = LAUNCH_PATH_ROOM };
 
-/* ---- where ---- */
-
-void launch_job_path(char *ret, const char *jobs_dir, int64_t job, const char *name)
-{
-    snprintf(ret, PATH_ROOM, "%s/%lld%s%s", jobs_dir, (long long)job, name[0] ? "/" : "", name);
-}
-
-void launch_held_path(char *ret, const char *jobs_dir, int64_t job, const char *name)
-{
-    snprintf(ret, PATH_ROOM, "%s/../held/%lld%s%s", jobs_dir, (long long)job, name[0] ? "/" : "", name);
-}
-
-/* Where that is which detd keeps of the job: in its folder, or where that is its submitter's, in one of our own. */
-void launch_own_path(char *ret, const char *jobs_dir, int64_t job, const char *name)
-{
-    launch_held_path(ret, jobs_dir, job, "");
-    if (access(ret, F_OK) == 0)
-        launch_held_path(ret, jobs_dir, job, name);
-    else
-        launch_job_path(ret, jobs_dir, job, name);
-}
-
 /* ---- what is there ---- */
-
-int launch_open_plain(const char *path, int flags)
-{
-    int fd = open(path, flags | O_NONBLOCK | O_CLOEXEC, 0600);
-    struct stat st;
-
-    if (fd < 0 || (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)))
-        return fd;
-    close(fd);
-    errno = EINVAL;
-    return -1;
-}
-
-FILE *launch_read_plain(const char *path)
-{
-    int fd = launch_open_plain(path, O_RDONLY);
-
-    return fd < 0 ? NULL : fdopen(fd, "r");
-}
-
-/* ---- whose ---- */
 
 int launch_read_owner(const char *jobs_dir, int64_t job, struct launch_owner *ret, struct err *err)
 {

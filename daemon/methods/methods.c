@@ -2,7 +2,6 @@
 #include "daemon/methods/methods.h"
 
 #include <malloc.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,39 +136,7 @@ int method_call(struct request *rq, const char *name, struct err *err)
     return err_field(err, ERR_UNSUPPORTED, "method", "no method '%.80s'", name);
 }
 
-/* method_call() has compared the names and types with the table; what is left to go wrong is an optional member given as null. */
-int params_unpack(struct request *rq, struct err *err, const char *fmt, ...)
-{
-    json_error_t where;
-    va_list ap;
-    int rc;
-
-    va_start(ap, fmt);
-    rc = json_vunpack_ex(rq->params, &where, 0, fmt, ap);
-    va_end(ap);
-    return rc == 0 ? 0 : err_set(err, ERR_INPUT, "params: %s", where.text);
-}
-
 /* ---- who asked ---- */
-
-void request_note(struct request *rq, int64_t job, const char *fmt, ...)
-{
-    va_list ap;
-
-    free(rq->note);
-    va_start(ap, fmt);
-    if (vasprintf(&rq->note, fmt, ap) < 0)
-        rq->note = NULL;
-    va_end(ap);
-    rq->note_job = job;
-}
-
-void request_granted(struct request *rq, int rc, const struct err *err)
-{
-    if (rc == 0 && rq->note)
-        audit_add(&rq->d->audit, rq->note_job, rq->caller.uid, NULL, "%s", rq->note);
-    request_done(rq, rc, err);
-}
 
 /* ---- daemon ---- */
 

@@ -166,7 +166,9 @@ void writer_close(struct writer *w);
 int db_no_room(sqlite3 *db, int rc, int last);
 int writer_batch(struct writer *w, struct op *first); /* BEGIN ... COMMIT; rolls back on failure */
 int op_rows(const struct op *op);
-int writer_run(sqlite3_stmt *st); /* a statement that returns no rows; it is reset */
+int writer_run(sqlite3_stmt *st);                           /* a statement that returns no rows; it is reset */
+void bind_text(sqlite3_stmt *st, int at, const char *text); /* NULL: "". The text must live until the statement ran. */
+void bind_real(sqlite3_stmt *st, int at, double v);         /* NULL in the database unless finite */
 int writer_event(struct writer *w, int64_t job, double time, const char *level, const char *kind, const char *text);
 
 /* store_remove.c: likewise. */

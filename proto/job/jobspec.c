@@ -386,16 +386,6 @@ static int fill_all(struct jobspec *s, const struct job_presets *presets, bool s
     return rc;
 }
 
-/* Batch statistics over all shards are those of one large batch: nothing has to be frozen. */
-const char *job_default_text(const struct jobspec *s, const struct job_default *d)
-{
-    if (s->model_sync_bn && strcmp(d->key, "model.freeze_bn") == 0)
-        return d->value;
-    if (d->of_tv && s->model_flavor && strcmp(s->model_flavor, "tv") == 0)
-        return d->of_tv;
-    return s->model_init && d->with_init ? d->with_init : d->value;
-}
-
 static int fill_from_family(struct jobspec *s, const struct job_key *k, const struct job_default *d, struct err *err)
 {
     json_t *value = json_loads(job_default_text(s, d), JSON_DECODE_ANY, NULL);

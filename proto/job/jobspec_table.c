@@ -52,3 +52,13 @@ bool job_word_is_errand(const char *word)
 
     return strncmp(word, errand, len) == 0 && (!word[len] || word[len] == '.' || word[len] == '=');
 }
+
+/* Batch statistics over all shards are those of one large batch: nothing has to be frozen. */
+const char *job_default_text(const struct jobspec *s, const struct job_default *d)
+{
+    if (s->model_sync_bn && strcmp(d->key, "model.freeze_bn") == 0)
+        return d->value;
+    if (d->of_tv && s->model_flavor && strcmp(s->model_flavor, "tv") == 0)
+        return d->of_tv;
+    return s->model_init && d->with_init ? d->with_init : d->value;
+}

@@ -1,22 +1,17 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/cpu.c - opening and closing the CPU device, its memory, and its table of ops. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/cpu.c - opening and closing the CPU device, and its table of ops. */
 #include "worker/cpu/cpu.h"
 
 #include "worker/cpu/tile_amx.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "proto/err.h"
 #include "proto/version.h"
-
-#define ALIGN_BYTES 64
-#define HUGE_BYTES  ((size_t)2 << 20) /* from twice this size on memory is asked for in huge pages: convolutions walk many rows at once */
 
 /* The makefile compiles this file once per ISA and gives the symbol the name of its build. */
 static int isa_supported(void)
@@ -38,41 +33,6 @@ static int threads_allowed(void)
     if (sched_getaffinity(0, sizeof set, &set) < 0 || CPU_COUNT(&set) < 1)
         return 1;
     return CPU_COUNT(&set);
-}
-
-static size_t round_up(size_t bytes, size_t to)
-{
-    return (bytes + to - 1) / to * to;
-}
-
-void *cpu_memory(size_t bytes)
-{
-    size_t align = bytes >= 2 * HUGE_BYTES ? HUGE_BYTES : ALIGN_BYTES;
-    void *p = NULL;
-
-    if (bytes > SIZE_MAX - align)
-        return NULL;
-    p = aligned_alloc(align, round_up(bytes ? bytes : 1, align));
-    if (p && align == HUGE_BYTES)
-        (void)madvise(p, round_up(bytes, align), MADV_HUGEPAGE); /* a wish: without it everything still works */
-    return p;
-}
-
-void *cpu_scratch(struct device *dev, size_t bytes, struct err *err)
-{
-    struct cpu_device *d = cpu_device(dev);
-
-    if (bytes <= d->scratch_bytes)
-        return d->scratch;
-    free(d->scratch);
-    d->scratch_bytes = 0;
-    d->scratch = cpu_memory(bytes);
-    if (!d->scratch) {
-        err_set(err, -ENOMEM, "out of memory: %zu bytes of working memory on the CPU device", bytes);
-        return NULL;
-    }
-    d->scratch_bytes = bytes;
-    return d->scratch;
 }
 
 /* ---- what it computes ---- */
@@ -231,131 +191,6 @@ int cpu_wait(struct device *dev, struct device_mark *m, struct err *err)
 int cpu_reach(struct device *dev, struct device_mark *m, struct err *err)
 {
     return cpu_mark(dev, m, err);
-}
-
-/* Memory that cpu_alloc() took from the kernel itself. One list for all instances, which give back each other's and may run at the same
- * time. */
-struct mapping {
-    struct mapping *next;
-    void *at;
-    size_t bytes;
-};
-
-static struct mapping *mappings;
-static pthread_mutex_t mappings_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static void mapping_add(struct mapping *m)
-{
-    pthread_mutex_lock(&mappings_lock);
-    m->next = mappings;
-    mappings = m;
-    pthread_mutex_unlock(&mappings_lock);
-}
-
-/* NULL: there is none at that address. */
-static struct mapping *mapping_remove(const void *ptr)
-{
-    struct mapping *m;
-
-    pthread_mutex_lock(&mappings_lock);
-    for (struct mapping **at = &mappings; (m = *at); at = &m->next)
-        if (m->at == ptr) {
-            *at = m->next;
-            break;
-        }
-    pthread_mutex_unlock(&mappings_lock);
-    return m;
-}
-
-/* Large memory comes from the kernel, which zeroes a page when it is first touched: much of an arena's chunk may never be, and zeroing all of
- * it would cost every rank the more CPU time the more ranks there are. */
-static void *map_zeroed(size_t bytes)
-{
-    size_t length, room;
-    struct mapping *m;
-    char *base, *at;
-
-    if (bytes > SIZE_MAX - 2 * HUGE_BYTES)
-        return NULL;
-    length = round_up(bytes, HUGE_BYTES);
-    room = length + HUGE_BYTES;
-    m = malloc(sizeof *m);
-    base = m ? mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
-    if (base == MAP_FAILED) {
-        free(m);
-        return NULL;
-    }
-    at = base + (round_up((uintptr_t)base, HUGE_BYTES) - (uintptr_t)base);
-    if (at > base)
-        munmap(base, (size_t)(at - base));
-    if (base + room > at + length)
-        munmap(at + length, (size_t)(base + room - (at + length)));
-    (void)madvise(at, length, MADV_HUGEPAGE); /* a wish: without it everything still works */
-    *m = (struct mapping){ NULL, at, length };
-    mapping_add(m);
-    return at;
-}
-
-void *cpu_alloc(struct device *dev, size_t bytes)
-{
-    void *p;
-
-    (void)dev;
-    if (bytes >= 2 * HUGE_BYTES)
-        return map_zeroed(bytes);
-    p = cpu_memory(bytes);
-    if (p)
-        memset(p, 0, bytes);
-    return p;
-}
-
-void cpu_free(struct device *dev, void *ptr)
-{
-    struct mapping *m = mapping_remove(ptr);
-
-    (void)dev;
-    if (!m) {
-        free(ptr);
-        return;
-    }
-    munmap(m->at, m->bytes);
-    free(m);
-}
-
-int cpu_upload(struct device *dev, void *dst, const void *host, size_t bytes, struct err *err)
-{
-    (void)dev, (void)err;
-    memcpy(dst, host, bytes);
-    return 0;
-}
-
-int cpu_download(struct device *dev, void *host, const void *src, size_t bytes, struct err *err)
-{
-    (void)dev, (void)err;
-    memcpy(host, src, bytes);
-    return 0;
-}
-
-void *cpu_host_alloc(struct device *dev, size_t bytes)
-{
-    return cpu_alloc(dev, bytes);
-}
-
-void cpu_host_free(struct device *dev, void *ptr)
-{
-    cpu_free(dev, ptr);
-}
-
-int cpu_copy_async(struct device *dev, void *dst, const void *src, size_t bytes, struct err *err)
-{
-    return cpu_upload(dev, dst, src, bytes, err);
-}
-
-int cpu_zero(struct device *dev, void *dst, size_t bytes, struct err *err)
-{
-    (void)dev, (void)err;
-    memset(dst, 0, bytes);
-    return 0;
 }
 
 const struct device_ops *detd_backend(void)

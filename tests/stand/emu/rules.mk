@@ -4,7 +4,7 @@
 #   $(B)/msan/                the tests of the kernels under the memory sanitizer; tests/gpu/cuda_msan.sh builds and runs them
 EMU_INC  := -Itests/stand/emu
 EMU_CU   := $(patsubst %,$(B)/emu/%.o,$(wildcard cuda/*.cu))
-EMU_C    := $(patsubst %.c,$(B)/emu/%.o,cuda/device.c cuda/memory.c cuda/staging.c cuda/backend.c cuda/plan_key.c \
+EMU_C    := $(patsubst %.c,$(B)/emu/%.o,cuda/check.c cuda/device.c cuda/memory.c cuda/staging.c cuda/backend.c cuda/plan_key.c \
             $(filter-out tests/stand/emu/nccl.c,$(wildcard tests/stand/emu/*.c)))
 EMU_NCCL := $(patsubst %.c,$(B)/emu/%.o,$(wildcard cuda/nccl*.c) tests/stand/emu/nccl.c)
 EMU_WARN := -Wall $(if $(WERROR),-Werror) -Wno-unknown-pragmas -Wno-maybe-uninitialized

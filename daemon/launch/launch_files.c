@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/launch_files.c - paths of a job's files, and how detd reads and writes them. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/launch/launch.h"
+#include "daemon/launch/launch_impl.h"
+#include "proto/err.h"
+#include "proto/host/folder.h"
+
+enum { PATH_ROOM = LAUNCH_PATH_ROOM };
+
+void launch_job_path(char *ret, const char *jobs_dir, int64_t job, const char *name)
+{
+    snprintf(ret, PATH_ROOM, "%s/%lld%s%s", jobs_dir, (long long)job, name[0] ? "/" : "", name);
+}
+
+void launch_held_path(char *ret, const char *jobs_dir, int64_t job, const char *name)
+{
+    snprintf(ret, PATH_ROOM, "%s/../held/%lld%s%s", jobs_dir, (long long)job, name[0] ? "/" : "", name);
+}
+
+/* Where that is which detd keeps of the job: in its folder, or where that is its submitter's, in one of our own. */
+void launch_own_path(char *ret, const char *jobs_dir, int64_t job, const char *name)
+{
+    launch_held_path(ret, jobs_dir, job, "");
+    if (access(ret, F_OK) == 0)
+        launch_held_path(ret, jobs_dir, job, name);
+    else
+        launch_job_path(ret, jobs_dir, job, name);
+}
+
+int launch_open_plain(const char *path, int flags)
+{
+    int fd = open(path, flags | O_NONBLOCK | O_CLOEXEC, 0600);
+    struct stat st;
+
+    if (fd < 0 || (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)))
+        return fd;
+    close(fd);
+    errno = EINVAL;
+    return -1;
+}
+
+FILE *launch_read_plain(const char *path)
+{
+    int fd = launch_open_plain(path, O_RDONLY);
+
+    return fd < 0 ? NULL : fdopen(fd, "r");
+}
+
+int launch_write_durably(const char *path, const char *text, struct err *err)
+{
+    char tmp[PATH_ROOM + 8];
+    size_t len = strlen(text), done = 0;
+    int fd, rc = 0;
+
+    snprintf(tmp, sizeof tmp, "%s.new", path);
+    fd = launch_open_plain(tmp, O_WRONLY | O_CREAT | O_TRUNC);
+    if (fd < 0)
+        return err_sys(err, "create '%s'", tmp);
+    while (rc == 0 && done < len) {
+        ssize_t n = write(fd, text + done, len - done);
+
+        if (n < 0)
+            rc = err_sys(err, "write '%s'", tmp);
+        else
+            done += (size_t)n;
+    }
+    if (rc == 0 && (fsync(fd) < 0 || rename(tmp, path) < 0))
+        rc = err_sys(err, "publish '%s'", path);
+    close(fd);
+    return rc < 0 ? rc : folder_sync_name(path, err);
+}
+
+bool launch_has_spool(const char *jobs_dir, int64_t job)
+{
+    char path[PATH_ROOM];
+    bool found = false;
+
+    for (int i = 0; i < 2 && !found; i++) {
+        launch_job_path(path, jobs_dir, job, i == 0 ? "spool.0" : "spool.1");
+        found = access(path, F_OK) == 0 || errno != ENOENT;
+    }
+    return found;
+}

@@ -65,10 +65,10 @@ static void add_run(struct args *l, const struct launch_ask *a, int ngpu_locks)
         add_gpus(l, a->gpus, ngpu_locks);
     if (a->reason[0])
         add_text(l, "--reason", a->reason);
-    if (a->drain == 3) {
+    if (a->drain == LAUNCH_DRAIN_AGAIN) {
         add(l, "--anew");
     } else if (a->drain) {
-        add_text(l, "--drain", a->drain == 1 ? "cancelled" : "failed");
+        add_text(l, "--drain", a->drain == LAUNCH_DRAIN_CANCELLED ? "cancelled" : "failed");
         add_number(l, "--saved", a->saved);
     }
 }

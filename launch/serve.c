@@ -163,7 +163,7 @@ static int kill_job(const struct launch_ask *ask)
 {
     struct launch_answer a = { .version = LAUNCH_VERSION, .kind = LAUNCH_KILLED, .number = ask->number, .job = ask->ticket.job };
     enum launch_reach reached = run_reach(&ask->ticket);
-    bool over = ask->drain != 0;
+    bool over = ask->drain == LAUNCH_KILL_FREE;
     enum scope_left left = run_kill(&ask->ticket, over);
     bool known = over || left == SCOPE_EMPTY || (left == SCOPE_HELD && scope_there_are());
     int holders = known ? 0 : kill_holders(&ask->ticket, a.text);

@@ -84,14 +84,23 @@ enum launch_reach {
     LAUNCH_REACH_HOLDERS /* of the job's lock */
 };
 
+/* START: what the supervisor is started for. KILL: whether the job's lock is free. */
+enum launch_drain {
+    LAUNCH_DRAIN_NONE,      /* START: to run the job; KILL: the lock may be held */
+    LAUNCH_DRAIN_CANCELLED, /* START: to read the spool to its end and end the job as cancelled */
+    LAUNCH_DRAIN_FAILED,    /* START: the same, and end it as failed */
+    LAUNCH_DRAIN_AGAIN,     /* START: to run the job after an end, with which its spool went */
+    LAUNCH_DRAINS,
+    LAUNCH_KILL_FREE = 1 /* KILL: the job's lock is free */
+};
+
 /* detd asks. Descriptors: SEAL the client; START the lock, the spec, the locks of GPUs in their order; CLEAR the lock. Texts end with a zero. */
 struct launch_ask {
     uint32_t version, kind;
     int64_t number; /* comes back with each answer; no other detd's, so it begins anywhere */
     struct launch_ticket ticket;
     int32_t attempt, threads, tier;
-    int32_t
-        drain; /* START: 0, or 1 cancelled, 2 failed; 3: it goes on after an end, with which its spool went. KILL: 1: its lock is free */
+    int32_t drain; /* enum launch_drain */
     int64_t last_seq, saved, log_max, ran_s;
     char nonce[LAUNCH_NAME];
     char gpus[LAUNCH_GPUS];     /* UUIDs with commas */

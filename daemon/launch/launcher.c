@@ -415,10 +415,10 @@ static int fill_start(const struct launch_request *rq, struct launch_ask *a, str
                               .attempt = rq->attempt,
                               .threads = rq->threads,
                               .tier = rq->tier,
-                              .drain = rq->drain == JOB_CANCELLED ? 1
-                                       : rq->drain                ? 2
-                                       : rq->anew                 ? 3
-                                                                  : 0,
+                              .drain = rq->drain == JOB_CANCELLED ? LAUNCH_DRAIN_CANCELLED
+                                       : rq->drain                ? LAUNCH_DRAIN_FAILED
+                                       : rq->anew                 ? LAUNCH_DRAIN_AGAIN
+                                                                  : LAUNCH_DRAIN_NONE,
                               .last_seq = rq->last_seq,
                               .saved = rq->saved,
                               .log_max = rq->log_max,
@@ -458,7 +458,7 @@ int launcher_clear(struct launcher *l, const char *ticket, int lock_fd, launch_e
 
 int launcher_kill(struct launcher *l, const char *ticket, launcher_killed *done, void *arg, struct err *err)
 {
-    struct launch_ask a = { .kind = LAUNCH_KILL, .drain = !done };
+    struct launch_ask a = { .kind = LAUNCH_KILL, .drain = done ? LAUNCH_DRAIN_NONE : LAUNCH_KILL_FREE };
 
     if (!l || from_hex(ticket, &a.ticket) < 0)
         return err_set(err, ERR_STATE, "there is no detd-launch to ask");

@@ -20,7 +20,7 @@ enum {
     UNITS = 2                 /* pieces of work a thread, at least */
 };
 
-struct job {
+struct work {
     struct rows g;
     const struct operand *x;
     struct tensor *y;
@@ -44,7 +44,7 @@ struct job {
 };
 
 /* The first number of a part's row of outputs. */
-static void *place(const struct job *j, const struct rows_part *p, int row)
+static void *place(const struct work *j, const struct rows_part *p, int row)
 {
     const struct rows *g = &j->g;
     const struct tensor *y = &j->y[p->image / g->per];
@@ -112,7 +112,7 @@ SIMD_FN void sums_end(struct sums *s, float *to, int ld)
 }
 
 /* Outputs [k, k + 32) of row i of a part, to c. */
-static struct gemm product(const struct job *j, const struct rows_part *p, const struct rows_input *in, int k, int i)
+static struct gemm product(const struct work *j, const struct rows_part *p, const struct rows_input *in, int k, int i)
 {
     const struct rows *g = &j->g;
     long depth = (long)g->taps_x * g->c;
@@ -131,7 +131,7 @@ static struct gemm product(const struct job *j, const struct rows_part *p, const
 }
 
 /* Straight to where they belong. */
-static void multiply_in_place(const struct job *j, const struct rows_part *p, const struct rows_input *in, int k)
+static void multiply_in_place(const struct work *j, const struct rows_part *p, const struct rows_input *in, int k)
 {
     const struct gemm_end end = { j->bias ? j->bias + k : NULL, j->beta, j->stream };
 
@@ -146,7 +146,7 @@ static void multiply_in_place(const struct job *j, const struct rows_part *p, co
 }
 
 /* Into a buffer. */
-static void multiply(const struct job *j, const struct rows_part *p, const struct rows_input *in, int k, float *out)
+static void multiply(const struct work *j, const struct rows_part *p, const struct rows_input *in, int k, float *out)
 {
     for (int i = 0; i < p->h; i++) {
         struct gemm mm = product(j, p, in, k, i);
@@ -158,7 +158,7 @@ static void multiply(const struct job *j, const struct rows_part *p, const struc
 }
 
 /* The same of packed inputs: rows of outputs are p->pitch pixels apart. */
-static void multiply_tiles(const struct job *j, const struct tiles_part *p, const uint16_t *panels, const long *shifts, const long *b_tap,
+static void multiply_tiles(const struct work *j, const struct tiles_part *p, const uint16_t *panels, const long *shifts, const long *b_tap,
                            int k, float *out)
 {
     static const long half[2] = { 0, TILE_HALF }, column[2] = { 0, TILE_COLS / 2 };
@@ -271,7 +271,7 @@ SIMD_FN void finish_usual_sums(struct sums *s, int vecs, bool stream, uint16_t *
 }
 
 /* Outputs [k, k + 32) of a part, rows of which are `pitch` pixels apart, go where they belong. */
-SIMD_FN void finish(const struct job *j, const struct rows_part *p, int part, int k, float *out, int pitch, bool half)
+SIMD_FN void finish(const struct work *j, const struct rows_part *p, int part, int k, float *out, int pitch, bool half)
 {
     const struct rows *g = &j->g;
     const long step = (long)j->y[p->image / g->per].stride * g->out_step;
@@ -306,14 +306,14 @@ SIMD_FN void finish(const struct job *j, const struct rows_part *p, int part, in
 }
 
 /* Do outputs go straight to where they belong? Statistics are quicker of a buffer, and outputs that do not fill vectors need one. */
-static bool in_place(const struct job *j, int k)
+static bool in_place(const struct work *j, int k)
 {
     return !j->moments && (j->g.k - k >= GEMM_NP || j->g.k - k == 16);
 }
 
 static void part_run(void *arg, size_t index, int thread)
 {
-    const struct job *j = arg;
+    const struct work *j = arg;
     struct rows_part p = rows_part(&j->g, (int)index);
     float *buf = j->buf + (size_t)thread * j->buf_size, *out = j->out + (size_t)thread * j->out_size;
     struct rows_input in = rows_input(&j->g, &p, j->x, buf);
@@ -346,7 +346,7 @@ static int band_index(const struct rows *g, int i)
     return column / g->segs * rows_parts(g) + i % g->bands * g->segs + column % g->segs;
 }
 
-static struct group group_pack(const struct job *j, int first, int n, uint16_t *panels, long *shifts)
+static struct group group_pack(const struct work *j, int first, int n, uint16_t *panels, long *shifts)
 {
     const struct rows *g = &j->g;
     const struct tiles *t = &j->tiles;
@@ -379,7 +379,7 @@ static struct group group_pack(const struct job *j, int first, int n, uint16_t *
 /* Parts that go by a panel of weights while that is in the cache. */
 static void parts_run_tiles(void *arg, size_t index, int thread)
 {
-    const struct job *j = arg;
+    const struct work *j = arg;
     const struct tiles *t = &j->tiles;
     const int taps = tiles_taps(t), first = (int)index * j->at_once, all = rows_parts(&j->g) * j->g.images;
     float *out = j->out + (size_t)thread * j->out_size;
@@ -401,7 +401,7 @@ static void parts_run_tiles(void *arg, size_t index, int thread)
 }
 
 /* All parts of all images. */
-static void run_parts(const struct conv_call *q, struct job *j)
+static void run_parts(const struct conv_call *q, struct work *j)
 {
     const size_t parts = (size_t)rows_parts(&j->g) * (size_t)j->g.images;
 
@@ -413,7 +413,7 @@ static void run_parts(const struct conv_call *q, struct job *j)
 }
 
 /* So many parts at once that weights are read seldom where they are many, or few rows are packed twice where parts are low, and each thread still has work. */
-static int at_once(const struct job *j, int threads)
+static int at_once(const struct work *j, int threads)
 {
     const long parts = (long)rows_parts(&j->g) * j->g.images, panels = (long)(tiles_panels(&j->tiles) * sizeof(uint16_t));
     const long weights = (long)tiles_taps(&j->tiles) * j->tiles.blocks * round_up(j->g.k, TILE_COLS) * TILE_BLOCK * (long)sizeof(uint16_t);
@@ -425,7 +425,7 @@ static int at_once(const struct job *j, int threads)
     return n;
 }
 
-static void layout_tiles(struct job *j, struct carve *c, int threads)
+static void layout_tiles(struct work *j, struct carve *c, int threads)
 {
     j->at_once = at_once(j, threads);
     j->buf_size = (size_t)j->at_once * (tiles_panels(&j->tiles) + tiles_more(&j->tiles)) / 2;
@@ -437,7 +437,7 @@ static void layout_tiles(struct job *j, struct carve *c, int threads)
     j->shifts = carve(c, (size_t)threads * j->shifts_size * sizeof *j->shifts);
 }
 
-static void layout(struct job *j, struct carve *c, int threads)
+static void layout(struct work *j, struct carve *c, int threads)
 {
     if (j->half) {
         layout_tiles(j, c, threads);
@@ -452,7 +452,7 @@ static void layout(struct job *j, struct carve *c, int threads)
 
 /* ---- forward ---- */
 struct merge_args {
-    const struct job *j;
+    const struct work *j;
     double *const *stats;
     const int *pixels;
     double *stack;
@@ -462,14 +462,14 @@ struct merge_args {
 static void merge_shard(void *arg, size_t v, int thread)
 {
     const struct merge_args *a = arg;
-    const struct job *j = a->j;
+    const struct work *j = a->j;
 
     (void)thread;
     cpu_moments(j->moments + v * (size_t)a->parts * 3 * (size_t)j->ld_moments, j->ld_moments, a->pixels, a->parts, j->g.k,
                 a->stack + v * (size_t)slab_levels(a->parts) * 2 * (size_t)j->g.k, a->stats[v]);
 }
 
-static void stats_merge(const struct conv_call *q, const struct job *j, int *pixels, double *stack)
+static void stats_merge(const struct conv_call *q, const struct work *j, int *pixels, double *stack)
 {
     struct merge_args a = { j, q->stats, pixels, stack, rows_parts(&j->g) * j->g.per };
 
@@ -481,7 +481,7 @@ static void stats_merge(const struct conv_call *q, const struct job *j, int *pix
     threads_each(cpu_threads(q->dev), (size_t)q->nshards, merge_shard, &a);
 }
 
-static int fwd_run(const struct conv_call *q, struct job *j, struct err *err)
+static int fwd_run(const struct conv_call *q, struct work *j, struct err *err)
 {
     struct threads *threads = cpu_threads(q->dev);
     size_t parts = (size_t)rows_parts(&j->g) * (size_t)j->g.images;
@@ -514,7 +514,7 @@ static int fwd_run(const struct conv_call *q, struct job *j, struct err *err)
 int rows_conv_fwd(const struct conv_call *q, struct err *err)
 {
     const struct tensor *x = &q->x[0].x, *y = &q->y[0];
-    struct job j = { .x = q->x, .y = q->y, .bias = q->bias, .stream = conv_streams(q), .half = y->dtype == DTYPE_BF16 };
+    struct work j = { .x = q->x, .y = q->y, .bias = q->bias, .stream = conv_streams(q), .half = y->dtype == DTYPE_BF16 };
 
     j.g = rows_of(q, x, y);
     rows_cut(&j.g, j.half);
@@ -527,7 +527,7 @@ int rows_conv_fwd(const struct conv_call *q, struct err *err)
 static int phase_run(const struct conv_call *q, const struct operand *dy, struct tensor *dx, int n, const struct phase_axis *y,
                      const struct phase_axis *x, int py, int px, const float *panels, struct err *err)
 {
-    struct job j = { .x = dy, .y = dx, .beta = q->beta, .stream = conv_streams(q), .panels = panels, .half = dx->dtype == DTYPE_BF16 };
+    struct work j = { .x = dy, .y = dx, .beta = q->beta, .stream = conv_streams(q), .panels = panels, .half = dx->dtype == DTYPE_BF16 };
 
     j.g = phase_taps(q, y, x);
     j.g.images = dx->n * n;

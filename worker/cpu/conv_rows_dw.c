@@ -26,7 +26,7 @@ enum {
     PAIRS_BYTES = 4 << 20
 };
 
-struct job {
+struct work {
     struct rows g;
     const struct conv_call *q;
     int depth;                          /* taps_y * taps_x * c */
@@ -49,7 +49,7 @@ struct job {
     size_t shifts_size, lines_size, grad_size;
 };
 
-static int group_cols(const struct job *j)
+static int group_cols(const struct work *j)
 {
     return j->group_panels * GEMM_NP;
 }
@@ -70,7 +70,7 @@ static void pack_pixel(const float *from, int cols, float *to, long panel)
 }
 
 /* Columns [k, k + cols) of a part. */
-static struct norm_piece piece_of(const struct job *j, const struct rows_part *p, int k, int cols)
+static struct norm_piece piece_of(const struct work *j, const struct rows_part *p, int k, int cols)
 {
     const struct rows *g = &j->g;
 
@@ -84,7 +84,7 @@ static struct norm_piece piece_of(const struct job *j, const struct rows_part *p
 }
 
 /* What a normalisation leaves of columns from k on, packed. */
-static struct gradients gradients_of_norm(const struct job *j, const struct rows_part *p, int k, int cols, float *pack)
+static struct gradients gradients_of_norm(const struct work *j, const struct rows_part *p, int k, int cols, float *pack)
 {
     const long pixel = cols > 16 ? GEMM_NP : 16, panel = (long)p->h * p->w * pixel;
 
@@ -101,7 +101,7 @@ static struct gradients gradients_of_norm(const struct job *j, const struct rows
 
 /* Columns from k on: as they lie where they are read few times, or packed, with zeros after the last where they do not fill vectors: pixels that lie apart meet in
  * few sets of the L1 cache. */
-static struct gradients gradients(const struct job *j, const struct rows_part *p, int k, int cols, float *pack)
+static struct gradients gradients(const struct work *j, const struct rows_part *p, int k, int cols, float *pack)
 {
     const struct tensor *t = &j->q->dy[p->image / j->g.per];
     const float *from = (const float *)t->data + (((long)(p->image % j->g.per) * j->g.oh + p->y) * j->g.ow + p->x) * t->stride + k;
@@ -116,7 +116,7 @@ static struct gradients gradients(const struct job *j, const struct rows_part *p
     return ret;
 }
 
-static void part_add(const struct job *j, const struct rows_part *p, const struct rows_input *in, const struct gradients *dy, int cols,
+static void part_add(const struct work *j, const struct rows_part *p, const struct rows_input *in, const struct gradients *dy, int cols,
                      float *acc, bool add)
 {
     const struct rows *g = &j->g;
@@ -145,7 +145,7 @@ static void part_add(const struct job *j, const struct rows_part *p, const struc
             }
 }
 
-static void part_run(const struct job *j, const struct rows_part *p, int k, int cols, int thread, float *acc, bool add)
+static void part_run(const struct work *j, const struct rows_part *p, int k, int cols, int thread, float *acc, bool add)
 {
     float *buf = j->buf + (size_t)thread * j->buf_size, *pack = j->dy + (size_t)thread * j->dy_size;
     struct gradients dy = j->q->norm ? gradients_of_norm(j, p, k, cols, pack) : gradients(j, p, k, cols, pack);
@@ -154,7 +154,7 @@ static void part_run(const struct job *j, const struct rows_part *p, int k, int 
     part_add(j, p, &in, &dy, round_up(cols, 16), acc, add);
 }
 
-static void slab_run(const struct job *j, int shard, int first, int n, int k, int cols, int thread, float *acc)
+static void slab_run(const struct work *j, int shard, int first, int n, int k, int cols, int thread, float *acc)
 {
     for (int i = 0; i < n; i++) {
         struct rows_part p = rows_part(&j->g, shard * j->shard_parts + first + i);
@@ -164,13 +164,13 @@ static void slab_run(const struct job *j, int shard, int first, int n, int k, in
 }
 
 /* Numbers of a part's packed gradients, where they have `cols` rows. */
-static long gradients_size(const struct job *j, int cols)
+static long gradients_size(const struct work *j, int cols)
 {
     return (long)round_up(cols, TILE_COLS) * tiles_positions(&j->tiles);
 }
 
 /* Columns [k, k + cols) as they lie, or as a normalisation leaves them. */
-static struct tiles_gradients half_gradients(const struct job *j, const struct rows_part *p, int k, int cols, int thread)
+static struct tiles_gradients half_gradients(const struct work *j, const struct rows_part *p, int k, int cols, int thread)
 {
     const struct norm_piece piece = piece_of(j, p, k, cols);
     const struct tensor *t;
@@ -185,7 +185,7 @@ static struct tiles_gradients half_gradients(const struct job *j, const struct r
     return (struct tiles_gradients){ (const uint16_t *)t->data + (long)piece.first * t->stride + k, t->stride, (long)j->g.ow * t->stride };
 }
 
-static void part_pack(const struct job *j, int part, int k, int cols, int thread, uint16_t *x, uint16_t *dy)
+static void part_pack(const struct work *j, int part, int k, int cols, int thread, uint16_t *x, uint16_t *dy)
 {
     const struct tiles *t = &j->tiles;
     struct rows_part p = rows_part(&j->g, part);
@@ -200,7 +200,7 @@ static void part_pack(const struct job *j, int part, int k, int cols, int thread
 /* All parts, where several groups of outputs read them. */
 static void pack_run(void *arg, size_t part, int thread)
 {
-    const struct job *j = arg;
+    const struct work *j = arg;
 
     part_pack(j, (int)part, 0, j->g.k, thread, j->x_all + (long)part * j->pairs_size, j->dy_all + (long)part * gradients_size(j, j->g.k));
 }
@@ -252,7 +252,7 @@ static void run_past_caches(const struct tile_unit *unit, const struct tile_prod
 }
 
 /* Parts whose numbers are packed at once: their sums stay in registers. Rows of output gradients, columns of inputs, sums over positions. */
-static void parts_run_tiles(const struct job *j, int first, int n, int k, int cols, int thread, float *acc, bool add)
+static void parts_run_tiles(const struct work *j, int first, int n, int k, int cols, int thread, float *acc, bool add)
 {
     const struct tile_unit *unit = cpu_device(j->q->dev)->tiles;
     const struct tiles *t = &j->tiles;
@@ -312,7 +312,7 @@ static void parts_run_tiles(const struct job *j, int first, int n, int k, int co
         vstream_end();
 }
 
-static void slab_run_tiles(const struct job *j, int shard, int first, int n, int k, int cols, int thread, float *acc)
+static void slab_run_tiles(const struct work *j, int shard, int first, int n, int k, int cols, int thread, float *acc)
 {
     for (int i = 0; i < n; i += j->parts_at_once)
         parts_run_tiles(j, shard * j->shard_parts + first + i, n - i < j->parts_at_once ? n - i : j->parts_at_once, k, cols, thread, acc,
@@ -321,7 +321,7 @@ static void slab_run_tiles(const struct job *j, int shard, int first, int n, int
 
 static void unit_run(void *arg, size_t index, int thread)
 {
-    const struct job *j = arg;
+    const struct work *j = arg;
     int group = (int)index % j->groups, kg = (int)index / j->groups % j->k_groups, shard = (int)index / j->groups / j->k_groups;
     int k = kg * group_cols(j), cols = j->g.k - k < group_cols(j) ? j->g.k - k : group_cols(j);
     int first = group * j->group, end = first + j->group < j->slabs ? first + j->group : j->slabs;
@@ -381,7 +381,7 @@ static void unpad(const struct tiles *t, const float *src, const float *more, in
 
 static void write_group(void *arg, size_t index, int thread)
 {
-    const struct job *j = arg;
+    const struct work *j = arg;
     int kg = (int)index % j->k_groups, shard = (int)index / j->k_groups, k = kg * group_cols(j);
     int cols = j->g.k - k < group_cols(j) ? j->g.k - k : group_cols(j);
 
@@ -395,7 +395,7 @@ static void write_group(void *arg, size_t index, int thread)
         turn(from, group_cols(j), j->depth, cols, to, j->q->beta);
 }
 
-static void sizes(struct job *j, int threads)
+static void sizes(struct work *j, int threads)
 {
     int part_pixels = j->g.oh * j->g.ow / rows_parts(&j->g);
 
@@ -420,7 +420,7 @@ static void sizes(struct job *j, int threads)
     j->stack_size = (size_t)slab_levels(j->group) * j->part_size;
 }
 
-static void sizes_tiles(struct job *j)
+static void sizes_tiles(struct work *j)
 {
     const struct tiles *t = &j->tiles;
     const long sums = (long)group_cols(j) * tiles_taps(t) * tiles_halves(t) * 16 * (long)sizeof(float),
@@ -441,7 +441,7 @@ static void sizes_tiles(struct job *j)
     j->in_place = j->slabs == 1 && j->q->beta == 0.0f && t->depth % 16 == 0;
 }
 
-static void layout_tiles(struct job *j, struct carve *c, int threads)
+static void layout_tiles(struct work *j, struct carve *c, int threads)
 {
     const size_t parts = (size_t)rows_parts(&j->g) * (size_t)j->g.images;
 
@@ -459,7 +459,7 @@ static void layout_tiles(struct job *j, struct carve *c, int threads)
         j->part_size = 0;
 }
 
-static void layout(struct job *j, struct carve *c, int threads)
+static void layout(struct work *j, struct carve *c, int threads)
 {
     if (j->half)
         layout_tiles(j, c, threads);
@@ -475,7 +475,7 @@ int rows_conv_bwd_weights(const struct conv_call *q, struct err *err)
 {
     struct threads *threads = cpu_threads(q->dev);
     const struct tensor *x = &q->x[0].x, *dy = conv_dy(q, 0);
-    struct job j = { .q = q };
+    struct work j = { .q = q };
 
     j.g = rows_of(q, x, dy);
     j.g.over_positions = true;

@@ -20,7 +20,7 @@ enum {
     LARGE_V_BYTES = 24 << 20, /* transformed inputs that stay in the L3 cache */
 };
 
-struct job {
+struct work {
     struct wino g;
     const struct operand *x;
     struct wino_sink sink;
@@ -35,18 +35,18 @@ struct job {
     int chunk;                             /* with panels: depths whose matrices are made and used at a time */
 };
 
-static int outputs_panels(const struct job *j)
+static int outputs_panels(const struct work *j)
 {
     return (j->g.k + GEMM_NP - 1) / GEMM_NP;
 }
 
 /* Columns of a panel's products: half a panel is enough where there are no more outputs. */
-static int panel_width(const struct job *j)
+static int panel_width(const struct work *j)
 {
     return j->g.k <= 16 ? 16 : GEMM_NP;
 }
 
-static void cut_blocks(struct job *j)
+static void cut_blocks(struct work *j)
 {
     int want = j->panels ? PANEL_BLOCK_ROWS : BLOCK_ROWS, per_strip = wino_max_rows(&j->g, 1);
     int strips = want / per_strip > 0 ? want / per_strip : 1;
@@ -57,7 +57,7 @@ static void cut_blocks(struct job *j)
     j->block_rows = wino_max_rows(&j->g, j->block_strips);
 }
 
-static void block_at(const struct job *j, struct wino_block *b, int index)
+static void block_at(const struct work *j, struct wino_block *b, int index)
 {
     int first = index * j->block_strips, left = j->g.strips - first;
 
@@ -65,7 +65,7 @@ static void block_at(const struct job *j, struct wino_block *b, int index)
 }
 
 /* m[point][rows][cols] (+)= products of depths [d0, d1) for `panels` panels of outputs whose matrices of these depths start at u. */
-static void multiply(const struct job *j, const struct wino_block *b, const float *v, const float *u, int d0, int d1, int panels, float *m)
+static void multiply(const struct work *j, const struct wino_block *b, const float *v, const float *u, int d0, int d1, int panels, float *m)
 {
     const struct wino *g = &j->g;
     int width = panel_width(j), ldm = panels * width;
@@ -100,7 +100,7 @@ static void multiply(const struct job *j, const struct wino_block *b, const floa
 /* ---- threads own blocks ---- */
 static void block_run(void *arg, size_t index, int thread)
 {
-    struct job *j = arg;
+    struct work *j = arg;
     struct wino_block *b = &j->block[thread];
     float *v = j->v + (size_t)thread * j->v_size, *m = j->m + (size_t)thread * j->m_size;
     int panels = outputs_panels(j), group = GROUP / GEMM_NP;
@@ -117,13 +117,13 @@ static void block_run(void *arg, size_t index, int thread)
 
 static void fill_form(void *arg, size_t panel, int thread)
 {
-    struct job *j = arg;
+    struct work *j = arg;
 
     wino_weights(&j->g, j->w, j->back, (int)panel * GEMM_NP, 0, j->g.cv, j->up + panel * j->u_size,
                  j->tmp + (size_t)thread * WINO_WEIGHTS_TMP);
 }
 
-static int matrices(struct job *j, const struct conv_call *q, struct err *err)
+static int matrices(struct work *j, const struct conv_call *q, struct err *err)
 {
     struct form_key key = { j->back ? FORM_WINO_BACK : FORM_WINO_FWD, j->g.y.pts, j->g.x.pts };
     bool stale;
@@ -140,7 +140,7 @@ static int matrices(struct job *j, const struct conv_call *q, struct err *err)
 /* ---- threads own panels of outputs ---- */
 static void panel_input(void *arg, size_t index, int thread)
 {
-    struct job *j = arg;
+    struct work *j = arg;
 
     (void)thread;
     block_at(j, &j->block[index], (int)index);
@@ -149,7 +149,7 @@ static void panel_input(void *arg, size_t index, int thread)
 
 static void panel_run(void *arg, size_t panel, int thread)
 {
-    struct job *j = arg;
+    struct work *j = arg;
     float *u = j->up + (size_t)thread * j->u_size, *m = j->m + (size_t)thread * j->m_size;
 
     for (int d = 0; d < j->g.cv; d += j->chunk) {
@@ -163,7 +163,7 @@ static void panel_run(void *arg, size_t panel, int thread)
         wino_output(&j->g, &j->block[b], m + (size_t)b * j->block_m, panel_width(j), (int)panel * GEMM_NP, panel_width(j), &j->sink);
 }
 
-static void layout(struct job *j, struct carve *c, int threads)
+static void layout(struct work *j, struct carve *c, int threads)
 {
     size_t blocks = (size_t)(j->panels ? j->nblocks : threads), nt = (size_t)threads;
     struct wino_tile *tile;
@@ -179,7 +179,7 @@ static void layout(struct job *j, struct carve *c, int threads)
         j->up = carve_floats(c, nt * j->u_size);
 }
 
-static void choose(struct job *j)
+static void choose(struct work *j)
 {
     size_t u_bytes, v_bytes;
 
@@ -201,7 +201,7 @@ struct stats_mem {
     int strips;    /* of a shard */
 };
 
-static void stats_layout(struct job *j, struct stats_mem *s, struct carve *c, int nshards)
+static void stats_layout(struct work *j, struct stats_mem *s, struct carve *c, int nshards)
 {
     s->strips = j->g.strips / nshards;
     j->sink.ld_moments = round_up(j->g.k, GEMM_NP);
@@ -211,7 +211,7 @@ static void stats_layout(struct job *j, struct stats_mem *s, struct carve *c, in
 }
 
 struct merge_args {
-    const struct job *j;
+    const struct work *j;
     const struct stats_mem *s;
     double *const *stats;
 };
@@ -226,7 +226,7 @@ static void merge_shard(void *arg, size_t v, int thread)
                 a->s->stack + v * (size_t)slab_levels(a->s->strips) * 2 * (size_t)a->j->g.k, a->stats[v]);
 }
 
-static void stats_merge(const struct conv_call *q, const struct job *j, const struct stats_mem *s)
+static void stats_merge(const struct conv_call *q, const struct work *j, const struct stats_mem *s)
 {
     struct merge_args a = { j, s, q->stats };
 
@@ -235,7 +235,7 @@ static void stats_merge(const struct conv_call *q, const struct job *j, const st
     threads_each(cpu_threads(q->dev), (size_t)q->nshards, merge_shard, &a);
 }
 
-static int run(const struct conv_call *q, struct job *j, struct err *err)
+static int run(const struct conv_call *q, struct work *j, struct err *err)
 {
     struct threads *threads = cpu_threads(q->dev);
     struct stats_mem s = { 0 };
@@ -276,7 +276,7 @@ bool wino_fits(int h, int w, int c, int k)
 int wino_conv_fwd(const struct conv_call *q, struct err *err)
 {
     const struct tensor *x = &q->x[0].x, *y = &q->y[0];
-    struct job j = { .x = q->x, .w = q->w, .sink = { .y = q->y, .per = y->n, .bias = q->bias } };
+    struct work j = { .x = q->x, .w = q->w, .sink = { .y = q->y, .per = y->n, .bias = q->bias } };
 
     wino_init(&j.g, y->n * q->nshards, y->h, y->w, x->h, x->w, q->pad, x->c, y->c);
     return run(q, &j, err);
@@ -291,7 +291,7 @@ int wino_conv_bwd_data(const struct conv_call *q, struct err *err)
     for (int v = 0; v < q->nshards; v += AT_A_TIME) {
         int n = q->nshards - v < AT_A_TIME ? q->nshards - v : AT_A_TIME, rc;
         struct operand from[AT_A_TIME];
-        struct job j = { .x = from, .w = q->w, .back = true, .sink = { .y = q->y + v, .per = dx->n, .beta = q->beta } };
+        struct work j = { .x = from, .w = q->w, .back = true, .sink = { .y = q->y + v, .per = dx->n, .beta = q->beta } };
 
         for (int i = 0; i < n; i++)
             from[i] = (struct operand){ .x = q->dy[v + i] };

@@ -24,7 +24,7 @@ enum {
     GROUPS = 4 /* at least this many groups of slabs a thread, where there are as many slabs */
 };
 
-struct job {
+struct work {
     struct wino g; /* of one shard: images are counted through all of them */
     const struct conv_call *q;
     int per, nshards, shard_strips;
@@ -32,7 +32,7 @@ struct job {
     size_t dw_size;
 };
 
-static void cut_slabs(struct job *j, int rows)
+static void cut_slabs(struct work *j, int rows)
 {
     int per_strip = wino_max_rows(&j->g, 1), most = rows / per_strip > 0 ? rows / per_strip : 1;
 
@@ -43,7 +43,7 @@ static void cut_slabs(struct job *j, int rows)
 }
 
 /* Strips [*ret_first, + returned count) of slab s of shard v. */
-static int slab_strips(const struct job *j, int v, int s, int *ret_first)
+static int slab_strips(const struct work *j, int v, int s, int *ret_first)
 {
     int first = s * j->slab_strips, left = j->shard_strips - first;
 
@@ -78,7 +78,7 @@ static void multiply(const struct wino *g, const struct wino_block *b, const flo
 
 /* ---- threads own groups of slabs ---- */
 struct small {
-    struct job j;
+    struct work j;
     int group, groups; /* slabs of a group (a power of two), groups of a shard */
     int block_strips, block_rows;
     struct wino_block *block; /* per thread from here on */
@@ -157,7 +157,7 @@ static void small_sizes(struct small *a, int threads)
     a->stack_size = (size_t)slab_levels(a->group) * a->j.dw_size;
 }
 
-static int small_weights(const struct job *j, struct err *err)
+static int small_weights(const struct work *j, struct err *err)
 {
     struct threads *threads = cpu_threads(j->q->dev);
     struct small a = { .j = *j };
@@ -180,7 +180,7 @@ static int small_weights(const struct job *j, struct err *err)
 
 /* ---- threads own pieces of the weights ---- */
 struct large {
-    struct job j;
+    struct work j;
     int pieces_k, pieces_c, levels;
     int round_slabs;          /* most slabs of a round, of one or several shards */
     int round_first, round_n; /* of this round, counted through all shards */
@@ -315,7 +315,7 @@ static void large_round(struct large *a, struct threads *threads, int first, int
     threads_each(threads, (size_t)(a->pieces_k * a->pieces_c), large_piece, a);
 }
 
-static int large_weights(const struct job *j, struct err *err)
+static int large_weights(const struct work *j, struct err *err)
 {
     struct threads *threads = cpu_threads(j->q->dev);
     struct large a = { .j = *j };
@@ -340,7 +340,7 @@ static int large_weights(const struct job *j, struct err *err)
 int wino_conv_bwd_weights(const struct conv_call *q, struct err *err)
 {
     const struct tensor *x = &q->x[0].x, *dy = &q->dy[0];
-    struct job j = { .q = q, .per = dy->n, .nshards = q->nshards, .dw_size = (size_t)dy->c * 9 * (size_t)x->c };
+    struct work j = { .q = q, .per = dy->n, .nshards = q->nshards, .dw_size = (size_t)dy->c * 9 * (size_t)x->c };
 
     wino_init(&j.g, dy->n * q->nshards, dy->h, dy->w, x->h, x->w, q->pad, x->c, dy->c);
     j.shard_strips = j.g.strips / q->nshards;

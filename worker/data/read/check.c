@@ -20,7 +20,7 @@
 #include "worker/data/text/whole_file.h"
 
 /* Threads take images one by one; what they find stays with the image, so that the report has the order of the data set. */
-struct job {
+struct work {
     struct dataset *d;
     const struct check_options *opt;
     char **flaw; /* [nimages], NULL: good; malloc'ed, but elsewhere */
@@ -55,7 +55,7 @@ static int wrong_size(const struct image *img, const struct dataset_image *im, c
 }
 
 /* 1: it is of the other part of the split, as are files that cannot be read where this one is the smaller. file: memory of the thread's. */
-static int check_image(struct job *job, int i, struct decoder *dec, struct whole_file *file, struct err *err)
+static int check_image(struct work *job, int i, struct decoder *dec, struct whole_file *file, struct err *err)
 {
     const bool upright = job->opt->upright;
     struct dataset *d = job->d;
@@ -88,14 +88,14 @@ static int check_image(struct job *job, int i, struct decoder *dec, struct whole
 }
 
 /* The depth of a target, whose file becomes known by it. */
-static int check_depth(struct job *job, int i, struct depth_truth *truth, struct err *err)
+static int check_depth(struct work *job, int i, struct depth_truth *truth, struct err *err)
 {
     struct views *v = job->d->views;
 
     return truth && i < v->n && v->view[i].depth >= 0 ? depth_truth_look(truth, i, &v->files[v->view[i].depth], err) : 0;
 }
 
-static void give_up(struct job *job, const struct err *why)
+static void give_up(struct work *job, const struct err *why)
 {
     pthread_mutex_lock(&job->lock);
     if (!job->failure.code)
@@ -106,7 +106,7 @@ static void give_up(struct job *job, const struct err *why)
 
 static void *check_images(void *arg)
 {
-    struct job *job = arg;
+    struct work *job = arg;
     struct decoder *dec = decoder_new();
     struct depth_truth *truth = NULL;
     struct err err = { .code = -ENOMEM, .msg = "no memory to check images" };
@@ -137,7 +137,7 @@ static void *check_images(void *arg)
     return NULL;
 }
 
-static void run_threads(struct job *job, int threads)
+static void run_threads(struct work *job, int threads)
 {
     pthread_t id[256];
     int n = 0;
@@ -227,7 +227,7 @@ static int drop_frames(struct dataset *d, char **flaw, struct err *err)
 }
 
 /* Counts the flaws of all records. With data.on_bad=error a record that the network can do without is a note, not an error. */
-static int add_flaws(const struct job *job, struct problems *problems, struct err *err)
+static int add_flaws(const struct work *job, struct problems *problems, struct err *err)
 {
     const struct dataset *d = job->d;
     bool *spare = NULL;
@@ -247,7 +247,7 @@ static int add_flaws(const struct job *job, struct problems *problems, struct er
 
 static int check_files(struct dataset *d, const struct check_options *opt, struct problems *problems, struct err *err)
 {
-    struct job job = { .d = d, .opt = opt, .flaw = calloc((size_t)d->nimages + 1, sizeof *job.flaw) };
+    struct work job = { .d = d, .opt = opt, .flaw = calloc((size_t)d->nimages + 1, sizeof *job.flaw) };
     int64_t before = problems->count;
     int n, rc = 0;
 

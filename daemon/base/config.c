@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/job/job.h"
 #include "proto/err.h"
 #include "proto/host/gpulock.h"
 #include "proto/launch.h"

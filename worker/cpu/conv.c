@@ -9,8 +9,6 @@
 #include "worker/cpu/elem.h"
 #include "worker/cpu/rows.h"
 
-enum { STREAM_BYTES = 8 << 20 }; /* results this large are written past the caches: reading lines only to replace them costs more */
-
 /* Of a shard where only the data decides how many images are in use: those alone. Pixels that are images of their own are one row of pixels, which the
  * paths take in larger pieces. */
 static struct tensor in_use(const struct tensor *t)
@@ -190,22 +188,6 @@ int cpu_conv_norm_bwd_weights(struct device *dev, float *const *dw, float beta, 
     q.beta = beta;
     q.dw = dw;
     return over_shards(&q, rows_conv_bwd_weights, err);
-}
-
-bool conv_streams(const struct conv_call *q)
-{
-    size_t bytes = 0;
-
-    if (!VSTREAMS || q->beta != 0.0f)
-        return false;
-    for (int v = 0; v < q->nshards; v++) {
-        const struct tensor *y = &q->y[v];
-
-        if ((uintptr_t)y->data % 64 != 0 || y->c % 16 != 0 || y->stride % 16 != 0)
-            return false;
-        bytes += tensor_count(y) * dtype_bytes(y->dtype);
-    }
-    return bytes >= STREAM_BYTES;
 }
 
 /* ---- bias ---- */

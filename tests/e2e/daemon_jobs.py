@@ -14,7 +14,6 @@ import sqlite3
 import struct
 import subprocess
 import sys
-import threading
 import time
 
 from daemon import BUILD, HERE, SEED, Daemon, Refused, leave_fault, run_scenarios
@@ -41,24 +40,6 @@ def runs_to_the_end():
         assert d.call("deterministic.get", id=job)["history"] == [{"step": 1, "tier": "rerun"}]
         d.wait_left(job)
         d.until(lambda: d.call("daemon.info")["cpu_free"] == 4, "the slots are not free")
-
-
-def daemon_dies_again_and_again():
-    """The job never notices, and every row is there exactly once."""
-    rng = random.Random(SEED)
-    with Daemon() as d:
-        job = d.submit(150, every=5, ranks=2)
-        for _ in range(8):
-            step = d.wait(job, lambda j: j["attempts"])["step"] + rng.randrange(12)
-            d.wait(job, lambda j, s=step: j["step"] >= s or j["state"] == "completed")
-            d.kill()
-            if rng.randrange(2):  # the job gets on while nobody listens
-                goal = min(d.newest_checkpoint(job) + 5, 150)
-                d.until(lambda g=goal: d.newest_checkpoint(job) >= g, "the job stands still")
-            d.start()
-        done = d.wait(job, "completed")
-        assert done["attempt"] == 1 or done["attempts"][-1]["resume_step"] == 0, done["attempts"]
-        d.check_rows(job, 150)
 
 
 def job_ends_while_nobody_listens():
@@ -244,17 +225,6 @@ def identities(d, job, attempts):
     assert told[0] == "made up, fp32, worker 0.1.0, 00000000; differs from attempt 1: math 1.%d (was 1.1)" % attempts[0]["attempt"], shown
 
 
-def supervisor_dies_too_often():
-    with Daemon(step_s=0.2) as d:
-        job = d.submit(1000, every=1000, restarts=1)
-        for attempt in (1, 2):
-            d.wait(job, lambda j, a=attempt: j["state"] == "running" and j["attempt"] >= a)
-            d.signal_supervisor(job, signal.SIGKILL)
-            d.until(lambda a=attempt: len(d.events("supervisor_lost", job)) == a, "nobody sees that the supervisor is lost")
-        done = d.wait(job, "failed")
-        assert "lost 2 times" in done["reason"], done["reason"]
-
-
 def a_checkpoint_starts_the_count_anew():
     """The supervisor dies three times where it may once, with a newer checkpoint between each two."""
     with Daemon() as d:
@@ -267,19 +237,6 @@ def a_checkpoint_starts_the_count_anew():
             d.until(lambda n=n: len(d.events("supervisor_lost", job)) == n, "nobody sees that the supervisor is lost")
         assert d.wait(job, lambda j: j["state"] in ("completed", "failed"))["state"] == "completed", d.job(job)["reason"]
         d.check_rows(job, 90)
-
-
-def both_die():
-    with Daemon() as d:
-        job = d.submit(80, every=10, ranks=2, env={"HOLD": "27"})
-        d.held(job, 27)
-        d.kill()
-        d.kill_session(job)
-        d.go(job)
-        d.start()
-        done = d.wait(job, "completed")
-        assert done["attempt"] >= 2, done["attempt"]
-        d.check_rows(job, 80)
 
 
 def commands():
@@ -313,78 +270,6 @@ def commands():
             assert False, "a cancelled job was paused"
         except Refused as e:
             assert (e.reason, e.field) == ("STATE", "id"), str(e)
-
-
-def wishes_survive_the_daemon():
-    """A command given while the supervisor is stopped is carried out by it under the next daemon."""
-    with Daemon() as d:
-        job = d.submit(1000000)
-        d.wait(job, lambda j: j["step"] > 5)
-        d.signal_supervisor(job, signal.SIGSTOP)
-        d.call("job.cancel", id=job)
-        d.kill()
-        d.start()
-        d.signal_supervisor(job, signal.SIGCONT)
-        d.wait(job, "cancelled")
-
-
-def queue():
-    """All slots or none, priority first, then age; more ranks than slots take the whole idle node."""
-    with Daemon(slots=2) as d:
-        first = d.submit(20, ranks=1, env={"HOLD": "10"})
-        wide = d.submit(5, ranks=4)
-        late = d.submit(5, ranks=1)  # on both slots, or it would be let past
-        urgent = d.submit(5, ranks=1, threads=1, priority=5)
-        assert "waits behind job %d" % urgent in d.call("job.why", id=wide)["text"], d.call("job.why", id=wide)
-        d.call("job.pause", id=late)
-        assert d.job(late)["state"] == "paused"
-        d.call("job.resume", id=late)
-        d.go(first)
-        started = {j: d.wait(j, "completed")["started"] for j in (first, wide, late, urgent)}
-        assert started[first] < started[urgent] < started[wide] < started[late], started
-        assert d.job(wide)["threads"] == 1
-
-
-def accepted_jobs_are_never_lost():
-    """Clients submit while the daemon is killed at random; each repeats its token till it has an answer. Every job is there, and once."""
-    rng = random.Random(SEED)
-    with Daemon(step_s=0, slots=1) as d:
-        answers, stop = {}, []
-
-        def submit_for_ever(n):
-            spec = {"model": {"preset": "yolov3_tiny"}, "data": {"train": {"annotations": "/a", "images": "/b"}}, "train": {"steps": 1, "batch": 8},
-                    "run": {"device": "cpu", "priority": -1}}
-            for i in range(1000):
-                token = "%d.%d" % (n, i)
-                while not stop and token not in answers:
-                    try:
-                        answers[token] = d.call("job.submit", spec=spec, token=token)["id"]
-                    except (OSError, AssertionError, AttributeError, ConnectionError, ValueError):
-                        time.sleep(0.01)
-
-        clients = [threading.Thread(target=submit_for_ever, args=(n,)) for n in range(3)]
-        for c in clients:
-            c.start()
-        for _ in range(6):
-            goal = len(answers) + rng.randrange(1, 40)
-            d.until(lambda g=goal: len(answers) >= g, "no job is accepted")
-            d.kill()
-            d.start(wait=False)
-        d.client()
-        stop.append(True)
-        for c in clients:
-            c.join()
-        stored = dict(d.sql("SELECT token, id FROM jobs"))
-        assert len(answers) > 20 and len(set(answers.values())) == len(answers)
-        assert all(stored[t] == i for t, i in answers.items()), "an accepted job is lost"
-        assert len(stored) <= len(answers) + len(clients)
-        page, seen = {"cursor": None}, []
-        while True:
-            page = d.call("job.list", limit=7, **({"cursor": page["cursor"]} if page["cursor"] else {}))
-            seen += [j["id"] for j in page["jobs"]]
-            if page["cursor"] is None:
-                break
-        assert seen == sorted(stored.values(), reverse=True), seen
 
 
 @contextlib.contextmanager
@@ -777,31 +662,6 @@ def the_terminal_is_closed():
         d.check_rows(job, 60)
 
 
-def told_to_stop_while_detd_runs():
-    with Daemon() as d:
-        job = d.submit(60, every=1000, restarts=0, env={"HOLD": "7"})
-        d.held(job, 7)
-        d.signal_supervisor(job, signal.SIGTERM)
-        d.until(lambda: "pause passed to rank 0" in supervisor_log(d, job), "it does not hear that it is to stop")
-        d.go(job)
-        done = d.wait(job, "completed")
-        assert done["attempts"][0]["resume_step"] > 5 and not d.events("supervisor_lost", job), done["attempts"]
-        d.check_rows(job, 60)
-
-
-def what_holds_the_lock_is_killed():
-    """A process of another session that a rank has started outlives its supervisor."""
-    with Daemon() as d:
-        leave_fault(d, 1, "helper 5")
-        job = d.submit(40, env={"HOLD": "8"})
-        d.held(job, 8)
-        d.signal_supervisor(job, signal.SIGKILL)
-        d.go(job)
-        assert "(sleep, state" in d.wait_event("kill", job)[0]
-        d.wait(job, "completed")
-        d.check_rows(job, 40)
-
-
 def a_silent_supervisor_is_killed():
     with Daemon() as d:
         job = d.submit(40, env={"STEP_S": "0", "HOLD": "20"})
@@ -1154,22 +1014,6 @@ def refused(d, method, **params):
         assert "the disk is full" in str(e) or "No space left" in str(e), str(e)
 
 
-def state_folder_is_removed():
-    """detd leaves and says so; what runs is left alone."""
-    with Daemon() as d:
-        job = d.submit(1000000, every=1000000)
-        d.wait(job, "running")
-        session, ranks = d.session(job), set(d.members(job))
-        try:
-            d.until(lambda: shutil.rmtree(d.state, ignore_errors=True) or not os.path.exists(d.state), "the folder cannot be removed")
-            assert d.proc.wait(60) == 1, d.proc.returncode
-            d.proc = None
-            assert "was removed" in open(d.root + "/log").read()
-            assert all(os.path.exists("/proc/%d" % pid) for pid in ranks)
-        finally:
-            os.killpg(session, signal.SIGKILL)
-
-
 def state_folder_is_renamed():
     """detd, which is in it, would store on where nobody looks, and could start no job: it leaves and says so."""
     with Daemon() as d:
@@ -1206,15 +1050,6 @@ def database_is_replaced():
             if change is not os.remove:
                 d.start()
                 assert d.job(job)["state"] in ("starting", "running")
-
-
-def bad_ends():
-    with Daemon() as d:
-        leave_fault(d, 1, "data 10")
-        job = d.submit(50, restarts=0)
-        failed = d.wait(job, "failed")
-        assert "annotation 7 of image 12" in failed["reason"], failed["reason"]
-        assert "annotation 7" in d.call("job.why", id=job)["text"]
 
 
 def many_label_at_once():
@@ -1342,13 +1177,13 @@ def a_lock_that_is_removed():
 SCENARIOS = [what_holds_the_lock_does_not_die, a_silent_supervisor_is_killed, no_room_for_the_spool, budget_counts_from_the_newest_checkpoint,
              a_lock_that_stays_held, who_has_a_lock_is_named, an_upgrade_in_mid_job, ends_without_a_supervisor, the_wall_clock_is_moved, supervisor_cannot_be_started,
              a_supervisor_that_says_nothing, a_cancelled_job_whose_supervisor_says_nothing, a_tier_for_a_step_that_never_comes, pauses_do_not_count, a_folder_that_cannot_be_used, a_lock_that_is_no_file, a_checkpoint_without_room, the_spool_is_lost, a_fifo_in_a_folder, a_forgotten_job_is_not_run_again,
-             runs_to_the_end, the_database_is_damaged_while_it_runs, daemon_dies_again_and_again, job_ends_while_nobody_listens,
+             runs_to_the_end, the_database_is_damaged_while_it_runs, job_ends_while_nobody_listens,
              spools_go_with_their_jobs, what_looks_like_a_spent_spool_is_kept, ends_outlive_an_older_database, an_end_that_nobody_reported_outlives_an_older_database,
              numbers_that_are_given_again,
-             budget_counts_from_a_checkpoint_that_nobody_told_of, supervisor_dies, supervisor_dies_too_often, a_checkpoint_starts_the_count_anew,
-             both_die, commands, many_label_at_once, reports_that_cannot_be, half_of_a_spool_is_lost, an_older_database_under_a_live_job, a_lock_that_is_removed, wishes_survive_the_daemon, queue, accepted_jobs_are_never_lost, trainer_cannot_be_opened,
-             another_database_while_a_job_runs, the_node_shuts_down, the_terminal_is_closed, told_to_stop_while_detd_runs,
-             what_holds_the_lock_is_killed, the_disk_is_full, state_folder_is_removed, state_folder_is_renamed, database_is_replaced, bad_ends]
+             budget_counts_from_a_checkpoint_that_nobody_told_of, supervisor_dies, a_checkpoint_starts_the_count_anew,
+             commands, many_label_at_once, reports_that_cannot_be, half_of_a_spool_is_lost, an_older_database_under_a_live_job, a_lock_that_is_removed, trainer_cannot_be_opened,
+             another_database_while_a_job_runs, the_node_shuts_down, the_terminal_is_closed,
+             the_disk_is_full, state_folder_is_renamed, database_is_replaced]
 
 PRIVATE = [no_room_for_the_spool, the_disk_is_full, a_checkpoint_without_room]  # have disks of their own, which nobody else is to see
 

@@ -150,9 +150,6 @@ class Rank:
     def carry_out(self, what):
         if what == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        elif what == "segv":
-            signal.signal(signal.SIGSEGV, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGSEGV)
         elif what == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
         elif what == "flood":
@@ -164,12 +161,6 @@ class Rank:
         elif what == "close":
             os.close(3)
             time.sleep(600)
-        elif what == "deadlock":
-            time.sleep(600)
-        elif what == "mismatch":
-            self.page.phase("reduce")
-            self.page.collective(self.shared.calls + 1, 2)
-            time.sleep(600)
         elif what == "rest":
             self.page.phase("report_wait")  # which has no deadline
             time.sleep(23)
@@ -180,9 +171,6 @@ class Rank:
             subprocess.Popen(["sleep", "600"], close_fds=False, start_new_session=True)
         elif what == "exit":
             os._exit(3)
-        elif what == "garbage":
-            self.sock.sendall(b"{\"type\":\"loss\",\"step\":\"no\"}\n")
-            time.sleep(60)
         elif what == "endless":
             self.sock.sendall(b"x" * 100000)
             time.sleep(60)

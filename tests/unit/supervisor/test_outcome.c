@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/test_outcome.c - how an attempt ended, what ranks may say, and the file of tiers. uses: proto supervisor */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/test_outcome.c - how an attempt ended, and what ranks may say. uses: proto supervisor */
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -8,15 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <cmocka.h>
 
 #include "proto/err.h"
 #include "proto/line.h"
 #include "proto/record.h"
 #include "supervisor/outcome.h"
-#include "supervisor/tiers.h"
-#include "tests/stand/harness.h"
 
 #define SAID(what, cls, why, at)                                                               \
     {                                                                                          \
@@ -201,47 +198,6 @@ static void lines_never_pass_their_buffer(void **state)
     }
 }
 
-static const char *tiers_text(const struct tiers *t)
-{
-    static char buf[8192];
-    struct err err;
-    struct line l;
-
-    line_begin(&l, buf, sizeof buf, "go");
-    tiers_write(t, &l);
-    assert_int_equal(line_done(&l, &err), 0);
-    return buf;
-}
-
-static void tiers_outlive_their_writer(void **state)
-{
-    char path[TEMP_MAX];
-    int fd = mkstemp(temp_path(path, sizeof path, "detd-tiers-XXXXXX"));
-    struct tiers *t;
-    struct err err;
-
-    (void)state;
-    assert_int_equal(tiers_open(path, &t, &err), 0);
-    assert_false(tiers_any(t));
-    assert_int_equal(tiers_add(t, 5, "off", &err), 0);
-    assert_int_equal(tiers_add(t, 9, "world", &err), 0);
-    assert_int_equal(tiers_sync(t, &err), 0);
-    tiers_close(t);
-    assert_true(pwrite(fd, "5 off\n9 world\n12 re", 19, 0) == 19); /* torn in mid-line: never confirmed */
-    assert_int_equal(tiers_open(path, &t, &err), 0);
-    assert_int_equal(tiers_add(t, 20, "rerun", &err), 0);
-    assert_string_equal(tiers_text(t), "{\"type\":\"go\",\"tiers\":[{\"step\":5,\"tier\":\"off\"},{\"step\":9,\"tier\":\"world\"},"
-                                       "{\"step\":20,\"tier\":\"rerun\"}]}\n");
-    assert_int_equal(tiers_add(t, 9, "off", &err), 0); /* asked again after a rewind: what was to come later is off */
-    assert_string_equal(tiers_text(t), "{\"type\":\"go\",\"tiers\":[{\"step\":5,\"tier\":\"off\"},{\"step\":9,\"tier\":\"off\"}]}\n");
-    tiers_close(t);
-    assert_true(pwrite(fd, "x y\n", 4, 0) == 4);
-    assert_int_equal(tiers_open(path, &t, &err), ERR_CORRUPT);
-    assert_non_null(strstr(err.msg, "line 1"));
-    close(fd);
-    unlink(path);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -249,7 +205,6 @@ int main(void)
         cmocka_unit_test(what_ranks_may_say),
         cmocka_unit_test(values_and_their_names_are_bounded),
         cmocka_unit_test(lines_never_pass_their_buffer),
-        cmocka_unit_test(tiers_outlive_their_writer),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,8 +70,9 @@ static void changes_have_their_room(void **state)
     unlink(path);
     t = open_tiers();
     assert_int_equal(stat(path, &st), 0);
-    assert_true(st.st_size == 0 && st.st_blocks >= 8);
+    assert_true(st.st_size == 0 && st.st_blocks >= 8 && !tiers_any(t));
     assert_int_equal(tiers_add(t, 20, "world", &err), 0);
+    assert_true(tiers_any(t));
     tiers_close(t);
     tiers_close(open_tiers());
     assert_int_equal(stat(path, &st), 0);

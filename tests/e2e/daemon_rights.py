@@ -152,20 +152,6 @@ def others_runs_are_compared():
         assert done.returncode == 1 and "run.env." in done.stdout and "is for its owner's eyes only" in done.stdout, done
 
 
-def a_job_is_its_owners():
-    """What others may not do is not done either."""
-    with Daemon(system=True) as d:
-        job = as_user(OWNER, DETD, [], lambda: d.submit(100000))
-        d.wait(job, "running")
-        other, owner = (as_user(*PEOPLE[who][0], d.client) for who in ("other", "owner"))
-        for method in ("job.cancel", "job.pause", "job.resume", "job.checkpoint", "job.eval"):
-            assert denied(other, method, id=job)[0], method
-        assert denied(other, "deterministic.set", id=job, tier="off")[0]
-        assert other.call("job.why", id=job)["state"] == "running" and other.call("deterministic.get", id=job)["pending"] is None
-        assert owner.call("job.cancel", id=job)["state"] == "stopping"
-        d.wait(job, "cancelled")
-
-
 def admins_alone():
     """read = admins: others do not come as far as the socket, and are refused where somebody has opened it to them."""
     with Daemon(system=True, read="admins") as d:
@@ -241,7 +227,7 @@ def a_user_has_limits():
         assert d.job(third)["state"] == "queued"
 
 
-SCENARIOS = [every_method_asks_who_calls, nobody_prunes_jobs_of_others, others_runs_are_compared, a_job_is_its_owners, admins_alone, who_asked_is_an_event, a_user_has_limits]
+SCENARIOS = [every_method_asks_who_calls, nobody_prunes_jobs_of_others, others_runs_are_compared, admins_alone, who_asked_is_an_event, a_user_has_limits]
 
 
 def with_group():

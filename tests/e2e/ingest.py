@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import socket
-import sqlite3
 import time
 
 from daemon import Daemon
@@ -161,29 +160,6 @@ def what_is_no_report():
         assert len(told) == len(wrong) and told[0].startswith("report 1 is left out: record: type: "), told
 
 
-def nothing_is_acked_before_it_is_stored():
-    """While somebody else holds the database: who tells a report again hears at once how far detd is."""
-    with House() as d:
-        job, nonce = d.begin()
-        s = Supervisor(d, job, nonce)
-        assert s.welcomed() == 0
-        s.report(1, 1, 1.0)
-        s.acked(1)
-        with sqlite3.connect(d.state + "/detd.db", isolation_level=None) as db:
-            db.execute("BEGIN IMMEDIATE")
-            for _ in range(2):
-                s.report(2, 2, 2.0)
-            msg = s.hear()
-            assert msg == {"type": "ack", "seq": 1}, msg
-            again = Supervisor(d, job, nonce)
-            assert again.welcomed() == 1, "it is told that more is stored than is"
-            db.execute("COMMIT")
-        db.close()
-        again.report(2, 2, 2.0)
-        again.acked(2)
-        assert d.stored(job) == (2, [(1, 1.0), (2, 2.0)])
-
-
 def the_second_connection_counts():
     """A supervisor comes again before detd has seen that its first connection is lost: the job stays connected when that ends."""
     with House() as d:
@@ -246,7 +222,7 @@ def of_another_user():
         assert Supervisor(d, job, nonce).welcomed() == 0
 
 
-for scenario in (the_one_that_was_started, gaps_and_repetitions, what_a_spool_has_lost, what_is_no_report, nothing_is_acked_before_it_is_stored, the_second_connection_counts, what_a_supervisor_waits_for,
+for scenario in (the_one_that_was_started, gaps_and_repetitions, what_a_spool_has_lost, what_is_no_report, the_second_connection_counts, what_a_supervisor_waits_for,
                  of_another_user):
     began = time.time()
     scenario()

@@ -3,7 +3,6 @@
 import fcntl
 import json
 import os
-import random
 import re
 import shutil
 import sqlite3
@@ -11,7 +10,7 @@ import struct
 import subprocess
 import time
 
-from daemon import BUILD, SEED, Daemon, Refused, run_scenarios
+from daemon import BUILD, Daemon, Refused, run_scenarios
 
 TABLES = ("specs", "attempts", "series", "eval", "events", "checkpoints", "tiers", "loss")
 
@@ -73,23 +72,6 @@ def a_job_leaves_nothing():
         assert d.submit(5) == stays + 1
 
 
-def what_lives_stays():
-    with Daemon() as d:
-        runs, waits, paused = d.submit(100000, threads=4), d.submit(5, threads=4), d.submit(5, threads=4)
-        d.wait(runs, lambda j: j["step"] > 2)
-        d.call("job.pause", id=paused)
-        for job in (runs, waits, paused):
-            assert refusal(d, "job.rm", id=job) == "STATE", job
-        assert d.call("job.prune", older=0) == {"jobs": [], "refused": [], "cursor": None}
-        d.call("job.cancel", id=waits)  # of which nothing ever ran, so there is no folder
-        remove(d, waits)
-        d.call("job.cancel", id=runs)
-        d.wait(runs, "cancelled")
-        remove(d, runs)
-        d.until(lambda: is_wiped(d, runs) and is_wiped(d, waits), "something of it stays")
-        assert d.job(paused)["state"] == "paused"
-
-
 def a_folder_that_is_held():
     """Somebody has its lock for a while: the folder goes when he leaves, and no other removal has to come by."""
     with Daemon(step_s=0) as d:
@@ -101,30 +83,6 @@ def a_folder_that_is_held():
             d.until(lambda: "job %d was removed, and its folder cannot be yet: processes" % job in open(d.root + "/log").read(), "it is not told")
             assert os.path.exists(folder(d, job) + "/checkpoints/step-20") and rows(d, job)
         d.until(lambda: is_wiped(d, job), "it stays when nobody has it any more")
-
-
-def killed_on_the_way():
-    """The job is there with all that it had, or nobody sees it any more and the next detd removes what is left."""
-    rng = random.Random(SEED)
-    with Daemon(step_s=0) as d:
-        for _ in range(6):
-            job = finished(d)
-            before = rows(d, job)
-            for i in range(1000):  # more than a piece
-                os.makedirs("%s/predictions/%d/%d" % (folder(d, job), i % 50, i))
-            d.client().call("daemon.info")
-            c = d.client()
-            c.sock.sendall((json.dumps({"jsonrpc": "2.0", "id": 1, "method": "job.rm", "params": {"id": job}}) + "\n").encode())
-            time.sleep(rng.random() ** 3 / 4)
-            d.kill()
-            c.close()
-            d.start()
-            if d.sql("SELECT count(*) FROM jobs WHERE id=?", job) == [(1,)]:
-                assert rows(d, job) == before and len(os.listdir(folder(d, job) + "/predictions")) == 50
-                assert d.job(job)["state"] == "completed"
-                remove(d, job)
-            d.until(lambda j=job: is_wiped(d, j), "something of it stays")
-            assert refusal(d, "job.get", id=job) == "NOTFOUND"
 
 
 def pruned_page_by_page():
@@ -299,6 +257,6 @@ def made_room_for():
         d.until(lambda: os.stat(d.state + "/reserve").st_blocks << 9 >= 4 << 20, "no room is kept for the next time")
 
 
-SCENARIOS = [killed_on_the_way, a_folder_that_is_held, a_job_leaves_nothing, what_lives_stays, pruned_page_by_page, the_best_is_kept, nothing_goes_where_the_best_is_gone,
+SCENARIOS = [a_folder_that_is_held, a_job_leaves_nothing, pruned_page_by_page, the_best_is_kept, nothing_goes_where_the_best_is_gone,
              what_another_job_of_that_number_left_stays, what_is_old_goes_by_itself, a_wrong_clock_removes_nothing, made_room_for]
 run_scenarios(SCENARIOS, private=[made_room_for])

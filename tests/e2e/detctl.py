@@ -342,17 +342,6 @@ def test_keys_in_the_place_of_files(node):
 
 def test_edges(node):
     """What a newcomer types."""
-    expect(node.ctl("chekc", "job"), 2, "no command 'chekc'; did you mean check\\?")
-    expect(node.ctl("sl"), 2, "did you mean ls")
-    expect(node.ctl("fly"), 2, "no command 'fly'; see")
-    with open(node.folder + "/job.json", encoding="utf-8") as f:
-        text = f.read()
-    with open(node.folder + "/with.json", "w", encoding="utf-8") as f:
-        f.write("// mine\n" + text[:-1] + ', // the last\n "name2": 1 }')
-    expect(node.ctl("submit", "with"), 1, "name2: unknown key")
-    with open(node.folder + "/comma.json", "w", encoding="utf-8") as f:
-        f.write(text[:-1] + ",\n}")
-    expect(node.ctl("submit", "comma"), 1, r"comma\.json:1:\d+: a comma before '\}'")
     os.makedirs(node.folder + "/elsewhere")
     shutil.copy(node.folder + "/job.json", node.folder + "/elsewhere/other.json")
     there = ["data.train.annotations=d/train.json", "data.train.images=d/images", "data.val.annotations=d/val.json", "data.val.images=~/d/images"]
@@ -648,8 +637,6 @@ def test_other_keys_in_epochs(node):
     done = node.ctl("clone", "1", "val.every=1 epochs", *more, "--wait")  # counted of the data that the new job has
     expect(done, 0, 'val.every "1 epochs" of 5 images, batch 2: steps 3\n(.|\n)*checkpoint.every, which was 4|val.every')
     assert node.job("2")["spec"]["val"]["every"] == 3, node.job("2")["spec"]
-    expect(node.ctl("submit", "few", *more, "val.every=soon"), 1, r"few\.json: val\.every: 'soon' is neither a number of steps nor a text as \"2 epochs\"")
-    expect(node.ctl("submit", "few", *more, "val.every=2 hours"), 1, "'2 hours' has no unit that is known")
 
 
 def refused_epochs(node, program, said, *args):
@@ -666,9 +653,6 @@ def test_epochs_that_cannot_be_counted(node):
         json.dump({"images": [], "annotations": [], "categories": [{"id": 1, "name": "cell"}]}, f)
     refused_epochs(node, DETCTL, r"none\.json: no images", "train.epochs=1", "data.train.annotations=none.json")
     refused_epochs(node, DETCTL, r"annotation \d+ .*no area(.|\n)*train\.json: 1 problem", "train.epochs=1", "data.on_bad=error")
-    expect(node.ctl("submit", "job", "train.steps=null", "train.epochs=1", "data.train.annotations=x.json"), 1, r"open '/.*/x\.json'")
-    expect(node.ctl("submit", "job", "train.steps=null", "train.epochs=1e8", "train.batch=1", "train.shards=1", "run.ranks=1"), 1,
-           r"job\.json: train\.epochs: 100000000 epochs of 205 images, batch 1, are 20500000000 steps; at most 100000000 are possible")
     shutil.copy(DETCTL, node.folder + "/detctl")
     refused_epochs(node, node.folder + "/detctl", "detd-worker is not beside detctl", "train.epochs=1")
     with open(node.folder + "/detd-worker", "w", encoding="utf-8") as f:

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 
-from daemon import BUILD, SANITIZED, Client, Daemon, Refused
+from daemon import BUILD, SANITIZED, Daemon, Refused
 
 DETD, ANN, BOB, LAB = 4242, 2001, 2002, 3001
 INSIDE = os.environ.get("DETD_USERS")
@@ -505,54 +505,33 @@ def a_hostile_job():
         d.wait(deaf, "cancelled", 60)
 
 
-# Gives its lock to somebody outside of its scope.
-GIVER = r'''
-import os, socket
-for fd in range(3, 64):
-    try:
-        if os.readlink("/proc/self/fd/%d" % fd).endswith("/lock"):
-            s = socket.socket(socket.AF_UNIX)
-            s.connect("/home/bob/keeper")
-            socket.send_fds(s, [b"x"], [fd])
-            s.recv(1)
-            break
-    except OSError:
-        pass
-'''
+def taken_locks(d, job):
+    """The locks of a job's supervisor, as descriptors of this program, which is outside of its scope."""
+    supervisor = next(p for p, name in d.members(job).items() if name == "detd-job")
+    return [taken(supervisor, fd) for fd, path in open_files(supervisor).items() if path.endswith(("/lock", ".lock"))]
 
 
 def a_lock_that_is_taken_away():
     """Who holds a job's lock outside of its scope does not hold its slots."""
     with Node() as d:
-        keeper = socket.socket(socket.AF_UNIX)
-        keeper.bind("/home/bob/keeper")
-        os.chmod("/home/bob/keeper", 0o666)
-        keeper.listen(1)
-        keeper.settimeout(60)
-        with open("/home/bob/sitecustomize.py", "w") as f:
-            f.write(GIVER)
-        os.chmod("/home/bob/sitecustomize.py", 0o644)
-        job = d.submit_as(BOB, 100000, PYTHONPATH="/home/bob")
-
-        def take():
-            rank = keeper.accept()[0]
-            fd = socket.recv_fds(rank, 1, 1)[1][0]
-            rank.close()
-            return fd
-        lock = take()
+        job = d.submit_as(BOB, 100000)
         d.wait(job, lambda now: now["step"] > 3)
+        kept = taken_locks(d, job)
+        assert len(kept) == 1, kept
         if d.group:  # nor does it hold up the next attempt
-            os.kill([p for p, name in d.members(job).items() if name == "detd-job"][0], signal.SIGKILL)
-            os.close(take())
+            d.signal_supervisor(job, signal.SIGKILL)
             d.wait(job, lambda now: now["attempt"] == 2 and now["state"] == "running", 60)
+            kept += taken_locks(d, job)
         d.call("job.cancel", id=job)
         if not d.group:  # nobody knows then what lives
             d.until(lambda: "its slots are held" in d.call("job.why", id=job)["text"], "it does not say who holds its slots", 180)
-            os.close(lock)
+            os.close(kept.pop())
         d.wait(job, "cancelled", 60)
         d.until(lambda: d.call("daemon.info")["cpu_free"] == 8, "its slots are held", 60)
         d.call("job.rm", id=job)
         d.until(lambda: not os.path.exists(d.folder(job)) and not os.path.exists(d.state + "/held/%d" % job), "its folder stays")
+        for fd in kept:
+            os.close(fd)
 
 
 def what_is_taken_away_while_nobody_looks():
@@ -562,11 +541,7 @@ def what_is_taken_away_while_nobody_looks():
             return
         job = d.submit_as(BOB, 100000, device="cuda")
         d.wait(job, lambda now: now["step"] > 3)
-        supervisor = d.supervisor(job)
-        with open("/proc/%d/cmdline" % supervisor) as f:
-            words = f.read().split("\0")
-        nonce = words[words.index("--nonce") + 1]
-        kept = [taken(supervisor, fd) for fd, path in open_files(supervisor).items() if path.endswith(".lock") or path.endswith("/lock")]
+        nonce, kept = d.nonce(job), taken_locks(d, job)
         assert len(kept) == 2, kept
         d.stop_helper()
         d.kill()
@@ -601,8 +576,7 @@ def what_is_taken_away_while_detd_is_another():
             return
         job = d.submit_as(BOB, 100000)
         d.wait(job, lambda now: now["step"] > 3)
-        supervisor = [p for p, name in d.members(job).items() if name == "detd-job"][0]
-        kept = [taken(supervisor, fd) for fd, path in open_files(supervisor).items() if path.endswith("/lock")]
+        kept = taken_locks(d, job)
         assert len(kept) == 1, kept
         d.kill()
         d.start()

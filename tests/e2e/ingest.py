@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """detd's side of sup.sock. In the place of detd-job stands a script that holds the job's lock and does nothing; what a supervisor says, this test says:
-with a wrong nonce, a gap, the same number twice, while the database is locked, over a second connection, as another user."""  # SPDX-License-Identifier: Apache-2.0
+with a wrong nonce, a gap, the same number twice, over a second connection, as another user."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import signal

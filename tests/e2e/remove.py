@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Jobs that are removed: what goes, what is refused, and a detd that is killed on the way."""  # SPDX-License-Identifier: Apache-2.0
+"""Jobs that are removed: what goes, what is kept, and what is old."""  # SPDX-License-Identifier: Apache-2.0
 import fcntl
 import json
 import os

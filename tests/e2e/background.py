@@ -2,10 +2,8 @@
 """A split with pictures and no box is background: it trains and validates, its losses are finite and its AP is undefined."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
-import subprocess
-import sys
 
-from daemon import HERE, Daemon
+from daemon import Daemon, make_shapes
 
 STEPS = 4
 
@@ -50,8 +48,7 @@ def check_losses(d, job, split, name, steps):
 def main():
     with Daemon(foreign=False) as d:
         data = d.root + "/shapes"
-        subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, "--train", "6", "--val", "2", "--size", "32"], check=True,
-                       stdout=subprocess.DEVNULL)
+        make_shapes(data, 6, 2, 32)
         for split in ("train", "val"):
             bare(data, split)
         for train, val in (("bare_train", "val"), ("train", "bare_val"), ("bare_train", "bare_val")):

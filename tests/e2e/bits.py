@@ -13,9 +13,9 @@ import os
 import random
 import re
 import shutil
-import struct
 import sys
 
+from daemon import tensors_of
 from gpu_node import REAL, Node
 from ranks import base_spec, draw, draw_frames, draw_masks, finish, frames_spec, isas, mask_spec, merged, rows, struck, submit
 
@@ -48,11 +48,7 @@ def short(data):
 
 def tensors(path):
     """{name: hash of its shape and bytes}"""
-    with open(path, "rb") as f:
-        (size,) = struct.unpack("<Q", f.read(8))
-        header, data = json.loads(f.read(size)), f.read()
-    return {name: short(repr((a["dtype"], a["shape"])).encode() + data[slice(*a["data_offsets"])])
-            for name, a in header.items() if name != "__metadata__"}
+    return {name: short(repr((kind, shape)).encode() + raw) for name, (kind, shape, raw) in tensors_of(path).items()}
 
 
 def bits(d, job):

@@ -1,12 +1,10 @@
 #!/usr/bin/env python3
 """Jobs of networks whose darknet .cfg has keys of its own."""  # SPDX-License-Identifier: Apache-2.0
 import json
-import os
 import struct
-import subprocess
 import sys
 
-from daemon import BUILD, HERE, Daemon
+from daemon import HERE, Daemon, tensors_of
 from ranks import merged
 from worker import STILL, alone, flat_images, of_type, safetensors, write
 
@@ -32,14 +30,8 @@ def job(root, name, text, steps=1, **model):
 
 def weights(root, name, step):
     """{layer: {array: numbers}}"""
-    with open("%s/%s/checkpoints/step-%d/model.safetensors" % (root, name, step), "rb") as f:
-        size = struct.unpack("<Q", f.read(8))[0]
-        header, data = json.loads(f.read(size)), f.read()
     found = {}
-    for array, a in header.items():
-        if array == "__metadata__":
-            continue
-        raw = data[slice(*a["data_offsets"])]
+    for array, (_, _, raw) in tensors_of("%s/%s/checkpoints/step-%d/model.safetensors" % (root, name, step)).items():
         found.setdefault(int(array.split(".")[1]), {})[array] = struct.unpack("<%df" % (len(raw) // 4), raw)
     return found
 
@@ -135,26 +127,22 @@ def of_darknet(root):
                 assert abs(m - w) <= tolerance * max(1, abs(w)), (scale, new, precision, k, m, w)
 
 
-def detctl(d, *args):
-    return subprocess.run([BUILD + "/detctl", *args], env=dict(os.environ, DETD_SOCKET=d.path), cwd=d.root, capture_output=True, text=True, check=False)
-
-
 def told(d):
     """Ignored keys are told once by check, by layers and by the job's events; the job's network leaves as the .cfg that it came from."""
     spec = job(d.root, "told", cfg(("", "", "learning_rate=.5\n", ""), "logistic", "new_coords=1\nscale_x_y=1.5\niou_thresh=.4\nrandom=1\ndets_for_show=1\n"))
     lines = ["%s/told.cfg: ignored, because the job's keys say how to train: batch, mosaic, random" % d.root,
              "%s/told.cfg: ignored, because they change no result here: use_cuda_graph, dets_for_show" % d.root]
     write(d.root + "/told.json", json.dumps(spec))
-    check, layers = detctl(d, "check", "told.json"), detctl(d, "layers", "told.cfg", "--json")
+    check, layers = d.detctl("check", "told.json"), d.detctl("layers", "told.cfg", "--json")
     assert check.returncode == 0 and all((check.stdout + check.stderr).count(line) == 1 for line in lines), check
     assert layers.returncode == 0 and all(layers.stderr.count(line) == 1 for line in lines), layers
     listed = {row["name"]: row for row in json.loads(layers.stdout)}
     assert listed["module_list.5.conv_5.weight"]["shape"] == [21, 6, 1, 1], listed  # the file's two classes
-    assert detctl(d, "layers", "told.cfg", "--classes", "3").stdout.count("[24, 6, 1, 1]") == 1
+    assert d.detctl("layers", "told.cfg", "--classes", "3").stdout.count("[24, 6, 1, 1]") == 1
     number = d.call("job.submit", spec=spec, token="told")["id"]
     d.wait(number, "completed")
     assert d.events("model", number) == lines[::-1], d.events("model", number)
-    done = detctl(d, "export", str(number), "-f", "weights", "-o", "left.weights")
+    done = d.detctl("export", str(number), "-f", "weights", "-o", "left.weights")
     assert done.returncode == 0, done
     with open(d.root + "/left.cfg", encoding="utf-8") as f:
         left = f.read()
@@ -162,9 +150,9 @@ def told(d):
         assert left.count(key + "\n") == 1, (key, left)
     for name, content, said in (("net.pth", b"PK\3\4" + bytes(40), "it is an archive, as PyTorch's .pth"), ("net.cfg", b"<html></html>\n", "it is a web page"),
                                 ("net.safetensors", b"version https://git-lfs.github.com/spec/v1\n", "it is a Git LFS pointer")):
-        listed = detctl(d, "layers", write("%s/%s" % (d.root, name), content))
+        listed = d.detctl("layers", write("%s/%s" % (d.root, name), content))
         assert listed.returncode == 1 and said in listed.stderr, listed
-    misspelt = detctl(d, "check", "told.json", "model.cfg=" + write(d.root + "/wrong.cfg", cfg(("filter=9\n", "", "", ""))))
+    misspelt = d.detctl("check", "told.json", "model.cfg=" + write(d.root + "/wrong.cfg", cfg(("filter=9\n", "", "", ""))))
     assert misspelt.returncode == 1 and "/wrong.cfg:15: unknown key 'filter' in [convolutional]; did you mean filters" in misspelt.stderr, misspelt
 
 

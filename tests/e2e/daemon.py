@@ -1,5 +1,6 @@
 """A private detd in a folder of its own, and a client of its control socket. Shared by the daemon's end-to-end tests."""  # SPDX-License-Identifier: Apache-2.0
 import concurrent.futures
+import contextlib
 import json
 import os
 import random
@@ -7,9 +8,11 @@ import shutil
 import signal
 import socket
 import sqlite3
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 SEED = int(os.environ.get("SEED", "1"))  # of the moments at which something is killed
@@ -65,6 +68,20 @@ def run_scenarios(scenarios, private=(), lanes=6):
         assert not failed, failed
 
 
+def make_shapes(data, train, val, size, *more):
+    """Pictures of shapes and their annotations, so many in each split, in that folder."""
+    words = map(str, ("--train", train, "--val", val, "--size", size, *more))
+    subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, *words], check=True, stdout=subprocess.DEVNULL)
+
+
+def tensors_of(path):
+    """{name: (type, shape, bytes)} of a safetensors file."""
+    with open(path, "rb") as f:
+        (size,) = struct.unpack("<Q", f.read(8))
+        header, data = json.loads(f.read(size)), f.read()
+    return {name: (a["dtype"], a["shape"], data[slice(*a["data_offsets"])]) for name, a in header.items() if name != "__metadata__"}
+
+
 class Refused(Exception):
     def __init__(self, error):
         super().__init__(error["message"])
@@ -105,6 +122,42 @@ class Client:
                 if "error" in msg:
                     raise Refused(msg["error"])
                 return msg["result"]
+
+
+class Relay:
+    """Between a client and detd: what each of them says, in the order in which it came by. instead(message): called before it goes on; the answer in its place, or
+    None."""
+
+    def __init__(self, path, to, instead=lambda msg: None):
+        self.path, self.to, self.said, self.ends, self.instead = path, to, [], [], instead
+        self.server = socket.socket(socket.AF_UNIX)
+        self.server.bind(path)
+        self.server.listen()
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            near, far = self.server.accept()[0], socket.socket(socket.AF_UNIX)
+            far.connect(self.to)
+            self.ends += [near, far]
+            for a, b in (near, far), (far, near):
+                threading.Thread(target=self.copy, args=(a, b), daemon=True).start()
+
+    def copy(self, a, b):
+        with contextlib.suppress(OSError), a.makefile("rb") as lines:
+            for line in lines:
+                msg = json.loads(line)
+                self.said.append(msg.get("method", "answer"))
+                answer = self.instead(msg)
+                if answer:
+                    a.sendall(json.dumps(answer).encode() + b"\n")
+                else:
+                    b.sendall(line)
+
+    def cut(self):
+        for end in self.ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
 
 
 class Daemon:
@@ -284,6 +337,11 @@ class Daemon:
 
     def job(self, job):
         return self.call("job.get", id=job)
+
+    def detctl(self, *words):
+        """What the command says, which is given in the daemon's folder."""
+        return subprocess.run([BUILD + "/detctl", *map(str, words)], cwd=self.root, env=dict(os.environ, DETD_SOCKET=self.path, HOME=self.root), capture_output=True,
+                              text=True, check=False)
 
     def wait(self, job, test, seconds=120):
         """Until test(job object) holds; test may be the name of a state."""

@@ -13,10 +13,9 @@ import socket
 import sqlite3
 import struct
 import subprocess
-import sys
 import time
 
-from daemon import BUILD, HERE, SEED, Daemon, Refused, leave_fault, run_scenarios
+from daemon import BUILD, HERE, SEED, Daemon, Refused, leave_fault, make_shapes, run_scenarios
 
 
 def runs_to_the_end():
@@ -938,8 +937,7 @@ def the_database_is_damaged_while_it_runs():
 def train_shapes(d, token="real", **run):
     """A small job of detd-worker: 60 steps, a checkpoint every 3."""
     data = d.root + "/shapes"
-    os.path.isdir(data) or subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, "--train", "16", "--val", "4", "--size", "96"], check=True,
-                   stdout=subprocess.DEVNULL)
+    os.path.isdir(data) or make_shapes(data, 16, 4, 96)
     split = {"annotations": data + "/train.json", "images": data + "/images"}
     return d.call("job.submit", token=token, spec={
         "model": {"preset": "yolov3_tiny", "size": 96, "width": 0.25}, "data": {"train": split}, "checkpoint": {"every": 3},

@@ -1,19 +1,17 @@
 #!/usr/bin/env python3
 """What a node that a group shares is asked for: completion, drain, jobs after others, limits, copies of rows, and what is wrong, against a real detd and real jobs.
 usage: detctl_node.py BUILD_FOLDER [TEST ...]"""  # SPDX-License-Identifier: Apache-2.0
-import contextlib
 import json
 import os
 import re
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 
 import detctl
+from daemon import Relay
 from detctl import LONG, expect
 
 
@@ -329,42 +327,15 @@ def test_expected(node):
         node.until(number, lambda j: j["state"] == "completed")
 
 
-class Relay:
-    """Between detctl and detd: what each of them says, in the order in which it came by."""
-
-    def __init__(self, node, before=lambda method: None):
-        """before: called with each method before it goes on."""
-        self.path, self.to, self.said, self.ends, self.before = node.folder + "/relay", node.socket, [], [], before
-        self.server = socket.socket(socket.AF_UNIX)
-        self.server.bind(self.path)
-        self.server.listen()
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            near, far = self.server.accept()[0], socket.socket(socket.AF_UNIX)
-            far.connect(self.to)
-            self.ends += [near, far]
-            for a, b in (near, far), (far, near):
-                threading.Thread(target=self.copy, args=(a, b), daemon=True).start()
-
-    def copy(self, a, b):
-        with contextlib.suppress(OSError), a.makefile("rb") as lines:
-            for line in lines:
-                self.said.append(json.loads(line).get("method", "answer"))
-                self.before(self.said[-1])
-                b.sendall(line)
-
-    def cut(self):
-        for end in self.ends:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-
 def test_ls_beside_a_removal(node):
     """A job that goes after the list was made has no best value any more."""
     job = node.submit("train.steps=2", "val.every=2", "--wait")
-    relay = Relay(node, lambda method: method == "eval.query" and node.ctl("rm", job))
+
+    def removes(msg):
+        if msg.get("method") == "eval.query":
+            node.ctl("rm", job)
+
+    relay = Relay(node.folder + "/relay", node.socket, removes)
     done = node.ctl("--socket", relay.path, "ls")
     expect(done, 0)
     assert "eval.query" in relay.said and not done.stderr and done.stdout.splitlines()[1].split()[6] == "-", done.stdout
@@ -373,7 +344,7 @@ def test_ls_beside_a_removal(node):
 
 def test_who_waits_is_told(node):
     """Whoever waits asks once, and again when detd told of something; over a new connection, too."""
-    relay = Relay(node)
+    relay = Relay(node.folder + "/relay", node.socket)
 
     def asked(times):
         deadline = time.time() + 60

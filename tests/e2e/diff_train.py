@@ -2,9 +2,8 @@
 """Runs of the real trainer that differ in one thing, which detctl diff names: seed, learning rate at a later step, batch; and runs that do not differ."""  # SPDX-License-Identifier: Apache-2.0
 import os
 import subprocess
-import sys
 
-from daemon import BUILD, HERE, Daemon
+from daemon import BUILD, Daemon, make_shapes
 from ranks import merged
 
 STEPS = 12
@@ -19,13 +18,8 @@ def submit(d, data, change):
     return d.call("job.submit", spec=merged(spec, change), token=os.urandom(8).hex())["id"]
 
 
-def detctl(d, *args):
-    return subprocess.run([BUILD + "/detctl", "--socket", d.path, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          universal_newlines=True, timeout=300, check=False)
-
-
 def check(d, a, b, code, said):
-    done = detctl(d, "diff", a, b)
+    done = d.detctl("diff", a, b)
     assert done.returncode == code and not done.stderr and said in done.stdout, (said, done.returncode, done.stdout, done.stderr)
     print("ok ", done.stdout.strip().split("\n")[-1], flush=True)
     return done.stdout
@@ -37,11 +31,11 @@ def again(d, *jobs):
         for name in ("ring", "tensors"):
             os.truncate("%s/jobs/%d/evidence.%s" % (d.state, job, name), 0)
         check(d, *jobs, 6, "step 1: update; data, losses, gradients and learning rate are equal; ")
-        done = detctl(d, "diff", "--rerun", *jobs)
+        done = d.detctl("diff", "--rerun", *jobs)
         assert done.returncode == 6 and done.stderr.count(" trains step 1 of job ") == n + 1, done
         assert "step 1: update of module_list.0.conv_0.weight (13 of 59 tensors); " in done.stdout and "verify" not in done.stdout, done.stdout
         print("ok  again:", done.stderr.strip().split("\n"), flush=True)
-    assert "equal: steps 1 .. %d" % STEPS in detctl(d, "diff", "--rerun", jobs[0], jobs[0]).stdout  # nothing to train again
+    assert "equal: steps 1 .. %d" % STEPS in d.detctl("diff", "--rerun", jobs[0], jobs[0]).stdout  # nothing to train again
 
 
 def main():
@@ -50,8 +44,7 @@ def main():
                "off": {"run": {"evidence": "off"}}}
     with Daemon(foreign=False) as d:
         data = d.root + "/shapes"
-        subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, "--train", "16", "--val", "2", "--size", "32"], check=True,
-                       stdout=subprocess.DEVNULL)
+        make_shapes(data, 16, 2, 32)
         jobs = {name: submit(d, data, change) for name, change in changes.items()}
         for name, job in jobs.items():
             done = d.wait(job, lambda j: j["state"] in ("completed", "failed"))
@@ -69,7 +62,7 @@ def main():
         check(d, d.root + "/for-ann", jobs["ranks"], 0, "equal: steps 1 .. %d\n" % STEPS)
         check(d, d.root + "/for-ann", jobs["decay"], 6, "step 1: update of module_list.0.conv_0.weight (13 of 59 tensors); ")
         again(d, first, jobs["decay"])
-        done = detctl(d, "diff", first, jobs["off"])
+        done = d.detctl("diff", first, jobs["off"])
         assert done.returncode == 1 and "job %d: no evidence in" % jobs["off"] in done.stderr, done
 
 

@@ -5,10 +5,9 @@ import os
 import shutil
 import stat
 import struct
-import subprocess
 import sys
 
-from daemon import BUILD, HERE, Daemon
+from daemon import Daemon, make_shapes, tensors_of
 
 SIDE, LEAST = 64, 0.3
 HEADER = 20
@@ -16,10 +15,9 @@ HEADER = 20
 
 class Place:
     def __init__(self, d):
-        self.d = d
+        self.d, self.detctl = d, d.detctl
         self.data = d.root + "/shapes"
-        subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", self.data, "--train", "6", "--val", "0", "--size", str(SIDE)], check=True,
-                       stdout=subprocess.DEVNULL)
+        make_shapes(self.data, 6, 0, SIDE)
 
     def train(self, steps, **model):
         spec = {"model": dict({"preset": "yolov3_tiny", "size": SIDE, "width": 0.125}, **model),
@@ -32,10 +30,6 @@ class Place:
         assert job["state"] == "completed", job
         return job["id"]
 
-    def detctl(self, *args):
-        env = dict(os.environ, DETD_SOCKET=self.d.path)
-        return subprocess.run([BUILD + "/detctl", *args], env=env, cwd=self.d.root, capture_output=True, text=True, check=False)
-
     def export(self, job, form, name, *more):
         done = self.detctl("export", str(job), "-f", form, "-o", name, *more)
         assert done.returncode == 0, done
@@ -46,14 +40,6 @@ class Place:
             return f.read()
 
 
-def arrays_of(content):
-    """{name: bytes} of a safetensors file, in the order of its network."""
-    size = struct.unpack("<Q", content[:8])[0]
-    header = json.loads(content[8:8 + size])
-    header.pop("__metadata__", None)
-    return {name: content[8 + size + a["data_offsets"][0]:8 + size + a["data_offsets"][1]] for name, a in header.items()}
-
-
 def as_darknet_has_them(arrays):
     """What stands behind the header of a .weights file."""
     numbers, layers = b"", sorted({int(name.split(".")[1]) for name in arrays})
@@ -61,7 +47,7 @@ def as_darknet_has_them(arrays):
         norm = "module_list.%d.batch_norm_%d." % (i, i)
         conv = "module_list.%d.conv_%d." % (i, i)
         order = [norm + a for a in ("bias", "weight", "running_mean", "running_var")] if norm + "bias" in arrays else [conv + "bias"]
-        numbers += b"".join(arrays[name] for name in order + [conv + "weight"])
+        numbers += b"".join(arrays[name][2] for name in order + [conv + "weight"])
     return numbers
 
 
@@ -73,10 +59,10 @@ def said_of(cfg):
 def plain(place):
     job = place.train(3)
     weights, said = place.export(job, "weights", "tiny.weights")
-    arrays, _ = place.export(job, "safetensors", "tiny.safetensors")
+    place.export(job, "safetensors", "tiny.safetensors")
     assert said.startswith("checkpoint of step 3") and said.endswith("\nthe network, and its weights -> tiny.cfg, tiny.weights\n"), said
     assert struct.unpack("<iiiq", weights[:HEADER]) == (0, 2, 0, 3 * 6), weights[:HEADER]
-    assert weights[HEADER:] == as_darknet_has_them(arrays_of(arrays))
+    assert weights[HEADER:] == as_darknet_has_them(tensors_of(place.d.root + "/tiny.safetensors"))
     # The pair is a network of ours, whole, and comes out as it went in.
     cfg = os.path.join(place.d.root, "tiny.cfg")
     again = place.train(1, preset=None, size=None, width=None, cfg=cfg, init=os.path.join(place.d.root, "tiny.weights"))

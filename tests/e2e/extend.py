@@ -1,17 +1,11 @@
 #!/usr/bin/env python3
 """detctl extend: a completed job trains on, and is what it would have been with so many steps from the first: weights, state, rows and evidence."""  # SPDX-License-Identifier: Apache-2.0
-import contextlib
 import json
 import os
 import re
 import shutil
-import socket
-import struct
-import subprocess
-import sys
-import threading
 
-from daemon import BUILD, HERE, Daemon
+from daemon import Daemon, Relay, make_shapes, tensors_of
 
 STEPS, MORE, EVERY = 12, 20, 4
 
@@ -24,21 +18,9 @@ def spec_of(data, steps, **train):
             "val": {"every": 4}, "checkpoint": {"every": EVERY, "keep": 5}, "run": {"device": "cpu", "ranks": 2}}
 
 
-def ctl(d, *args):
-    return subprocess.run([BUILD + "/detctl", *args], env=dict(os.environ, DETD_SOCKET=d.path, HOME=d.root), capture_output=True, text=True, check=False)
-
-
 def submit(d, spec):
     submit.count = getattr(submit, "count", 0) + 1
     return d.call("job.submit", spec=spec, token=str(submit.count))["id"]
-
-
-def tensors(path):
-    """Name: bytes. The metadata, as the keys that the job had when it was written, is left out."""
-    with open(path, "rb") as f:
-        size = struct.unpack("<Q", f.read(8))[0]
-        head, body = json.loads(f.read(size)), f.read()
-    return {name: (a["dtype"], a["shape"], body[slice(*a["data_offsets"])]) for name, a in head.items() if name != "__metadata__"}
 
 
 def check_same(d, job, whole, steps):
@@ -47,9 +29,9 @@ def check_same(d, job, whole, steps):
         ours, theirs = d.sql(table, job), d.sql(table, whole)
         assert ours == theirs, (table, [r for r in ours if r not in theirs], [r for r in theirs if r not in ours])
     for name in ("model", "state"):
-        ours, theirs = (tensors("%s/jobs/%d/checkpoints/step-%d/%s.safetensors" % (d.state, j, steps, name)) for j in (job, whole))
+        ours, theirs = (tensors_of("%s/jobs/%d/checkpoints/step-%d/%s.safetensors" % (d.state, j, steps, name)) for j in (job, whole))
         assert ours == theirs, [k for k in theirs if ours.get(k) != theirs[k]]
-    done = ctl(d, "diff", str(job), str(whole))
+    done = d.detctl("diff", str(job), str(whole))
     assert done.returncode == 0, done
     ours, theirs = ([(c["step"], c["val_loss"]) for c in d.job(j)["checkpoints"] if c["there"] and c["step"] % EVERY == 0][:3] for j in (job, whole))
     assert ours == theirs, (ours, theirs)  # a pause leaves one more, at any step
@@ -58,7 +40,7 @@ def check_same(d, job, whole, steps):
 def trains_on(d, data, whole):
     job = submit(d, spec_of(data, STEPS))
     assert d.wait(job, "completed")["step"] == STEPS
-    done = ctl(d, "extend", str(job), "--steps", str(MORE), "--wait")
+    done = d.detctl("extend", str(job), "--steps", str(MORE), "--wait")
     assert done.returncode == 0 and done.stdout == "%d\n" % job, done
     assert "goes on after step %d, to step %d" % (STEPS, MORE) in done.stderr, done
     now = d.job(job)
@@ -67,7 +49,7 @@ def trains_on(d, data, whole):
     check_same(d, job, whole, MORE)
     assert any(t.startswith("extend from %d to %d steps by " % (STEPS, MORE)) for t in d.events("audit", job)), d.events("audit", job)
     assert not d.events("evidence", job) and not d.events("identity", job), (d.events("evidence", job), d.events("identity", job))
-    done = ctl(d, "verify", str(job), "--from", str(STEPS - 2))
+    done = d.detctl("verify", str(job), "--from", str(STEPS - 2))
     assert done.returncode == 0, done
     return job
 
@@ -79,7 +61,7 @@ def with_rates_that_fall(d, data):
     job = submit(d, spec)
     d.wait(job, "completed")
     assert {"step-8", "step-12"} <= set(os.listdir("%s/jobs/%d/checkpoints" % (d.state, job)))
-    done = ctl(d, "extend", str(job), "--steps", str(MORE), "--wait")
+    done = d.detctl("extend", str(job), "--steps", str(MORE), "--wait")
     assert done.returncode == 0 and "goes on after step 8, to step %d" % MORE in done.stderr, done
     assert " stays " not in done.stderr, done.stderr  # its file gives them
     spec["train"]["steps"] = MORE
@@ -94,76 +76,46 @@ def keys_that_followed_from_the_steps(d, data):
     del spec["train"]["burn_in"], spec["val"], spec["checkpoint"]
     job = submit(d, spec)
     d.wait(job, "completed")
-    done = ctl(d, "extend", str(job), "--steps", "60", "--wait")
+    done = d.detctl("extend", str(job), "--steps", "60", "--wait")
     assert done.returncode == 0, done
     told = [line for line in done.stderr.splitlines() if " stays " in line]
     assert told == ["train.burn_in stays 1; a new job of 60 steps has 3 by default", "val.every stays 2; a new job of 60 steps has 6 by default"], done.stderr
 
 
-@contextlib.contextmanager
 def refusing(d, granted, refused):
     """A socket before detd's own, which refuses that method once another one was granted, as a detd does that has other work by then."""
-    path = d.root + "/between"
+    asked, by_now = {}, []
 
-    def talk(ours):
-        asked, by_now, lock = {}, threading.Event(), threading.Lock()
+    def instead(msg):
+        if "method" in msg:
+            asked[msg.get("id")] = msg["method"]
+            error = {"code": -32000, "message": "not now", "data": {"field": "", "reason": ""}}
+            return {"jsonrpc": "2.0", "id": msg["id"], "error": error} if by_now and msg["method"] == refused else None
+        if asked.get(msg["id"]) == granted and "error" not in msg:
+            by_now.append(msg)
+        return None
 
-        def say(line):
-            with lock:
-                ours.sendall(line)
-
-        def answer(theirs):
-            for line in theirs:
-                msg = json.loads(line)
-                if asked.get(msg.get("id")) == granted and "error" not in msg:
-                    by_now.set()
-                say(line)
-
-        with ours, ours.makefile("rb") as lines, socket.socket(socket.AF_UNIX) as theirs, contextlib.suppress(OSError):
-            theirs.connect(d.path)
-            threading.Thread(target=answer, args=(theirs.makefile("rb"),), daemon=True).start()
-            for line in lines:
-                ask = json.loads(line)
-                asked[ask["id"]] = ask["method"]
-                if by_now.is_set() and ask["method"] == refused:
-                    error = {"code": -32000, "message": "not now", "data": {"field": "", "reason": ""}}
-                    say(json.dumps({"jsonrpc": "2.0", "id": ask["id"], "error": error}).encode() + b"\n")
-                else:
-                    theirs.sendall(line)
-            theirs.shutdown(socket.SHUT_RDWR)
-
-    def serve(listening):
-        with contextlib.suppress(OSError):
-            while True:
-                threading.Thread(target=talk, args=(listening.accept()[0],), daemon=True).start()
-
-    with socket.socket(socket.AF_UNIX) as s:
-        s.bind(path)
-        s.listen()
-        threading.Thread(target=serve, args=(s,), daemon=True).start()
-        yield path
-        s.shutdown(socket.SHUT_RDWR)
-    os.unlink(path)
+    return Relay("%s/%s-%s" % (d.root, granted, refused), d.path, instead).path
 
 
 def what_is_granted_is_no_error(d, data):
     """What else detctl would like to know by then is less than that it was granted, or was found out."""
     job = submit(d, spec_of(data, 20))
     d.wait(job, "completed")
-    with refusing(d, "job.extend", "job.get") as between:
-        done = ctl(d, "--socket", between, "extend", str(job), "--steps", "30")
-        assert done.returncode == 0 and done.stdout == "%d\n" % job and d.job(job)["steps"] == 30, done
+    between = refusing(d, "job.extend", "job.get")
+    done = d.detctl("--socket", between, "extend", str(job), "--steps", "30")
+    assert done.returncode == 0 and done.stdout == "%d\n" % job and d.job(job)["steps"] == 30, done
     d.wait(job, "completed")
-    with refusing(d, "job.list", "job.get") as between:  # evaluated once more, on another file of that name: the note would ask for both
-        for n in "1", "2":
-            os.makedirs(data + "/" + n)
-            shutil.copy(data + "/val.json", data + "/%s/again.json" % n)
-            words = "eval", str(job), "--on", data + "/%s/again.json" % n, "--images", data + "/images", "--json"
-            done = ctl(d, *(("--socket", between) if n == "2" else ()), *words)
-            assert done.returncode == 0 and len(json.loads(done.stdout)) > 3, done
-    with refusing(d, "eval.query", "job.get") as between:
-        done = ctl(d, "--socket", between, "eval", str(job))
-        assert done.returncode == 0 and "AP50" in done.stdout, done
+    between = refusing(d, "job.list", "job.get")  # evaluated once more, on another file of that name: the note would ask for both
+    for n in "1", "2":
+        os.makedirs(data + "/" + n)
+        shutil.copy(data + "/val.json", data + "/%s/again.json" % n)
+        words = "eval", str(job), "--on", data + "/%s/again.json" % n, "--images", data + "/images", "--json"
+        done = d.detctl(*(("--socket", between) if n == "2" else ()), *words)
+        assert done.returncode == 0 and len(json.loads(done.stdout)) > 3, done
+    between = refusing(d, "eval.query", "job.get")
+    done = d.detctl("--socket", between, "eval", str(job))
+    assert done.returncode == 0 and "AP50" in done.stdout, done
 
 
 def data_that_has_changed(d, data, whole):
@@ -177,11 +129,11 @@ def data_that_has_changed(d, data, whole):
                                (lambda: os.rename(data + "/images", data + "/away"), lambda: os.rename(data + "/away", data + "/images"), "No such file"),
                                (lambda: os.rename(data + "/val.json", data + "/away"), lambda: os.rename(data + "/away", data + "/val.json"), "val.json")):
         change()
-        done = ctl(d, "extend", str(job), "--steps", str(MORE), "--wait")
+        done = d.detctl("extend", str(job), "--steps", str(MORE), "--wait")
         assert done.returncode == 1 and not done.stdout and said in done.stderr and "job %d is given no more steps" % job in done.stderr and "`detctl clone %d`" % job in done.stderr, done
         assert d.job(job)["state"] == "completed"
         mend()
-    done = ctl(d, "extend", str(job), "--steps", str(MORE), "--wait")
+    done = d.detctl("extend", str(job), "--steps", str(MORE), "--wait")
     assert done.returncode == 0, done
     check_same(d, job, whole, MORE)
 
@@ -191,7 +143,7 @@ def from_before_its_last_step(d, data, whole):
     job = submit(d, spec_of(data, 10))
     d.wait(job, "completed")
     assert d.sql("SELECT count(*) FROM loss WHERE job=? AND step=10", job) != [(0,)]
-    done = ctl(d, "extend", str(job), "--steps", str(MORE), "--wait")
+    done = d.detctl("extend", str(job), "--steps", str(MORE), "--wait")
     assert done.returncode == 0 and "goes on after step 8," in done.stderr, done
     check_same(d, job, whole, MORE)
     assert "step-10" not in os.listdir("%s/jobs/%d/checkpoints" % (d.state, job))
@@ -242,10 +194,10 @@ def failed_jobs_go_on(d, data, whole):
         failed = d.wait(job, "failed")
         assert "has changed since the data set was checked" in failed["reason"], failed["reason"]
         for words, said in ((("extend", str(job), "--steps", "40"), "detctl resume"), (("why", str(job)), "detctl resume %d" % job), (("show", str(job)), "detctl resume %d" % job)):
-            done = ctl(d, *words)
+            done = d.detctl(*words)
             assert said in done.stdout + done.stderr or (words[0] == "extend" and "has changed" in done.stderr), (words, done)
         d.until(lambda j=job: not os.path.exists("%s/jobs/%d/spool.0" % (d.state, j)), "the spool stays")
-        done = ctl(d, "resume", str(job))  # with the cause as it was it fails again, and is there once more
+        done = d.detctl("resume", str(job))  # with the cause as it was it fails again, and is there once more
         assert done.returncode == 0 and "state queued" in done.stdout, done
         d.wait(job, "failed")
         mend()
@@ -268,7 +220,7 @@ def what_is_missing_is_waited_for(d, data, whole):
     os.rename(data + "/images", data + "/away")
     d.call("job.resume", id=job)
     d.wait(job, lambda j: j["state"] == "queued" and "waits for a file that is missing" in j["reason"])
-    d.until(lambda: "No such file" in ctl(d, "why", str(job)).stdout, "why does not say what is missing")
+    d.until(lambda: "No such file" in d.detctl("why", str(job)).stdout, "why does not say what is missing")
     d.until(lambda: d.call("daemon.info")["cpu_free"] == 4, "the slots are not free")
     known = len(d.call("event.query", id=job, limit=1000)["events"])
     d.call("job.resume", id=job)  # a look at once, which finds nothing
@@ -320,7 +272,7 @@ def an_older_copy_of_the_database(d, job):
 
 def refusals(d, data):
     def refused(job, steps, *said):
-        done = ctl(d, "extend", str(job), "--steps", str(steps))
+        done = d.detctl("extend", str(job), "--steps", str(steps))
         assert done.returncode == 1 and not done.stdout and all(s in done.stderr for s in said), (done, said)
 
     falls = dict(spec_of(data, 4, schedule="cosine"), checkpoint={"every": 0})
@@ -348,7 +300,7 @@ def refusals(d, data):
     refused(waits, 16, "is cancelled: only a completed one", "detctl clone")
     d.call("daemon.undrain")
     for words, said in ((["3"], "--steps N or --epochs N"), (["3", "--steps", "x"], "no number of steps"), (["--steps", "8"], "one job id")):
-        done = ctl(d, "extend", *words)
+        done = d.detctl("extend", *words)
         assert done.returncode == 2 and said in done.stderr, done
 
 
@@ -356,13 +308,13 @@ def epochs_and_clone(d, data, whole):
     """--epochs counts as submission does: 12 images in batches of 4. A clone has all keys but those that are given."""
     job = submit(d, spec_of(data, 8))
     d.wait(job, "completed")
-    done = ctl(d, "extend", str(job), "--epochs", str(MORE / 3), "--wait")
+    done = d.detctl("extend", str(job), "--epochs", str(MORE / 3), "--wait")
     assert done.returncode == 0 and "%d steps" % MORE in done.stderr, done
     check_same(d, job, whole, MORE)
-    done = ctl(d, "clone", str(job), "--wait")
+    done = d.detctl("clone", str(job), "--wait")
     assert done.returncode == 0 and int(done.stdout) != job, done
     check_same(d, int(done.stdout), whole, MORE)
-    done = ctl(d, "clone", str(job), "train.lr=0.002", "train.epochs=1", "model.init=job:%d@%d" % (job, MORE), "name=other", "--wait")
+    done = d.detctl("clone", str(job), "train.lr=0.002", "train.epochs=1", "model.init=job:%d@%d" % (job, MORE), "name=other", "--wait")
     assert done.returncode == 0, done
     ours, theirs = (d.job(int(j))["spec"] for j in (done.stdout, job))
     assert (ours["train"]["lr"], ours["train"]["steps"], ours["name"]) == (0.002, 3, "other"), ours
@@ -372,14 +324,14 @@ def epochs_and_clone(d, data, whole):
     ours["model"]["init"] = theirs["model"]["init"]
     assert ours == theirs, (ours, theirs)
     for words, said in ((["999"], "no job 999"), ([str(job), "train.lrr=1"], "did you mean train.lr?"), ([str(job), "train.steps=1"], "train.burn_in")):
-        done = ctl(d, "clone", *words)
+        done = d.detctl("clone", *words)
         assert done.returncode == 1 and re.search(re.escape(said), done.stderr), (done, said)
 
 
 def intervals_of_a_clone(d, data):
     """What nobody gave follows what it was worked out of; what somebody gave stays."""
     def cloned(job, *words):
-        done = ctl(d, "clone", str(job), *words)
+        done = d.detctl("clone", str(job), *words)
         assert done.returncode == 0, done
         spec = d.job(int(done.stdout))["spec"]
         d.call("job.cancel", id=int(done.stdout))
@@ -400,7 +352,7 @@ def intervals_of_a_clone(d, data):
     assert cloned(told, "val.every=20") == (20, 20, False, False)
     never = submit(d, dict(spec, val={"every": 0}))
     assert cloned(never, "train.steps=80") == (0, 8, False, True)
-    done = ctl(d, "clone", str(derived), "train.steps=x")
+    done = d.detctl("clone", str(derived), "train.steps=x")
     assert done.returncode == 1 and "which was" not in done.stderr, done
     d.call("daemon.undrain")
 
@@ -408,8 +360,7 @@ def intervals_of_a_clone(d, data):
 def main():
     with Daemon(foreign=False) as d:
         data = d.root + "/shapes"
-        subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, "--train", "12", "--val", "4", "--size", "48"], check=True,
-                       stdout=subprocess.DEVNULL)
+        make_shapes(data, 12, 4, 48)
         whole = submit(d, spec_of(data, MORE))
         d.wait(whole, "completed")
         job = trains_on(d, data, whole)

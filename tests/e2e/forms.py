@@ -3,10 +3,11 @@
 import hashlib
 import json
 import os
-import struct
 import subprocess
 import sys
 import tempfile
+
+from daemon import tensors_of
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BCCD = os.path.join(ROOT, "..", "shared", "data", "bccd")
@@ -116,11 +117,7 @@ def file_hash(path):
 
 def tensors(path):
     """{name: hash} of all but the chain of evidence, which begins with what the job file says."""
-    with open(path, "rb") as f:
-        (size,) = struct.unpack("<Q", f.read(8))
-        header, data = json.loads(f.read(size)), f.read()
-    return {name: hashlib.sha256(data[slice(*a["data_offsets"])]).hexdigest() for name, a in header.items()
-            if name not in ("__metadata__", "evidence.chain")}
+    return {name: hashlib.sha256(raw).hexdigest() for name, (_, _, raw) in tensors_of(path).items() if name != "evidence.chain"}
 
 
 def measured(out):

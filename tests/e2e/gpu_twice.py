@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """Mask R-CNN, ResNet-50 and FPN at its usual size in bf16, trained twice from scratch by one job file in tier `rerun` on this machine's GPU: every row and every
 weight of the two is the same. gpu_twice.py [STEPS]: 1,000 take an H200 about 40 s, so 100 s hold both. On the emulated GPU it is a network of few channels."""  # SPDX-License-Identifier: Apache-2.0
-import subprocess
 import sys
 import time
 
-from daemon import HERE
+from daemon import make_shapes
 from gpu_node import REAL, Node
 from ranks import finish, mask_spec, merged, rows, same, submit
 
@@ -13,8 +12,7 @@ STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 1000 if REAL else 4
 
 
 def spec_of(data):
-    subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, "--train", "32", "--val", "4", "--size", "128" if REAL else "64", "--masks"], check=True,
-                   stdout=subprocess.DEVNULL)
+    make_shapes(data, 32, 4, 128 if REAL else 64, "--masks")
     small = merged(mask_spec(data), {"train": {"steps": STEPS}, "val": {"every": STEPS}, "run": {"device": "cuda", "deterministic": "rerun"}})
     if not REAL:
         return small

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 
-from daemon import BUILD, HERE
+from daemon import BUILD, HERE, make_shapes
 
 JOB = {"name": "tiny", "model": {"preset": "yolov3_tiny", "size": 64, "width": 0.05},
        "data": {"train": {"annotations": "shapes/train.json", "images": "shapes/images"}, "val": {"annotations": "shapes/val.json", "images": "shapes/images"}},
@@ -21,8 +21,7 @@ class Place:
         self.write("tiny.json", JOB)
 
     def shapes(self, name, *more):
-        subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", self.path(name), "--train", "8", "--val", "4", "--size", "64", *more], check=True,
-                       stdout=subprocess.DEVNULL)
+        make_shapes(self.path(name), 8, 4, 64, *more)
 
     def path(self, name):
         return os.path.join(self.folder, name)

@@ -3,12 +3,10 @@
 import json
 import os
 import shutil
-import struct
 import subprocess
-import sys
 import uuid
 
-from daemon import BUILD, HERE, Daemon
+from daemon import BUILD, Daemon, make_shapes, tensors_of
 
 
 def one_class(data):
@@ -28,20 +26,11 @@ def run(d, data, annotations, train=None, ranks=1, **model):
     return d.call("job.get", id=job)
 
 
-def events(d, job):
-    env = dict(os.environ, DETD_SOCKET=d.path)
-    return subprocess.run([BUILD + "/detctl", "events", str(job)], env=env, capture_output=True, text=True, check=True).stdout
-
-
-def detctl(d, *args):
-    return subprocess.run([BUILD + "/detctl", *args], env=dict(os.environ, DETD_SOCKET=d.path), capture_output=True, text=True, check=False)
-
-
 def told(d, job, said):
     """What was loaded is an event, stands in `show` and in the rank's log."""
-    assert job["state"] == "completed" and said in events(d, job["id"]), events(d, job["id"])
+    assert job["state"] == "completed" and said in d.detctl("events", job["id"]).stdout, d.detctl("events", job["id"]).stdout
     assert d.call("job.get", id=job["id"])["init"].startswith(said), d.call("job.get", id=job["id"])
-    show = detctl(d, "show", str(job["id"])).stdout
+    show = d.detctl("show", str(job["id"])).stdout
     assert "\ninit         " + said in show, show
     log = open("%s/jobs/%d/log/rank-0.log" % (d.state, job["id"])).read()
     assert said in log, log
@@ -56,11 +45,11 @@ def unfit(d, data, init):
     for name, content in files.items():
         with open("%s/%s" % (data, name), "wb") as f:
             f.write(content)
-    good = detctl(d, "check", data + "/one-class.json", "model.init=" + init)
+    good = d.detctl("check", data + "/one-class.json", "model.init=" + init)
     assert good.returncode == 0 and "\nmodel.init: loaded layers 0-14, 18-21 of 24 from '%s'" % init in good.stdout, good
     for name, width in [(f, 0.02) for f in files] + [(init, 0.04)]:
         path = os.path.join(data, name)
-        checked = detctl(d, "check", data + "/one-class.json", "model.init=" + path, "model.width=%g" % width)
+        checked = d.detctl("check", data + "/one-class.json", "model.init=" + path, "model.width=%g" % width)
         assert checked.returncode == 1 and "model.init" in checked.stderr and os.path.basename(name) in checked.stderr, checked
         job = run(d, data, "one", init=path, width=width)
         log = open("%s/jobs/%d/log/supervisor.log" % (d.state, job["id"])).read()
@@ -72,7 +61,7 @@ def unfit(d, data, init):
 def layers(d, data, job):
     """Of a job, its file, a preset and a file of weights; names, shapes and order are those of the checkpoint."""
     init = "%s/jobs/%d/checkpoints/step-2/model.safetensors" % (d.state, job)
-    listed = {what: detctl(d, "layers", what, "--json", *more) for what, *more in
+    listed = {what: d.detctl("layers", what, "--json", *more) for what, *more in
               ((str(job),), (init,), (data + "/three",), ("yolov3_tiny", "model.width=0.02", "--classes", "3"))}
     for done in listed.values():
         assert done.returncode == 0, done
@@ -83,11 +72,11 @@ def layers(d, data, job):
     head = [r for r in first if r["layer"] == 15]
     assert [r["shape"] for r in head] == [[24, 8, 1, 1], [24]], head
     assert [r["trains"] for r in first if "running" in r["name"]] == [None] * 22, first
-    table = detctl(d, "layers", data + "/three.json").stdout.splitlines()
+    table = d.detctl("layers", data + "/three.json").stdout.splitlines()
     assert len(table) == 60 and table[1].split(None, 2) == ["0", "yes", "[8, 3, 3, 3]        module_list.0.conv_0.weight"], table[:3]
     for what, said in (("nosuch", 'is "nosuch"'), (data + "/empty.weights", "without names and shapes"), (data + "/text.safetensors", "text.safetensors"),
                        ("999", "no job 999")):
-        done = detctl(d, "layers", what)
+        done = d.detctl("layers", what)
         assert done.returncode == 1 and said in done.stderr and not done.stdout, done
 
 
@@ -98,20 +87,13 @@ def looks_at_weights_of_a_job(d, data, job):
     with open(data + "/begun.json", "w", encoding="utf-8") as f:
         json.dump(spec, f)
     for words in ("layers", data + "/begun"), ("anchors", data + "/begun.json"), ("sample", data + "/begun", "-n", "1", "-o", data + "/seen"):
-        done = detctl(d, *words)
+        done = d.detctl(*words)
         assert done.returncode == 0 and done.stdout, done
-        done = detctl(d, *words, "model.init=job:999")
+        done = d.detctl(*words, "model.init=job:999")
         assert done.returncode == 1 and "no job 999" in done.stderr and not done.stdout, done
     done = subprocess.run("%s layers %s | head -n 1" % (BUILD + "/detctl", data + "/begun"), shell=True, env=dict(os.environ, DETD_SOCKET=d.path), capture_output=True,
                           text=True, check=False)
     assert done.stdout.startswith("LAYER") and not done.stderr, done
-
-
-def arrays_of(path):
-    with open(path, "rb") as f:
-        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
-        content = f.read()
-    return {name: content[slice(*a["data_offsets"])] for name, a in header.items() if name != "__metadata__"}
 
 
 def frozen(d, data, init):
@@ -120,21 +102,17 @@ def frozen(d, data, init):
     for ranks in 1, 2:
         job = run(d, data, "train", train={"freeze": ["0-12", "module_list.13"], "shards": 2}, ranks=ranks, init=init)
         assert job["state"] == "completed" and job["init"].startswith("model.init: loaded layers 0-22 of 24"), job
-        ends.append(arrays_of("%s/jobs/%d/checkpoints/step-2/model.safetensors" % (d.state, job["id"])))
-    begun = arrays_of(init)
+        ends.append(tensors_of("%s/jobs/%d/checkpoints/step-2/model.safetensors" % (d.state, job["id"])))
+    begun = tensors_of(init)
     kept = [name for name in begun if begun[name] == ends[0][name]]
     assert sorted(kept) == sorted(name for name in begun if int(name.split(".")[1]) <= 13), kept
     assert ends[0] == ends[1]
-    listed = json.loads(detctl(d, "layers", str(job["id"]), "--json").stdout)
+    listed = json.loads(d.detctl("layers", str(job["id"]), "--json").stdout)
     assert [r["trains"] for r in listed if r["layer"] <= 14 and r["trains"] is not None] == [False] * 24 + [True] * 3, listed
-    wrong = detctl(d, "check", data + "/one-class.json", "model.init=" + init, "train.freeze=module_lost.*")
+    wrong = d.detctl("check", data + "/one-class.json", "model.init=" + init, "train.freeze=module_lost.*")
     assert wrong.returncode == 1 and "train.freeze: nothing is called 'module_lost.*'; near are module_list, module_list.0, " in wrong.stderr, wrong
-    wrong = submit(d, data + "/one-class.json", "train.freeze=0-12")
+    wrong = d.detctl("submit", data + "/one-class.json", "train.freeze=0-12")
     assert wrong.returncode == 1 and "train.freeze: needs model.init" in wrong.stderr, wrong
-
-
-def submit(d, *args):
-    return subprocess.run([BUILD + "/detctl", "submit", *args], env=dict(os.environ, DETD_SOCKET=d.path), capture_output=True, text=True, check=False)
 
 
 def by_number(d, data, job):
@@ -145,20 +123,20 @@ def by_number(d, data, job):
         json.dump(spec, f)
     init, held = "%s/jobs/%d/checkpoints/step-2/model.safetensors" % (d.state, job), "%s/jobs/%d/inits/step-2.safetensors" % (d.state, job)
     for which in "", "@last", "@2":
-        done = submit(d, data + "/next.json", "model.init=job:%d%s" % (job, which))
+        done = d.detctl("submit", data + "/next.json", "model.init=job:%d%s" % (job, which))
         assert done.returncode == 0, done
         assert done.stderr.count("model.init: checkpoint of step 2 of job %d, its newest\n" % job) == (which != "@2"), done
         assert d.call("job.get", id=int(done.stdout))["spec"]["model"]["init"] == held and os.path.samefile(init, held), which
         d.wait(int(done.stdout), "completed")
-    done = submit(d, data + "/next.json", "--init", "job:%d@last" % job, "train.steps=2")
+    done = d.detctl("submit", data + "/next.json", "--init", "job:%d@last" % job, "train.steps=2")
     assert done.returncode == 0 and d.call("job.get", id=int(done.stdout))["spec"]["model"]["init"] == held, done
     d.wait(int(done.stdout), "completed")
     # the checkpoint goes, and one of the same step comes, before the job begins
     d.call("daemon.drain", reason="so that it waits")
-    waits = int(submit(d, data + "/next.json", "model.init=job:%d" % job).stdout)
+    waits = int(d.detctl("submit", data + "/next.json", "model.init=job:%d" % job).stdout)
     shutil.copy(init, data + "/again")
     os.replace(data + "/again", init)
-    later = int(submit(d, data + "/next.json", "model.init=job:%d" % job).stdout)
+    later = int(d.detctl("submit", data + "/next.json", "model.init=job:%d" % job).stdout)
     os.unlink(init)
     d.call("daemon.undrain")
     for number, path in (waits, held), (later, held.replace("step-2", "step-2-2")):
@@ -169,19 +147,18 @@ def by_number(d, data, job):
     own = data + "/checkpoints/step-2/model.safetensors"
     os.makedirs(os.path.dirname(own))
     shutil.copy(init, own)
-    done = submit(d, data + "/next.json", "model.init=" + own)
+    done = d.detctl("submit", data + "/next.json", "model.init=" + own)
     assert d.call("job.get", id=int(done.stdout))["spec"]["model"]["init"] == own and not os.path.exists(data + "/inits"), done
     d.wait(int(done.stdout), "completed")
     for text, said in (("job:%d@best" % job, "that is 'best'"), ("job:%d@77" % job, "that is '77'"), ("job:999", "999"),
                        ("job:x", "should be job:ID"), ("job:%d@" % job, "should be job:ID"), ("job:%d,1" % job, "should be job:ID")):
-        done = submit(d, data + "/next.json", "model.init=" + text)
+        done = d.detctl("submit", data + "/next.json", "model.init=" + text)
         assert done.returncode == 1 and said in done.stderr and not done.stdout, (text, done)
 
 
 def verified(d, job, init):
     """The same where a run is trained once more."""
-    done = subprocess.run([BUILD + "/detctl", "verify", str(job), "model.init=" + init], env=dict(os.environ, DETD_SOCKET=d.path), capture_output=True,
-                          text=True, check=False)
+    done = d.detctl("verify", job, "model.init=" + init)
     assert done.returncode == 0, done
     return d.call("job.get", id=int(done.stderr.split()[1]))["spec"]["model"]["init"]
 
@@ -189,11 +166,10 @@ def verified(d, job, init):
 def main():
     with Daemon(foreign=False) as d:
         data = d.root + "/shapes"
-        subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, "--train", "4", "--val", "0", "--size", "32"], check=True,
-                       stdout=subprocess.DEVNULL)
+        make_shapes(data, 4, 0, 32)
         one_class(data)
         three = run(d, data, "train")
-        assert three["state"] == "completed" and "model.init" not in events(d, three["id"]), three
+        assert three["state"] == "completed" and "model.init" not in d.detctl("events", three["id"]).stdout, three
         init = "%s/jobs/%d/checkpoints/step-2/model.safetensors" % (d.state, three["id"])
         front = run(d, data, "one", init=init, load_until=15)
         told(d, front, "model.init: loaded layers 0-14 of 24 from '%s' (45 of 59 arrays); left out: layers 15-22" % init)
@@ -207,7 +183,7 @@ def main():
         layers(d, data, three["id"])
         looks_at_weights_of_a_job(d, data, three["id"])
         frozen(d, data, init)
-        print(events(d, front["id"]), end="")
+        print(d.detctl("events", front["id"]).stdout, end="")
         by_number(d, data, three["id"])
         assert os.path.samefile(verified(d, front["id"], "job:%d@2" % three["id"]), init.replace("checkpoints/step-2/model", "inits/step-2-3"))
 

@@ -21,7 +21,7 @@ import time
 
 import disk
 import prefixes
-from daemon import HERE, SANITIZED, SEED, Daemon, Refused
+from daemon import HERE, SANITIZED, SEED, Daemon, Refused, make_shapes
 
 STEPS, SAVED, VALIDATED = 20, 4, 10  # the first validation is the best so far, so step VALIDATED is saved as well
 STATES = int(os.environ.get("STATES", "150" if os.environ.get("TEST_LONG") else "14"))
@@ -346,8 +346,7 @@ def main():
     with contextlib.ExitStack() as undo:
         folder = undo.enter_context(tempfile.TemporaryDirectory(prefix="detd-e2e-"))
         data, shim = folder + "/shapes", folder + "/disk.so"
-        subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, "--train", "8", "--val", "3", "--size", "64"], check=True,
-                       stdout=subprocess.DEVNULL)
+        make_shapes(data, 8, 3, 64)
         subprocess.run(["gcc", "-std=c17", "-O1", "-Wall", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", shim, HERE + "/../stand/mock/disk.c"], check=True)
         with Daemon(foreign=False) as d:
             job = submit(d, data, {})

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from daemon import BUILD, HERE, SANITIZED, Daemon
+from daemon import BUILD, HERE, SANITIZED, Daemon, make_shapes, tensors_of
 
 SEED = int(os.environ.get("RANKS_SEED", "1"))
 SLOTS = 8
@@ -333,11 +333,7 @@ def adapt(d, base, rng):
 
 def arrays(path):
     """{name: numbers} of a safetensors file of float32"""
-    with open(path, "rb") as f:
-        (size,) = struct.unpack("<Q", f.read(8))
-        header, data = json.loads(f.read(size)), f.read()
-    spans = {name: a["data_offsets"] for name, a in header.items() if name != "__metadata__"}
-    return {name: struct.unpack("<%df" % ((hi - lo) // 4), data[lo:hi]) for name, (lo, hi) in spans.items()}
+    return {name: struct.unpack("<%df" % (len(raw) // 4), raw) for name, (_, _, raw) in tensors_of(path).items()}
 
 
 def whole_batch(d, base):
@@ -379,13 +375,11 @@ def widen(d, base):
 # ---- all of it ----
 
 def draw(data):
-    subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, "--train", "40", "--val", "11", "--size", "96"], check=True,
-                   stdout=subprocess.DEVNULL)
+    make_shapes(data, 40, 11, 96)
 
 
 def draw_masks(data):
-    subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, "--train", "12", "--val", "5", "--size", "64", "--masks"], check=True,
-                   stdout=subprocess.DEVNULL)
+    make_shapes(data, 12, 5, 64, "--masks")
 
 
 def draw_frames(data):

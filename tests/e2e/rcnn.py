@@ -6,11 +6,10 @@ import math
 import os
 import struct
 import subprocess
-import sys
 import tempfile
 
-BUILD = os.environ["DETD_BUILD"]
-HERE = os.path.dirname(os.path.abspath(__file__))
+from daemon import BUILD, make_shapes
+
 TERMS = {"total", "rpn_cls", "rpn_box", "cls", "box", "mask"}
 
 
@@ -125,7 +124,7 @@ def finer_masks(root, data, picture):
 def main():
     with tempfile.TemporaryDirectory() as root:
         data = root + "/shapes"
-        subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, "--train", "8", "--val", "0", "--size", "64", "--masks"], check=True)
+        make_shapes(data, 8, 0, 64, "--masks")
         code, messages, err = train(root + "/whole", data, 500)
         assert code == 0, err
         check_losses(messages)

@@ -12,14 +12,12 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import termios
 
-from daemon import BUILD, HERE, SANITIZED, Daemon, run_scenarios
+from daemon import BUILD, SANITIZED, Daemon, make_shapes, run_scenarios
 
 PROGRAMS = ("detd", "detctl", "detd-job", "detd-worker", "detd-launch")
 SETS = [closed for n in range(4) for closed in itertools.combinations((0, 1, 2), n)]
-STANDARD = ("stdin", "stdout", "stderr")
 
 
 def run(program, *args, closed=(), before=lambda: None, out=subprocess.PIPE, cwd=None, env=None):
@@ -37,8 +35,7 @@ class Node:
 
     def __init__(self, d):
         self.d = d
-        subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", d.root + "/shapes", "--train", "4", "--val", "2", "--size", "64"], check=True,
-                       stdout=subprocess.DEVNULL)
+        make_shapes(d.root + "/shapes", 4, 2, 64)
         data = {split: {"annotations": "shapes/%s.json" % split, "images": "shapes/images"} for split in ("train", "val")}
         with open(d.root + "/job.json", "w", encoding="utf-8") as f:
             json.dump({"name": "tiny", "model": {"preset": "yolov3_tiny", "size": 64, "width": 0.05}, "data": data, "train": {"steps": 2, "batch": 2},

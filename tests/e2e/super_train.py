@@ -4,11 +4,9 @@ import hashlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 
-from daemon import HERE, Daemon
+from daemon import Daemon, make_shapes
 
 STEPS = 90
 PATIENCE_S = 240
@@ -59,8 +57,7 @@ def disturb(d, job):
 def main():
     with Daemon(foreign=False) as d:
         data = d.root + "/shapes"
-        subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, "--train", "48", "--val", "12", "--size", "96"], check=True,
-                       stdout=subprocess.DEVNULL)
+        make_shapes(data, 48, 12, 96)
         calm = d.call("job.submit", spec=spec(data), token="calm")["id"]
         d.wait(calm, "completed", PATIENCE_S)
         wild = d.call("job.submit", spec=spec(data), token="wild")["id"]

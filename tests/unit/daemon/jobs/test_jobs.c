@@ -20,7 +20,7 @@
 #include "daemon/run/slots.h"
 #include "daemon/store/store.h"
 #include "proto/err.h"
-#include "tests/stand/harness.h"
+#include "tests/unit/daemon/no_memory.h"
 
 struct fixture {
     char folder[TEMP_MAX];
@@ -43,21 +43,6 @@ static ssize_t write_at(int fd, const void *bytes, size_t len, off_t at)
     }
     return syscall(SYS_pwrite64, fd, bytes, len, at);
 }
-
-/* Sanitizers have an allocator of their own. */
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-extern void *__libc_calloc(size_t n, size_t size);
-
-static __thread bool no_memory;
-
-void *calloc(size_t n, size_t size)
-{
-    if (!no_memory)
-        return __libc_calloc(n, size);
-    errno = ENOMEM;
-    return NULL;
-}
-#endif
 
 static void any_word(void *arg, struct job *j, const char *word, const char *tier)
 {
@@ -288,48 +273,41 @@ static void what_is_asked_again_is_granted(void **state)
 /* What is accepted is in memory, too, however little of that there is by then: nobody else would start it. */
 static void what_is_accepted_needs_no_memory(void **state)
 {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    (void)state;
-    SKIP("a sanitizer has an allocator of its own");
-#else
     struct fixture *f = *state;
     enum { MORE = 70 }; /* than there were places */
     struct job_row row = the_job(f)->row;
     int64_t first = f->id;
     char token[16];
 
+    NEEDS_ALLOCATOR();
     f->id = row.id = 0;
     f->waiting = MORE + 1;
     for (int i = 0; i < MORE; i++) {
         snprintf(token, sizeof token, "another %d", i);
         jobs_submit(&f->jobs, &row, token, "{}", "", done, f);
     }
-    no_memory = true;
+    allocations_left = 0;
     jobs_submit(&f->jobs, &row, "refused", "{}", "", done, f);
     wait_all(f);
-    no_memory = false;
+    allocations_left = -1;
     assert_int_equal(f->refused, 1);
     assert_int_equal(f->jobs.count, 1 + MORE);
     for (int i = 0; i <= MORE; i++)
         assert_non_null(jobs_find(&f->jobs, first + i));
     assert_int_equal(f->jobs.coming, 0);
-#endif
 }
 
 static void a_row_without_memory_is_stored_later(void **state)
 {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    (void)state;
-    SKIP("a sanitizer has an allocator of its own");
-#else
     struct fixture *f = *state;
     struct job *j = the_job(f);
 
+    NEEDS_ALLOCATOR();
     job_apply(&j->row, JOB_EV_CANCEL, "", 5, NULL);
-    no_memory = true;
+    allocations_left = 0;
     jobs_save(&f->jobs, j);
     jobs_save_again(&f->jobs, j);
-    no_memory = false;
+    allocations_left = -1;
     assert_true(j->unsaved);
     jobs_save_again(&f->jobs, j);
     assert_false(j->unsaved);
@@ -337,7 +315,6 @@ static void a_row_without_memory_is_stored_later(void **state)
     close_all(f);
     open_all(f);
     assert_string_equal(job_state_name(the_job(f)->row.state), "cancelled");
-#endif
 }
 
 static void is_told(struct fixture *f, const struct job *j, const char *words)
@@ -400,20 +377,17 @@ static void a_wish_counts_when_it_is_on_disk(void **state)
 /* It is refused while an earlier one is on its way to the disk, and takes neither that nor what comes after from the list. */
 static void a_wish_without_memory_is_refused_alone(void **state)
 {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    (void)state;
-    SKIP("a sanitizer has an allocator of its own");
-#else
     struct fixture *f = *state;
     struct job *j = the_job(f);
     struct err err;
 
+    NEEDS_ALLOCATOR();
     f->jobs.hooks.word = any_word;
     f->waiting = 2;
     assert_int_equal(jobs_command(&f->jobs, j, JOB_EV_PAUSE, done, f, &err), 0);
-    no_memory = true;
+    allocations_left = 1; /* of the wish itself */
     assert_int_equal(jobs_command(&f->jobs, j, JOB_EV_RESUME, done, f, &err), 0);
-    no_memory = false;
+    allocations_left = -1;
     assert_int_equal(f->refused, 1);
     assert_string_equal(job_state_name(j->row.state), "paused");
     wait_all(f);
@@ -429,7 +403,6 @@ static void a_wish_without_memory_is_refused_alone(void **state)
         close_all(f);
         open_all(f);
     }
-#endif
 }
 
 /* The answer to what was asked last is given while the store closes, and adds an event of its own. */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/store/test_store_malloc.c - a report is stored though memory runs out once it was taken. uses: proto daemon */
-#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,47 +12,7 @@
 #include "daemon/job/report.h"
 #include "daemon/store/store.h"
 #include "proto/err.h"
-#include "tests/stand/harness.h"
-
-/* Sanitizers have an allocator of their own. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-static void a_report_has_its_memory(void **state)
-{
-    (void)state;
-    SKIP("a sanitizer has an allocator of its own");
-}
-#else
-
-extern void *__libc_malloc(size_t size);
-extern void *__libc_calloc(size_t n, size_t size);
-
-static __thread int left = -1; /* allocations of this thread that still succeed; -1: all */
-
-static bool fails(void)
-{
-    if (left < 0)
-        return false;
-    if (left == 0)
-        return true;
-    left--;
-    return false;
-}
-
-void *malloc(size_t size)
-{
-    if (!fails())
-        return __libc_malloc(size);
-    errno = ENOMEM;
-    return NULL;
-}
-
-void *calloc(size_t n, size_t size)
-{
-    if (!fails())
-        return __libc_calloc(n, size);
-    errno = ENOMEM;
-    return NULL;
-}
+#include "tests/unit/daemon/no_memory.h"
 
 struct outcome {
     int answers, rc;
@@ -105,6 +64,7 @@ static void a_report_has_its_memory(void **state)
     uv_timer_t awake; /* the store alone keeps no loop alive */
 
     (void)state;
+    NEEDS_ALLOCATOR();
     assert_non_null(mkdtemp(temp_path(folder, sizeof folder, "detd-store-XXXXXX")));
     uv_loop_init(&loop);
     uv_timer_init(&loop, &awake);
@@ -116,12 +76,12 @@ static void a_report_has_its_memory(void **state)
     for (int seq = 1; seq <= 4; seq++) {
         struct report *rep = loss_of_step(seq);
 
-        for (int n = 0; left = n, store_reserve(s, &err) < 0; n++) /* it takes two */
+        for (int n = 0; allocations_left = n, store_reserve(s, &err) < 0; n++) /* it takes two */
             assert_int_equal(err.code, -ENOMEM);
         row.last_seq = row.step = seq;
-        left = 0;
+        allocations_left = 0;
         store_report(s, rep, seq % 2 ? &row : NULL, done, &o);
-        left = -1;
+        allocations_left = -1;
         wait_for(&loop, &o, seq + 1);
         assert_int_equal(o.rc, 0);
     }
@@ -137,7 +97,6 @@ static void a_report_has_its_memory(void **state)
     snprintf(command, sizeof command, "rm -rf '%s'", folder);
     assert_int_equal(system(command), 0);
 }
-#endif
 
 int main(void)
 {

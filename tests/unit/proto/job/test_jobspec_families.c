@@ -133,7 +133,6 @@ static void defaults_of_a_family(void **state)
     json_decref(root);
     bad(RCNN "model.anchors=[8,16,32]", "model.anchors", "model.anchors: must be 5 numbers, of P2 to P6, are 3");
     bad(RCNN "model.anchors=[8,16,32,64,0]", "model.anchors", "model.anchors: must be 1 .. 8192 pixels; number 5 is 0");
-    bad("model.flavor=tv", "model.flavor", "model.flavor: not a key of preset 'yolov3_tiny', only of models of the family rcnn");
 }
 
 #define DEPTH "model.preset=featdepth_baseline_r18;"
@@ -173,10 +172,7 @@ static void depth_networks(void **state)
     bad(DEPTH "model.freeze_bn=true", "model.freeze_bn",
         "model.freeze_bn: needs model.init: without weights there are no statistics to normalise with");
     bad(DEPTH "model.perception=0.5", "model.perception", "model.perception: needs featdepth_r.. or featdepth_joint");
-    bad("model.preset=featdepth_autoencoder_r18;model.decoder=upconv", "model.decoder",
-        "model.decoder: needs a network that says depth, no featdepth_autoencoder");
     bad("model.preset=featdepth_joint_r18;model.extractor_bn=batch", "model.extractor_bn", "model.extractor_bn: needs featdepth_r..");
-    bad("model.decoder=crp", "model.decoder", "model.decoder: not a key of preset 'yolov3_tiny', only of models of the family depth");
 }
 
 /* Each of `keys`, a key with its value, behind `job`: refused, as it needs something else. */
@@ -244,7 +240,6 @@ static void scores_of_depth_networks(void **state)
         "val.depth_cap: must be above val.depth_least (3), is 3");
     bad("model.preset=featdepth_autoencoder_r18;" SPLIT "val.depth_cap=50", "val.depth_cap",
         "val.depth_cap: needs a network that says depth, no featdepth_autoencoder");
-    bad("val.depth_cap=50", "val.depth_cap", "val.depth_cap: not a key of preset 'yolov3_tiny', only of models of the family depth");
 }
 
 /* Depth networks learn from frames, detectors from annotations. */
@@ -275,8 +270,6 @@ static void frames_of_depth_networks(void **state)
     bad(MONO "data.augment.multiscale=true", "data.augment.multiscale",
         "data.augment.multiscale: not a key of preset 'featdepth_baseline_r18', only of models of the family yolo");
 #undef MONO
-    bad("model.preset=featdepth_autoencoder_r18;data.stereo=true", "data.stereo",
-        "data.stereo: needs a network that says depth, no featdepth_autoencoder");
 }
 
 static void falls_at(const char *set, int64_t first, int64_t second)
@@ -338,7 +331,6 @@ static void keys_of_masks(void **state)
     jobspec_free(good(BOXES "model.mask_pool=14"));
     bad(RCNN "model.mask_pool=3", "model.mask_pool", "model.mask_pool: must be at least 4, is 3");
     bad(RCNN "model.mask_pool=33", "model.mask_pool", "model.mask_pool: must be at most 32, is 33");
-    bad("model.mask_pool=14", "model.mask_pool", "model.mask_pool: not a key of preset 'yolov3_tiny', only of models of the family rcnn");
     snprintf(said, sizeof said, "model.mask_pool: %s", needs);
     bad(BOXES "model.mask_pool=28", "model.mask_pool", said);
     jobspec_free(good(RCNN "model.mask_channels=64;model.mask_rois=4"));
@@ -402,9 +394,6 @@ static void sizes_of_pictures(void **state)
     bad(RCNN "model.min_size=[480, 0]", "model.min_size", "model.min_size: must be at least 1, is 0");
     bad(RCNN "model.min_size=800;model.max_size=640", "model.min_size", "model.min_size: must be at most model.max_size (640), one is 800");
     bad(RCNN "model.size_divisible=48", "model.size_divisible", "model.size_divisible: must be a multiple of 32, is 48");
-    bad(RCNN "data.augment.jitter=0.1", "data.augment.jitter",
-        "data.augment.jitter: not a key of preset 'mask_rcnn_r50_fpn', only of models of the family yolo");
-    bad("model.min_size=480", "model.min_size", "model.min_size: not a key of preset 'yolov3_tiny', only of models of the family rcnn");
 }
 
 int main(void)

@@ -234,11 +234,6 @@ def wait_for(what, seconds=60):
         time.sleep(0.05)
 
 
-def read_when_there(path):
-    wait_for(lambda: os.path.exists(path))
-    return open(path).read()
-
-
 def kill(pid, number=signal.SIGKILL):
     """A process that may just have ended."""
     with contextlib.suppress(ProcessLookupError):
@@ -625,20 +620,6 @@ def test_a_command_hears_of_failures_and_of_the_end(job):
 
 
 test_a_command_hears_of_failures_and_of_the_end.job = dict(on_end=PATIENT, env={"WORD": "spoken"})
-
-
-def test_a_command_holds_up_nothing(job):
-    job.start()
-    job.finish("completed")  # its lock is free, and none of its session lives
-    pid = int(read_when_there(os.path.join(job.dir, "pid")))
-    assert session_of(pid) != job.proc.pid
-    held = ["/proc/%d/fd/%s" % (pid, fd) for fd in os.listdir("/proc/%d/fd" % pid)]
-    assert not [fd for fd in held if os.path.realpath(fd).startswith(job.dir)], held
-    os.killpg(pid, signal.SIGKILL)
-    wait_for(lambda: "run.on_end: the command was killed by SIGKILL" in job.log())
-
-
-test_a_command_holds_up_nothing.job = dict(on_end="echo $$ > pid.new; mv pid.new pid; exec sleep 1000")
 
 
 def test_a_command_hears_of_a_hang_once(job):

@@ -112,19 +112,24 @@ def trainer_without_descriptors():
         assert run("detd-worker", "--layers", "yolov3_tiny", closed=(0, 2)).stdout == first
 
 
+def leads_nowhere(d, closed, path, *words):
+    """A program runs, and makes that path, though these are closed: they are /dev/null in it."""
+    with subprocess.Popen([BUILD + "/" + words[0], *words[1:]], preexec_fn=lambda: [os.close(fd) for fd in closed], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as program:
+        d.until(lambda: os.path.exists(path) or program.poll() is not None, "it does not begin")
+        assert program.poll() is None, closed
+        for fd in closed:
+            assert os.readlink("/proc/%d/fd/%d" % (program.pid, fd)) == "/dev/null", (closed, fd)
+        program.terminate()
+    assert program.returncode == 0, (closed, program.returncode)
+
+
 def supervisor_without_descriptors():
     with Daemon(foreign=False) as d:
         for closed in SETS:
             folder = d.root + "/job" + "".join(map(str, closed))
             os.mkdir(folder)
-            with subprocess.Popen([BUILD + "/detd-job", "--job-dir", folder, "--job", "1"], preexec_fn=lambda gone=closed: [os.close(fd) for fd in gone],
-                                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as job:
-                d.until(lambda: os.path.exists(folder + "/spool.0") or job.poll() is not None, "it makes no spool")
-                assert job.poll() is None, closed
-                for fd in closed:
-                    assert os.readlink("/proc/%d/fd/%d" % (job.pid, fd)) == "/dev/null", (closed, fd)
-                job.terminate()
-            assert job.returncode == 0, (closed, job.returncode)
+            leads_nowhere(d, closed, folder + "/spool.0", "detd-job", "--job-dir", folder, "--job", "1")
 
 
 def launcher_without_descriptors():
@@ -135,15 +140,7 @@ def launcher_without_descriptors():
         os.mkdir(d.root + "/key")
         path = d.root + "/launch"
         for closed in SETS:
-            with subprocess.Popen([BUILD + "/detd-launch", "--socket", path, "--state", d.state, "--user", "root", "--key", d.root + "/key/key"],
-                                  preexec_fn=lambda gone=closed: [os.close(fd) for fd in gone], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                  stderr=subprocess.DEVNULL) as launch:
-                d.until(lambda: os.path.exists(path) or launch.poll() is not None, "it does not listen")
-                assert launch.poll() is None, closed
-                for fd in closed:
-                    assert os.readlink("/proc/%d/fd/%d" % (launch.pid, fd)) == "/dev/null", (closed, fd)
-                launch.terminate()
-            assert launch.returncode == 0, (closed, launch.returncode)
+            leads_nowhere(d, closed, path, "detd-launch", "--socket", path, "--state", d.state, "--user", "root", "--key", d.root + "/key/key")
             os.unlink(path)
 
 

@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/jobs/test_jobs.c - jobs in memory and in the store: what a full disk refuses is taken back in both. uses: proto daemon */
-#include <errno.h>
 #include <sched.h>
 #include <setjmp.h>
-#include <sqlite3.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -20,6 +16,7 @@
 #include "daemon/run/slots.h"
 #include "daemon/store/store.h"
 #include "proto/err.h"
+#include "tests/unit/daemon/database.h"
 #include "tests/unit/daemon/no_memory.h"
 
 struct fixture {
@@ -33,35 +30,12 @@ struct fixture {
     int waiting, refused, schedules;
 };
 
-static atomic_bool disk_full;
-
-static ssize_t write_at(int fd, const void *bytes, size_t len, off_t at)
-{
-    if (disk_full) {
-        errno = ENOSPC;
-        return -1;
-    }
-    return syscall(SYS_pwrite64, fd, bytes, len, at);
-}
-
 static void any_word(void *arg, struct job *j, const char *word, const char *tier)
 {
     (void)arg;
     (void)j;
     (void)word;
     (void)tier;
-}
-
-static void nothing(uv_timer_t *t)
-{
-    (void)t;
-}
-
-static bool nobody_listens(void *arg, unsigned topic)
-{
-    (void)arg;
-    (void)topic;
-    return false;
 }
 
 static void any_end(void *arg, const struct job *j)
@@ -187,29 +161,10 @@ static void assert_untouched(struct fixture *f)
 
 static int events_of(const struct fixture *f, const char *text)
 {
-    char path[TEMP_MAX + 16];
-    sqlite3_stmt *st;
-    sqlite3 *db;
-    int n;
+    char query[96];
 
-    snprintf(path, sizeof path, "%s/detd.db", f->folder);
-    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_prepare_v2(db, "SELECT count(*) FROM events WHERE text=?1", -1, &st, NULL), SQLITE_OK);
-    sqlite3_bind_text(st, 1, text, -1, SQLITE_STATIC);
-    assert_int_equal(sqlite3_step(st), SQLITE_ROW);
-    n = sqlite3_column_int(st, 0);
-    sqlite3_finalize(st);
-    sqlite3_close(db);
-    return n;
-}
-
-static void fill_disk(void)
-{
-    sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
-
-    vfs->xSetSystemCall(vfs, "pwrite", (sqlite3_syscall_ptr)(void *)write_at);
-    vfs->xSetSystemCall(vfs, "pwrite64", (sqlite3_syscall_ptr)(void *)write_at);
-    disk_full = true;
+    snprintf(query, sizeof query, "SELECT count(*) FROM events WHERE text='%s'", text);
+    return atoi(sql_in(f->folder, query));
 }
 
 static void one_refused_wish_leaves_no_trace(void **state)

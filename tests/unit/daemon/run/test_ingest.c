@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/run/test_ingest.c - what supervisors report is stored or not acked: out of memory, and when the database is given up; and how much of it. uses: proto daemon */
 #include <errno.h>
 #include <setjmp.h>
-#include <sqlite3.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -22,6 +19,7 @@
 #include "daemon/store/store.h"
 #include "daemon/socket/wire.h"
 #include "proto/err.h"
+#include "tests/unit/daemon/database.h"
 #include "tests/unit/daemon/no_memory.h"
 
 enum { PATIENCE_S = 60 };
@@ -41,29 +39,6 @@ struct fixture {
     int ended;
     bool submitted;
 };
-
-static atomic_bool disk_full;
-
-static ssize_t write_at(int fd, const void *bytes, size_t len, off_t at)
-{
-    if (disk_full) {
-        errno = ENOSPC;
-        return -1;
-    }
-    return syscall(SYS_pwrite64, fd, bytes, len, at);
-}
-
-static void nothing(uv_timer_t *t)
-{
-    (void)t;
-}
-
-static bool nobody_listens(void *arg, unsigned topic)
-{
-    (void)arg;
-    (void)topic;
-    return false;
-}
 
 static void no_word(void *arg, struct job *j, const char *word, const char *tier)
 {
@@ -273,22 +248,9 @@ static void report_to(struct fixture *f, int64_t first, int64_t last)
     }
 }
 
-/* The first column of the first row. */
 static int64_t stored(const struct fixture *f, const char *query)
 {
-    char path[TEMP_MAX + 16];
-    sqlite3_stmt *st;
-    sqlite3 *db;
-    int64_t n;
-
-    snprintf(path, sizeof path, "%s/detd.db", f->folder);
-    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_prepare_v2(db, query, -1, &st, NULL), SQLITE_OK);
-    assert_int_equal(sqlite3_step(st), SQLITE_ROW);
-    n = sqlite3_column_int64(st, 0);
-    sqlite3_finalize(st);
-    sqlite3_close(db);
-    return n;
+    return atoll(sql_in(f->folder, query));
 }
 
 /* ---- tests ---- */
@@ -331,7 +293,6 @@ static void what_is_given_up_is_not_committed(void **state)
         "{\"type\":\"report\",\"seq\":2,\"rec\":{\"type\":\"end\",\"attempt\":1,\"outcome\":\"completed\",\"reason\":\"\","
         "\"class\":\"\",\"time\":5,\"cpu_seconds\":1,\"max_rss\":1}}\n";
     struct fixture *f = *state;
-    sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
     time_t began = time(NULL);
     const struct job *j = the_job(f);
 
@@ -341,9 +302,7 @@ static void what_is_given_up_is_not_committed(void **state)
         hear(f);
         assert_patient(began);
     }
-    vfs->xSetSystemCall(vfs, "pwrite", (sqlite3_syscall_ptr)(void *)write_at);
-    vfs->xSetSystemCall(vfs, "pwrite64", (sqlite3_syscall_ptr)(void *)write_at);
-    disk_full = true;
+    fill_disk();
     say(f, end);
     while (j->row.last_seq < 2) {
         hear(f);

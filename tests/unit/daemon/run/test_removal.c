@@ -29,13 +29,6 @@ static void answered(void *arg, int rc, int64_t value, const struct err *err)
     snprintf(a->text, sizeof a->text, "%s", err->msg);
 }
 
-static bool nobody_listens(void *arg, unsigned topic)
-{
-    (void)arg;
-    (void)topic;
-    return false;
-}
-
 /* A job that has ended, and whatever keeps it from going. */
 static void wait_for(struct fixture *f, struct job how, struct answer *ret)
 {

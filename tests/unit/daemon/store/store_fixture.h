@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/store/store_fixture.h - a database of a test's own, with the store open on it, and what goes in and comes out. Include it after cmocka.h. */
 #pragma once
-#include <sqlite3.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +11,7 @@
 #include "daemon/store/store.h"
 #include "daemon/base/text.h"
 #include "proto/err.h"
-#include "tests/stand/harness.h"
+#include "tests/unit/daemon/database.h"
 
 struct fixture {
     char folder[TEMP_MAX];
@@ -24,11 +23,6 @@ struct fixture {
     char said[512]; /* of the last failure */
     int64_t value;
 };
-
-static inline void nothing(uv_timer_t *t)
-{
-    (void)t;
-}
 
 static inline void open_again(struct fixture *f)
 {
@@ -130,23 +124,9 @@ static inline void loss(struct fixture *f, int64_t job, int64_t seq, const char 
     report(f, job, seq, NULL, text);
 }
 
-/* The first column of the first row, as text; "" for none. */
 static inline const char *sql(struct fixture *f, const char *query)
 {
-    static char ret[256];
-    char path[128];
-    sqlite3 *db;
-    sqlite3_stmt *st;
-
-    snprintf(path, sizeof path, "%s/detd.db", f->folder);
-    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_prepare_v2(db, query, -1, &st, NULL), SQLITE_OK);
-    ret[0] = '\0';
-    if (sqlite3_step(st) == SQLITE_ROW && sqlite3_column_text(st, 0))
-        snprintf(ret, sizeof ret, "%s", (const char *)sqlite3_column_text(st, 0));
-    sqlite3_finalize(st);
-    sqlite3_close(db);
-    return ret;
+    return sql_in(f->folder, query);
 }
 
 /* Statements that return nothing, beside the store's own connection. */

@@ -12,6 +12,7 @@
 #include "daemon/job/report.h"
 #include "daemon/store/store.h"
 #include "proto/err.h"
+#include "tests/unit/daemon/database.h"
 #include "tests/unit/daemon/no_memory.h"
 
 struct outcome {
@@ -33,11 +34,6 @@ static void wait_for(uv_loop_t *loop, const struct outcome *o, int answers)
 {
     while (o->answers < answers)
         uv_run(loop, UV_RUN_ONCE);
-}
-
-static void nothing(uv_timer_t *t)
-{
-    (void)t;
 }
 
 static struct report *loss_of_step(int64_t seq)

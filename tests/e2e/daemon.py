@@ -400,6 +400,26 @@ class Daemon:
         assert all(abs(v - 250.0 / s) < 1e-9 for s, v in rows)
 
 
+class MovedClock:
+    """detd's clock of the wall, and nobody else's, is `hours` away."""
+
+    def __init__(self, d):
+        self.path = d.root + "/moved"
+        shim = d.root + "/clock.so"
+        subprocess.run(["gcc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", shim, HERE + "/../stand/mock/clock.c"], check=True)
+        self.move(0)
+        d.env = dict(os.environ, LD_PRELOAD=shim, CLOCK_MOVED=self.path,
+                     ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
+
+    def move(self, hours):
+        with open(self.path, "r+b" if os.path.exists(self.path) else "wb") as f:  # one write: it is mapped
+            f.write(struct.pack("d", hours * 3600.0))
+
+    @staticmethod
+    def shows(hours, time_s):
+        return abs(time_s - time.time() - hours * 3600) < 120
+
+
 def leave_fault(d, job, fault):
     """It lies there whole or not at all, however soon the rank looks; and before it begins, if the job is still to be submitted."""
     path = "%s/jobs/%d/fault-0" % (d.state, job)

@@ -15,7 +15,7 @@ import struct
 import subprocess
 import time
 
-from daemon import BUILD, HERE, SEED, Daemon, Refused, leave_fault, make_shapes, run_scenarios
+from daemon import BUILD, SEED, Daemon, MovedClock, Refused, leave_fault, make_shapes, run_scenarios
 
 
 def runs_to_the_end():
@@ -736,26 +736,6 @@ def what_holds_the_lock_does_not_die():
         d.wait(job, "completed")  # at the next try
         assert d.events("stuck", job) == [text], d.events("stuck", job)
         d.check_rows(job, 40)
-
-
-class MovedClock:
-    """detd's clock of the wall, and nobody else's, is `hours` away."""
-
-    def __init__(self, d):
-        self.path = d.root + "/moved"
-        shim = d.root + "/clock.so"
-        subprocess.run(["gcc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", shim, HERE + "/../stand/mock/clock.c"], check=True)
-        self.move(0)
-        d.env = dict(os.environ, LD_PRELOAD=shim, CLOCK_MOVED=self.path,
-                     ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
-
-    def move(self, hours):
-        with open(self.path, "r+b" if os.path.exists(self.path) else "wb") as f:  # one write: it is mapped
-            f.write(struct.pack("d", hours * 3600.0))
-
-    @staticmethod
-    def shows(hours, time_s):
-        return abs(time_s - time.time() - hours * 3600) < 120
 
 
 def the_wall_clock_is_moved():

@@ -6,11 +6,10 @@ import os
 import re
 import shutil
 import sqlite3
-import struct
 import subprocess
 import time
 
-from daemon import BUILD, Daemon, Refused, run_scenarios
+from daemon import BUILD, Daemon, MovedClock, Refused, run_scenarios
 
 TABLES = ("specs", "attempts", "series", "eval", "events", "checkpoints", "tiers", "loss")
 
@@ -201,11 +200,7 @@ def a_wrong_clock_removes_nothing():
         d.wait_left(job)
         before = rows(d, job)
         d.stop()
-        shim, moved = d.root + "/clock.so", d.root + "/moved"
-        subprocess.run(["gcc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", shim, os.path.dirname(os.path.abspath(__file__)) + "/../stand/mock/clock.c"], check=True)
-        with open(moved, "wb") as f:
-            f.write(struct.pack("d", 400 * 24 * 3600.0))
-        d.env = dict(os.environ, LD_PRELOAD=shim, CLOCK_MOVED=moved, ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0")
+        MovedClock(d).move(400 * 24)
         d.start()
         d.until(lambda: "nothing keeps it" in open(d.root + "/log").read(), "it is not told")
         later = d.submit(5)

@@ -393,8 +393,5 @@ int jobspec_default_shards(int64_t batch, int shard_images);
 int64_t jobspec_default_every(int64_t steps);
 /* The preset of a job that need not be complete, or NULL: none of job_presets. */
 const struct job_preset *jobspec_preset(const json_t *root);
-/* From the table: schema/job.schema.json, the `--help-keys` text (of a preset's keys, with its defaults; NULL: of all), and the key list of
- * docs/man/detd-job-file.5 (roff). -EIO: not written whole. */
-int jobspec_write_schema(FILE *out);
+/* From the table: the `--help-keys` text (of a preset's keys, with its defaults; NULL: of all). -EIO: not written whole. */
 int jobspec_write_help(FILE *out, const struct job_preset *preset);
-int jobspec_write_man(FILE *out);

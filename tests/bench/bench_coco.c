@@ -85,7 +85,7 @@ int main(int argc, char **argv)
         return 1;
     }
     start = bench_now();
-    rc = masks ? coco_read_masks(path, ".", BAD_ERROR, &problems, &d, &err) : coco_read(path, ".", BAD_ERROR, &problems, &d, &err);
+    rc = coco_read(&(struct coco_options){ .annotations = path, .images = ".", .on_bad = BAD_ERROR, .masks = masks }, &problems, &d, &err);
     start = bench_now() - start;
     if (rc < 0) {
         fprintf(stderr, "bench_coco: %s\n", err.msg);

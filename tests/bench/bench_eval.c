@@ -9,6 +9,7 @@
 
 #include "proto/err.h"
 #include "tests/bench/bench.h"
+#include "tests/unit/worker/mask/rle_pairs.h"
 #include "worker/eval/boxes/coco_eval.h"
 #include "worker/eval/results_file.h"
 #include "worker/mask/rle.h"

@@ -88,7 +88,8 @@ int main(int argc, char **argv)
     struct dataset *d;
     struct err err = { 0 };
 
-    if (!annotations || !images || coco_read(annotations, images, BAD_SKIP, &problems, &d, &err) < 0) {
+    if (!annotations || !images ||
+        coco_read(&(struct coco_options){ .annotations = annotations, .images = images, .on_bad = BAD_SKIP }, &problems, &d, &err) < 0) {
         fprintf(stderr, "bench_loader: %s\n", annotations && images ? err.msg : "annotations= and images= say what is read");
         return 1;
     }

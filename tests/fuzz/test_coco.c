@@ -56,13 +56,16 @@ void fuzz_one(const uint8_t *bytes, size_t size)
 
     fuzz_write(fuzz_path(), bytes, size);
     for (enum bad_policy policy = BAD_ERROR; policy <= BAD_SKIP; policy++) {
-        if (coco_read(fuzz_path(), "tests/fuzz/coco", policy, p, &d, &err) == 0) {
+        struct coco_options o = { .annotations = fuzz_path(), .images = "tests/fuzz/coco", .on_bad = policy };
+
+        if (coco_read(&o, p, &d, &err) == 0) {
             check_dataset(d);
             dataset_free(d);
         } else {
             assert_non_null(strstr(err.msg, fuzz_path()));
         }
-        if (coco_read_masks(fuzz_path(), "tests/fuzz/coco", policy, p, &d, &err) == 0) {
+        o.masks = true;
+        if (coco_read(&o, p, &d, &err) == 0) {
             check_dataset(d);
             check_masks(d);
             dataset_free(d);

@@ -82,21 +82,6 @@ bool rle_text_number(const char **at, const char *end, int64_t *ret)
     return true;
 }
 
-int rle_from_text(struct rle *m, int64_t h, int64_t w, const char *text, size_t len, struct err *err)
-{
-    const char *end = text + len;
-    int rc = rle_begin(m, h, w, err);
-
-    while (rc == 0 && text < end) {
-        int64_t v;
-
-        if (!rle_text_number(&text, end, &v))
-            return err_set(err, ERR_DATA, "the run string is malformed");
-        rc = rle_add(m, m->n > 2 ? v + m->run[m->n - 2] : v, err);
-    }
-    return rc < 0 ? rc : rle_end(m, err);
-}
-
 static size_t put_number(int32_t v, char *to)
 {
     size_t n = 0;
@@ -161,15 +146,6 @@ int rle_write_end(struct rle_writer *o, struct err *err)
 }
 
 /* ---- measures ---- */
-
-int64_t rle_area(const struct rle *m)
-{
-    int64_t area = 0;
-
-    for (size_t i = 1; i < m->n; i += 2)
-        area += m->run[i];
-    return area;
-}
 
 void rle_bounds(const struct rle *m, int ret_box[4])
 {

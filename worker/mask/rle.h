@@ -35,10 +35,8 @@ int rle_begin(struct rle *m, int64_t h, int64_t w, struct err *err);
 int rle_add(struct rle *m, int64_t run, struct err *err);
 int rle_end(struct rle *m, struct err *err);
 
-/* The compressed form: text[len], no terminator needed. Besides the errors above: characters outside '0' .. 'o', a number that ends or grows past
- * 32 bits in the middle. */
-int rle_from_text(struct rle *m, int64_t h, int64_t w, const char *text, size_t len, struct err *err);
-/* Takes one number of it from *at on, which is moved behind it; from the fourth on they are differences to the run two before. False: malformed. */
+/* Takes one number of the compressed form from *at on, which is moved behind it; from the fourth on they are differences to the run two before. False:
+ * malformed, a character outside '0' .. 'o' or a number that ends or grows past 32 bits in the middle. */
 bool rle_text_number(const char **at, const char *end, int64_t *ret);
 /* Writes m->n * RLE_TEXT_MOST characters at most, no terminator. Returns their number. */
 size_t rle_to_text(const struct rle *m, char *ret);
@@ -53,7 +51,5 @@ int rle_from_crop(struct rle *m, int h, int w, const struct rle_crop *crop, stru
 /* The other way: the crop (x, y, w, h) into bits [h][(w + 7) / 8]; 0 outside of the picture and behind a row's end. */
 void rle_to_crop(const struct rle *m, int x, int y, int w, int h, uint8_t *bits);
 
-/* Pixels. */
-int64_t rle_area(const struct rle *m);
 /* x, y, width, height of what is set, all 0 where nothing is. */
 void rle_bounds(const struct rle *m, int ret_box[4]);

@@ -390,7 +390,7 @@ int asked_of_file(const struct check_options *set, const struct network *net, FI
     struct problems *problems = calloc(1, sizeof *problems);
     struct dataset *d = NULL;
     struct asked *a = NULL;
-    int rc = !problems ? no_memory(err) : set->labels ? labels_read(set->labels, problems, &d, err) : coco_read_with(&o, problems, &d, err);
+    int rc = !problems ? no_memory(err) : set->labels ? labels_read(set->labels, problems, &d, err) : coco_read(&o, problems, &d, err);
 
     if (problems && (rc < 0 || d->nimages == 0) && foreign_tell(set->annotations, problems, err) < 0)
         rc = err->code;

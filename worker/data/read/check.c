@@ -311,7 +311,7 @@ static int read_any(const struct check_options *opt, enum bad_policy on_bad, str
 
     return opt->frames   ? frames_read(opt->frames, problems, ret, err)
            : opt->labels ? labels_read(opt->labels, problems, ret, err)
-                         : coco_read_with(&o, problems, ret, err);
+                         : coco_read(&o, problems, ret, err);
 }
 
 static int read_records(const struct check_options *opt, enum bad_policy on_bad, struct problems *problems, struct dataset **ret,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/set/mask.h - the segmentations of a data set's boxes, as they stand in its file: polygons, or run lengths. Kept only where they are asked for
- * (coco_read_masks(), check_options.masks); dataset.masks is NULL otherwise. Once made they never change, so any number of threads may read them. */
+ * (coco_options.masks, check_options.masks); dataset.masks is NULL otherwise. Once made they never change, so any number of threads may read them. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -13,6 +13,7 @@
 
 #include "proto/err.h"
 #include "tests/stand/harness.h"
+#include "tests/unit/worker/mask/rle_pairs.h"
 #include "worker/eval/results_file.h"
 #include "worker/mask/rle.h"
 

@@ -1,6 +1,34 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/mask/rle_pairs.h - what two masks have in common, run by run: what worker/eval/boxes/coco_masks.c does by words. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/mask/rle_pairs.h - masks read from text, their size, and what two of them have in common, run by run: what
+ * worker/eval/boxes/coco_masks.c and worker/eval/boxes/coco_masks.c do in their own ways. */
 #pragma once
+#include "proto/err.h"
 #include "worker/mask/rle.h"
+
+/* The compressed form: text[len], no terminator needed. */
+static inline int rle_from_text(struct rle *m, int64_t h, int64_t w, const char *text, size_t len, struct err *err)
+{
+    const char *end = text + len;
+    int rc = rle_begin(m, h, w, err);
+
+    while (rc == 0 && text < end) {
+        int64_t v;
+
+        if (!rle_text_number(&text, end, &v))
+            return err_set(err, ERR_DATA, "the run string is malformed");
+        rc = rle_add(m, m->n > 2 ? v + m->run[m->n - 2] : v, err);
+    }
+    return rc < 0 ? rc : rle_end(m, err);
+}
+
+/* Pixels. */
+static inline int64_t rle_area(const struct rle *m)
+{
+    int64_t area = 0;
+
+    for (size_t i = 1; i < m->n; i += 2)
+        area += m->run[i];
+    return area;
+}
 
 /* Reads runs; where a mask ends there are 0 without end. */
 struct rle_reader {

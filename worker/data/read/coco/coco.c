@@ -444,7 +444,7 @@ static int read_all(const struct coco_options *o, struct problems *problems, str
     return rc;
 }
 
-int coco_read_with(const struct coco_options *opt, struct problems *problems, struct dataset **ret, struct err *err)
+int coco_read(const struct coco_options *opt, struct problems *problems, struct dataset **ret, struct err *err)
 {
     const char *annotations = opt->annotations;
     struct dataset *d = calloc(1, sizeof *d);
@@ -473,16 +473,4 @@ int coco_read_with(const struct coco_options *opt, struct problems *problems, st
     else
         *ret = d;
     return rc;
-}
-
-int coco_read(const char *annotations, const char *images, enum bad_policy on_bad, struct problems *problems, struct dataset **ret,
-              struct err *err)
-{
-    return coco_read_with(&(struct coco_options){ annotations, images, on_bad, false, false, false }, problems, ret, err);
-}
-
-int coco_read_masks(const char *annotations, const char *images, enum bad_policy on_bad, struct problems *problems, struct dataset **ret,
-                    struct err *err)
-{
-    return coco_read_with(&(struct coco_options){ annotations, images, on_bad, true, false, false }, problems, ret, err);
 }

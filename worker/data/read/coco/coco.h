@@ -6,21 +6,17 @@
 struct err;
 struct problems;
 
+struct coco_options {
+    const char *annotations, *images;
+    enum bad_policy on_bad;
+    bool
+        masks; /* segmentations are kept (mask.h): an object that is no crowd has one with a part inside its image, or it is a bad record */
+    bool upright;    /* sizes that are not stated are those of pictures turned by their EXIF orientation */
+    bool unlabelled; /* "annotations" may be missing, as in the list of a test set */
+};
 /* annotations: the JSON file. images: the folder that file_name is relative to (only touched for images whose size is not stated).
  * Bad and doubtful records are put into *problems (caller zeroes it). Under BAD_ERROR a bad one fails the call, after all were looked at;
  * under BAD_SKIP the bad box or image is left out. A doubtful one stays: an odd or repeated annotation id, an area or a size that cannot be, and without
  * masks a broken segmentation. Broken JSON, missing keys and repeated image or category ids always fail: no
  * label could be trusted. Caller frees with dataset_free(). ERR_DATA, -errno or -ENOMEM. */
-int coco_read(const char *annotations, const char *images, enum bad_policy on_bad, struct problems *problems, struct dataset **ret,
-              struct err *err);
-struct coco_options {
-    const char *annotations, *images;
-    enum bad_policy on_bad;
-    bool masks;      /* coco_read_masks() */
-    bool upright;    /* sizes that are not stated are those of pictures turned by their EXIF orientation */
-    bool unlabelled; /* "annotations" may be missing, as in the list of a test set */
-};
-int coco_read_with(const struct coco_options *opt, struct problems *problems, struct dataset **ret, struct err *err);
-/* The same with the segmentations kept (mask.h). Then an object that is no crowd has one with a part inside its image, or it is a bad record. */
-int coco_read_masks(const char *annotations, const char *images, enum bad_policy on_bad, struct problems *problems, struct dataset **ret,
-                    struct err *err);
+int coco_read(const struct coco_options *opt, struct problems *problems, struct dataset **ret, struct err *err);

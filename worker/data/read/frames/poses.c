@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "proto/err.h"
-#include "worker/core/file.h"
 #include "worker/data/text/text_lines.h"
 
 enum { LINE_BYTES = 1024 };
@@ -77,18 +76,6 @@ int poses_parse(const char *name, const char *bytes, size_t len, struct poses *r
     rc = ret->pose ? read_lines(name, bytes, len, ret, err) : err_set(err, -ENOMEM, "%s: out of memory", name);
     if (rc < 0)
         poses_free(ret);
-    return rc;
-}
-
-int poses_read(const char *path, struct poses *ret, struct err *err)
-{
-    struct file_map m;
-    int rc = file_map_open(path, POSES_MAX_BYTES, &m, err);
-
-    if (rc < 0)
-        return rc;
-    rc = poses_parse(path, (const char *)m.data, m.size, ret, err);
-    file_map_close(&m);
     return rc;
 }
 

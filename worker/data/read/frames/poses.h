@@ -18,6 +18,4 @@ struct poses {
 
 /* From memory; `name` is what messages call it. ERR_DATA names file and line: not 12 finite numbers, or three columns that are no rotation. -ENOMEM. Freed with poses_free(). */
 int poses_parse(const char *name, const char *bytes, size_t len, struct poses *ret, struct err *err);
-/* The same of a file. -ENOENT where there is none. */
-int poses_read(const char *path, struct poses *ret, struct err *err);
 void poses_free(struct poses *p);

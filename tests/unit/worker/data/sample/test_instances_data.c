@@ -18,7 +18,7 @@ static struct dataset *real_set(const char *json, const char *images)
     struct err err = { 0 };
 
     memset(&p, 0, sizeof p);
-    if (coco_read_masks(json, images, BAD_ERROR, &p, &d, &err) != 0)
+    if (coco_read(&(struct coco_options){ .annotations = json, .images = images, .on_bad = BAD_ERROR, .masks = true }, &p, &d, &err) != 0)
         fail_msg("%s", err.msg);
     return d;
 }

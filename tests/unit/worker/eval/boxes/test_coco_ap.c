@@ -14,6 +14,7 @@
 #include "proto/err.h"
 #include "tests/stand/harness.h"
 #include "tests/unit/worker/eval/boxes/eval_scores.h"
+#include "tests/unit/worker/mask/rle_pairs.h"
 #include "worker/eval/boxes/coco_eval.h"
 #include "worker/eval/boxes/coco_masks.h"
 #include "worker/mask/rle.h"

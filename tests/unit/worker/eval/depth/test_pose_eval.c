@@ -16,6 +16,7 @@
 #include "proto/err.h"
 #include "tests/stand/harness.h"
 #include "worker/data/read/frames/poses.h"
+#include "worker/data/text/whole_file.h"
 #include "worker/eval/depth/ate.h"
 #include "worker/eval/depth/depth_view.h"
 #include "worker/eval/depth/pose_eval.h"
@@ -205,6 +206,18 @@ static void write_text(const char *path, const char *text)
     assert_non_null(f);
     assert_true(fputs(text, f) >= 0);
     assert_int_equal(fclose(f), 0);
+}
+
+/* As a data set's poses are read. */
+static int poses_read(const char *path, struct poses *ret, struct err *err)
+{
+    struct whole_file f = { 0 };
+    int rc = whole_file_read(&f, path, POSES_MAX_BYTES, err);
+
+    if (rc == 0)
+        rc = poses_parse(path, (const char *)f.bytes, f.size, ret, err);
+    free(f.bytes);
+    return rc;
 }
 
 /* ---- ways ---- */

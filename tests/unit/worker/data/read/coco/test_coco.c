@@ -172,6 +172,12 @@ static void ids_names_and_boxes_arrive(void **state)
     dataset_free(d);
 }
 
+static int read_set(const char *annotations, const char *images, enum bad_policy on_bad, struct problems *p, struct dataset **ret,
+                    struct err *err)
+{
+    return coco_read(&(struct coco_options){ .annotations = annotations, .images = images, .on_bad = on_bad }, p, ret, err);
+}
+
 /* The images of these two come with the collection's origin only. */
 static void foreign_tools_are_read(void **state)
 {
@@ -182,11 +188,11 @@ static void foreign_tools_are_read(void **state)
     (void)state;
     if (!have_data())
         SKIP("no " DATA "/odd_json");
-    assert_int_equal(coco_read(DATA "/odd_json/datumaro_instances_val.json", "nowhere", BAD_ERROR, p, &d, &err), 0);
+    assert_int_equal(read_set(DATA "/odd_json/datumaro_instances_val.json", "nowhere", BAD_ERROR, p, &d, &err), 0);
     assert_int_equal(d->offset[1], 2);
     assert_true(d->boxes[1].crowd && d->boxes[1].area == 20);
     dataset_free(d);
-    assert_int_equal(coco_read(DATA "/odd_json/datumaro_instances_train.json", "nowhere", BAD_ERROR, p, &d, &err), 0);
+    assert_int_equal(read_set(DATA "/odd_json/datumaro_instances_train.json", "nowhere", BAD_ERROR, p, &d, &err), 0);
     dataset_free(d);
 }
 
@@ -199,23 +205,23 @@ static void real_sets_count_right(void **state)
     (void)state;
     if (!have_data())
         SKIP("no " DATA "/odd_json");
-    assert_int_equal(coco_read(DATA "/bccd/train.json", DATA "/bccd/images", BAD_ERROR, p, &d, &err), ERR_DATA);
+    assert_int_equal(read_set(DATA "/bccd/train.json", DATA "/bccd/images", BAD_ERROR, p, &d, &err), ERR_DATA);
     assert_non_null(strstr(err.msg, "annotation 2288"));
     memset(p, 0, sizeof *p);
-    assert_int_equal(coco_read(DATA "/bccd/train.json", DATA "/bccd/images", BAD_SKIP, p, &d, &err), 0);
+    assert_int_equal(read_set(DATA "/bccd/train.json", DATA "/bccd/images", BAD_SKIP, p, &d, &err), 0);
     assert_int_equal(p->count, 1);
     assert_true(d->nimages == 205 && d->nclasses == 3 && d->offset[205] == 2804);
     dataset_free(d);
     memset(p, 0, sizeof *p);
-    assert_int_equal(coco_read(DATA "/bccd/val.json", DATA "/bccd/images", BAD_KEEP, p, &d, &err), 0);
+    assert_int_equal(read_set(DATA "/bccd/val.json", DATA "/bccd/images", BAD_KEEP, p, &d, &err), 0);
     assert_int_equal(d->offset[87], 1138);
     dataset_free(d);
-    assert_int_equal(coco_read(DATA "/coco_tiny/instances_val.json", DATA "/coco_tiny/val", BAD_ERROR, p, &d, &err), 0);
+    assert_int_equal(read_set(DATA "/coco_tiny/instances_val.json", DATA "/coco_tiny/val", BAD_ERROR, p, &d, &err), 0);
     assert_true(d->nimages == 20 && d->nclasses == 80 && d->offset[20] == 110);
     for (int i = 0; i < 110; i++)
         assert_int_equal(d->boxes[i].crowd, d->boxes[i].id == 900100329323);
     dataset_free(d);
-    assert_int_equal(coco_read(DATA "/nuclei/train_rle.json", DATA "/nuclei/images", BAD_ERROR, p, &d, &err), 0);
+    assert_int_equal(read_set(DATA "/nuclei/train_rle.json", DATA "/nuclei/images", BAD_ERROR, p, &d, &err), 0);
     assert_true(d->nimages == 268 && d->offset[268] == 11823 && d->max_boxes == 375);
     dataset_free(d);
 }
@@ -235,7 +241,7 @@ static int read_below(const char *text, const char *near, enum bad_policy on_bad
     snprintf(folder, sizeof folder, "%s", near);
     if (strrchr(folder, '/'))
         *strrchr(folder, '/') = '\0';
-    rc = coco_read(path, folder, on_bad, p, ret, err);
+    rc = read_set(path, folder, on_bad, p, ret, err);
     unlink(path);
     return rc;
 }

@@ -20,6 +20,12 @@
 
 static struct problems problems;
 
+static int read_set(const char *annotations, const char *images, bool masks, enum bad_policy on_bad, struct dataset **ret, struct err *err)
+{
+    return coco_read(&(struct coco_options){ .annotations = annotations, .images = images, .on_bad = on_bad, .masks = masks }, &problems,
+                     ret, err);
+}
+
 static int read_text(const char *text, bool masks, enum bad_policy on_bad, struct dataset **ret, struct err *err)
 {
     char path[TEMP_MAX];
@@ -29,7 +35,7 @@ static int read_text(const char *text, bool masks, enum bad_policy on_bad, struc
     fputs(text, f);
     fclose(f);
     memset(&problems, 0, sizeof problems);
-    rc = (masks ? coco_read_masks : coco_read)(path, "nowhere", on_bad, &problems, ret, err);
+    rc = read_set(path, "nowhere", masks, on_bad, ret, err);
     unlink(path);
     return rc;
 }
@@ -247,7 +253,7 @@ static void real_sets_are_whole(void **state)
     (void)state;
     if (!have_data())
         SKIP("no " DATA "/odd_json");
-    assert_int_equal(coco_read_masks(DATA "/nuclei/train_rle.json", "nowhere", BAD_ERROR, &problems, &d, &err), 0);
+    assert_int_equal(read_set(DATA "/nuclei/train_rle.json", "nowhere", true, BAD_ERROR, &d, &err), 0);
     assert_int_equal(d->offset[d->nimages], 11823);
     for (int i = 0; i < d->nimages; i++)
         for (int64_t k = d->offset[i]; k < d->offset[i + 1]; k++) {
@@ -260,7 +266,7 @@ static void real_sets_are_whole(void **state)
             assert_true((double)set == d->boxes[k].area);
         }
     dataset_free(d);
-    assert_int_equal(coco_read_masks(DATA "/coco_tiny/instances_val.json", "nowhere", BAD_ERROR, &problems, &d, &err), 0);
+    assert_int_equal(read_set(DATA "/coco_tiny/instances_val.json", "nowhere", true, BAD_ERROR, &d, &err), 0);
     for (int64_t k = 0; k < d->offset[d->nimages]; k++) {
         struct mask m = dataset_mask(d, k);
 
@@ -309,7 +315,7 @@ static void odd_files_with_masks(void **state)
         snprintf(path, sizeof path, DATA "/odd_json/%s.json", rows[i].file);
         err = (struct err){ 0 };
         memset(&problems, 0, sizeof problems);
-        int rc = coco_read_masks(path, DATA "/bccd/images", BAD_ERROR, &problems, &d, &err);
+        int rc = read_set(path, DATA "/bccd/images", true, BAD_ERROR, &d, &err);
 
         if (!rows[i].error && rc != 0)
             fail_msg("%s: %s", path, err.msg);
@@ -318,7 +324,7 @@ static void odd_files_with_masks(void **state)
         if (rc == 0)
             dataset_free(d);
         memset(&problems, 0, sizeof problems);
-        rc = coco_read_masks(path, DATA "/bccd/images", BAD_SKIP, &problems, &d, &err);
+        rc = read_set(path, DATA "/bccd/images", true, BAD_SKIP, &d, &err);
         if (rows[i].boxes < 0) {
             assert_int_equal(rc, ERR_DATA);
             continue;
@@ -346,7 +352,7 @@ static void every_odd_file_with_masks(void **state)
 
         path[strcspn(path, "\n")] = '\0';
         memset(&problems, 0, sizeof problems);
-        if (strstr(path, "manifest") || coco_read_masks(path, DATA "/bccd/images", BAD_SKIP, &problems, &d, &err) < 0) {
+        if (strstr(path, "manifest") || read_set(path, DATA "/bccd/images", true, BAD_SKIP, &d, &err) < 0) {
             assert_true(strstr(path, "manifest") || strstr(err.msg, path));
             continue;
         }

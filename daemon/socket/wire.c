@@ -53,12 +53,6 @@ int wires_open(struct wires *all, uv_loop_t *loop, struct err *err)
     return 0;
 }
 
-void wires_close(struct wires *all)
-{
-    uv_close((uv_handle_t *)&all->prepare, NULL);
-    uv_close((uv_handle_t *)&all->idle, NULL);
-}
-
 double wires_longest_ms(struct wires *all, double *ret_cpu_ms)
 {
     double ms = (double)all->longest_turn / 1e6;

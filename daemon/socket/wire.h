@@ -42,7 +42,6 @@ struct wire_events {
 };
 
 int wires_open(struct wires *all, uv_loop_t *loop, struct err *err);
-void wires_close(struct wires *all);
 /* The longest turn of the loop in ms since the last call: how long a client may have waited behind others; and the most CPU time of a turn, which
  * leaves out what other processes took. */
 double wires_longest_ms(struct wires *all, double *ret_cpu_ms);

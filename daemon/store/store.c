@@ -297,12 +297,6 @@ void store_trouble(struct store *s, char *ret, size_t size)
     pthread_mutex_unlock(&s->lock);
 }
 
-void store_effort(struct store *s, struct store_effort *ret)
-{
-    ret->rows_scanned = atomic_load(&s->rows_scanned);
-    ret->steps = atomic_load(&s->steps);
-}
-
 const char *store_library(void)
 {
     return sqlite3_libversion();

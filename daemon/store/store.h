@@ -91,12 +91,6 @@ int store_backlog(struct store *s);
 /* The error the writer is waiting out, "" while all is well. Copied into `ret`. */
 void store_trouble(struct store *s, char *ret, size_t size);
 
-/* What all queries together have cost so far: rows that were stepped over for want of an index, and steps of SQLite's machine. */
-struct store_effort {
-    int64_t rows_scanned, steps;
-};
-void store_effort(struct store *s, struct store_effort *ret);
-
 /* Queries: any thread; they append JSON to `out`. Each takes at most a few milliseconds by index, and a page ends at STORE_PAGE_BYTES. */
 struct store_page {
     int64_t limit;  /* rows of the page */

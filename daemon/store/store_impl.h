@@ -136,7 +136,6 @@ struct store {
     struct reserve reserve; /* likewise */
     sqlite3 *reader[STORE_READERS];
     bool reader_busy[STORE_READERS];
-    atomic_llong rows_scanned, steps; /* of all queries so far */
     atomic_bool stop_reading;
     pthread_mutex_t reader_lock;
     pthread_cond_t reader_free;

@@ -121,18 +121,6 @@ static int open_writer(struct store *s, struct err *err)
     return rc < 0 ? rc : writer_open(&s->w, err);
 }
 
-/* What each query of a reading connection has cost, when it is done. */
-static int count_steps(unsigned what, void *arg, void *statement, void *ns)
-{
-    struct store *s = arg;
-
-    (void)what;
-    (void)ns;
-    atomic_fetch_add(&s->rows_scanned, sqlite3_stmt_status(statement, SQLITE_STMTSTATUS_FULLSCAN_STEP, 1));
-    atomic_fetch_add(&s->steps, sqlite3_stmt_status(statement, SQLITE_STMTSTATUS_VM_STEP, 1));
-    return 0;
-}
-
 /* A thinned curve is thousands of statements of some 20 steps, so it is asked often. */
 static int is_to_stop(void *arg)
 {
@@ -155,7 +143,6 @@ static int open_readers(struct store *s, struct err *err)
         sqlite3_busy_timeout(s->reader[i], BUSY_MS);
         exec(s->reader[i], "PRAGMA cache_size=-1024");
         sqlite3_progress_handler(s->reader[i], STEPS_BETWEEN_LOOKS, is_to_stop, s);
-        sqlite3_trace_v2(s->reader[i], SQLITE_TRACE_PROFILE, count_steps, s);
     }
     return 0;
 }

@@ -109,7 +109,8 @@ static void leave(void)
     ingest_close(d.ingest);
     store_close(d.store);
     uv_run(&d.loop, UV_RUN_NOWAIT);
-    wires_close(&d.wires);
+    uv_close((uv_handle_t *)&d.wires.prepare, NULL);
+    uv_close((uv_handle_t *)&d.wires.idle, NULL);
     uv_close((uv_handle_t *)&d.awake, NULL);
     uv_run(&d.loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&d.loop), 0);

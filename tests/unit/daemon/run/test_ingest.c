@@ -146,7 +146,8 @@ static int teardown(void **state)
     if (f->fd >= 0)
         close(f->fd);
     close_store(f);
-    wires_close(&f->wires);
+    uv_close((uv_handle_t *)&f->wires.prepare, NULL);
+    uv_close((uv_handle_t *)&f->wires.idle, NULL);
     uv_close((uv_handle_t *)&f->awake, NULL);
     uv_run(&f->loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&f->loop), 0);

@@ -94,7 +94,8 @@ static int teardown(void **state)
     while (room->closed < room->count) /* one that waits for its turn hears of it only then */
         uv_run(&room->loop, UV_RUN_ONCE);
     uv_close((uv_handle_t *)&room->server, NULL);
-    wires_close(&room->wires);
+    uv_close((uv_handle_t *)&room->wires.prepare, NULL);
+    uv_close((uv_handle_t *)&room->wires.idle, NULL);
     uv_run(&room->loop, UV_RUN_DEFAULT);
     assert_int_equal(room->closed, room->count);
     assert_int_equal(room->wires.long_bytes, 0);

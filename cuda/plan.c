@@ -22,12 +22,6 @@ int plan_target_open(struct plan_target *t, struct err *err)
     return rc;
 }
 
-int plan_target_describe(struct plan_target *t, const char *json, struct err *err)
-{
-    memset(t, 0, sizeof *t);
-    return cudnn_target_describe(&t->dnn, json, err);
-}
-
 void plan_target_table(struct plan_target *t, const char *table, const char *gpu)
 {
     char dnn[24], lt[24] = "none";

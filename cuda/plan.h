@@ -46,8 +46,6 @@ struct plan {
 
 /* Of this process's GPU. Needs the current CUDA device. */
 int plan_target_open(struct plan_target *t, struct err *err);
-/* Of a GPU by its description (cudnn_plan.h): plans of cuDNN only, which cannot run. */
-int plan_target_describe(struct plan_target *t, const char *json, struct err *err);
 /* Takes the choices that were measured on such a GPU, if any, from a table that has to stay. gpu: what it is, in words that are the same for
  * equal GPUs only; with the libraries' versions they are the title, in t->title from then on. */
 void plan_target_table(struct plan_target *t, const char *table, const char *gpu);

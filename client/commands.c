@@ -1,6 +1,7 @@
 #include "client/base/command.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stddef.h>
+#include <string.h>
 
 /* clang-format off */
 const struct command commands[] = {
@@ -261,3 +262,11 @@ const struct command commands[] = {
     { 0 },
 };
 /* clang-format on */
+
+const struct command *command_find(const char *name)
+{
+    for (const struct command *c = commands; c->name; c++)
+        if (strcmp(c->name, name) == 0)
+            return c;
+    return NULL;
+}

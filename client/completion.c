@@ -34,14 +34,6 @@ static const struct {
     { "--device", "cpu\ncuda" },
 };
 
-static const struct command *find(const char *name)
-{
-    for (const struct command *c = commands; c->name; c++)
-        if (strcmp(c->name, name) == 0)
-            return c;
-    return NULL;
-}
-
 /* Calls `each` with every word such as --split or -n that the text speaks of, and with what follows it. */
 static void each_option(const char *text, void (*each)(void *arg, const char *option, const char *after), void *arg)
 {
@@ -172,7 +164,7 @@ static void complete(struct context *ctx, int argc, char **argv)
     for (int i = 0; i + 1 < argc; i++) {
         if (strcmp(argv[i], "--socket") == 0)
             ctx->socket = argv[++i];
-        else if (!c && argv[i][0] != '-' && !(c = find(argv[i])))
+        else if (!c && argv[i][0] != '-' && !(c = command_find(argv[i])))
             return;
     }
     if (argc > 1 && strcmp(typed, "=") == 0)

@@ -120,14 +120,6 @@ static const char *nearest(const char *word)
     return best;
 }
 
-static const struct command *find(const char *name)
-{
-    for (const struct command *c = commands; c->name; c++)
-        if (strcmp(c->name, name) == 0)
-            return c;
-    return NULL;
-}
-
 static int refuse(const char *word)
 {
     const char *near = nearest(word);
@@ -140,7 +132,7 @@ static int refuse(const char *word)
 /* help [COMMAND] */
 static int help(const char *word)
 {
-    const struct command *c = word ? find(word) : NULL;
+    const struct command *c = word ? command_find(word) : NULL;
 
     if (word && !c)
         return refuse(word);
@@ -153,7 +145,7 @@ static int help(const char *word)
 
 static int run(struct context *ctx, int argc, char **argv)
 {
-    const struct command *c = find(argv[0]);
+    const struct command *c = command_find(argv[0]);
     char name[64];
 
     if (!c)

@@ -128,6 +128,61 @@ int take_duration(const struct context *ctx, const char *text, double *ret_s)
     return misuse(ctx, "'%s' is no length of time, as 30d, 12h, 45m, 90s or 2w are", text);
 }
 
+/* ---- lists, page by page ---- */
+
+enum { PAGE = 200 };
+
+int call_page(struct context *ctx, const char *method, json_t *params, json_t **cursor, json_t **ret_result)
+{
+    int rc;
+
+    if (*cursor)
+        json_object_set_new(params, "cursor", *cursor);
+    *cursor = NULL;
+    rc = call(ctx, method, params, ret_result);
+    if (rc == 0 && !json_is_null(json_object_get(*ret_result, "cursor")))
+        *cursor = json_incref(json_object_get(*ret_result, "cursor"));
+    return rc;
+}
+
+/* What is left of a page. */
+static void sift(struct list *l, json_t *page)
+{
+    for (size_t i = json_array_size(page); l->leaves_out && i-- > 0;)
+        if (l->leaves_out(json_array_get(page, i))) {
+            json_array_remove(page, i);
+            l->left_out++;
+        }
+}
+
+int call_list(struct context *ctx, struct list *l, json_t **ret)
+{
+    json_t *all = json_array(), *result, *cursor = NULL, *page;
+    int rc;
+
+    do {
+        long left = l->limit - (long)json_array_size(all);
+
+        json_object_set_new(l->params, "limit", json_integer(left < PAGE && !l->leaves_out ? left : PAGE));
+        rc = call_page(ctx, l->method, json_deep_copy(l->params), &cursor, &result);
+        if (rc)
+            break;
+        page = json_object_get(result, l->member);
+        sift(l, page);
+        json_array_extend(all, page);
+        json_decref(result);
+    } while (cursor && (long)json_array_size(all) < l->limit);
+    json_decref(cursor);
+    json_decref(l->params);
+    while ((long)json_array_size(all) > l->limit)
+        json_array_remove(all, json_array_size(all) - 1);
+    if (rc)
+        json_decref(all);
+    else
+        *ret = all;
+    return rc;
+}
+
 int take_id_or_newest(struct context *ctx, const char *text, int64_t *ret_id)
 {
     json_t *result, *first;

@@ -37,6 +37,8 @@ struct command {
     int (*run)(struct context *ctx, int argc, char **argv);
 };
 extern const struct command commands[]; /* ends with a NULL name */
+/* The command called `name`, or NULL. */
+const struct command *command_find(const char *name);
 
 int command_submit(struct context *ctx, int argc, char **argv);        /* submit.c */
 int command_check(struct context *ctx, int argc, char **argv);         /* check.c */
@@ -83,6 +85,18 @@ int misuse(const struct context *ctx, const char *fmt, ...) __attribute__((forma
 int call(struct context *ctx, const char *method, json_t *params, json_t **ret_result);
 /* Like call(), and waits for a detd that is away as long as it takes, saying so on stderr. */
 int call_patiently(struct context *ctx, const char *method, json_t *params, json_t **ret_result);
+/* call(), asking for the page after the one that *cursor is of (NULL: for the first); *cursor is the new page's then, NULL: it is the last one. */
+int call_page(struct context *ctx, const char *method, json_t *params, json_t **cursor, json_t **ret_result);
+/* A list that a method tells page by page. */
+struct list {
+    const char *method, *member;
+    json_t *params; /* of every page; owned */
+    long limit;
+    bool (*leaves_out)(const json_t *row); /* NULL: nothing is left out */
+    long left_out;
+};
+/* *ret: an array of at most `limit` objects, to be dropped by the caller. 0 or an exit code after complaining. */
+int call_list(struct context *ctx, struct list *l, json_t **ret);
 /* Follows the job as link_subscribe() does, for link_wait() on ctx->link. 0 or an exit code after complaining. */
 int follow_job(struct context *ctx, int64_t job);
 /* A job id. 0, or CODE_USAGE after complaining. */

@@ -12,7 +12,7 @@
 #include "client/base/print.h"
 #include "proto/identity.h"
 
-enum { LS_DEFAULT = 50, EVENTS_DEFAULT = 50, USAGE_DEFAULT = 60, PAGE = 200, CHECKPOINTS_SHOWN = 3 };
+enum { LS_DEFAULT = 50, EVENTS_DEFAULT = 50, USAGE_DEFAULT = 60, CHECKPOINTS_SHOWN = 3 };
 
 /* To the fraction of a second, as detd notes when a job was submitted. */
 static double wall_s(void)
@@ -21,61 +21,6 @@ static double wall_s(void)
 
     clock_gettime(CLOCK_REALTIME, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* ---- lists, page by page ---- */
-
-struct list {
-    const char *method, *member;
-    json_t *params; /* of every page; owned */
-    long limit;
-    bool (*leaves_out)(const json_t *row); /* NULL: nothing is left out */
-    long left_out;
-};
-
-/* What is left of a page. */
-static void sift(struct list *l, json_t *page)
-{
-    for (size_t i = json_array_size(page); l->leaves_out && i-- > 0;)
-        if (l->leaves_out(json_array_get(page, i))) {
-            json_array_remove(page, i);
-            l->left_out++;
-        }
-}
-
-/* *ret: an array of at most `limit` objects, to be dropped by the caller. */
-static int fetch(struct context *ctx, struct list *l, json_t **ret)
-{
-    json_t *all = json_array(), *result, *cursor = NULL, *page;
-    bool more;
-    int rc;
-
-    do {
-        long left = l->limit - (long)json_array_size(all);
-
-        json_object_set_new(l->params, "limit", json_integer(left < PAGE && !l->leaves_out ? left : PAGE));
-        if (cursor)
-            json_object_set_new(l->params, "cursor", cursor);
-        rc = call(ctx, l->method, json_deep_copy(l->params), &result);
-        if (rc)
-            break;
-        page = json_object_get(result, l->member);
-        more = json_array_size(page) > 0;
-        sift(l, page);
-        json_array_extend(all, page);
-        cursor = more ? json_incref(json_object_get(result, "cursor")) : NULL;
-        json_decref(result);
-    } while (json_is_integer(cursor) && (long)json_array_size(all) < l->limit);
-    if (!rc)
-        json_decref(cursor);
-    json_decref(l->params);
-    while ((long)json_array_size(all) > l->limit)
-        json_array_remove(all, json_array_size(all) - 1);
-    if (rc)
-        json_decref(all);
-    else
-        *ret = all;
-    return rc;
 }
 
 static int take_limit(const struct context *ctx, const char *text, long *ret)
@@ -233,7 +178,7 @@ int command_ls(struct context *ctx, int argc, char **argv)
     if (mine)
         json_object_set_new(l.params, "mine", json_true());
     l.leaves_out = all || json || state || name || tag ? NULL : is_spent;
-    if ((rc = fetch(ctx, &l, &jobs)))
+    if ((rc = call_list(ctx, &l, &jobs)))
         return rc;
     if (l.left_out > 0)
         fprintf(stderr, "left out: %ld that verified or evaluated; --all lists them\n", l.left_out);
@@ -512,60 +457,63 @@ static void print_usage(const json_t *rows)
     table_print(t, stdout);
 }
 
-int command_usage(struct context *ctx, int argc, char **argv)
+/* The options of usage and events. 0, or CODE_USAGE after complaining. */
+static int take_rows_options(struct context *ctx, int argc, char **argv, struct list *l, bool *ret_json)
 {
     static const struct option options[] = { { "json", no_argument, NULL, 'j' }, { "limit", required_argument, NULL, 'n' }, { 0 } };
-    struct list l = { .method = "job.usage", .member = "rows", .limit = USAGE_DEFAULT };
-    bool json = false;
-    int64_t id = 0;
-    json_t *rows;
-    int rc, o;
+    int o;
 
+    *ret_json = false;
     while ((o = next_option(argc, argv, "n:", options)) != -1) {
-        if (o == '?' || (o == 'n' && take_limit(ctx, optarg, &l.limit)))
+        if (o == '?' || (o == 'n' && take_limit(ctx, optarg, &l->limit)))
             return CODE_USAGE;
-        json |= o == 'j';
+        *ret_json |= o == 'j';
     }
+    return 0;
+}
+
+static int show_rows(struct context *ctx, struct list *l, bool json, void (*print)(const json_t *rows))
+{
+    json_t *rows;
+    int rc = call_list(ctx, l, &rows);
+
+    if (rc)
+        return rc;
+    if (json)
+        print_json(rows);
+    else
+        print(rows);
+    json_decref(rows);
+    return CODE_DONE;
+}
+
+int command_usage(struct context *ctx, int argc, char **argv)
+{
+    struct list l = { .method = "job.usage", .member = "rows", .limit = USAGE_DEFAULT };
+    int64_t id = 0;
+    bool json;
+    int rc;
+
+    if (take_rows_options(ctx, argc, argv, &l, &json))
+        return CODE_USAGE;
     if (argc - optind > 1)
         return misuse(ctx, "one job at a time");
     if ((rc = take_id_or_newest(ctx, argv[optind], &id)))
         return rc;
     l.params = json_pack("{s:I}", "id", (json_int_t)id);
-    if ((rc = fetch(ctx, &l, &rows)))
-        return rc;
-    if (json)
-        print_json(rows);
-    else
-        print_usage(rows);
-    json_decref(rows);
-    return CODE_DONE;
+    return show_rows(ctx, &l, json, print_usage);
 }
 
 int command_events(struct context *ctx, int argc, char **argv)
 {
-    static const struct option options[] = { { "json", no_argument, NULL, 'j' }, { "limit", required_argument, NULL, 'n' }, { 0 } };
     struct list l = { .method = "event.query", .member = "events", .limit = EVENTS_DEFAULT };
-    bool json = false;
-    json_t *events;
     int64_t id = 0;
-    int rc, o;
+    bool json;
 
-    while ((o = next_option(argc, argv, "n:", options)) != -1) {
-        if (o == '?' || (o == 'n' && take_limit(ctx, optarg, &l.limit)))
-            return CODE_USAGE;
-        json |= o == 'j';
-    }
-    if (optind < argc && take_id(ctx, argv[optind], &id))
+    if (take_rows_options(ctx, argc, argv, &l, &json) || (optind < argc && take_id(ctx, argv[optind], &id)))
         return CODE_USAGE;
     l.params = json_object();
     if (id > 0)
         json_object_set_new(l.params, "id", json_integer(id));
-    if ((rc = fetch(ctx, &l, &events)))
-        return rc;
-    if (json)
-        print_json(events);
-    else
-        print_events(events);
-    json_decref(events);
-    return CODE_DONE;
+    return show_rows(ctx, &l, json, print_events);
 }

@@ -10,30 +10,9 @@
 #include "client/jobs/watch.h"
 #include "proto/host/memory.h"
 
-enum { PAGE = 200, SHOWN = 1000 };
+enum { SHOWN = 1000 };
 
 /* ---- queue ---- */
-
-static int fetch_queued(struct context *ctx, json_t *all)
-{
-    json_t *page, *cursor = NULL;
-    int rc;
-
-    do {
-        json_t *params = json_pack("{s:s, s:i}", "state", "queued", "limit", PAGE);
-
-        if (cursor)
-            json_object_set_new(params, "cursor", cursor);
-        rc = call(ctx, "job.list", params, &page);
-        if (rc)
-            return rc;
-        json_array_extend(all, json_object_get(page, "jobs"));
-        cursor = json_incref(json_object_get(page, "cursor"));
-        json_decref(page);
-    } while (json_is_integer(cursor) && json_array_size(all) < SHOWN);
-    json_decref(cursor);
-    return 0;
-}
 
 /* Higher priority first, then the older one: as sched.h of the daemon says. */
 static int by_service(const void *a, const void *b)
@@ -97,6 +76,7 @@ static void print_queue(const json_t *jobs)
 
 int command_queue(struct context *ctx, int argc, char **argv)
 {
+    struct list l = { .method = "job.list", .member = "jobs", .limit = SHOWN };
     json_t *all, *jobs;
     bool json;
     int rc;
@@ -105,8 +85,9 @@ int command_queue(struct context *ctx, int argc, char **argv)
         return CODE_USAGE;
     if (optind < argc)
         return misuse(ctx, "'%s' is not an option; detctl why ID tells about one job", argv[optind]);
-    all = json_array();
-    rc = fetch_queued(ctx, all);
+    l.params = json_pack("{s:s}", "state", "queued");
+    if ((rc = call_list(ctx, &l, &all)))
+        return rc;
     jobs = in_order(all);
     json_decref(all);
     for (size_t i = 0; rc == 0 && i < json_array_size(jobs); i++)

@@ -209,3 +209,18 @@ json_t *spec_of_another(const char *file, char *const *assignments, int count, s
     json_decref(root);
     return NULL;
 }
+
+json_t *spec_group(json_t *root, const char *name)
+{
+    if (!json_is_object(json_object_get(root, name)))
+        json_object_set_new(root, name, json_object());
+    return json_object_get(root, name);
+}
+
+void spec_drop_wishes(json_t *run)
+{
+    static const char *const keys[] = { "after", "after_ok", "time_limit", "on_end" };
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        json_object_del(run, keys[i]);
+}

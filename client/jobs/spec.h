@@ -19,6 +19,10 @@ int spec_load(struct context *ctx, const char *file, char *const *assignments, i
 int spec_change(struct context *ctx, const json_t *spec, const char *name, char *const *assignments, int count, json_t **ret_spec);
 /* Applies assignments, nothing more. */
 int spec_assign(json_t *root, char *const *assignments, int count, struct err *err);
+/* The object `name` of root, borrowed, made where there is none. */
+json_t *spec_group(json_t *root, const char *name);
+/* Drops from the run of a job when it was to run, for how long, and who was to hear of it. */
+void spec_drop_wishes(json_t *run);
 /* The same checks of an object whose paths are absolute and whose steps are given; name stands before what is said of its keys. */
 int spec_check(const json_t *root, const char *name, struct err *err);
 /* The caller is root, and a file or folder with data or weights is another user's: *ret says whose the first one is. */

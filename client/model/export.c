@@ -175,19 +175,13 @@ static int add_loss(void *arg, const json_t *row)
 /* Every page of a list of the job: its rows are the member `name`. */
 static int add_pages(struct copy *c, int kind, const char *method, const char *name)
 {
-    json_t *cursor = NULL;
+    json_t *cursor = NULL, *result;
     int rc;
 
     do {
-        json_t *params = json_pack("{s:I}", "id", (json_int_t)c->job), *result = NULL;
-
-        if (cursor)
-            json_object_set_new(params, "cursor", cursor);
-        cursor = NULL;
-        if ((rc = call(c->ctx, method, params, &result)) == 0)
-            rc = add_rows(c, kind, json_object_get(result, name));
-        if (rc == 0 && json_array_size(json_object_get(result, name)) > 0 && !json_is_null(json_object_get(result, "cursor")))
-            cursor = json_incref(json_object_get(result, "cursor"));
+        if ((rc = call_page(c->ctx, method, json_pack("{s:I}", "id", (json_int_t)c->job), &cursor, &result)))
+            return rc;
+        rc = add_rows(c, kind, json_object_get(result, name));
         json_decref(result);
     } while (rc == 0 && cursor);
     json_decref(cursor);
@@ -228,23 +222,17 @@ static int add_job(struct copy *c, int64_t id)
 /* The caller's own, newest first, or all. */
 static int add_listed(struct copy *c, bool all)
 {
-    json_t *cursor = NULL, *job;
+    json_t *cursor = NULL, *job, *result;
     size_t i;
     int rc;
 
     do {
-        json_t *params = all ? json_object() : json_pack("{s:b}", "mine", true), *result = NULL;
-
-        if (cursor)
-            json_object_set_new(params, "cursor", cursor);
-        cursor = NULL;
-        rc = call(c->ctx, "job.list", params, &result);
+        if ((rc = call_page(c->ctx, "job.list", all ? json_object() : json_pack("{s:b}", "mine", true), &cursor, &result)))
+            return rc;
         json_array_foreach (json_object_get(result, "jobs"), i, job) {
             if (rc == 0)
                 rc = add_job(c, int_of(job, "id"));
         }
-        if (rc == 0 && i > 0 && !json_is_null(json_object_get(result, "cursor")))
-            cursor = json_incref(json_object_get(result, "cursor"));
         json_decref(result);
     } while (rc == 0 && cursor);
     json_decref(cursor);

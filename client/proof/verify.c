@@ -37,13 +37,6 @@ static int take_number(const struct context *ctx, const char *text, int64_t leas
 
 /* ---- the job ---- */
 
-static json_t *group(json_t *root, const char *name)
-{
-    if (!json_object_get(root, name))
-        json_object_set_new(root, name, json_object());
-    return json_object_get(root, name);
-}
-
 /* Steps *ret_from + 1 .. *ret_to of the run are there to be compared with, *ret_recorded in all. */
 static int take_steps(const struct run *r, const struct wish *w, int64_t *ret_from, int64_t *ret_to, int64_t *ret_recorded, struct err *err)
 {
@@ -73,21 +66,12 @@ static int take_steps(const struct run *r, const struct wish *w, int64_t *ret_fr
     return 0;
 }
 
-/* When it was to run, for how long, and who was to hear of it: that was then. */
-static void drop_wishes(json_t *run)
-{
-    static const char *const keys[] = { "after", "after_ok", "time_limit", "on_end" };
-
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        json_object_del(run, keys[i]);
-}
-
 /* *ret: the job that compares, a new reference. *ret_recorded: the steps that the run has evidence of. 0 or an exit code after complaining. */
 static int build(struct context *ctx, const struct run *r, const struct wish *w, char *const *assignments, int count, json_t **ret,
                  int64_t *ret_recorded)
 {
     struct err why = { 0 }, *err = &why;
-    json_t *root = json_deep_copy(r->spec), *run = group(root, "run"), *errand = group(root, "errand");
+    json_t *root = json_deep_copy(r->spec), *run = spec_group(root, "run"), *errand = spec_group(root, "errand");
     int64_t from = 0, to = 0;
     char name[65];
     int rc = take_steps(r, w, &from, &to, ret_recorded, err);
@@ -95,7 +79,7 @@ static int build(struct context *ctx, const struct run *r, const struct wish *w,
     snprintf(name, sizeof name, "verify %.*s", r->id ? 40 : 56, r->id ? r->name + strlen("job ") : r->name);
     json_object_set_new(root, "name", json_string(name));
     json_object_set_new(errand, "evidence", json_string(r->dir));
-    drop_wishes(run);
+    spec_drop_wishes(run);
     json_object_set_new(errand, "from", json_integer(from));
     json_object_set_new(errand, "to", json_integer(to));
     if (w->ranks > 0)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* client/results/eval.c - evaluation results of a job, and asking for another evaluation. */
 #include <getopt.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,36 +18,6 @@ struct wish {
     int how; /* 'c': CSV, 'j': JSON, 0: a table */
     bool now, per_class;
 };
-
-/* All rows of the job, page after page, to be dropped by the caller. */
-static int fetch(struct context *ctx, int64_t id, const struct wish *w, json_t **ret_rows)
-{
-    json_t *all = json_array(), *cursor = NULL, *result;
-    int rc;
-
-    do {
-        json_t *params = json_pack("{s:I}", "id", (json_int_t)id);
-
-        if (w->metric)
-            json_object_set_new(params, "metric", json_string(w->metric));
-        if (w->set)
-            json_object_set_new(params, "set", json_string(w->set));
-        if (cursor)
-            json_object_set_new(params, "cursor", cursor);
-        cursor = NULL;
-        if ((rc = call(ctx, "eval.query", params, &result)))
-            break;
-        json_array_extend(all, json_object_get(result, "rows"));
-        if (json_is_string(json_object_get(result, "cursor")))
-            cursor = json_incref(json_object_get(result, "cursor"));
-        json_decref(result);
-    } while (cursor);
-    if (rc)
-        json_decref(all);
-    else
-        *ret_rows = all;
-    return rc;
-}
 
 static void print_csv(int64_t id, const json_t *rows)
 {
@@ -132,10 +103,15 @@ static void tell_step(struct context *ctx, int64_t id, json_int_t newest)
 /* step: that alone; 0: all. */
 static int show(struct context *ctx, int64_t id, const struct wish *w, long long step)
 {
+    struct list l = { .method = "eval.query", .member = "rows", .params = json_pack("{s:I}", "id", (json_int_t)id), .limit = LONG_MAX };
     json_t *rows;
-    int rc = fetch(ctx, id, w, &rows);
+    int rc;
 
-    if (rc)
+    if (w->metric)
+        json_object_set_new(l.params, "metric", json_string(w->metric));
+    if (w->set)
+        json_object_set_new(l.params, "set", json_string(w->set));
+    if ((rc = call_list(ctx, &l, &rows)))
         return rc;
     if (step > 0)
         keep_step(rows, step);

@@ -16,13 +16,6 @@
 #include "proto/job/data_format.h"
 #include "proto/err.h"
 
-static json_t *group(json_t *root, const char *name)
-{
-    if (!json_is_object(json_object_get(root, name)))
-        json_object_set_new(root, name, json_object());
-    return json_object_get(root, name);
-}
-
 static int put_text(json_t *to, const char *key, const char *text, const char *what, struct err *err)
 {
     return json_object_set_new(to, key, json_string(text)) == 0 ? 0 : err_set(err, ERR_INPUT, "%s: not valid UTF-8", what);
@@ -50,7 +43,7 @@ static void name_of(const struct evaluation *e, char ret[65])
  * form alone. */
 static int put_set(json_t *root, const struct evaluation *e, struct err *err)
 {
-    json_t *data = group(root, "data"), *train = group(data, "train"), *val = group(data, "val");
+    json_t *data = spec_group(root, "data"), *train = spec_group(data, "train"), *val = spec_group(data, "val");
     const json_t *like = json_is_string(json_object_get(val, "annotations")) ? val : train;
     const char *like_format = json_string_value(json_object_get(like, "format")), *format;
     json_t *images = json_incref(json_object_get(like, "images"));
@@ -70,16 +63,6 @@ static int put_set(json_t *root, const struct evaluation *e, struct err *err)
     return put_path(val, "annotations", e->on, "--on", err);
 }
 
-/* When it was to run, for how long, and who was to hear of it: that was then. Nothing is trained that evidence could be of. */
-static void drop_wishes(json_t *run)
-{
-    static const char *const keys[] = { "after", "after_ok", "time_limit", "on_end" };
-
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        json_object_del(run, keys[i]);
-    json_object_set_new(run, "evidence", json_string("off"));
-}
-
 static int build(const struct run *r, const struct evaluation *e, const char *set, long long step, json_t **ret, struct err *err)
 {
     json_t *root = json_deep_copy(r->spec), *errand;
@@ -89,8 +72,9 @@ static int build(const struct run *r, const struct evaluation *e, const char *se
     clean_copy(short_set, sizeof short_set, set);
     snprintf(name, sizeof name, "eval %lld on %s", (long long)r->id, short_set);
     json_object_del(root, "errand"); /* its own */
-    drop_wishes(group(root, "run"));
-    errand = group(root, "errand");
+    spec_drop_wishes(spec_group(root, "run"));
+    json_object_set_new(spec_group(root, "run"), "evidence", json_string("off")); /* nothing is trained that it could be of */
+    errand = spec_group(root, "errand");
     json_object_set_new(errand, "run", json_string(r->dir));
     json_object_set_new(errand, "step", json_integer(step));
     json_object_set_new(errand, "job", json_integer(r->id));

@@ -51,12 +51,10 @@ struct value *layer_mirror(struct tape *t, struct value *const *parts, const int
 struct value *layer_resize(struct tape *t, struct value *x, int h, int w);
 /* factor * the mean of the pixels of each image: [n, 1, 1, c]. */
 struct value *layer_mean(struct tape *t, struct value *x, float factor);
-/* view.c: pictures of bytes as numbers of the device's dtype, 0 beyond size[shard][image] (height, width; device memory);
+/* view.c: pictures of bytes as numbers of `dtype`, 0 beyond size[shard][image] (height, width; device memory);
  * size NULL: they are as large as their canvas. */
-struct value *layer_pictures(struct tape *t, const struct tensor *images, const int32_t *const *size, const struct view_colours *colours);
-/* The same as f32, whatever the device's dtype is. */
-struct value *layer_pictures_f32(struct tape *t, const struct tensor *images, const int32_t *const *size,
-                                 const struct view_colours *colours);
+struct value *layer_pictures(struct tape *t, const struct tensor *images, const int32_t *const *size, const struct view_colours *colours,
+                             enum dtype dtype);
 /* Each image as one pixel of h * w * c channels: what a layer that sees all of an image reads. x lies without gaps. */
 struct value *layer_flat(struct tape *t, struct value *x);
 /* A transposed convolution 2x2 of stride 2: w is [4 * outputs][1][1][c] (LAYOUT_IOHW), outputs a multiple of 4 where the device wants rows without

@@ -3,8 +3,8 @@
 
 #include <assert.h>
 
-static struct value *pictures(struct tape *t, const struct tensor *images, const int32_t *const *size, const struct view_colours *colours,
-                              enum dtype dtype)
+struct value *layer_pictures(struct tape *t, const struct tensor *images, const int32_t *const *size, const struct view_colours *colours,
+                             enum dtype dtype)
 {
     struct device *dev = tape_device(t);
     struct tensor *shape;
@@ -22,17 +22,6 @@ static struct value *pictures(struct tape *t, const struct tensor *images, const
     if (!y || tape_fail(t, dev->on->view->normalise(dev, y->x, images, size, colours, tape_shards(t), tape_err(t)), tape_err(t)) < 0)
         return NULL;
     return y;
-}
-
-struct value *layer_pictures(struct tape *t, const struct tensor *images, const int32_t *const *size, const struct view_colours *colours)
-{
-    return pictures(t, images, size, colours, tape_device(t)->dtype);
-}
-
-struct value *layer_pictures_f32(struct tape *t, const struct tensor *images, const int32_t *const *size,
-                                 const struct view_colours *colours)
-{
-    return pictures(t, images, size, colours, DTYPE_F32);
 }
 
 static int flat_backward(struct tape *t, struct node *n, struct err *err)

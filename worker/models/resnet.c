@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "proto/job/jobspec.h"
 #include "worker/models/model.h"
 
 enum { EXPANSION = 4 /* of a bottleneck */ };
@@ -103,6 +104,15 @@ struct value *net_last_reader(struct tape *t, struct value *x, struct value *y)
     return y;
 }
 
+struct value *net_f32(struct tape *t, struct value *x)
+{
+    struct value *v = layer_cast(t, x, DTYPE_F32);
+
+    if (v != x)
+        tape_drop(t, x);
+    return v;
+}
+
 static struct value *block_forward(const struct resnet *r, struct tape *t, struct value *x, const struct resnet_block *b)
 {
     struct value *y = x, *side = x, *sum;
@@ -146,53 +156,61 @@ void resnet_stages(const struct resnet *r, struct tape *t, struct value *stem, s
 
 /* ---- what is coming ---- */
 
-struct visit {
-    int (*fn)(void *arg, const struct net_use *use, struct err *err);
-    void *arg;
-    struct err *err;
-    int rc;
-};
-
-static void visit(struct visit *v, const struct net_use *use)
+void net_visit(struct net_visit *v, const struct net_use *use)
 {
     if (v->rc >= 0)
         v->rc = v->fn(v->arg, use, v->err);
 }
 
-static int halved(int side)
-{
-    return (side + 1) / 2;
-}
-
 /* Of a block whose input is h x w; returns its stride. What the first convolution reads, the shortcut or the sum reads later. */
-static int visit_block(struct visit *v, const struct resnet_block *b, int h, int w)
+static int visit_block(struct net_visit *v, const struct resnet_block *b, int h, int w)
 {
     int stride = 1;
 
     for (int i = 0; i < b->nconvs; i++) {
-        visit(v,
-              &(struct net_use){ .conv = &b->conv[i], .h = stride == 2 ? halved(h) : h, .w = stride == 2 ? halved(w) : w, .last = i > 0 });
+        net_visit(v, &(struct net_use){
+                         .conv = &b->conv[i], .h = stride == 2 ? net_halved(h) : h, .w = stride == 2 ? net_halved(w) : w, .last = i > 0 });
         stride *= b->conv[i].cv.stride;
     }
     return stride;
 }
 
-int resnet_each_conv(const struct resnet *r, struct canvas canvas, bool others,
-                     int (*fn)(void *arg, const struct net_use *use, struct err *err), void *arg, struct err *err)
+void resnet_each_conv(const struct resnet *r, struct canvas canvas, bool others, struct net_visit *v)
 {
-    struct visit v = { fn, arg, err, 0 };
-    int h = halved(halved(canvas.h)), w = halved(halved(canvas.w));
+    int h = net_halved(net_halved(canvas.h)), w = net_halved(net_halved(canvas.w));
 
-    visit(&v, &(struct net_use){ .conv = &r->stem, .h = canvas.h, .w = canvas.w, .picture = true });
+    net_visit(v, &(struct net_use){ .conv = &r->stem, .h = canvas.h, .w = canvas.w, .picture = true, .dense = r->stem.w->c == 3 });
     for (int stage = 0; stage < r->nstages; stage++)
         for (int i = 0; i < r->nblocks[stage]; i++) {
             const struct resnet_block *b = &r->block[stage][i];
-            int stride = visit_block(&v, b, h, w);
+            int stride = visit_block(v, b, h, w);
 
             if (b->shortcut.w) /* what the first stage begins with is nobody else's */
-                visit(&v, &(struct net_use){ .conv = &b->shortcut, .h = h, .w = w, .last = stage == 0 || !others });
-            h = stride == 2 ? halved(h) : h;
-            w = stride == 2 ? halved(w) : w;
+                net_visit(v, &(struct net_use){ .conv = &b->shortcut, .h = h, .w = w, .last = stage == 0 || !others });
+            h = stride == 2 ? net_halved(h) : h;
+            w = stride == 2 ? net_halved(w) : w;
         }
-    return v.rc;
+}
+
+static enum conv_passes passes_of(const struct net_use *use, enum tape_mode mode)
+{
+    if (mode == TAPE_EVAL || !param_trainable(use->conv->w))
+        return CONV_FORWARD;
+    if (use->picture)
+        return CONV_WEIGHTS;
+    return use->last ? CONV_DATA : CONV_DATA_ADD;
+}
+
+int net_plan(struct device *dev, const struct net_use *use, enum tape_mode mode, int images, int nshards, struct err *err)
+{
+    const struct net_conv *c = use->conv;
+    struct tensor x[JOB_MAX_SHARDS];
+
+    for (int s = 0; s < nshards; s++) {
+        x[s] = tensor_f32(NULL, images, use->h, use->w, c->w->c);
+        x[s].dtype = dev->dtype;
+        if (!use->dense)
+            x[s].stride = device_stride(dev, x[s].c);
+    }
+    return dev->on->plan->conv(dev, x, &c->cv, c->w, c->bias && !use->enlarges, passes_of(use, mode), nshards, err);
 }

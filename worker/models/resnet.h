@@ -72,6 +72,8 @@ struct value *net_plain(struct tape *t, struct value *x, const struct net_conv *
 struct value *net_relu(struct tape *t, struct value *x);
 /* y, after the last reader of x. */
 struct value *net_last_reader(struct tape *t, struct value *x, struct value *y);
+/* x, which is dropped, as f32: a value that losses and selections read. */
+struct value *net_f32(struct tape *t, struct value *x);
 
 /* The stem's features, at half the sides; x is not dropped. */
 struct value *resnet_stem(const struct resnet *r, struct tape *t, struct value *x);
@@ -83,8 +85,26 @@ struct net_use {
     const struct net_conv *conv;
     int h, w;
     bool picture; /* reads the pictures themselves */
-    bool last;    /* nobody reads its input later: backward it is the first to write that gradient */
+    bool dense;   /* its input lies without gaps */
+    bool rows;    /* its images are regions: of the mask head where `mask` */
+    bool mask;
+    bool enlarges; /* its bias is no part of it: outputs become pixels first */
+    bool last;     /* nobody reads its input later: backward it is the first to write that gradient */
 };
-/* Calls visit for each convolution, for pictures of that canvas. others: something else reads what a stage gives, after the next stage did. */
-int resnet_each_conv(const struct resnet *r, struct canvas canvas, bool others,
-                     int (*visit)(void *arg, const struct net_use *use, struct err *err), void *arg, struct err *err);
+/* Calls fn for each use, until it fails: rc is what it returned last, 0 at first. */
+struct net_visit {
+    int (*fn)(void *arg, const struct net_use *use, struct err *err);
+    void *arg;
+    struct err *err;
+    int rc;
+};
+void net_visit(struct net_visit *v, const struct net_use *use);
+/* A side behind a layer of stride 2. */
+static inline int net_halved(int side)
+{
+    return (side + 1) / 2;
+}
+/* Visits each convolution, for pictures of that canvas. others: something else reads what a stage gives, after the next stage did. */
+void resnet_each_conv(const struct resnet *r, struct canvas canvas, bool others, struct net_visit *v);
+/* Chooses the plans of a use, on a device that has plans. */
+int net_plan(struct device *dev, const struct net_use *use, enum tape_mode mode, int images, int nshards, struct err *err);

@@ -104,19 +104,26 @@ static struct tensor *pictures(const struct pass *p, const char *name, int sourc
 
 static struct value *seen(const struct pass *p, int source)
 {
-    return layer_pictures(p->t, pictures(p, "seen", source), NULL, &seen_colours);
+    return layer_pictures(p->t, pictures(p, "seen", source), NULL, &seen_colours, tape_device(p->t)->dtype);
+}
+
+static struct value *as_stored(const struct pass *p, int source, enum dtype dtype)
+{
+    struct tensor *x = source < 0 ? pictures(p, "picture", -1) : pictures(p, "source", source);
+
+    return layer_pictures(p->t, x, NULL, &plain_colours, dtype);
 }
 
 /* As losses see it. */
 static struct value *shown(const struct pass *p, int source)
 {
-    return layer_pictures_f32(p->t, source < 0 ? pictures(p, "picture", -1) : pictures(p, "source", source), NULL, &plain_colours);
+    return as_stored(p, source, DTYPE_F32);
 }
 
 /* As the network of features sees it. */
 static struct value *raw_picture(const struct pass *p, int source)
 {
-    return layer_pictures(p->t, source < 0 ? pictures(p, "picture", -1) : pictures(p, "source", source), NULL, &plain_colours);
+    return as_stored(p, source, tape_device(p->t)->dtype);
 }
 
 /* Of every image, for one purpose. */
@@ -423,29 +430,11 @@ struct planning {
     int n, nshards;
 };
 
-static enum conv_passes passes_of(const struct planning *p, const struct depth_use *use)
-{
-    if (p->mode == TAPE_EVAL || !param_trainable(use->conv->w))
-        return CONV_FORWARD;
-    if (use->picture)
-        return CONV_WEIGHTS;
-    return use->last ? CONV_DATA : CONV_DATA_ADD;
-}
-
-static int plan_conv(void *arg, const struct depth_use *use, struct err *err)
+static int plan_conv(void *arg, const struct net_use *use, struct err *err)
 {
     const struct planning *p = arg;
-    struct device *dev = p->d->base.dev;
-    const struct net_conv *c = use->conv;
-    struct tensor x[MAX_LOCAL_SHARDS];
 
-    for (int s = 0; s < p->nshards; s++) {
-        x[s] = tensor_f32(NULL, p->n, use->h, use->w, c->w->c);
-        x[s].dtype = dev->dtype;
-        if (!use->dense)
-            x[s].stride = device_stride(dev, x[s].c);
-    }
-    return dev->on->plan->conv(dev, x, &c->cv, c->w, c->bias != NULL, passes_of(p, use), p->nshards, err);
+    return net_plan(p->d->base.dev, use, p->mode, p->n, p->nshards, err);
 }
 
 static int depth_plan(struct model *m, enum tape_mode mode, int n, int nshards, struct canvas canvas, struct err *err)

@@ -298,19 +298,9 @@ static struct value *mirrored_one(struct tape *t, struct value *x, int factor, c
     return mirrored(t, &x, &factor, 1, c);
 }
 
-/* What is computed of x as the device has it, as f32: x is dropped. */
-static struct value *as_f32(struct tape *t, struct value *x)
-{
-    struct value *v = layer_cast(t, x, DTYPE_F32);
-
-    if (v != x)
-        tape_drop(t, x);
-    return v;
-}
-
 static struct value *squashed(struct tape *t, struct value *logits)
 {
-    struct value *x = as_f32(t, logits);
+    struct value *x = net_f32(t, logits);
 
     return net_last_reader(t, x, layer_act(t, x, ACT_LOGISTIC));
 }
@@ -428,7 +418,7 @@ struct value *depth_motion(const struct depth_network *n, struct tape *t, struct
     x = net_last_reader(t, x, net_relu(t, net_plain(t, x, &n->squeeze)));
     for (int i = 0; i < POSE_CONVS; i++)
         x = net_last_reader(t, x, net_relu(t, net_plain(t, x, &n->pose_conv[i])));
-    x = as_f32(t, net_last_reader(t, x, net_plain(t, x, &n->motion)));
+    x = net_f32(t, net_last_reader(t, x, net_plain(t, x, &n->motion)));
     return net_last_reader(t, x, layer_mean(t, x, pose_scale));
 }
 
@@ -459,42 +449,13 @@ void depth_rebuilt(const struct depth_network *n, struct tape *t, struct value *
 
 /* ---- what is coming ---- */
 
-struct visit {
-    int (*fn)(void *arg, const struct depth_use *use, struct err *err);
-    void *arg;
-    struct err *err;
-    int rc;
-    bool pair; /* the ResNet visited now sees two pictures */
-};
-
-static void visit(struct visit *v, const struct depth_use *use)
-{
-    if (v->rc >= 0)
-        v->rc = v->fn(v->arg, use, v->err);
-}
-
-static int visit_body_conv(void *arg, const struct net_use *use, struct err *err)
-{
-    struct visit *v = arg;
-
-    (void)err; /* the visit's */
-    visit(v, &(struct depth_use){ use->conv, use->h, use->w, use->picture, use->picture && !v->pair, use->last });
-    return v->rc;
-}
-
-static void visit_body(struct visit *v, const struct resnet *r, struct canvas size, bool others)
-{
-    v->pair = r->stem.w->c == PAIR_CHANNELS;
-    resnet_each_conv(r, size, others, visit_body_conv, v, v->err);
-}
-
 /* Whose input is its own, of so many pixels with those that are mirrored. */
-static void visit_own(struct visit *v, const struct net_conv *c, int h, int w)
+static void visit_own(struct net_visit *v, const struct net_conv *c, int h, int w)
 {
-    visit(v, &(struct depth_use){ .conv = c, .h = h, .w = w, .last = true });
+    net_visit(v, &(struct net_use){ .conv = c, .h = h, .w = w, .last = true });
 }
 
-static void visit_crp(struct visit *v, const struct depth_network *n)
+static void visit_crp(struct net_visit *v, const struct depth_network *n)
 {
     for (int i = DEPTH_SCALES - 1; i >= 0; i--) {
         const struct crp_level *l = &n->crp[i];
@@ -509,7 +470,7 @@ static void visit_crp(struct visit *v, const struct depth_network *n)
     }
 }
 
-static void visit_up(struct visit *v, const struct depth_network *n, const struct up_level *level)
+static void visit_up(struct net_visit *v, const struct depth_network *n, const struct up_level *level)
 {
     for (int i = UP_LEVELS - 1; i >= 0; i--) {
         int h = n->size.h >> (i + 1), w = n->size.w >> (i + 1);
@@ -521,24 +482,24 @@ static void visit_up(struct visit *v, const struct depth_network *n, const struc
     }
 }
 
-static void visit_pose(struct visit *v, const struct depth_network *n)
+static void visit_pose(struct net_visit *v, const struct depth_network *n)
 {
     int h = n->pose_size.h >> RESNET_STAGES >> 1, w = n->pose_size.w >> RESNET_STAGES >> 1;
 
-    visit_body(v, &n->pose, n->pose_size, false);
+    resnet_each_conv(&n->pose, n->pose_size, false, v);
     visit_own(v, &n->squeeze, h, w);
     for (int i = 0; i < POSE_CONVS; i++)
         visit_own(v, &n->pose_conv[i], h, w);
     visit_own(v, &n->motion, h, w);
 }
 
-int depth_each_conv(const struct depth_network *n, int (*fn)(void *arg, const struct depth_use *use, struct err *err), void *arg,
+int depth_each_conv(const struct depth_network *n, int (*fn)(void *arg, const struct net_use *use, struct err *err), void *arg,
                     struct err *err)
 {
-    struct visit v = { fn, arg, err, 0, false };
+    struct net_visit v = { fn, arg, err, 0 };
 
     if (depth_sees_depth(n)) {
-        visit_body(&v, &n->encoder, n->size, true);
+        resnet_each_conv(&n->encoder, n->size, true, &v);
         if (n->upconv)
             visit_up(&v, n, n->up);
         else
@@ -547,7 +508,7 @@ int depth_each_conv(const struct depth_network *n, int (*fn)(void *arg, const st
             visit_pose(&v, n);
     }
     if (depth_sees_features(n))
-        visit_body(&v, &n->features, n->size, true);
+        resnet_each_conv(&n->features, n->size, true, &v);
     if (depth_rebuilds(n))
         visit_up(&v, n, n->rebuild);
     return v.rc;

@@ -69,13 +69,6 @@ void depth_features(const struct depth_network *n, struct tape *t, struct value 
 /* The last features (not dropped) to pictures, 0 .. 1, f32, the largest first: h x w. */
 void depth_rebuilt(const struct depth_network *n, struct tape *t, struct value *features, struct value *ret[DEPTH_SCALES]);
 
-/* A convolution that a batch needs, on an input of h x w. */
-struct depth_use {
-    const struct net_conv *conv;
-    int h, w;
-    bool picture; /* reads what has no gradient; */
-    bool dense;   /* without gaps */
-    bool last;    /* nobody reads its input later: backward it is the first to write that gradient */
-};
-int depth_each_conv(const struct depth_network *n, int (*visit)(void *arg, const struct depth_use *use, struct err *err), void *arg,
+/* Visits each convolution that a batch needs. */
+int depth_each_conv(const struct depth_network *n, int (*visit)(void *arg, const struct net_use *use, struct err *err), void *arg,
                     struct err *err);

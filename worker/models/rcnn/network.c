@@ -277,7 +277,7 @@ void rcnn_network_close(struct rcnn_network *n)
 void rcnn_pyramid(struct rcnn_network *n, struct tape *t, const struct tensor *images, const int32_t *const *size,
                   struct value *ret[RCNN_LEVELS])
 {
-    struct value *pictures = layer_pictures(t, images, size, &n->colours), *c[RESNET_STAGES], *m, *above = NULL;
+    struct value *pictures = layer_pictures(t, images, size, &n->colours, tape_device(t)->dtype), *c[RESNET_STAGES], *m, *above = NULL;
     struct value *stem = net_last_reader(t, pictures, resnet_stem(&n->body, t, pictures));
 
     resnet_stages(&n->body, t, stem, c);
@@ -296,24 +296,14 @@ void rcnn_pyramid(struct rcnn_network *n, struct tape *t, const struct tensor *i
     ret[RCNN_POOLED] = layer_maxpool(t, ret[RCNN_POOLED - 1], &(struct pooling){ 1, 2, 0 });
 }
 
-/* A value that losses and selections read. */
-static struct value *result(struct tape *t, struct value *x)
-{
-    struct value *v = layer_cast(t, x, DTYPE_F32);
-
-    if (v != x)
-        tape_drop(t, x);
-    return v;
-}
-
 void rcnn_proposal_head(struct rcnn_network *n, struct tape *t, struct value *const p[RCNN_LEVELS], struct value *ret_logits[RCNN_LEVELS],
                         struct value *ret_deltas[RCNN_LEVELS])
 {
     for (int i = 0; i < RCNN_LEVELS; i++) {
         struct value *x = net_relu(t, net_plain(t, p[i], &n->rpn));
 
-        ret_logits[i] = result(t, net_plain(t, x, &n->objectness));
-        ret_deltas[i] = result(t, net_plain(t, x, &n->deltas));
+        ret_logits[i] = net_f32(t, net_plain(t, x, &n->objectness));
+        ret_deltas[i] = net_f32(t, net_plain(t, x, &n->deltas));
         tape_drop(t, x);
     }
 }
@@ -324,8 +314,8 @@ void rcnn_box_head(struct rcnn_network *n, struct tape *t, struct value *pooled,
 
     x = net_last_reader(t, x, net_relu(t, net_plain(t, x, &n->fc1)));
     x = net_last_reader(t, x, net_relu(t, net_plain(t, x, &n->fc2)));
-    *ret_logits = result(t, net_plain(t, x, &n->cls));
-    *ret_deltas = result(t, net_plain(t, x, &n->box));
+    *ret_logits = net_f32(t, net_plain(t, x, &n->cls));
+    *ret_deltas = net_f32(t, net_plain(t, x, &n->box));
     tape_drop(t, x);
 }
 
@@ -336,75 +326,48 @@ struct value *rcnn_mask_head(struct rcnn_network *n, struct tape *t, struct valu
     for (int i = 0; i < RCNN_MASK_CONVS; i++)
         x = net_last_reader(t, x, net_relu(t, net_plain(t, x, &n->mask[i])));
     x = net_last_reader(t, x, net_relu(t, layer_enlarge(t, x, n->deconv.w, n->deconv.bias)));
-    return net_last_reader(t, x, result(t, net_plain(t, x, &n->predictor)));
+    return net_last_reader(t, x, net_f32(t, net_plain(t, x, &n->predictor)));
 }
 
 /* ---- what is coming ---- */
 
-struct visit {
-    int (*fn)(void *arg, const struct rcnn_use *use, struct err *err);
-    void *arg;
-    struct err *err;
-    int rc;
-};
-
-static void visit(struct visit *v, const struct rcnn_use *use)
+static void visit_levels(struct net_visit *v, const struct rcnn_network *n, struct canvas canvas)
 {
-    if (v->rc >= 0)
-        v->rc = v->fn(v->arg, use, v->err);
-}
+    int h = net_halved(net_halved(canvas.h)), w = net_halved(net_halved(canvas.w));
 
-static int halved(int side)
-{
-    return (side + 1) / 2;
-}
-
-static int visit_body_conv(void *arg, const struct net_use *use, struct err *err)
-{
-    struct visit *v = arg;
-
-    (void)err; /* the visit's */
-    visit(v, &(struct rcnn_use){ .conv = use->conv, .h = use->h, .w = use->w, .picture = use->picture, .last = use->last });
-    return v->rc;
-}
-
-static void visit_levels(struct visit *v, const struct rcnn_network *n, struct canvas canvas)
-{
-    int h = halved(halved(canvas.h)), w = halved(halved(canvas.w));
-
-    for (int i = 0; i < RCNN_LEVELS; i++, h = halved(h), w = halved(w)) {
+    for (int i = 0; i < RCNN_LEVELS; i++, h = net_halved(h), w = net_halved(w)) {
         if (i < RCNN_POOLED) {
-            visit(v, &(struct rcnn_use){ .conv = &n->lateral[i], .h = h, .w = w, .last = true });
-            visit(v, &(struct rcnn_use){ .conv = &n->output[i], .h = h, .w = w, .last = i == 0 });
+            net_visit(v, &(struct net_use){ .conv = &n->lateral[i], .h = h, .w = w, .last = true });
+            net_visit(v, &(struct net_use){ .conv = &n->output[i], .h = h, .w = w, .last = i == 0 });
         }
-        visit(v, &(struct rcnn_use){ .conv = &n->rpn, .h = h, .w = w, .last = i == RCNN_POOLED });
-        visit(v, &(struct rcnn_use){ .conv = &n->objectness, .h = h, .w = w });
-        visit(v, &(struct rcnn_use){ .conv = &n->deltas, .h = h, .w = w, .last = true });
+        net_visit(v, &(struct net_use){ .conv = &n->rpn, .h = h, .w = w, .last = i == RCNN_POOLED });
+        net_visit(v, &(struct net_use){ .conv = &n->objectness, .h = h, .w = w });
+        net_visit(v, &(struct net_use){ .conv = &n->deltas, .h = h, .w = w, .last = true });
     }
 }
 
-static void visit_heads(struct visit *v, const struct rcnn_network *n)
+static void visit_heads(struct net_visit *v, const struct rcnn_network *n)
 {
     const struct net_conv *box[] = { &n->fc1, &n->fc2, &n->cls, &n->box };
     int side = n->mask_pool;
 
     for (int i = 0; i < 4; i++)
-        visit(v, &(struct rcnn_use){ .conv = box[i], .h = 1, .w = 1, .rows = true, .last = i != 2 });
+        net_visit(v, &(struct net_use){ .conv = box[i], .h = 1, .w = 1, .rows = true, .last = i != 2 });
     for (int i = 0; i < RCNN_MASK_CONVS && n->masks; i++)
-        visit(v, &(struct rcnn_use){ .conv = &n->mask[i], .h = side, .w = side, .rows = true, .mask = true, .last = true });
+        net_visit(v, &(struct net_use){ .conv = &n->mask[i], .h = side, .w = side, .rows = true, .mask = true, .last = true });
     if (!n->masks)
         return;
-    visit(v, &(struct rcnn_use){ .conv = &n->deconv, .h = side, .w = side, .rows = true, .mask = true, .enlarges = true, .last = true });
-    visit(v, &(struct rcnn_use){ .conv = &n->predictor, .h = 2 * side, .w = 2 * side, .rows = true, .mask = true, .last = true });
+    net_visit(v, &(struct net_use){ .conv = &n->deconv, .h = side, .w = side, .rows = true, .mask = true, .enlarges = true, .last = true });
+    net_visit(v, &(struct net_use){ .conv = &n->predictor, .h = 2 * side, .w = 2 * side, .rows = true, .mask = true, .last = true });
 }
 
-int rcnn_each_conv(const struct rcnn_network *n, struct canvas canvas, int (*fn)(void *arg, const struct rcnn_use *use, struct err *err),
+int rcnn_each_conv(const struct rcnn_network *n, struct canvas canvas, int (*fn)(void *arg, const struct net_use *use, struct err *err),
                    void *arg, struct err *err)
 {
-    struct visit v = { fn, arg, err, 0 };
+    struct net_visit v = { fn, arg, err, 0 };
 
     if (canvas.h > 0) {
-        resnet_each_conv(&n->body, canvas, true, visit_body_conv, &v, err);
+        resnet_each_conv(&n->body, canvas, true, &v);
         visit_levels(&v, n, canvas);
     }
     visit_heads(&v, n);

@@ -51,14 +51,5 @@ struct value *rcnn_mask_head(struct rcnn_network *n, struct tape *t, struct valu
 
 /* Calls visit for each convolution that a batch of such shards needs: its input's sides, 0 images for the rows of regions. passes: as plan's conv.
  * Canvas { 0, 0 }: of the heads, whose inputs are regions, alone. */
-struct rcnn_use {
-    const struct net_conv *conv;
-    int h, w;  /* of its input */
-    bool rows; /* its images are regions: of the mask head where `mask` */
-    bool mask;
-    bool picture;  /* reads the pictures themselves */
-    bool enlarges; /* its bias is no part of it: outputs become pixels first */
-    bool last;     /* nobody reads its input later: backward it is the first to write that gradient */
-};
-int rcnn_each_conv(const struct rcnn_network *n, struct canvas canvas, int (*visit)(void *arg, const struct rcnn_use *use, struct err *err),
+int rcnn_each_conv(const struct rcnn_network *n, struct canvas canvas, int (*visit)(void *arg, const struct net_use *use, struct err *err),
                    void *arg, struct err *err);

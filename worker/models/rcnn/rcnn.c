@@ -287,37 +287,14 @@ static int rows_of(const struct planning *p, bool mask, bool results)
     return p->n * (mask ? r->how.head.max_masks : r->how.head.batch);
 }
 
-static enum conv_passes passes_of(const struct planning *p, const struct rcnn_use *use)
-{
-    if (p->mode == TAPE_EVAL || !param_trainable(use->conv->w))
-        return CONV_FORWARD;
-    if (use->picture)
-        return CONV_WEIGHTS;
-    return use->last ? CONV_DATA : CONV_DATA_ADD;
-}
-
-static int plan_images(const struct planning *p, const struct rcnn_use *use, int images, int nshards, struct err *err)
-{
-    struct device *dev = p->r->base.dev;
-    const struct net_conv *c = use->conv;
-    struct tensor x[MAX_LOCAL_SHARDS];
-
-    for (int s = 0; s < nshards; s++) {
-        x[s] = tensor_f32(NULL, images, use->h, use->w, c->w->c);
-        x[s].dtype = dev->dtype;
-        if (!use->picture)
-            x[s].stride = device_stride(dev, x[s].c);
-    }
-    return dev->on->plan->conv(dev, x, &c->cv, c->w, c->bias && !use->enlarges, passes_of(p, use), nshards, err);
-}
-
-static int plan_conv(void *arg, const struct rcnn_use *use, struct err *err)
+static int plan_conv(void *arg, const struct net_use *use, struct err *err)
 {
     const struct planning *p = arg;
-    int rc = plan_images(p, use, use->rows ? rows_of(p, use->mask, false) : p->n, p->nshards, err);
+    struct device *dev = p->r->base.dev;
+    int rc = net_plan(dev, use, p->mode, use->rows ? rows_of(p, use->mask, false) : p->n, p->nshards, err);
 
     if (rc >= 0 && use->rows && p->mode == TAPE_EVAL)
-        rc = plan_images(p, use, rows_of(p, use->mask, true), p->nshards, err);
+        rc = net_plan(dev, use, p->mode, rows_of(p, use->mask, true), p->nshards, err);
     return rc;
 }
 

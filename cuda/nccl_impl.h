@@ -72,15 +72,11 @@ struct link {
     struct err failure;   /* code 0: none */
 };
 
-int64_t link_now_ms(void);
-
 /* The first failure stays. Tells the other ranks and leaves the abort to the watchdog. Any thread. Returns the failure that holds now,
  * in *err too. */
 int link_fail(struct link *l, const struct err *why, struct err *err);
 /* 0, or the failure. */
 int link_state(struct link *l, struct err *err);
-/* A result of NCCL as a failure: `what` failed for the reason that NCCL gives. */
-int link_nccl_failed(struct link *l, enum comm_channel ch, ncclResult_t r, const char *what, struct err *err);
 /* Waits until a call on a channel's communicator that returned r is through. what: for the text, as "alltoall". */
 int link_settle(struct link *l, enum comm_channel ch, ncclResult_t r, const char *what, int timeout_ms, struct err *err);
 

@@ -9,7 +9,7 @@
 
 enum { SPINS = 300 }; /* of sched_yield() before settle() sleeps: queueing an operation takes NCCL's thread some 10 us */
 
-int64_t link_now_ms(void)
+static int64_t link_now_ms(void)
 {
     struct timespec t;
 
@@ -51,7 +51,8 @@ int link_fail(struct link *l, const struct err *why, struct err *err)
     return link_state(l, err);
 }
 
-int link_nccl_failed(struct link *l, enum comm_channel ch, ncclResult_t r, const char *what, struct err *err)
+/* A result of NCCL as a failure: `what` failed for the reason that NCCL gives. */
+static int link_nccl_failed(struct link *l, enum comm_channel ch, ncclResult_t r, const char *what, struct err *err)
 {
     const char *detail = l->api->ncclGetLastError(NULL);
     struct err why;

@@ -7,7 +7,8 @@ struct conv_ctx {
     struct param *w, *bias;
 };
 
-struct tensor conv_shape(const struct tensor *x, const struct conv *cv, const struct param *w)
+/* Output shape of one shard, data NULL. */
+static struct tensor conv_shape(const struct tensor *x, const struct conv *cv, const struct param *w)
 {
     struct tensor y = *x;
 

@@ -2,8 +2,6 @@
 #pragma once
 #include "worker/layers/layers.h"
 
-/* Output shape of one shard, data NULL. */
-struct tensor conv_shape(const struct tensor *x, const struct conv *cv, const struct param *w);
 /* The raw output; stats as in device_ops.conv_fwd (may be NULL). Records the way back. */
 struct value *conv_raw(struct tape *t, struct value *x, const struct conv *cv, struct param *w, struct param *bias, double *const *stats);
 /* In backward: the bias's gradient, from that of what it was added to. */

@@ -79,7 +79,8 @@ int resnet_open(struct resnet *r, struct model *m, const struct resnet_options *
 
 /* ---- forward ---- */
 
-struct value *net_normed(const struct model *m, struct tape *t, struct value *x, const struct net_conv *c, float slope)
+/* One convolution. Those with a normalisation are followed by a leaky activation, which stays pending (slope 1: none, 0: ReLU). */
+static struct value *net_normed(const struct model *m, struct tape *t, struct value *x, const struct net_conv *c, float slope)
 {
     return tape_failed(t) ? NULL : layer_conv_norm(t, x, &c->cv, c->w, &m->norms[c->norm], slope);
 }

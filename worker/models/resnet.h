@@ -65,8 +65,7 @@ int resnet_scaled(int channels, double width);
 /* Fills *r for model m, whose normalisations it names by index. */
 int resnet_open(struct resnet *r, struct model *m, const struct resnet_options *o, struct err *err);
 
-/* One convolution. Those with a normalisation are followed by a leaky activation, which stays pending (slope 1: none, 0: ReLU). */
-struct value *net_normed(const struct model *m, struct tape *t, struct value *x, const struct net_conv *c, float slope);
+/* One convolution with its bias. */
 struct value *net_plain(struct tape *t, struct value *x, const struct net_conv *c);
 /* ReLU of what has no other reader. */
 struct value *net_relu(struct tape *t, struct value *x);

@@ -294,7 +294,8 @@ static const struct task_ops ops = { canvas_of, make, instances_free };
 
 /* ---- which pictures, and how much of them ---- */
 
-bool instances_trains(const struct instances_options *opt, const struct dataset *d, int image)
+/* Whether training takes a picture: d2, one with an object that is no crowd; tv, one with an object, crowds too, that is longer than a pixel both ways. */
+static bool instances_trains(const struct instances_options *opt, const struct dataset *d, int image)
 {
     bool found = opt->keep_empty;
 

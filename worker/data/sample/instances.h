@@ -34,7 +34,5 @@ extern const struct task_kind task_instances;
 
 /* d outlives the task. ERR_INPUT: options that do not fit each other; ERR_DATA: no picture to train on, or masks beyond any memory. */
 int instances_open(const struct dataset *d, const struct instances_options *opt, struct task **ret_task, struct err *err);
-/* Whether training takes a picture: d2, one with an object that is no crowd; tv, one with an object, crowds too, that is longer than a pixel both ways. */
-bool instances_trains(const struct instances_options *opt, const struct dataset *d, int image);
 /* Pictures of one group are alike in shape: d2, wider than high or not; tv, height by width between two of eight steps. */
 int instances_group(enum resize_rule rule, int h, int w);

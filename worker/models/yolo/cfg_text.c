@@ -174,7 +174,8 @@ static const struct cfg_entry *find(const struct cfg_text *p, const struct cfg_s
     return NULL;
 }
 
-int cfg_line(const struct cfg_text *p, const struct cfg_section *s, const char *key)
+/* The line of a key, of its section where it is absent. */
+static int cfg_line(const struct cfg_text *p, const struct cfg_section *s, const char *key)
 {
     const struct cfg_entry *e = find(p, s, key);
 

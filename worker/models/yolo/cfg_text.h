@@ -43,8 +43,6 @@ int cfg_text_close(struct cfg_text *p, char **ret_warnings);
 /* Records an error or a warning about a line; 0: a warning about the whole file. */
 void cfg_fail(struct cfg_text *p, int line, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void cfg_warn(struct cfg_text *p, int line, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* The line of a key, of its section where it is absent. */
-int cfg_line(const struct cfg_text *p, const struct cfg_section *s, const char *key);
 
 /* The value of a key, def where it is absent. Trailing garbage, hex, inf, nan and values out of range are errors. */
 double cfg_real(struct cfg_text *p, const struct cfg_section *s, const char *key, double def, double min, double max);

@@ -93,7 +93,8 @@ static void put_layer(struct file_out *o, const struct darknet_layer *l, int ind
         file_out_printf(o, err, "stopbackward=1\n");
 }
 
-void darknet_write_cfg(struct file_out *out, const struct darknet_net *net, struct err *err)
+/* The layers, with a [net] section for looking at pictures one at a time; what a job decides about training is not in it. Errors at the commit. */
+static void darknet_write_cfg(struct file_out *out, const struct darknet_net *net, struct err *err)
 {
     file_out_printf(out, err, "%s[net]\nbatch=1\nsubdivisions=1\nwidth=%d\nheight=%d\nchannels=%d\n", own, net->width, net->height,
                     net->channels);
@@ -124,7 +125,8 @@ static int put_block(struct file_out *o, struct model *m, const struct yolov3_co
     return rc;
 }
 
-int darknet_write_weights(struct file_out *out, struct model *m, int64_t seen, struct err *err)
+/* Version 0.2.0, then every convolution's numbers. seen: images that were trained on. */
+static int darknet_write_weights(struct file_out *out, struct model *m, int64_t seen, struct err *err)
 {
     static const int32_t version[3] = { 0, 2, 0 };
     const struct darknet_net *net = yolov3_net(m);

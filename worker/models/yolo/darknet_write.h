@@ -8,10 +8,6 @@ struct err;
 struct file_out;
 struct model;
 
-/* The layers, with a [net] section for looking at pictures one at a time; what a job decides about training is not in it. Errors at the commit. */
-void darknet_write_cfg(struct file_out *out, const struct darknet_net *net, struct err *err);
-/* Version 0.2.0, then every convolution's numbers. seen: images that were trained on. */
-int darknet_write_weights(struct file_out *out, struct model *m, int64_t seen, struct err *err);
 /* model_family.write_files(): `path`, which ends in ".weights", and its .cfg beside it. The last line of the .cfg
  * has the hash of the .weights. ERR_INPUT: the path ends otherwise, or a file that detd did not write has one of the names. */
 int darknet_write_pair(struct model *m, const char *path, int64_t seen, struct err *err);

@@ -135,7 +135,8 @@ static int put_preset(FILE *o, const char *name)
     return 0;
 }
 
-int preset_cfg(const char *name, char **ret_text, struct err *err)
+/* The text, malloc'ed; caller frees. ERR_NOTFOUND for another name, -ENOMEM. */
+static int preset_cfg(const char *name, char **ret_text, struct err *err)
 {
     char *text = NULL;
     size_t size = 0;

@@ -4,7 +4,5 @@
 
 struct err;
 
-/* The text, malloc'ed; caller frees. ERR_NOTFOUND for another name, -ENOMEM. */
-int preset_cfg(const char *name, char **ret_text, struct err *err);
 /* The network with 80 classes at its published size (608, tiny 416). Caller frees with darknet_net_free(). */
 int preset_net(const char *name, struct darknet_net **ret_net, struct err *err);

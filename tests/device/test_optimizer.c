@@ -1,13 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_optimizer.c - steps of every optimizer over lists of parameters: the vector, clipping, averages, skipped steps; and what the
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_optimizer.c - steps of every optimizer over lists of parameters: clipping, averages, skipped steps; and what the
  * length of a gradient makes of it.
  * uses: proto worker/core cpu cuda */
 #include "tests/device/bf16.h"
 
-#include <jansson.h>
-
 #include "cuda/derived.h"
 #include "tests/device/hashes.h"
-#include "tests/stand/harness.h"
 #include "worker/kernels/optim.h"
 
 enum { STEPS = 3, MAX_ITEMS = 300, MAX_NUMBERS = 40000 };
@@ -286,18 +283,6 @@ static void check_case(const struct step_case *given)
     }
 }
 
-static void steps(void **state)
-{
-    struct step_case t = { .nitems = 1, .count = { 1003 } };
-
-    (void)state;
-    check_case(&t);
-    t.odd = true;
-    check_case(&t);
-    t.skip = 1;
-    check_case(&t);
-}
-
 /* Sizes around those of vectors and of blocks, an empty one too. */
 static void lists(void **state)
 {
@@ -324,34 +309,6 @@ static void many_items(void **state)
     for (t.kind = SGD; t.kind < KINDS; t.kind++)
         run_case(&t, out);
     check_case(&(struct step_case){ .nitems = 0 });
-}
-
-static double number(json_t *object, const char *name)
-{
-    return json_number_value(json_object_get(object, name));
-}
-
-static void vector(void **state)
-{
-    json_t *root = json_load_file("../shared/specs/vectors/yolov3_misc.json", 0, NULL), *t = json_object_get(root, "sgd");
-    struct sgd s = { 0 };
-    float w, m = 0.0f, rate, decay;
-
-    (void)state;
-    if (!t) {
-        json_decref(root);
-        SKIP("no ../shared/specs/vectors/yolov3_misc.json");
-        return;
-    }
-    w = (float)number(t, "w0");
-    rate = (float)number(t, "lr");
-    s.momentum = (float)number(t, "momentum");
-    decay = (float)number(t, "decay");
-    for (size_t i = 0; i < json_array_size(json_object_get(t, "grads")); i++) {
-        sgd_element(&w, &m, (float)json_number_value(json_array_get(json_object_get(t, "grads"), i)), rate, decay, &s);
-        near((double)w, json_number_value(json_array_get(json_object_get(t, "w"), i)), 1e-6, "w", i);
-    }
-    json_decref(root);
 }
 
 /* ---- the length of a gradient ---- */
@@ -449,8 +406,8 @@ static void not_finite(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(steps),  cmocka_unit_test(lists), cmocka_unit_test(many_items),
-                                        cmocka_unit_test(vector), cmocka_unit_test(clips), cmocka_unit_test(not_finite) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(lists), cmocka_unit_test(many_items), cmocka_unit_test(clips),
+                                        cmocka_unit_test(not_finite) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

@@ -503,38 +503,6 @@ static void depths_golden(void **state)
     json_decref(root);
 }
 
-/* The warped pictures of the chain, from its enlarged disparities. */
-static void chain_golden(void **state)
-{
-    json_t *root = golden_open(), *chain = member(root, "warp_chain"), *runs = member(chain, "runs");
-    float *k = numbers_in_json(member(chain, "K"), 16), camera[CAMERA_NUMBERS] = { k[0], k[5], k[2], k[6] };
-    struct tensor shape;
-    float *source = picture_in_json(member(chain, "source"), &shape);
-
-    (void)state;
-    for (size_t i = 0; i < json_array_size(runs); i++) {
-        json_t *run = json_array_get(runs, i);
-        float *m = numbers_in_json(member(run, "M"), 16), *disp = numbers_in_json(member(run, "disp_up"), 48);
-        float *want = picture_in_json(member(run, "warped"), &shape), *out;
-        struct warp_case t = { .w = { 0.1f, 100.0f, true, 1 },
-                               .nshards = 1,
-                               .n = { 1 },
-                               .h = { 6 },
-                               .wide = { 8 },
-                               .c = 3,
-                               .source = source,
-                               .disp = disp,
-                               .pose = m,
-                               .camera = camera };
-
-        out = results(&t);
-        close_to(out, want, 6 * 8 * 3, 2e-5, 0, "warped");
-        free(out), free(m), free(disp), free(want);
-    }
-    free(k), free(source);
-    json_decref(root);
-}
-
 /* ---- differences ---- */
 
 /* Sum of y * dy of one image whose disparity, pose or source has been moved. */
@@ -670,8 +638,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(poses_golden),   cmocka_unit_test(poses_far),     cmocka_unit_test(bodies),
         cmocka_unit_test(wide_rows),      cmocka_unit_test(thin_sources),  cmocka_unit_test(sampling_golden),
-        cmocka_unit_test(cameras_golden), cmocka_unit_test(depths_golden), cmocka_unit_test(chain_golden),
-        cmocka_unit_test(differences),    cmocka_unit_test(no_numbers),    cmocka_unit_test(parts),
+        cmocka_unit_test(cameras_golden), cmocka_unit_test(depths_golden), cmocka_unit_test(differences),
+        cmocka_unit_test(no_numbers),     cmocka_unit_test(parts),
     };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);

@@ -21,7 +21,7 @@ cd "$(dirname "$0")/.." || exit
 
 # The tests of what the CUDA device computes, the most telling first; SECONDS a program where 60 do not do.
 ops=(memory act stem conv_gpu dtypes hash norm norm_shards norm_running norm_uses norm_pooled pool resample resize smooth view roi roi_layer warp photo photo_loss
-    depth_layers reduce optimizer feed families yolo yolo_decode layers frozen shard_shapes rpn rcnn rcnn_layers rcnn_masks rcnn_found rcnn_detect rcnn_golden)
+    depth_layers reduce optimizer feed families yolo yolo_decode layers frozen shard_shapes rpn rcnn rcnn_layers rcnn_masks rcnn_found rcnn_detect)
 plans=(lt_plan plan_names plan_cache cuda_plans)
 linked=(nccl nccl_gradients) # over the real NCCL
 # Those whose code, or what they are held to, changed after the last figures in tests/GPU.md.

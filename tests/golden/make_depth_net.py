@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from make_rcnn import philox
+from philox import philox
 
 torch.set_default_dtype(torch.float64)
 H, W, IMAGES, STEPS, LR, CLIP, SEED = 96, 128, 2, 10, 1e-4, 0.5, 0

@@ -27,7 +27,7 @@ from torchvision.models.detection.image_list import ImageList
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 from torchvision.ops import FrozenBatchNorm2d
 
-from make_rcnn import philox
+from philox import philox
 
 CLASSES, STEPS, LR, DECAY = 3, 10, 0.002, 0.1  # so much decay that ten steps tell
 FPN, HEAD, MASK = 16, 24, 8

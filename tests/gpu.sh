@@ -20,7 +20,7 @@ set -u
 cd "$(dirname "$0")/.." || exit
 
 # The tests of what the CUDA device computes, the most telling first; SECONDS a program where 60 do not do.
-ops=(memory act stem conv_gpu dtypes hash norm norm_shards norm_running norm_uses norm_pooled pool resample resize smooth view roi roi_layer warp photo photo_loss
+ops=(memory act stem conv_gpu dtypes hash norm norm_shards norm_running norm_uses norm_pooled pool resize smooth view roi roi_layer warp photo photo_loss
     depth_layers reduce optimizer feed families yolo yolo_decode layers frozen shard_shapes rpn rcnn rcnn_layers rcnn_masks rcnn_found rcnn_detect)
 plans=(lt_plan plan_names plan_cache cuda_plans)
 linked=(nccl nccl_gradients) # over the real NCCL
@@ -112,7 +112,7 @@ sanitize() { # sanitize TOOL TEST...
     done
 }
 # Under memcheck a case of the convolutions takes seconds, so it is every seventh. For races there are only our own kernels to look at.
-own=(stem norm norm_shards norm_uses pool yolo yolo_decode act reduce resample resize optimizer view roi warp photo photo_loss smooth rpn rcnn rcnn_masks depth_layers)
+own=(stem norm norm_shards norm_uses pool yolo yolo_decode act reduce resize optimizer view roi warp photo photo_loss smooth rpn rcnn rcnn_masks depth_layers)
 part_deep() {
     bccd 300 "all of BCCD" whole
     if command -v compute-sanitizer >/dev/null; then

@@ -1,19 +1,20 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_resize.c - operations that are linear in what they read: pixels mirrored around, bilinear resizing, means of images, dropout. Each is
- * held against a list of what every output takes of which inputs, and its gradient against that list read backwards.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_resize.c - operations that are linear in what they read: pixels mirrored around or enlarged, bilinear
+ * resizing, means of images, dropout. Each is held against a list of what every output takes of which inputs, and its gradient against that list read
+ * backwards.
  * uses: proto worker/core cpu cuda */
 #include "tests/device/bf16.h"
 
 #include "worker/kernels/philox.h"
 #include "worker/kernels/resample.h"
 
-enum { SHARDS = 2, MOST = 20000 };
-enum kind { MIRROR, BILINEAR, MEAN, DROPOUT };
+enum { SHARDS = 2, MOST = 100000 };
+enum kind { MIRROR, UPSAMPLE, BILINEAR, MEAN, DROPOUT };
 
 struct linear {
     enum kind kind;
-    struct mirror mirror;
-    int h, w;     /* BILINEAR: of the output */
-    float number; /* MEAN: factor; DROPOUT: rate */
+    struct mirror mirror; /* UPSAMPLE: its factor */
+    int h, w;             /* BILINEAR: of the output */
+    float number;         /* MEAN: factor; DROPOUT: rate */
     int c;
     bool pending, slice;
     float beta;
@@ -37,7 +38,7 @@ static struct tensor output(const struct linear *t, int v)
 {
     struct tensor y = input(t, v);
 
-    if (t->kind == MIRROR) {
+    if (t->kind == MIRROR || t->kind == UPSAMPLE) {
         y.h = y.h * t->mirror.factor + 2 * t->mirror.pad;
         y.w = y.w * t->mirror.factor + 2 * t->mirror.pad;
     } else if (t->kind == BILINEAR) {
@@ -77,6 +78,8 @@ static int forward(struct device *dev, const struct linear *t, struct tensor *y,
     switch (t->kind) {
     case MIRROR:
         return dev->on->resample->mirror_fwd(dev, &t->mirror, y, x, SHARDS, err);
+    case UPSAMPLE:
+        return dev->on->resample->upsample_fwd(dev, t->mirror.factor, y, x, SHARDS, err);
     case BILINEAR:
         return dev->on->resample->bilinear_fwd(dev, y, x, SHARDS, err);
     case MEAN:
@@ -93,6 +96,8 @@ static int backward(struct device *dev, const struct linear *t, struct tensor *d
     switch (t->kind) {
     case MIRROR:
         return dev->on->resample->mirror_bwd(dev, &t->mirror, dx, t->beta, dy, SHARDS, err);
+    case UPSAMPLE:
+        return dev->on->resample->upsample_bwd(dev, t->mirror.factor, dx, t->beta, dy, SHARDS, err);
     case BILINEAR:
         return dev->on->resample->bilinear_bwd(dev, dx, t->beta, dy, SHARDS, err);
     case MEAN:
@@ -139,6 +144,7 @@ static double share(const struct linear *t, int n, int out, int i, int j)
 
     switch (t->kind) {
     case MIRROR:
+    case UPSAMPLE:
         k = k < 0 ? -k : k;
         k = k >= large ? 2 * large - 2 - k : k;
         return k / t->mirror.factor == j;
@@ -193,6 +199,8 @@ static void check_fwd(const struct linear *t, int v, const float *y)
             want += weight(t, v, image, oy, ox, i / in.w, i % in.w, k) * (double)one;
         }
         near((double)y[place(&out, image, oy, ox, k)], want, tolerance(t), "y", (size_t)o);
+        if (t->kind == MIRROR || t->kind == UPSAMPLE) /* copies are exact */
+            assert_true(y[place(&out, image, oy, ox, k)] == stored((float)want, t->dtype));
     }
     free(x);
     free(scale);
@@ -270,6 +278,24 @@ static void mirrors(void **state)
             check_all((struct linear){ .kind = MIRROR, .mirror = { factor, pad } }, true);
 }
 
+/* Few and many channels, too. */
+static void upsampling(void **state)
+{
+    static const int c[] = { 1, 2, 8, 11, 40, 300 };
+
+    (void)state;
+    for (int factor = 1; factor <= 3; factor++)
+        check_all((struct linear){ .kind = UPSAMPLE, .mirror = { factor, 0 } }, true);
+    for (int i = 0; i < 6; i++)
+        check(&(struct linear){ .kind = UPSAMPLE,
+                                .mirror = { 2, 0 },
+                                .c = c[i],
+                                .pending = i % 2 == 0,
+                                .slice = i % 3 == 0,
+                                .beta = 1.0f,
+                                .dtype = i % 2 ? DTYPE_BF16 : DTYPE_F32 });
+}
+
 /* Larger and smaller, by whole factors and others, and to a single pixel. */
 static void bilinear(void **state)
 {
@@ -337,19 +363,19 @@ static void golden(void **state)
         near((double)out[15 + i], golden_grad[i], 1e-6, "golden dx", (size_t)i);
 }
 
-/* More shards than travel in one launch. Results: all y. */
+/* More shards than travel in one launch, through ops that copy. Results: all numbers at the end. */
 enum { MANY_SHARDS = 35, MANY = 6 };
 
 static void run_many(struct device *dev, const void *arg, void *ret)
 {
-    struct tensor y[MANY_SHARDS];
+    struct tensor y[MANY_SHARDS], dx[MANY_SHARDS];
     struct operand x[MANY_SHARDS] = { 0 };
     struct philox_key many[MANY_SHARDS];
     struct err err;
 
     (void)arg;
     for (int v = 0; v < MANY_SHARDS; v++) {
-        x[v].x = y[v] = tensor_f32(NULL, 1, 2, 3, 1);
+        x[v].x = y[v] = dx[v] = tensor_f32(NULL, 1, 2, 3, 1);
         set_data(dev, &x[v].x, DTYPE_F32, 20 + (uint64_t)v);
         set_data(dev, &y[v], DTYPE_F32, 9);
         many[v] = keys[v % 3];
@@ -360,8 +386,15 @@ static void run_many(struct device *dev, const void *arg, void *ret)
     for (int v = 0; v < MANY_SHARDS; v++)
         set_data(dev, &y[v], DTYPE_F32, 9);
     assert_int_equal(dev->on->resample->mirror_fwd(dev, &(struct mirror){ 1, 0 }, y, x, MANY_SHARDS, &err), 0);
+    for (int v = 0; v < MANY_SHARDS; v++) {
+        x[v].x.data = y[v].data;
+        set_data(dev, &y[v], DTYPE_F32, 9);
+        set_data(dev, &dx[v], DTYPE_F32, 9);
+    }
+    assert_int_equal(dev->on->resample->upsample_fwd(dev, 1, y, x, MANY_SHARDS, &err), 0);
+    assert_int_equal(dev->on->resample->upsample_bwd(dev, 1, dx, 0.0f, y, MANY_SHARDS, &err), 0);
     for (int v = 0; v < MANY_SHARDS; v++)
-        get(dev, (float *)ret + v * MANY, y[v].data, MANY * sizeof(float));
+        get(dev, (float *)ret + v * MANY, dx[v].data, MANY * sizeof(float));
 }
 
 static void many_shards(void **state)
@@ -380,8 +413,9 @@ static void many_shards(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(mirrors),  cmocka_unit_test(bilinear), cmocka_unit_test(means),
-                                        cmocka_unit_test(dropouts), cmocka_unit_test(golden),   cmocka_unit_test(many_shards) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(mirrors),    cmocka_unit_test(upsampling), cmocka_unit_test(bilinear),
+                                        cmocka_unit_test(means),      cmocka_unit_test(dropouts),   cmocka_unit_test(golden),
+                                        cmocka_unit_test(many_shards) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

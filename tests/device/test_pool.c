@@ -1,11 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_pool.c - maximum pooling: the vector, every window shape against the bodies, numeric gradients, ties.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_pool.c - maximum pooling: every window shape against the bodies, numeric gradients, ties.
  * uses: proto worker/core cpu cuda */
 #include "tests/device/bf16.h"
 
-#include <jansson.h>
 #include <math.h>
 
-#include "tests/stand/harness.h"
 #include "worker/kernels/pool.h"
 
 enum { SHARDS = 2 };
@@ -312,46 +310,10 @@ static void many_shards(void **state)
     same_on_all(run_many, &(struct pooling){ 3, 1, 2 }, out, sizeof(out));
 }
 
-struct grid_case {
-    float x[9];
-};
-
-static void run_grid(struct device *dev, const void *arg, void *ret)
-{
-    const struct grid_case *g = arg;
-    struct pooling p = { 2, 1, 1 };
-    struct operand x = { tensor_f32(put(dev, g->x, sizeof(g->x)), 1, 3, 3, 1), { 0 } };
-    struct tensor y = tensor_f32(put(dev, NULL, sizeof(g->x)), 1, 3, 3, 1);
-    struct err err;
-
-    assert_int_equal(dev->on->pool->max_fwd(dev, &p, &y, &x, 1, &err), 0);
-    get(dev, ret, y.data, sizeof(g->x));
-}
-
-static void vector(void **state)
-{
-    json_t *root = json_load_file("../shared/specs/vectors/yolov3_misc.json", 0, NULL), *t = json_object_get(root, "maxpool_size2_stride1");
-    struct grid_case g;
-    float out[9];
-
-    (void)state;
-    if (!t) {
-        json_decref(root);
-        SKIP("no ../shared/specs/vectors/yolov3_misc.json");
-        return;
-    }
-    for (size_t i = 0; i < 9; i++)
-        g.x[i] = (float)json_number_value(json_array_get(json_array_get(json_object_get(t, "input"), i / 3), i % 3));
-    same_on_all(run_grid, &g, out, sizeof(out));
-    for (size_t i = 0; i < 9; i++)
-        assert_true((double)out[i] == json_number_value(json_array_get(json_array_get(json_object_get(t, "expected"), i / 3), i % 3)));
-    json_decref(root);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(windows), cmocka_unit_test(random_windows), cmocka_unit_test(spp_window),
-                                        cmocka_unit_test(many_shards), cmocka_unit_test(vector) };
+                                        cmocka_unit_test(many_shards) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

@@ -196,28 +196,6 @@ def of_stereo(c, baseline=.015):
         run["T03"] = (-1 if run["side"] == "l" else 1) * (-1 if run["flip"] else 1) * baseline
 
 
-def of_chain(c):
-    h, w, k = c["H"], c["W"], read(c["K"])
-    c["inv_K"] = array(k.inverse())
-    y, x = torch.meshgrid(torch.arange(h, dtype=torch.float64), torch.arange(w, dtype=torch.float64), indexing="ij")
-    rays = k.inverse()[:3, :3] @ torch.stack([x, y, torch.ones_like(x)]).reshape(3, -1)
-    for run in c["runs"]:
-        disp, a, t = (read(c[name], True) for name in ("disp", "axisangle", "translation"))
-        up = F.interpolate(disp, (h, w), mode="bilinear", align_corners=False)
-        depth = depth_of(up, c["min_depth"], c["max_depth"])[1]
-        m = pose(a, t, run["invert"])
-        q = (k @ m)[:3] @ torch.cat([depth.reshape(1, -1) * rays, torch.ones(1, h * w)])
-        pix = (q[:2] / (q[2] + EPS)).T.reshape(h, w, 2)
-        grid = (2 * (pix / torch.tensor([w - 1., h - 1]) - .5))[None]
-        warped = F.grid_sample(read(c["source"]), grid, padding_mode=c["padding"], align_corners=c["align_corners"])
-        loss = photometric(warped, read(c["target"])).mean()
-        loss.backward()
-        run.update(disp_up=array(up), depth=array(depth), M=array(m), pix=array(pix), grid=array(grid), warped=array(warped), loss=number(loss),
-                   grad_disp=array(disp.grad), grad_axisangle=array(a.grad), grad_translation=array(t.grad))
-
-
-# Frames, section 4.
-
 def of_lanczos(c):
     picture = Image.fromarray(np.array(c["gray"]["data"], np.uint8).reshape(c["gray"]["shape"]))
     for run in c["runs"]:
@@ -242,7 +220,7 @@ def of_jitter(c):
 
 
 CASES = {"depth_views": {"ssim": of_ssim, "photometric": of_photometric, "min_reprojection_automask": of_automask, "grid_sample": of_sampling,
-                         "axis_angle": of_poses, "intrinsics": of_intrinsics, "warp_chain": of_chain, "stereo_T": of_stereo,
+                         "axis_angle": of_poses, "intrinsics": of_intrinsics, "stereo_T": of_stereo,
                          "feature_metric": of_features, "disp_to_depth": of_depth, "smoothness": of_smoothness,
                          "feature_regularisation": of_regularisation},
          "frames": {"lanczos_u8": of_lanczos, "color_jitter_u8": of_jitter}}

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* Masks as run lengths: COCO's tools (../shared/data/coco_eval and tests/golden/masks.json of make_masks.py) and plain bitmaps say what is right.
+/* SPDX-License-Identifier: Apache-2.0 */ /* Masks as run lengths: COCO's tools (tests/golden/masks.json of make_masks.py) and plain bitmaps say what is right.
  * uses: proto worker/mask */
 #include <errno.h>
 #include <jansson.h>
@@ -12,11 +12,9 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
-#include "tests/stand/harness.h"
 #include "tests/unit/worker/mask/rle_pairs.h"
 #include "worker/mask/rle.h"
 
-#define ORACLE "../shared/data/coco_eval/mask_oracle.json"
 #define GOLDEN "tests/golden/masks.json"
 
 static uint64_t random_state = 88172645463325252;
@@ -158,18 +156,6 @@ static void check_file(const json_t *all)
     rle_free(&m);
 }
 
-static void agrees_with_the_oracle(void **state)
-{
-    json_t *all = json_load_file(ORACLE, 0, NULL);
-
-    (void)state;
-    if (!all)
-        SKIP("no " ORACLE);
-    assert_true(json_array_size(json_object_get(all, "polygons")) > 50 && json_array_size(json_object_get(all, "rle")) > 5);
-    check_file(all);
-    json_decref(all);
-}
-
 static void agrees_with_the_golden_masks(void **state)
 {
     json_t *all = json_load_file(GOLDEN, 0, NULL);
@@ -181,47 +167,7 @@ static void agrees_with_the_golden_masks(void **state)
     json_decref(all);
 }
 
-/* ---- specs rcnn section 13.3 and 8.2 ---- */
-
-static void the_polygons_of_the_specification(void **state)
-{
-    static const struct {
-        double xy[4][2];
-        int64_t points;
-        int side;
-        const char *text;
-        int area;
-    } all[] = {
-        { { { 2, 2 }, { 6, 2 }, { 6, 6 }, { 2, 6 } }, 4, 8, "b04400000>", 16 },
-        { { { 1, 1 }, { 6, 1 }, { 1, 6 } }, 3, 8, "944O1O1Oh0", 10 },
-        { { { .5, .5 }, { 4.5, .5 }, { 4.5, 3.5 }, { .5, 3.5 } }, 4, 6, "733000005", 12 },
-        { { { 1.2, .4 }, { 6.7, 2.9 }, { 3.1, 7.6 } }, 3, 8, "8183L2ON1O?", 18 },
-        { { { -2, -2 }, { 3, -2 }, { 3, 3 }, { -2, 3 } }, 4, 6, "033000b0", 9 },
-    };
-    struct rle m = { 0 };
-    struct err err;
-
-    (void)state;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        assert_int_equal(rle_from_polygons(&m, all[i].side, all[i].side, all[i].xy, (const int64_t[]){ 0, all[i].points }, 1, &err), 0);
-        same_text("a polygon", &m, all[i].text);
-        assert_int_equal(rle_area(&m), all[i].area);
-    }
-    rle_free(&m);
-}
-
-static void runs_become_text(void **state)
-{
-    static const int32_t few[] = { 0, 1 }, three[] = { 5, 3, 2 }, many[] = { 6, 1, 40, 4, 5, 4, 5, 4, 21 };
-    struct rle m = { 9, 10, (int32_t *)many, 9, 9, 0 };
-
-    (void)state;
-    same_text("many", &m, "61X13mN000`0");
-    m = (struct rle){ 2, 5, (int32_t *)three, 3, 3, 0 };
-    same_text("three", &m, "532");
-    m = (struct rle){ 1, 1, (int32_t *)few, 2, 2, 0 };
-    same_text("few", &m, "01");
-}
+/* ---- odd runs and crops ---- */
 
 static void runs_of_nothing_and_other_sizes(void **state)
 {
@@ -447,10 +393,7 @@ static void crops_come_and_go(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(agrees_with_the_oracle),
         cmocka_unit_test(agrees_with_the_golden_masks),
-        cmocka_unit_test(the_polygons_of_the_specification),
-        cmocka_unit_test(runs_become_text),
         cmocka_unit_test(runs_of_nothing_and_other_sizes),
         cmocka_unit_test(a_crop_may_leave_the_picture),
         cmocka_unit_test(broken_text_is_refused),

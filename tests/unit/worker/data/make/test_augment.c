@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/make/test_augment.c - uses: proto worker/core worker/mask worker/data
- * Placement against the vectors of specs yolov3, rendering against the formulas written down once more in double precision. */
-#include <jansson.h>
+ * Placement by hand, rendering against the formulas written down once more in double precision. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,58 +11,6 @@
 
 #include "tests/stand/harness.h"
 #include "worker/data/make/augment.h"
-
-#define VECTORS "../shared/specs/vectors/yolov3_misc.json"
-
-static double at(json_t *list, size_t i)
-{
-    return json_number_value(json_array_get(list, i));
-}
-
-static double number(json_t *o, const char *key)
-{
-    return json_number_value(json_object_get(o, key));
-}
-
-static void check_letterbox(json_t *c)
-{
-    int w = (int)number(c, "w"), h = (int)number(c, "h"), size = (int)number(c, "size");
-    json_t *in = json_object_get(c, "box_in"), *out = json_object_get(c, "box_out"), *back = json_object_get(c, "box_back_px");
-    struct placement p = place_letterbox(w, h, (struct canvas){ size, size });
-    struct dataset_box box = {
-        .x = (at(in, 0) - at(in, 2) / 2) * w, .y = (at(in, 1) - at(in, 3) / 2) * h, .w = at(in, 2) * w, .h = at(in, 3) * h
-    };
-    float got[1][4], corners[4];
-    double px[4];
-    int32_t cls;
-
-    assert_true(p.w == number(c, "new_w") && p.h == number(c, "new_h") && p.x == number(c, "off_x") && p.y == number(c, "off_y"));
-    assert_int_equal(place_boxes(&p, &box, 1, w, h, &cls, got), 1);
-    for (size_t k = 0; k < 4; k++)
-        assert_float_equal(got[0][k], at(out, k), 1e-6);
-    for (int k = 0; k < 4; k++)
-        corners[k] = (float)size * (got[0][k & 1] + (k < 2 ? -0.5f : 0.5f) * got[0][2 + (k & 1)]);
-    unplace_box(&p, w, h, corners, px);
-    for (int k = 0; k < 2; k++) {
-        assert_float_equal(px[k] + px[2 + k] / 2, at(back, (size_t)k), 1e-3);
-        assert_float_equal(px[2 + k], at(back, (size_t)k + 2), 1e-3);
-    }
-}
-
-static void letterbox_follows_the_vectors(void **state)
-{
-    json_t *all = json_load_file(VECTORS, 0, NULL), *c;
-    size_t i;
-
-    (void)state;
-    if (!all) {
-        SKIP("no " VECTORS);
-    }
-    json_array_foreach (json_object_get(all, "letterbox"), i, c) {
-        check_letterbox(c);
-    }
-    json_decref(all);
-}
 
 /* By hand: what bounds a picture is the side that is scarcer for it than its aspect. */
 static void letterboxes_of_rectangles(void **state)
@@ -307,10 +254,9 @@ static void boxes_move_with_their_pixels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(letterbox_follows_the_vectors), cmocka_unit_test(pixels_follow_the_formulas),
-        cmocka_unit_test(draws_keep_their_ranges),       cmocka_unit_test(epoch_sample_and_seed_draw_anew),
-        cmocka_unit_test(boxes_move_with_their_pixels),  cmocka_unit_test(letterboxes_of_rectangles),
-        cmocka_unit_test(draws_follow_the_canvas),
+        cmocka_unit_test(pixels_follow_the_formulas),      cmocka_unit_test(draws_keep_their_ranges),
+        cmocka_unit_test(epoch_sample_and_seed_draw_anew), cmocka_unit_test(boxes_move_with_their_pixels),
+        cmocka_unit_test(letterboxes_of_rectangles),       cmocka_unit_test(draws_follow_the_canvas),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

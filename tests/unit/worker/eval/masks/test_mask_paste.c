@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* Maps of probabilities become masks: against the specification's example, against PyTorch (tests/golden/make_mask_paste.py), and where there is nothing to
+/* SPDX-License-Identifier: Apache-2.0 */ /* Maps of probabilities become masks: against PyTorch (tests/golden/make_mask_paste.py), and where there is nothing to
  * paste. uses: proto worker/eval worker/mask worker/core */
 #include <jansson.h>
 #include <math.h>
@@ -39,38 +39,6 @@ static const struct result_mask *paste(struct mask_paster *p, enum mask_paste ho
 
 static const float example[16] = { 0, .2f, .4f, .6f, .1f, .5f, .9f, .7f, .2f, .8f, 1, .6f, 0, .3f, .5f, .1f };
 static const float example_box[4] = { 2.3f, 1.6f, 7.9f, 6.2f };
-
-/* Specs rcnn section 13.4: which pixels are the object's, then the values behind them: a map times k passes one half where a value passes 1 / 2k. */
-static void the_example_of_the_specification(void **state)
-{
-    static const char *const rows[2][8] = {
-        { "..........", "..........", "......#...", "....####..", "....###...", ".....#....", "..........", ".........." },
-        { "..........", "..........", ".....###..", "....####..", "...#####..", "....###...", "..........", ".........." },
-    };
-    static const double row3[2][10] = { { 0, 0, .0741, .2689, .5720, .8360, .8000, .5380, .0489, 0 },
-                                        { 0, .045, .1125, .3675, .6125, .8375, .8225, .6875, .2750, 0 } };
-    struct mask_paster *p = mask_paster_new();
-
-    (void)state;
-    for (int how = 0; how < 2; how++) {
-        const struct result_mask *m = paste(p, (enum mask_paste)how, example, 4, example_box, 10, 8);
-
-        for (int y = 0; y < 8; y++)
-            for (int x = 0; x < 10; x++)
-                assert_int_equal(set(m, x, y), rows[how][y][x] == '#');
-        for (int x = 0; x < 10; x++)
-            for (int up = 0; up < 2; up++) {
-                double value = row3[how][x] + (up ? 1e-4 : -1e-4);
-                float more[16];
-
-                for (int i = 0; i < 16; i++)
-                    more[i] = (float)(example[i] / (2 * fabs(value)));
-                if (value > 0)
-                    assert_int_equal(set(paste(p, (enum mask_paste)how, more, 4, example_box, 10, 8), x, 3), !up && row3[how][x] > 0);
-            }
-    }
-    mask_paster_free(p);
-}
 
 static void check_case(struct mask_paster *p, const json_t *c)
 {
@@ -209,11 +177,8 @@ static void masks_of_a_picture_keep_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_example_of_the_specification),
-        cmocka_unit_test(agrees_with_pytorch),
-        cmocka_unit_test(one_half_is_the_object_by_one_way_only),
-        cmocka_unit_test(nothing_to_paste_has_no_size),
-        cmocka_unit_test(wild_numbers_do_no_harm),
+        cmocka_unit_test(agrees_with_pytorch),           cmocka_unit_test(one_half_is_the_object_by_one_way_only),
+        cmocka_unit_test(nothing_to_paste_has_no_size),  cmocka_unit_test(wild_numbers_do_no_harm),
         cmocka_unit_test(masks_of_a_picture_keep_apart),
     };
 

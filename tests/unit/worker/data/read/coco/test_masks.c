@@ -277,99 +277,12 @@ static void real_sets_are_whole(void **state)
     dataset_free(d);
 }
 
-/* Each file of the collection: what is in the list reads as whole; all else is a sentence that names file and place, or skipped and counted. */
-static void odd_files_with_masks(void **state)
-{
-    static const struct {
-        const char *file, *error;
-        int boxes; /* left under BAD_SKIP; -1: fails in any case */
-    } rows[] = {
-        { "ok_base", "annotation 2806 (line ", 0 },
-        { "ok_no_annotations", NULL, 0 },
-        { "ok_float_ids", "has no segmentation", 0 },
-        { "box_zero_size", "annotation 2806", 0 },
-        { "seg_odd_count", "annotation 2806 (line 17): segmentation: a polygon has an odd number of coordinates", 0 },
-        { "seg_two_points", "annotation 2806 (line 17): segmentation: a polygon has fewer than three points", 0 },
-        { "seg_flat_list", "annotation 2806 (line 17): segmentation: a polygon is not a list inside the list", 0 },
-        { "seg_outside", "annotation 2807 (line ", 1 },
-        { "seg_self_crossing", "annotation 2807 (line ", 1 },
-        { "seg_rle_wrong_sum", "annotation 2806 (line 17): segmentation: the runs do not fill its size", 0 },
-        { "seg_rle_wrong_size", "annotation 2806 (line 17): the size of its segmentation is not that of the image", 0 },
-        { "seg_rle_negative", "annotation 2806 (line 17): segmentation: a run is negative", 0 },
-        { "seg_rle_bad_string", "annotation 2806 (line 17): segmentation: the run string is malformed", 0 },
-        { "seg_empty_crowd", "annotation 2807 (line ", 1 },
-        { "datumaro_instances_val", NULL, 2 },
-        { "datumaro_instances_train", "has no segmentation", 0 },
-        { "syntax_truncated", "but the file ends", -1 },
-        { "key_missing_images", "there is no \"images\"", -1 },
-        { "mmdet_wrong_format_sample", "has no segmentation", 0 },
-    };
-    char path[256];
-    struct dataset *d;
-    struct err err;
-
-    (void)state;
-    if (!have_data())
-        SKIP("no " DATA "/odd_json");
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        snprintf(path, sizeof path, DATA "/odd_json/%s.json", rows[i].file);
-        err = (struct err){ 0 };
-        memset(&problems, 0, sizeof problems);
-        int rc = read_set(path, DATA "/bccd/images", true, BAD_ERROR, &d, &err);
-
-        if (!rows[i].error && rc != 0)
-            fail_msg("%s: %s", path, err.msg);
-        if (rows[i].error && (rc != ERR_DATA || !strstr(err.msg, path) || !strstr(err.msg, rows[i].error)))
-            fail_msg("%s: rc %d, '%s'", path, rc, err.msg);
-        if (rc == 0)
-            dataset_free(d);
-        memset(&problems, 0, sizeof problems);
-        rc = read_set(path, DATA "/bccd/images", true, BAD_SKIP, &d, &err);
-        if (rows[i].boxes < 0) {
-            assert_int_equal(rc, ERR_DATA);
-            continue;
-        }
-        if (rc != 0 || d->offset[d->nimages] != rows[i].boxes || (rows[i].error != NULL) != (problems.count > 0))
-            fail_msg("%s, skipping: rc %d '%s', %lld boxes, %lld problems", path, rc, err.msg,
-                     rc == 0 ? (long long)d->offset[d->nimages] : -1, (long long)problems.count);
-        dataset_free(d);
-    }
-}
-
-/* All the others too: no crash, and what is left is whole. */
-static void every_odd_file_with_masks(void **state)
-{
-    char path[512];
-    struct dataset *d;
-    FILE *list;
-
-    (void)state;
-    if (!have_data())
-        SKIP("no " DATA "/odd_json");
-    list = popen("ls " DATA "/odd_json/*.json", "r");
-    while (fgets(path, sizeof path, list)) {
-        struct err err = { 0 };
-
-        path[strcspn(path, "\n")] = '\0';
-        memset(&problems, 0, sizeof problems);
-        if (strstr(path, "manifest") || read_set(path, DATA "/bccd/images", true, BAD_SKIP, &d, &err) < 0) {
-            assert_true(strstr(path, "manifest") || strstr(err.msg, path));
-            continue;
-        }
-        for (int64_t k = 0; k < d->offset[d->nimages]; k++)
-            assert_true(d->boxes[k].crowd || dataset_mask(d, k).kind != MASK_NONE);
-        dataset_free(d);
-    }
-    pclose(list);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_form_is_kept_by_its_box), cmocka_unit_test(what_masks_need),
         cmocka_unit_test(nothing_of_a_bad_one_is_kept), cmocka_unit_test(short_polygons_go_alone),
         cmocka_unit_test(too_many_polygons_are_told),   cmocka_unit_test(real_sets_are_whole),
-        cmocka_unit_test(odd_files_with_masks),         cmocka_unit_test(every_odd_file_with_masks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

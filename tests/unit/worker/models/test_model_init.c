@@ -123,43 +123,52 @@ static void write_weights(const struct model *m, const char *file, size_t n)
     }
 }
 
-static void write_safetensors(struct model *m, const char *file)
+/* What a file calls an array of ours; "": the file lacks it. */
+typedef void name_array(const char *ours, char *ret, size_t size);
+
+/* The arrays of m as root/file. other: stands in place of the array of that name, or behind all. Either may be NULL. */
+static void write_arrays(struct model *m, const char *file, name_array *name, const struct st_array *other)
 {
-    struct st_array *arrays, *more;
+    struct st_array *arrays, *filed = calloc((size_t)m->nparams + 1, sizeof *filed);
+    char(*names)[128] = calloc((size_t)m->nparams, sizeof *names), path[TEMP_MAX + 32];
     struct err err;
-    char path[TEMP_MAX + 32];
-    float one = 1;
+    size_t n = 0;
 
     assert_int_equal(weights_export(m, &arrays, &err), 0);
-    more = calloc((size_t)m->nparams + 1, sizeof *more);
-    memcpy(more, arrays, (size_t)m->nparams * sizeof *more);
-    more[m->nparams] = (struct st_array){ "optimizer.step", ST_F32, 1, { 1 }, &one };
+    for (int i = 0; i < m->nparams; i++) {
+        filed[n] = arrays[i];
+        if (name) {
+            name(arrays[i].name, names[i], sizeof *names);
+            filed[n].name = names[i];
+        }
+        if (other && strcmp(arrays[i].name, other->name) == 0) {
+            filed[n] = *other;
+            other = NULL;
+        }
+        n += filed[n].name[0] != '\0';
+    }
+    if (other)
+        filed[n++] = *other;
     snprintf(path, sizeof path, "%s/%s", root, file);
-    assert_int_equal(safetensors_write(path, more, (size_t)m->nparams + 1, NULL, 0, &err), 0);
+    assert_int_equal(safetensors_write(path, filed, n, NULL, 0, &err), 0);
     weights_export_free(m, arrays);
-    free(more);
+    free(filed);
+    free(names);
+}
+
+static void write_safetensors(struct model *m, const char *file)
+{
+    static const float one = 1;
+
+    write_arrays(m, file, NULL, &(struct st_array){ "optimizer.step", ST_F32, 1, { 1 }, &one });
 }
 
 /* All of theirs, but for one array. */
 static void write_other(const char *file, const struct st_array *other)
 {
     struct model *theirs = opened(THEIRS, 0.02, 7, NULL, ALL);
-    struct st_array *arrays;
-    char path[TEMP_MAX + 32];
-    const void *was = NULL;
-    struct err err;
-    int at = 0;
 
-    assert_int_equal(weights_export(theirs, &arrays, &err), 0);
-    while (at < theirs->nparams && strcmp(arrays[at].name, other->name) != 0)
-        at++;
-    assert_true(at < theirs->nparams);
-    was = arrays[at].data;
-    arrays[at] = *other;
-    snprintf(path, sizeof path, "%s/%s", root, file);
-    assert_int_equal(safetensors_write(path, arrays, (size_t)theirs->nparams, NULL, 0, &err), 0);
-    arrays[at].data = was;
-    weights_export_free(theirs, arrays);
+    write_arrays(theirs, file, NULL, other);
     model_free(theirs);
 }
 
@@ -173,48 +182,27 @@ static void name_of_others(const char *name, char *ret, size_t size)
              strchr(name + len, '.') + 1);
 }
 
-/* `skip`: of that array, which the file lacks; -1: it has all. */
-static void write_with_names_of_others(struct model *m, const char *file, int skip)
+static void name_of_fewer(const char *name, char *ret, size_t size)
 {
-    struct st_array *arrays, *named = calloc((size_t)m->nparams, sizeof *named);
-    char(*names)[96] = calloc((size_t)m->nparams, sizeof *names), path[TEMP_MAX + 32];
-    struct err err;
-    size_t n = 0;
-
-    assert_int_equal(weights_export(m, &arrays, &err), 0);
-    for (int i = 0; i < m->nparams; i++) {
-        if (i == skip)
-            continue;
-        name_of_others(arrays[i].name, names[n], sizeof *names);
-        named[n] = arrays[i];
-        named[n].name = names[n];
-        n++;
-    }
-    snprintf(path, sizeof path, "%s/%s", root, file);
-    assert_int_equal(safetensors_write(path, named, n, NULL, 0, &err), 0);
-    weights_export_free(m, arrays);
-    free(named);
-    free(names);
+    name_of_others(name, ret, size);
+    if (strcmp(name, "module_list.0.batch_norm_0.running_mean") == 0)
+        *ret = '\0';
 }
 
-/* All names begin with `prefix`. */
-static void write_with_prefix(struct model *m, const char *file, const char *prefix)
-{
-    struct st_array *arrays, *named = calloc((size_t)m->nparams, sizeof *named);
-    char(*names)[128] = calloc((size_t)m->nparams, sizeof *names), path[TEMP_MAX + 32];
-    struct err err;
+static const char *prefix;
 
-    assert_int_equal(weights_export(m, &arrays, &err), 0);
-    for (int i = 0; i < m->nparams; i++) {
-        snprintf(names[i], sizeof *names, "%s%s", prefix, arrays[i].name);
-        named[i] = arrays[i];
-        named[i].name = names[i];
-    }
-    snprintf(path, sizeof path, "%s/%s", root, file);
-    assert_int_equal(safetensors_write(path, named, (size_t)m->nparams, NULL, 0, &err), 0);
-    weights_export_free(m, arrays);
-    free(named);
-    free(names);
+static void name_with_prefix(const char *name, char *ret, size_t size)
+{
+    snprintf(ret, size, "%s%s", prefix, name);
+}
+
+static struct {
+    const char *from, *to;
+} renamed;
+
+static void name_but_one(const char *name, char *ret, size_t size)
+{
+    snprintf(ret, size, "%s", strcmp(name, renamed.from) == 0 ? renamed.to : name);
 }
 
 static int setup(void **state)
@@ -235,12 +223,14 @@ static int setup(void **state)
     write_weights(wide, "wide.weights", MAX_CONVS);
     write_safetensors(theirs, "theirs.safetensors");
     write_safetensors(wide, "wide.safetensors");
-    write_with_names_of_others(theirs, "others.safetensors", -1);
-    write_with_names_of_others(theirs, "fewer.safetensors", 3);
-    write_with_prefix(theirs, "parallel.safetensors", "module.");
-    write_with_prefix(theirs, "lightning.safetensors", "model.");
-    write_with_prefix(theirs, "twice.safetensors", "module.model.");
-    write_with_prefix(theirs, "detector.safetensors", "detector.");
+    write_arrays(theirs, "others.safetensors", name_of_others, NULL);
+    write_arrays(theirs, "fewer.safetensors", name_of_fewer, NULL);
+    for (int i = 0; i < 4; i++) {
+        static const char *const files[] = { "parallel.safetensors", "lightning.safetensors", "twice.safetensors", "detector.safetensors" };
+
+        prefix = (const char *[]){ "module.", "model.", "module.model.", "detector." }[i];
+        write_arrays(theirs, files[i], name_with_prefix, NULL);
+    }
     model_free(theirs);
     model_free(wide);
     return 0;
@@ -537,21 +527,13 @@ static void numbers_are_in_order(void **state)
     static const struct rename renames[] = { { "module_list.1#.conv_#.weight", "#-#.w" }, { NULL, NULL } };
     struct model *m = opened(THEIRS, 0.02, 7, NULL, ALL);
     char path[TEMP_MAX + 32];
-    struct st_array *arrays;
     struct err err;
-    int found = 0;
 
     (void)state;
     snprintf(path, sizeof path, "%s/numbers.safetensors", root);
-    assert_int_equal(weights_export(m, &arrays, &err), 0);
-    for (int i = 0; i < m->nparams; i++)
-        if (strcmp(arrays[i].name, "module_list.15.conv_15.weight") == 0) {
-            arrays[i].name = "5-15.w";
-            found++;
-        }
-    assert_int_equal(found, 1);
-    assert_int_equal(safetensors_write(path, arrays, (size_t)m->nparams, NULL, 0, &err), 0);
-    weights_export_free(m, arrays);
+    renamed.from = "module_list.15.conv_15.weight";
+    renamed.to = "5-15.w";
+    write_arrays(m, "numbers.safetensors", name_but_one, NULL);
     if (weights_load(m, path, renames, &err) < 0)
         fail_msg("%s", err.msg);
     assert_non_null(strstr(m->loaded, "': 59 of 59 arrays loaded"));
@@ -563,14 +545,12 @@ static int load_renamed(const char *name, const char *theirs, const struct renam
 {
     struct model *m = opened(THEIRS, 0.02, 7, NULL, ALL);
     char path[TEMP_MAX + 32];
-    struct st_array *arrays;
 
     snprintf(m->params[0]->name, sizeof m->params[0]->name, "%s", name);
     snprintf(path, sizeof path, "%s/four.safetensors", root);
-    assert_int_equal(weights_export(m, &arrays, err), 0);
-    arrays[0].name = theirs;
-    assert_int_equal(safetensors_write(path, arrays, (size_t)m->nparams, NULL, 0, err), 0);
-    weights_export_free(m, arrays);
+    renamed.from = name;
+    renamed.to = theirs;
+    write_arrays(m, "four.safetensors", name_but_one, NULL);
     *ret = m;
     return weights_load(m, path, renames, err);
 }

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/err.h - one sentence about what went wrong, and a code. Every function that can fail takes one, last. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/err.h - one sentence about what went wrong, and a code. Every function that can fail
+ * takes one, last. */
 #pragma once
 #include <stdbool.h>
 
@@ -22,8 +23,8 @@ enum err_code { ERR_MAP(X) };
 
 struct err {
     int code;
-    char field[96]; /* the job-file key or request member it is about, "" where there is none */
-    char msg[512];  /* names the job, file or device it is about; no trailing newline or full stop */
+    char field[96]; /* the job-file key or request member that is at fault; "" if there is none */
+    char msg[512];  /* names the job, file or device; no trailing newline or full stop */
 };
 
 /* All fill *err (err may be NULL) and return the code, so that `return err_set(err, ...)` reads well. */
@@ -32,16 +33,17 @@ int err_set(struct err *err, int code, const char *fmt, ...) __attribute__((form
 int err_sys(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Like err_set() and also names the field, as "train.lr". */
 int err_field(struct err *err, int code, const char *field, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
-/* Puts "what: " in front of the message, for callers who know more: err_prefix(err, "job %d", id). */
+/* Puts "what: " in front of the message, for callers that know more: err_prefix(err, "job %d", id). */
 void err_prefix(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Whether the operating system (or libuv) refused, which may pass, and not one of our own rules. */
+/* Whether the operating system (or libuv) refused, so that a retry may succeed. False for our own rules. */
 bool err_is_system(const struct err *err);
-/* Whether it is one of those that pass by themselves: no room, no memory, no descriptors, a program that is being replaced. */
+/* Whether the error is a shortage that passes by itself: room, memory, descriptors, or a program that is being
+ * replaced. */
 bool err_is_shortage(const struct err *err);
 /* Name of one of our codes, as "STATE"; NULL for any other number. */
 const char *err_name(int code);
 
-#ifdef __clang_analyzer__ /* it sees one file at a time: say that these return their code, and that it is negative */
+#ifdef __clang_analyzer__ /* it sees one file at a time: say that these return their code, and that the code is negative */
 #define err_set(err, code, ...)          (err_set(err, code, __VA_ARGS__), (code))
 #define err_field(err, code, field, ...) (err_field(err, code, field, __VA_ARGS__), (code))
 #define err_sys(err, ...)                (err_sys(err, __VA_ARGS__), -5)

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/frame.h - cuts a byte stream into JSON lines. No I/O, so tests and fuzzers can feed it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/frame.h - cuts a byte stream into JSON lines. No I/O, so tests and fuzzers can feed
+ * it. */
 #pragma once
 #include <stddef.h>
 
@@ -9,11 +10,12 @@ struct frame *frame_new(size_t max_line);
 void frame_free(struct frame *f);
 /* Copies len bytes in. Returns 0, ERR_PROTO when a line passes the limit, or -ENOMEM. */
 int frame_push(struct frame *f, const char *bytes, size_t len, struct err *err);
-/* The next whole line without its newline (a CR before it is cut too), NUL-terminated, or NULL. Borrowed until the next frame_push(). */
+/* The next whole line, NUL-terminated, without its newline (a CR before it is cut too), or NULL. Borrowed until the
+ * next frame_push(). */
 const char *frame_next(struct frame *f, size_t *ret_len);
-/* Bytes that were pushed and not handed out. */
+/* The number of bytes that were pushed and not handed out yet. */
 size_t frame_bytes(const struct frame *f);
-/* Drops what was pushed and not handed out. */
+/* Drops all bytes that were pushed and not handed out yet. */
 void frame_clear(struct frame *f);
-/* Gives back the room of a long line that was handed out, where nothing else is left; the line is gone. */
+/* Frees the room of a long line that was handed out, unless further bytes are left. The line is gone then. */
 void frame_trim(struct frame *f);

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Makes room for `need` elements in `array`, an array of the heap or NULL, which has `room`, a size_t: at least twice as much as before. False: out of memory;
- * array and room stay as they were. */
+/* Makes room for `need` elements in `array`, which is NULL or on the heap. `room` is a size_t: the number of elements
+ * that fit. A new room is at least twice the old one. False: out of memory; array and room stay unchanged. */
 #define GROW(array, room, need) grow_array(&(array), &(room), (size_t)(need), sizeof *(array))
 
-/* array: the address of the pointer. A first block is of 256 bytes or more. */
+/* array: the address of the pointer. A first block has 256 bytes or more. */
 static inline bool grow_array(void *array, size_t *room, size_t need, size_t size)
 {
     size_t most = SIZE_MAX / 2 / size, least = 256 / size + 1, more = need;
@@ -23,7 +23,7 @@ static inline bool grow_array(void *array, size_t *room, size_t need, size_t siz
     bigger = more <= most ? realloc(old, more * size) : NULL;
     if (!bigger)
         return false;
-    memcpy(array, &bigger, sizeof bigger); /* whatever it is an array of */
+    memcpy(array, &bigger, sizeof bigger); /* works for any element type */
     *room = more;
     // cppcheck-suppress memleak
     return true;

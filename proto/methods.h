@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/methods.h - the one list of methods of the control socket; detd, detctl and the tests expand it.
- * access: READ everyone who may connect; OWNER the job's owner and admins; WRITE admins; SUBMIT those whose jobs could run as themselves, and admins.
- * params: "name:type" with type int, string, bool, object, number; "?" = may be absent. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/methods.h - the one list of methods of the control socket; detd, detctl and the tests
+ * expand it. access: READ everyone who may connect; OWNER the job's owner and admins; WRITE admins; SUBMIT admins, and
+ * users whose jobs can run as themselves. params: "name:type" with type int, string, bool, object, number; "?" = may be
+ * absent. */
 #pragma once
 
 /* clang-format off */

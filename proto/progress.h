@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/progress.h - one page of shared memory per rank: written by the rank, compared by detd-job, so that a hang has a name. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/progress.h - one page of shared memory per rank: written by the rank, compared by
+ * detd-job, so that a hang has a name. */
 #pragma once
 #include <stdatomic.h>
 #include <stdint.h>
@@ -6,8 +7,9 @@
 #define PROGRESS_MAGIC 0x64657464u
 enum { PROGRESS_BYTES = 4096, PROGRESS_VERSION = 2 };
 
-/* What a rank is doing. No progress for deadline_s inside the phase is a verdict (0: never); waited_s is the deadline while other
- * ranks wait for this one in a collective: work on files may keep them waiting, computing may not. The heartbeat rule holds in all. */
+/* The activity of a rank. No progress for deadline_s inside the phase is a hang (0: never). waited_s is the deadline
+ * while other ranks wait for this one in a collective: work on files may keep them waiting, computing may not. The rule
+ * of the heartbeat holds in all phases. */
 /* clang-format off */
 #define PROGRESS_PHASES(X)                     \
     /* ident      name          deadline_s waited_s */ \
@@ -31,7 +33,7 @@ enum { PROGRESS_BYTES = 4096, PROGRESS_VERSION = 2 };
 enum progress_phase { PROGRESS_PHASES(X) PHASE_COUNT };
 #undef X
 
-/* Collectives have two channels, each entered by one thread of a rank and numbered for itself. */
+/* Collectives have two channels. Each is entered by one thread of a rank and has its own numbers. */
 /* clang-format off */
 #define PROGRESS_CHANNELS(X) X(GRAD, "grad") X(SYNC, "sync")
 /* clang-format on */
@@ -39,14 +41,15 @@ enum progress_phase { PROGRESS_PHASES(X) PHASE_COUNT };
 enum progress_channel { PROGRESS_CHANNELS(X) CHANNEL_COUNT };
 #undef X
 
-/* All members are written with relaxed stores by the rank alone; `changes` is bumped last (release) at every change of step, phase or collective,
- * and with every layer: a rank that computes, however slowly, gets on.
+/* Only the rank writes the members, with relaxed stores. It bumps `changes` last (release) at every change of step,
+ * phase or collective, and with every layer, so that a slow rank that still computes is seen to make progress.
  *
- * detd-job and the trainer may be of two versions: an upgrade can come between their files when a job starts, and a trainer may be anybody's.
- * So a new version only appends, and what it appended is read of pages of that version on. */
+ * detd-job and the trainer may have different versions: an upgrade can come between their files when a job starts, and
+ * a trainer may be a foreign program. So a new version only appends members, and a reader uses an appended member only
+ * in pages of that version or newer. */
 struct progress {
     _Atomic uint32_t magic, version; /* written last at the start; a trainer that leaves the page empty is not watched */
-    _Atomic uint64_t heartbeat;      /* bumped every second by a thread of its own that does nothing else */
+    _Atomic uint64_t heartbeat;      /* bumped every second by its own thread, which does nothing else */
     _Atomic uint64_t changes;
     _Atomic uint64_t step;
     _Atomic uint32_t phase;
@@ -55,8 +58,9 @@ struct progress {
     _Atomic uint64_t images;                       /* images trained in this attempt, all by this rank */
     _Atomic uint64_t images_total;                 /* images of the job's finished steps (global) */
     _Atomic uint64_t done_in_phase, todo_in_phase; /* e.g. validation shards; done_in_phase counts as progress */
-    /* Of each channel the collective entered last in this attempt: its number, from 1 on, in the upper half, below it a hash of what it is (kind,
-     * bytes) on which ranks at the same number must agree. One word, so that nobody sees the number of one with the hash of another; 0: none. */
+    /* For each channel, the collective that was entered last in this attempt. The upper half is its number, from 1 on.
+     * The lower half is a hash of its kind and bytes, on which ranks at the same number must agree. Both are in one
+     * word, so that a reader never sees the number of one collective with the hash of another. 0: no collective yet. */
     _Atomic uint64_t collective[CHANNEL_COUNT];
 };
 

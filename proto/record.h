@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/record.h - checks the messages of ranks (proto/report.h) before anything is built on them. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/record.h - checks the messages of ranks (proto/report.h) before they are used. Pure. */
 #pragma once
 #include <jansson.h>
 #include <stdint.h>
@@ -22,6 +22,7 @@ enum record_type {
     RECORD_UNKNOWN
 };
 
-/* One line of a rank. 0: *ret_type is its type (RECORD_UNKNOWN: of a later version) and its members have the right types and ranges,
- * *ret_msg the object (new reference). ERR_PROTO names the member that is wrong. */
+/* Parses one line of a rank. Returns 0 if its members have the right types and ranges: *ret_type is its type
+ * (RECORD_UNKNOWN: of a later version), *ret_msg the object (new reference). Returns ERR_PROTO otherwise; err names the
+ * wrong member. */
 int record_parse(const char *text, size_t len, enum record_type *ret_type, json_t **ret_msg, struct err *err);

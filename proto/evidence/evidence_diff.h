@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/evidence/evidence_diff.h - two runs compared by their evidence: the first step where they part, and in what. Where both start from the same, their chains
- * tell the step in a few reads; else each step's records are compared. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/evidence/evidence_diff.h - compares two runs by their evidence: finds the first step in
+ * which they differ, and the part that differs. If both start from the same head, their chains tell the step in a few
+ * reads; otherwise each step's records are compared. */
 #pragma once
 #include <jansson.h>
 #include <signal.h>
@@ -9,28 +10,29 @@
 enum { EVIDENCE_DIFF_TEXT = 512 };
 
 struct evidence_diff_side {
-    int64_t steps;                 /* of which there may be records */
+    int64_t steps;                 /* number of steps that may have records */
     struct evidence_record record; /* of the step that differs */
-    bool kept;                     /* the detail of that step */
-    bool lacks;                    /* the record of step `missing` */
-    int rank;                      /* the one with the shard that differs; -1: no shard is known to */
+    bool kept;                     /* the detail of that step is there */
+    bool lacks;                    /* the record of step `missing` is not there */
+    int rank;                      /* the rank with the shard that differs; -1: that shard is not known */
 };
 
 struct evidence_diff {
     bool same_spec, same_data, same_level, same_shards, same_tensors; /* of the heads */
-    int64_t from, to; /* the first and the last step of which both have records that were compared; 0: none */
-    int64_t missing, missing_to; /* the first steps after `from` of which one has no record; 0: none that chains do not make up for */
-    int64_t lacking;             /* how many such steps there are, these included */
-    bool cut;                    /* both go on after `to`, and nothing there can be compared: equal is what was compared, not the runs */
-    bool apart;                  /* though no record differs, their chains do: they parted before `from`, or where there is none */
-    int64_t step;                /* the first that differs; 0: none */
+    int64_t from, to;            /* first and last compared step; both runs have their records; 0: there is no such step */
+    int64_t missing, missing_to; /* the first gap after `from`, in which a record is missing; 0: no gap, or chains make up for it */
+    int64_t lacking;             /* number of all steps with missing records, this gap included */
+    bool cut;                    /* both go on after `to`, but nothing there can be compared: only the compared steps are equal */
+    bool apart;                  /* no record differs but the chains do: the runs differed before `from`, or in a step without record */
+    int64_t step;                /* the first step that differs; 0: all are equal */
     struct evidence_difference difference; /* of that step */
     struct evidence_diff_side side[2];
     char text[EVIDENCE_DIFF_TEXT]; /* all this as a sentence */
 };
 
-/* From step `from` on, 1 .. EVIDENCE_MAX_STEPS. stop: NULL, or ends it where it becomes other than 0. -EINTR: stopped; -ENOMEM. */
+/* Compares from step `from` on, 1 .. EVIDENCE_MAX_STEPS. stop: NULL, or a flag that ends the comparison when it is not
+ * 0. -EINTR: stopped; -ENOMEM. */
 int evidence_diff(const struct evidence *a, const struct evidence *b, int64_t from, const volatile sig_atomic_t *stop,
                   struct evidence_diff *ret, struct err *err);
-/* New reference; h: the head of a. NULL: out of memory. */
+/* Returns a new reference; h: the head of a. NULL: out of memory. */
 json_t *evidence_diff_json(const struct evidence_head *h, const struct evidence_diff *d);

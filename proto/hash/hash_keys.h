@@ -1,7 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/hash/hash_keys.h - the hash of a block of numbers: 1024 fp32 elements in 512 words of 64 bits (element 2 j in the lower half of word j), a tensor's
- * last block as if zeros followed. NH with a Toeplitz key: lane l is the sum over j of (lo(w) + lo(k)) * (hi(w) + hi(k)), k = HASH_KEY[j + l], halves
- * added mod 2^32 and products mod 2^64: one multiplication a word and lane, which every vector unit has. Sources: Black et al. 1999, UMAC: Fast and
- * secure message authentication; RFC 4418 section 5.2. Integers only; read by gcc and by nvcc, whose host code has no table. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/hash/hash_keys.h - the hash of a block of numbers. A block has 1024 fp32 elements in 512
+ * words of 64 bits (element 2 j in the lower half of word j). A tensor's last block is hashed as if zeros followed. The
+ * hash is NH with a Toeplitz key: lane l is the sum over j of (lo(w) + lo(k)) * (hi(w) + hi(k)), k = HASH_KEY[j + l],
+ * halves added mod 2^32 and products mod 2^64. It takes one multiplication for each word and lane, which every vector
+ * unit has. Sources: Black et al. 1999, UMAC: Fast and secure message authentication; RFC 4418 section 5.2. Integers
+ * only; compiled by gcc and by nvcc. Host code of nvcc has no table. */
 #pragma once
 #include "proto/hash/hash_mix.h"
 
@@ -23,7 +25,7 @@ enum { HASH_BLOCK = 1024, HASH_BLOCK_WORDS = HASH_BLOCK / 2, HASH_LANES = 2, HAS
 #define HASH_KEYS_256(j) HASH_KEYS_64(j), HASH_KEYS_64(j + 64), HASH_KEYS_64(j + 128), HASH_KEYS_64(j + 192)
 HASH_TABLE uint64_t HASH_KEY[HASH_KEYS] __attribute__((aligned(64))) = { HASH_KEYS_256(0u), HASH_KEYS_256(256u), HASH_KEY_OF(512u) };
 
-/* What a word of a block adds to a lane. */
+/* The summand of a word of a block in a lane's sum. */
 HASH_FN uint64_t hash_product(uint64_t word, uint64_t key)
 {
     uint32_t lo = (uint32_t)word + (uint32_t)key, hi = (uint32_t)(word >> 32) + (uint32_t)(key >> 32);

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/hash/hash_mix.h - mixes words for the evidence hash. Integers only, so the same on every device; read by gcc and by nvcc. Specs determinism
- * section 9.2. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/hash/hash_mix.h - mixes words for the evidence hash. Integers only, so the result is the
+ * same on every device; compiled by gcc and by nvcc. Specs determinism section 9.2. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -23,7 +23,7 @@ HASH_FN uint64_t hash_mix(uint64_t x, uint64_t mul)
     return x ^ (x >> 32);
 }
 
-/* What word j of a tensor adds to a lane's sum. */
+/* The summand of word j of a tensor in a lane's sum. */
 HASH_FN uint64_t hash_word(uint64_t word, uint64_t kappa, uint64_t j, uint64_t mul)
 {
     return hash_mix(word ^ (kappa + (j + 1) * HASH_GAMMA), mul);

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/clock.h - the clock that nobody sets. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/clock.h - the monotonic clock, which cannot be set. */
 #pragma once
 #include <stdint.h>
 #include <time.h>

@@ -1,9 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/cpu.h - what this machine's CPU has, for who decides what a job runs in. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/cpu.h - the features of this machine's CPU, for the choice of the code that a job
+ * runs. */
 #pragma once
 #include <cpuid.h>
 #include <stdbool.h>
 
-/* A unit that multiplies matrices of bf16: AMX. Whether it may be used is the kernel's matter, and seen when a job starts. */
+/* Whether the CPU has a unit that multiplies matrices of bf16: AMX. The kernel decides whether it may be used, which is
+ * seen only when a job starts. */
 static inline bool cpu_has_bf16_unit(void)
 {
     enum { LEAF = 7, BF16 = 1 << 22, TILE = 1 << 24 }; /* of EDX */
@@ -12,7 +14,7 @@ static inline bool cpu_has_bf16_unit(void)
     return __get_cpuid_count(LEAF, 0, &a, &b, &c, &d) && (d & TILE) && (d & BF16);
 }
 
-/* What builds for AVX2 use, and those for AVX-512. */
+/* Whether the CPU has all extensions that the builds for AVX2, and for AVX-512, use. */
 static inline bool cpu_has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/folder.h - folders whose names outlive a loss of power: a name is durable when the folder that holds it is. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/folder.h - makes the names of folders survive a loss of power. A name is durable
+ * when the folder that holds it is. */
 #pragma once
 
 struct err;
@@ -7,5 +8,6 @@ struct err;
 int folder_sync(const char *path, struct err *err);
 /* Waits till the name `path` is durable: syncs the folder that holds it. */
 int folder_sync_name(const char *path, struct err *err);
-/* Makes the folder where it is missing, with the rights `mode`. Its name is durable then, whoever made it. */
+/* Makes the folder if it is missing, with the rights `mode`. Its name is durable afterwards, also if the folder was
+ * there before. */
 int folder_make(const char *path, unsigned mode, struct err *err);

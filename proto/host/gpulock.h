@@ -1,14 +1,18 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/gpulock.h - one GPU, one job, on the whole machine: a lock file for each UUID, which is never removed and whose contents mean nothing; the kernel
- * drops the lock with the process that holds it, however it ends.
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/gpulock.h - one GPU, one job, on the whole machine: a lock file for each UUID. The
+ * file is never removed, and its contents mean nothing. The kernel drops the lock when the process that holds it ends,
+ * in any way.
  *
- * A system's daemon keeps its locks in a folder of its own, in files that nobody else may open. Daemons of users share /run/lock where everybody may write
- * there, else /tmp. Each looks at the other's: a user's daemon at the kernel's list of locks, so that it needs no right to the file; a system's daemon at
- * whether a plain file is locked, so that links, folders and files that somebody put there take no GPU from it.
+ * A system daemon keeps its locks in its own folder, in files that other users cannot open. Daemons of users share
+ * /run/lock if everybody may write there, otherwise /tmp. Each kind of daemon looks at the locks of the other kind. A
+ * user's daemon reads the kernel's list of locks, so it needs no right to the file. A system daemon looks only at locks
+ * of plain files, so links, folders and unlocked files cannot take a GPU from it.
  *
- * Where jobs run as their submitters (launch.h), who may not open the system's files, its daemon takes the lock and hands the descriptor on.
+ * If jobs run as their submitters (launch.h), they may not open the system's files. Then the system daemon takes the
+ * lock and hands the descriptor on.
  *
- * Locks keep daemons from sharing a GPU by accident, not from doing it on purpose: who may write into the shared folder may keep a GPU from all users'
- * daemons, and, by locking a file there as a daemon does, from the system's, till his process ends. */
+ * Locks keep daemons from sharing a GPU by accident, not on purpose. A user who may write into the shared folder may
+ * keep a GPU from all users' daemons. By locking a file there in the way of a daemon, the user may also keep it from
+ * the system daemon, until the user's process ends. */
 #pragma once
 #include <stdbool.h>
 #include <sys/types.h>
@@ -19,18 +23,22 @@ struct err;
 
 struct gpulocks {
     const char *system; /* folder of the system daemon's locks; borrowed */
-    bool own;           /* this daemon is that one */
+    bool own;           /* this daemon is the system daemon */
 };
 
-/* Takes the lock and keeps it as long as *ret_fd is open; the descriptor is not inherited. -EWOULDBLOCK: another process has it, or a job of the other
- * kind of daemon has the GPU, or something lies in its place that cannot be locked: a link, a folder, a file with two names or that may not be read. Who
- * put it there keeps the GPU from all daemons that lock there, till somebody removes it. */
+/* Takes the lock and keeps it as long as *ret_fd is open; the descriptor is not inherited. -EWOULDBLOCK: another
+ * process has the lock, or a job of the other kind of daemon has the GPU, or the thing in the lock's place cannot be
+ * locked: a link, a folder, a file with two names or a file that may not be read. Such a thing keeps the GPU from all
+ * daemons that lock there, until it is removed. */
 int gpulock_take(const struct gpulocks *l, const char *uuid, int *ret_fd, struct err *err);
-/* Makes a lock that was handed on one's own: the kernel's list names who took it, and in a container leaves out one whose taker has gone. For that it is let go
- * of for a moment: -EWOULDBLOCK, if somebody else has the GPU then. */
+/* Takes over a lock that was handed on, so that the kernel's list names this process as its holder. (The list names the
+ * process that took the lock, and in a container leaves out a lock whose taker is gone.) For that it releases the lock
+ * for a moment. -EWOULDBLOCK: another process has the GPU by then. */
 int gpulock_adopt(const struct gpulocks *l, const char *uuid, int fd, struct err *err);
-/* For a system's daemon, which knows that no process of a job lives: if the lock that was handed to it, the file `ino`, is held still, by whomever, that one holds it in vain. The lock
- * of another daemon's job, which is another file or was never handed on, stays. */
+/* For a system daemon that knows that no process of a job lives. If the lock that was handed to the job, the file
+ * `ino`, is still held, a new file takes its place, so that holding the old one has no effect. The lock of another
+ * daemon's job, which is another file or was never handed on, stays. */
 void gpulock_renew(const struct gpulocks *l, const char *uuid, ino_t ino);
-/* Whether a job of any daemon has it now, or it cannot be taken for what lies there; ret_why says which. False too where that cannot be found out. */
+/* Whether a job of any daemon has the GPU now, or its lock cannot be taken because of the thing in its place; ret_why
+ * says which. Also false if that cannot be found out. */
 bool gpulock_is_held(const struct gpulocks *l, const char *uuid, struct err *ret_why);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec.h - the job file: one table of keys makes the parser, the errors, schema/job.schema.json and the man page. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec.h - the job file: one table of keys makes the parser, the errors,
+ * schema/job.schema.json and the man page. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>
@@ -11,26 +12,30 @@ struct err;
 
 enum { JOB_MAX_BYTES = 1 << 20, JOB_MAX_LIST = 64, JOB_MAX_NUMBERS = 4096, JOB_MAX_RANKS = 64, JOB_MAX_SHARDS = 64 };
 enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
-/* Channels of what regions are cut from are multiples of it: a pixel of no device and precision has a gap then. */
+/* Regions are cut from feature maps with a multiple of so many channels, so that no device or precision has gaps
+ * between pixels. */
 enum { JOB_REGION_GRAIN = 8 };
-/* Pictures that a frame is compared with, of data.sources and data.stereo. */
+/* Maximum number of pictures that a frame is compared with, of data.sources and data.stereo. */
 enum { JOB_MAX_SOURCES = 3 };
 
 /* A key of the job file.
  *   field    member of struct jobspec    key   its place in the JSON
- *   type     STR PATH ENUM INT REAL BOOL REALS (list of numbers) MAP (object of strings) SIZE (a whole number: both sides; or a list of two)
- *            INTS (a whole number, or a list of them) STRS (a text, or a list of them) NUMBERS (object of numbers)
- *   def      default as JSON text; "null" = worked out by jobspec_finish() or absent, as the help says; "-" = required
- *   neutral  the value, as JSON text, that means "as before this key existed": at it a key is left out of what jobspec_deciding() gives,
- *            so that checkpoints older than the key stay good; a stored job that lacks the key has this value, whatever the default is.
- *            "-" = always given: the keys of the first day; "*" = never given, the key decides no result; "~" = neither given nor stored: who
- *            submits turns the key into another one
- *   families the families of models (presets.h) it is a key of, separated by blanks; "" = all, "!rcnn" = all but that one. For a model of
- *            another one it is an error, and neither jobspec_json() nor jobspec_deciding() gives it. A family may have a default of its own, see
- *            job_defaults of presets.h
- *   min,max  range of numbers (INTS NUMBERS: of each), or length of strings and lists (STRS: how many) (REAL: a min written as 1e-300 means "> 0")
- *   unit     "" where there is none        values   ENUM: allowed words, separated by '|'
- * Types: PATHs are made absolute by the client, relative to the job file. */
+ *   type     STR PATH ENUM INT REAL BOOL REALS (list of numbers) MAP (object of strings) SIZE (a whole number: both
+ *            sides; or a list of two) INTS (a whole number, or a list of them) STRS (a text, or a list of them) NUMBERS
+ *            (object of numbers)
+ *   def      default as JSON text; "null" = computed by jobspec_finish() or absent, as the help says; "-" = required
+ *   neutral  the value, as JSON text, that means "as before this key existed". jobspec_deciding() leaves out a key with
+ *            this value, so that checkpoints older than the key stay good. A stored job without the key has this value,
+ *            independent of the default.
+ *            "-" = always given: the keys of the first release; "*" = never given, the key decides no result; "~" =
+ *            neither given nor stored: the submitter turns the key into another one
+ *   families the families of models (presets.h) that have the key, separated by blanks; "" = all, "!rcnn" = all but
+ *            that one. For a model of another family the key is an error, and neither jobspec_json() nor
+ *            jobspec_deciding() gives it. A family may have its own default: job_defaults of presets.h
+ *   min,max  range of numbers (INTS NUMBERS: of each), or length of strings and lists (STRS: number of texts) (REAL: a
+ *            min written as 1e-300 means "> 0")
+ *   unit     "" if there is no unit        values   ENUM: allowed words, separated by '|'
+ *   Types: PATHs are made absolute by the client, relative to the job file. */
 /* clang-format off */
 #define JOB_KEYS(X)                                                                                                                       \
     X(name, "name", STR, "\"job\"", "*", "", 1, 64, "", "", "name shown in lists")                                                        \
@@ -300,8 +305,10 @@ struct jobspec_size {
     int64_t w, h;
 };
 
-/* Members have the C type of their key: STR PATH ENUM: char * (NULL when null); INT: int64_t (-1 when null); REAL: double (NAN
- * when null); BOOL: bool; REALS INTS: struct jobspec_list; MAP: json_t * (object of strings); STRS: json_t * (array of strings); NUMBERS: json_t * (object of reals); SIZE: struct jobspec_size (w -1 when null). */
+/* Members have the C type of their key: STR PATH ENUM: char * (NULL when null); INT: int64_t (-1 when null); REAL:
+ * double (NAN when null); BOOL: bool; REALS INTS: struct jobspec_list; MAP: a json_t pointer (object of strings); STRS:
+ * a json_t pointer (array of strings); NUMBERS: a json_t pointer (object of reals); SIZE: struct jobspec_size (w -1
+ * when null). */
 struct jobspec {
 #define JOB_TYPE_STR             char *
 #define JOB_TYPE_PATH            char *
@@ -322,76 +329,90 @@ struct jobspec {
     const struct job_family *family; /* of the model */
 };
 
-/* What our own programs ask of a job: the keys in this object are in requests and in spec.json, but in no job file, man page or schema. */
+/* Orders of our own programs to a job. The keys in this object are in requests and in spec.json, but not in the job
+ * file, man page or schema. */
 #define JOB_ERRAND "errand"
-/* Of "errand", "errand.from" and "errand.from=3". */
+/* True for "errand", "errand.from" and "errand.from=3". */
 bool job_word_is_errand(const char *word);
 
-/* Checks `root` (borrowed; the object form of a job file) against the table and the rules between keys, and fills in defaults (what the
- * table lets be null stays null where nothing says otherwise). Errors name the path: field "train.lr", message "train.lr: must be > 0,
- * is -1". Caller frees with jobspec_free(). */
+/* Checks `root` (borrowed; the object form of a job file) against the table and the rules between keys, and fills in
+ * defaults (a null default stays null unless a rule computes it). Errors name the path: field "train.lr", message
+ * "train.lr: must be > 0, is -1". Caller frees with jobspec_free(). */
 int jobspec_parse(const json_t *root, struct jobspec **ret_spec, struct err *err);
-/* The same for what jobspec_json() once gave, perhaps in an older version: a key that it lacks takes its neutral value. */
+/* The same for an object that jobspec_json() once gave, perhaps in an older version: a missing key takes its neutral
+ * value. */
 int jobspec_parse_stored(const json_t *root, struct jobspec **ret_spec, struct err *err);
-/* Either of both with other networks than job_presets; they must outlive the spec. */
+/* One of the two above with other networks than job_presets; `presets` must outlive the spec. */
 int jobspec_parse_for(const struct job_presets *presets, const json_t *root, bool stored, struct jobspec **ret_spec, struct err *err);
-/* For who counts images: like jobspec_parse_for() of a new job, but train.epochs may stand for train.steps. That is then -1, and what follows from it
- * is neither checked nor filled in. A key with a text such as "2 epochs" is as if it were not given. */
+/* For a caller that counts images: like jobspec_parse_for() of a new job, but train.epochs may stand for train.steps.
+ * train_steps is then -1, and values that follow from it are neither checked nor filled in. A key with a text such as
+ * "2 epochs" counts as absent. */
 int jobspec_parse_uncounted(const struct job_presets *presets, const json_t *root, struct jobspec **ret_spec, struct err *err);
 void jobspec_free(struct jobspec *s);
-/* The nested JSON form with every default filled in (new reference), the keys of its family in table order: what spec.json holds. */
+/* The nested JSON form, as in spec.json: every default is filled in, and the keys of the family are in table order. New
+ * reference. */
 json_t *jobspec_json(const struct jobspec *s);
-/* What decides the results: that form without keys at their neutral value, and without the key `but` (its path; NULL: none). NULL: out of
- * memory. Checkpoints keep a hash of it, so what it gives for a job must never change. */
+/* The keys that decide the results: the same form without keys at their neutral value, and without the key `but` (its
+ * path, or NULL). NULL: out of memory. Checkpoints keep a hash of it, so the result for a job must never change. */
 json_t *jobspec_deciding(const struct jobspec *s, const char *but);
-/* The same without the keys of type PATH: it is alike wherever the files lie, whose contents are hashed elsewhere. */
+/* The same without the keys of type PATH. It does not depend on the places of files; their contents are hashed
+ * elsewhere. */
 json_t *jobspec_portable(const struct jobspec *s);
-/* Reads a file of at most JOB_MAX_BYTES, in which `//` begins a comment; syntax errors name file, line and column; duplicate keys are errors. */
+/* Reads a file of at most JOB_MAX_BYTES, in which `//` begins a comment; syntax errors name file, line and column;
+ * duplicate keys are errors. */
 int jobspec_read(const char *path, json_t **ret_root, struct err *err);
-/* Applies "train.lr=0.01" to the nested object: the value is JSON, else a string. */
+/* Applies "train.lr=0.01" to the nested object. The value is JSON, or otherwise a string. */
 int jobspec_override(json_t *root, const char *assignment, struct err *err);
-/* Whether keys of the nested object say steps in another way: by train.epochs, or by a text such as "2 epochs" or "100 steps". *ret_epochs: images have
- * to be counted for that. */
+/* Whether keys of the nested object give steps in another unit: train.epochs, or a text such as "2 epochs" or "100
+ * steps". *ret_epochs: images have to be counted for that. */
 bool jobspec_has_units(const json_t *root, bool *ret_epochs);
-/* Turns all of them into numbers of steps, train.epochs into train.steps; *ret_steps is written with the latter alone. s: what jobspec_parse_uncounted() made
- * of the object. images: of the training split as it is trained on, at least 1. ERR_INPUT: more steps than a job may have. */
+/* Turns all of them into numbers of steps, and train.epochs into train.steps; only that conversion writes *ret_steps.
+ * s: the result of jobspec_parse_uncounted() for the object. images: number of images of the training split after its
+ * filters, at least 1. ERR_INPUT: more steps than a job may have. */
 int jobspec_count_steps(json_t *root, const struct jobspec *s, int64_t images, int64_t *ret_steps, struct err *err);
-/* Of a job that was given s->train_steps: whether it was after `step` where it would have been with more of them: rates and sizes of pictures may depend on how
- * many there are, and the last step may have cut a log window short, or have validated out of turn. */
+/* Whether a job with s->train_steps was in the same state after `step` as it would have been with more steps. Rates and
+ * sizes of pictures may depend on the number of steps, and the last step may have cut a log window short, or have
+ * validated out of turn. */
 bool jobspec_on_the_way(const struct jobspec *s, int64_t step);
-/* Why it was not after its last one: an error that names the key. */
+/* Says why the job was not in that state after its last step: an error that names the key. */
 int jobspec_not_on_the_way(const struct jobspec *s, struct err *err);
-/* Puts more steps into what jobspec_json() once gave, all else as it is; *ret_was, the job before, is the caller's. ERR_INPUT: they are no more. */
+/* Puts more steps into an object that jobspec_json() once gave; all other keys stay. *ret_was is the job as it was
+ * before; the caller frees it. ERR_INPUT: `steps` is not more than before. */
 int jobspec_extend(json_t *root, int64_t steps, struct jobspec **ret_was, struct err *err);
-/* Makes PATH values absolute, relative to `dir`, or to $HOME behind `~/`. job:ID of model.init and the like stays. */
+/* Makes PATH values absolute, relative to `dir`, or to $HOME after `~/`. job:ID of model.init and the like stays. */
 int jobspec_absolute(json_t *root, const char *dir, struct err *err);
-/* For receivers that have no folder to resolve against: every PATH must be absolute; the error names the key. */
+/* For a receiver without a folder to resolve against: every PATH must be absolute; the error names the key. */
 int jobspec_require_absolute(const struct jobspec *s, struct err *err);
-/* Walks over the paths that are given: the next one from *i on, at first 0. False: there are no more. Borrowed from s. */
+/* Walks over the paths that are given. Begins with *i = 0 and advances *i. False: there are no more paths. Borrowed
+ * from s. */
 bool jobspec_next_path(const struct jobspec *s, size_t *i, const char **ret_key, const char **ret_path);
 /* Files with weights that training starts from: model.init and the like. Borrowed from s. */
 enum { JOB_MAX_INITS = 4 };
 struct jobspec_init {
     const char *key, *path;
 };
-/* Those that are given, in table order; returns how many. */
+/* Lists the given ones in table order; returns their number. */
 int jobspec_inits(const struct jobspec *s, struct jobspec_init ret[JOB_MAX_INITS]);
-/* Takes them out, for who has the weights already. */
+/* Removes them, for a caller that has loaded the weights already. */
 void jobspec_forget_inits(struct jobspec *s);
-/* Whether validations of such a job have the metric of checkpoint.best, as far as that is known without its data. A job that is stored is not asked any more. */
+/* Whether validations of such a job have the metric of checkpoint.best, as far as this is known without its data. Not
+ * to be called for a stored job. */
 int jobspec_check_best(const struct jobspec *s, struct err *err);
-/* Lists the keys that have no effect in this job although their value is not the default, each with the condition under which it has one; texts are static.
- * Returns their number. The submitter is told of them. jobspec_parse() refuses further ones, where another key must have been meant. */
+/* Lists the keys that have no effect in this job although their value is not the default, each with the condition under
+ * which it has an effect; texts are static. Returns their number. The submitter sees this list. jobspec_parse() refuses
+ * further keys without effect, if the user must have meant another key. */
 enum { JOB_MAX_IDLE = 24 };
 struct jobspec_idle {
     const char *key, *needs;
 };
 int jobspec_idle(const struct jobspec *s, struct jobspec_idle ret[JOB_MAX_IDLE]);
-/* Derived, pure: shards for a batch by the default rule, of at least shard_images images each. */
+/* The default number of shards for a batch, with at least shard_images images in each shard. Pure. */
 int jobspec_default_shards(int64_t batch, int shard_images);
-/* Steps between validations where val.every does not say, and between checkpoints where neither does: a tenth of all. */
+/* Default number of steps between validations, and between checkpoints without val.every and checkpoint.every: a tenth
+ * of all steps. */
 int64_t jobspec_default_every(int64_t steps);
-/* The preset of a job that need not be complete, or NULL: none of job_presets. */
+/* The preset of a job, which may be incomplete. NULL: it names no preset of job_presets. */
 const struct job_preset *jobspec_preset(const json_t *root);
-/* From the table: the `--help-keys` text (of a preset's keys, with its defaults; NULL: of all). -EIO: not written whole. */
+/* Writes the `--help-keys` text from the table: of the keys of a preset, with its defaults, or of all keys (preset NULL). Returns -EIO if the text
+ * was not written completely. */
 int jobspec_write_help(FILE *out, const struct job_preset *preset);

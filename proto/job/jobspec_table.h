@@ -43,17 +43,17 @@ enum {
 
 extern const struct job_key job_keys[JOB_KEY_COUNT];
 
-/* Whether there is a neutral value. */
+/* Whether the key has a neutral value. */
 static inline int job_key_has_neutral(const struct job_key *k)
 {
     return strcmp(k->neutral, "-") != 0 && strcmp(k->neutral, "*") != 0 && strcmp(k->neutral, "~") != 0;
 }
-/* Whether stored jobs have it. */
+/* Whether stored jobs have the key. */
 static inline int job_key_is_stored(const struct job_key *k)
 {
     return strcmp(k->neutral, "~") != 0;
 }
-/* Whether models of a family have the key. NULL: no family is known, then all keys are had. */
+/* Whether models of a family have the key. True if family is NULL (not known). */
 int job_key_of(const struct job_key *k, const struct job_family *family);
 /* Whether only networks that find masks have it. */
 static inline int job_key_for_masks(const struct job_key *k)
@@ -65,9 +65,10 @@ static inline int job_key_positive(const struct job_key *k)
 {
     return k->min > 0 && k->min <= 1e-300;
 }
-/* Whether the key counts steps and takes a text with a unit, as "2 epochs", which who submits turns into steps. */
+/* Whether the key counts steps and takes a text with a unit, such as "2 epochs". The submitter turns such a text into
+ * steps. */
 int job_key_takes_units(const struct job_key *k);
-/* 1: value is such a text of k, or a list with one; 0: it is none; ERR_INPUT: a text that has no such form. */
+/* Returns 1: value is such a text of k, or a list with one; 0: it is not; ERR_INPUT: a text of a wrong form. */
 int job_units_read(const struct job_key *k, const json_t *value, struct err *err);
 /* The row whose path is the len bytes at path, or NULL. */
 const struct job_key *job_key_find(const char *path, size_t len);
@@ -75,38 +76,41 @@ const struct job_key *job_key_find(const char *path, size_t len);
 int job_error(struct err *err, const char *path, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Sets preset and family, from model.preset and model.cfg. */
 int jobspec_choose(struct jobspec *s, const struct job_presets *presets, struct err *err);
-/* What d is for this job, as JSON text. */
+/* The default d in this job, as JSON text. */
 const char *job_default_text(const struct jobspec *s, const struct job_default *d);
-/* The rules between keys, and the defaults that depend on others; every member is filled in but for those. uncounted: train.epochs may stand for
- * train.steps, and what follows from that is left alone. */
+/* Checks the rules between keys, and fills in the defaults that depend on other keys. All other members must be filled
+ * in before. uncounted: train.epochs may stand for train.steps; then values that follow from train.steps are not
+ * touched. */
 int jobspec_finish(struct jobspec *s, bool uncounted, struct err *err);
-/* A key that may have no effect. A key at its default is never complained of. */
+/* A key that may have no effect. A key with its default value is never refused. */
 struct job_wanted {
     const char *key;
-    bool said, fits;   /* it has another value than by default; it has an effect in this job */
+    bool said, fits;   /* said: its value is not the default; fits: it has an effect in this job */
     const char *needs; /* its condition */
 };
-/* ERR_INPUT about the first of the keys that is said and does not fit. */
+/* ERR_INPUT about the first of the keys with said and without fits. */
 int job_all_fit(const struct job_wanted *keys, size_t n, struct err *err);
-/* Default of a key with a number, JOB_KEY_..., in this job. */
+/* Default of a number key, JOB_KEY_..., in this job. */
 double job_usual(const struct jobspec *s, int key);
 /* Whether the numbers are those of a list as JSON text. */
 bool job_reads_as(const struct jobspec_list *a, const char *text);
-/* Regions that may be foreground in an image, at least one. */
+/* Maximum number of foreground regions in an image, at least 1. */
 int64_t job_all_foreground(const struct jobspec *s);
-/* Sizes of data.augment.multiscale by default, for a longer side of `side` pixels. */
+/* Default sizes of data.augment.multiscale, for a longer side of `side` pixels. */
 int64_t job_default_size_min(int64_t side);
 int64_t job_default_size_max(int64_t side);
-/* Keys that were given and change nothing, and values that are taken no more, which a job of an older version may hold. After jobspec_finish(). */
+/* Refuses keys that were given and have no effect, and values that are no longer accepted but may be in a job of an
+ * older version. To be called after jobspec_finish(). */
 int jobspec_refuse_idle(const struct jobspec *s, struct err *err);
-/* Whether the len bytes at path are an object that holds keys, as "data.train". */
+/* Whether the len bytes at path are the path of an object that holds keys, such as "data.train". */
 int job_key_is_group(const char *path, size_t len);
-/* What another program calls a key, told by the unknown-key error. */
+/* The name of a key in another program, for the unknown-key error. */
 struct job_word {
     const char *theirs; /* the last parts of a path, in lower case; NULL ends the table */
-    const char *ours;   /* NULL: there is no such key */
-    const char *said;   /* what to know besides, or "" */
+    const char *ours;   /* our key, or NULL: there is no such key */
+    const char *said;   /* a further remark, or "" */
 };
 extern const struct job_word job_words[];
-/* ERR_INPUT: no key is called `path`. Names the key that was meant, where one is known or similar. */
+/* ERR_INPUT: there is no key `path`. Names the key that was probably meant, if another program's name or a similar key
+ * is known. */
 int job_key_unknown(struct err *err, const char *path);

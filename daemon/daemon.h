@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/daemon.h - the parts of a running detd, tied together; only daemon.c and methods*.c see all of it. Everything here belongs to the loop's thread. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/daemon.h - the parts of a running detd, tied together; only daemon.c and methods*.c see
+ * all of it. Everything here belongs to the loop's thread. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -40,10 +41,10 @@ struct daemon {
     struct removals removals;
     struct retention retention;
     struct gpu_node *gpu_node;
-    struct launcher *launcher; /* NULL: jobs run as our own user; a private daemon has none */
+    struct launcher *launcher; /* NULL: jobs run as our own user; always NULL in a private daemon */
     struct conns *conns;
     struct ingest *ingest;
-    struct turns turns;    /* of queries, and whatever else a request needs a thread for */
+    struct turns turns;    /* of queries, and of other work of requests that needs a thread */
     struct errands *names; /* of users, which may come over a network */
     char jobs_dir[CONFIG_PATH_MAX + 8];
     int tier; /* of new jobs */
@@ -52,7 +53,7 @@ struct daemon {
     gid_t admin_gid;
     int state_lock;          /* descriptor */
     struct stat database[2]; /* of detd.db and its log, when they were opened */
-    double started;          /* on the clock that nobody sets */
+    double started;          /* on the monotonic clock */
     uint64_t last_activity;  /* requests + rows at the last tick; equal for a while: idle */
     int idle_ticks;
     uv_timer_t tick;
@@ -60,5 +61,6 @@ struct daemon {
     struct err failure; /* why it stopped by itself; code 0: it did not */
 };
 
-/* Runs until SIGTERM or SIGINT. Returns 0, or why it could not start or go on: its state folder was removed. */
+/* Runs until SIGTERM or SIGINT. Returns 0, or the reason why it could not start or go on: its state folder was
+ * removed. */
 int daemon_run(const struct config *cfg, struct err *err);

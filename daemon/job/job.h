@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/job/job.h - a job's stored row and its state machine. Pure: no I/O, the time is an argument. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/job/job.h - a job's stored row and its state machine. Pure: no I/O, the time is an
+ * argument. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -7,7 +8,7 @@
 
 struct err;
 
-/* name, live = it may have processes, done = nothing will happen to it any more */
+/* name, live = it may have processes, done = it has ended for good */
 #define JOB_STATES(X)               \
     X(QUEUED, "queued", 0, 0)       \
     X(STARTING, "starting", 1, 0)   \
@@ -21,7 +22,8 @@ struct err;
 enum job_state { JOB_STATES(X) JOB_STATE_COUNT };
 #undef X
 
-/* What happens to a job. The first three, and the last, come from users, the rest from the scheduler and the supervisor. */
+/* The events of a job. The first three, and the last, come from users, the others from the scheduler and the
+ * supervisor. */
 #define JOB_EVENTS(X)                       \
     X(PAUSE, "pause")                       \
     X(RESUME, "resume")                     \
@@ -55,12 +57,13 @@ enum {
     JOB_TAGS_BYTES = JOB_TAGS * (JOB_TAG_MAX + 1)
 };
 
-/* The columns of table jobs but spec and token; a plain value, so that it can be copied to the writer thread. Times are 0 where there is none yet. */
-/* How the reason of a job begins whose reports are lost: what is left of its spool is kept. */
+/* The first words of a job's reason when its reports are lost: the remains of its spool are kept. */
 #define JOB_SPOOL_LOST "spool lost"
-/* Likewise, of a job that ended before all reports of its spool were read: the spool is kept. */
+/* The same, for a job that ended before all reports of its spool were read: the spool is kept. */
 #define JOB_SPOOL_UNREAD "spool unread"
 
+/* The columns of table jobs except spec and token. A plain value, so that it can be copied to the writer thread. Times
+ * are 0 until they are known. */
 struct job_row {
     int64_t id;
     char name[4 * JOB_NAME_MAX + 1]; /* the limit counts characters */
@@ -70,33 +73,35 @@ struct job_row {
     enum job_state state;
     char reason[JOB_REASON_MAX + 1];
     enum job_want want;
-    int want_tier; /* -1: none */
+    int want_tier; /* -1: no change */
     bool want_checkpoint, want_eval;
     int tier;
     bool cuda;
     int ranks, ranks_per_gpu, threads;
     int priority, restarts, deaths, attempt;
-    int64_t after; /* job that has to end first; 0: none */
-    bool after_ok; /* it has to complete */
-    bool backfill; /* it has slots for which a job before it waits, and makes room when these are all that it waits for */
+    int64_t after; /* job that must end first; 0: no such job */
+    bool after_ok; /* that job must complete */
+    bool backfill; /* it has slots that a job ahead of it waits for, and makes room once these suffice for that job */
     char nonce[JOB_NONCE_LEN + 1];
-    char gpus[JOB_GPUS_MAX * (JOB_UUID_MAX + 1)]; /* UUIDs with commas; "": none */
-    int64_t last_seq, step, steps;                /* steps 0: it trains none, it evaluates */
-    int64_t reported;                             /* bytes that its reports take up in the store, about; of those that were not kept, too */
-    double images_per_s, cpu_seconds, cpu_before; /* of all ranks; of supervisors before the running one */
-    double seconds, seconds_before;               /* that it ran, with its slots; of supervisors before the running one */
-    double limited;                               /* of those, what counts against run.time_limit */
+    char gpus[JOB_GPUS_MAX * (JOB_UUID_MAX + 1)]; /* UUIDs with commas; "": no GPU */
+    int64_t last_seq, step, steps;                /* steps 0: it evaluates, and trains no steps */
+    int64_t reported;                             /* approximate bytes of its reports in the store, dropped reports included */
+    double images_per_s, cpu_seconds, cpu_before; /* cpu_seconds: of all ranks; cpu_before: of supervisors before the running one */
+    double seconds, seconds_before;               /* time that it ran, with its slots; seconds_before: before the running supervisor */
+    double limited;                               /* the part of these seconds that counts against run.time_limit */
     int64_t max_rss;
     double submitted, started, ended;
-    char note[JOB_NOTE_MAX + 1], tags[JOB_TAGS_BYTES]; /* what people say of it: label.h; written by store_label() alone */
+    char note[JOB_NOTE_MAX + 1], tags[JOB_TAGS_BYTES]; /* labels by users: label.h; only store_label() writes them */
     char ticket[LAUNCH_TICKET_HEX + 1];                /* of detd-launch, which runs the job as its submitter; "": it runs as detd's user */
 };
 
-/* Carries the event out on the row: state, want, reason, times; of a job that had ended and is queued again, deaths and backfill too. Refused events return ERR_STATE with a sentence for the user and change nothing.
- * Asking for what already holds is no error. `reason` may be NULL where nobody gave one. A user's wish leaves the reason of a job that has unread reports. */
+/* Applies the event to the row: state, want, reason, times; for a job that had ended and is queued again, also deaths
+ * and backfill. Returns ERR_STATE, with a sentence for the user, for a refused event, and then changes nothing. Asking
+ * for the present state is no error. `reason` may be NULL. A user's wish keeps the reason of a job with unread
+ * reports. */
 int job_apply(struct job_row *row, enum job_event event, const char *reason, double now, struct err *err);
 
-/* Reports of it are in a spool that was not read to its end. */
+/* Whether its reports are in a spool that was not read to its end. */
 bool job_has_unread(const struct job_row *row);
 bool job_is_live(enum job_state s); /* starting, running or stopping */
 bool job_is_done(enum job_state s); /* completed, failed or cancelled */

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/job/label.h - what people say of their jobs: a note, and tags by which they find them again. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/job/label.h - labels of jobs by users: a note, and tags for searching. Pure. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>
@@ -8,10 +8,10 @@
 struct err;
 struct text;
 
-/* Carries out changes of tags, with blanks between: "+night" or "night" adds one, "-base" takes one away. ERR_INPUT names what is no tag, or more than JOB_TAGS of
- * them, and tags stay as they are. */
+/* Applies changes of tags, with blanks between: "+night" or "night" adds one, "-base" removes one. ERR_INPUT names a
+ * word that is not a valid tag, or says that there are more than JOB_TAGS; tags stay unchanged. */
 int label_change(char tags[JOB_TAGS_BYTES], const char *changes, struct err *err);
-/* As JSON: ["a","b"]. */
+/* The tags as JSON: ["a","b"]. */
 void label_text(struct text *out, const char *tags);
 json_t *label_json(const char *tags);
 bool label_has(const char *tags, const char *tag);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/job/report.h - the records of proto/report.h as C values, checked. Pure: what comes over sup.sock is cut to bounded sizes here. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/job/report.h - the records of proto/report.h as C values, checked. Pure. Input from
+ * sup.sock is cut to bounded sizes here. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>
@@ -29,34 +30,35 @@ struct report_value {
 struct report {
     enum report_type type;
     int64_t job, seq;
-    int64_t reported; /* by the job with this one, as job.h has it */
-    bool dropped;     /* more than is kept of a job: its number is, and what it changes of the job's row, and no more */
+    int64_t reported; /* reported bytes of the job with this report, as in job.h */
+    bool dropped;     /* the job's limit is exceeded: only the number, and the changes to the job's row, are stored */
     int64_t step;     /* LOSS EVAL CHECKPOINT TIER; ATTEMPT: resume_step */
-    double time;      /* `now` where the record has none */
+    double time;      /* `now` if the record has no time */
     double epoch;     /* LOSS; NAN: unknown */
     double images_per_s;
-    double seconds;     /* ENDED END: since this supervisor took the job; 0: not said */
-    double cpu_seconds; /* ENDED END: of all ranks since this supervisor started; 0: not said */
-    int64_t max_rss;    /* likewise, bytes of the largest rank */
+    double seconds;     /* ENDED END: since this supervisor took the job; 0: absent */
+    double cpu_seconds; /* ENDED END: of all ranks since this supervisor started; 0: absent */
+    int64_t max_rss;    /* the same, bytes of the largest rank */
     bool val, best;     /* LOSS: the split; CHECKPOINT */
-    int tier;           /* LOSS TIER; EVENT: that is refused, -1: of none, or of one that is not named */
-    int attempt;        /* ATTEMPT IDENTITY ENDED END; END: 0 where it is not said */
-    bool first;         /* ATTEMPT: of its supervisor */
+    int tier;           /* LOSS TIER; EVENT: the refused tier, -1: no tier is refused or named */
+    int attempt;        /* ATTEMPT IDENTITY ENDED END; END: 0 if absent */
+    bool first;         /* ATTEMPT: the first of its supervisor */
     int64_t bytes;
     double val_loss;
     char kind[REPORT_NAME_MAX + 1];  /* EVENT: level, ENDED END: outcome, DATA: split */
     char label[REPORT_NAME_MAX + 1]; /* EVENT: kind, END: class */
     char text[REPORT_TEXT_MAX + 1];  /* EVENT: text, CHECKPOINT: path, ENDED END: reason, DATA: a sentence */
-    char *json;                      /* IDENTITY: the object as text; NULL elsewhere. Behind the values */
+    char *json;                      /* IDENTITY: the object as text; otherwise NULL. It lies behind the values */
     int count;
-    struct report_value values[]; /* LOSS EVAL, sorted by name as they came */
+    struct report_value values[]; /* LOSS EVAL, in the order of the record */
 };
 
-/* Bytes that it takes up in the store, about. Pure. */
+/* Approximate bytes of the report in the store. Pure. */
 int64_t report_bytes(const struct report *r);
-/* What a list of attempts, a restart and an end need; there is far less of it than of the others. */
+/* Whether the list of attempts, a restart or an end needs the report. Such reports are far fewer than the others. */
 bool report_is_vital(const struct report *r);
-/* Checks a record. Caller frees with free(). ERR_PROTO names what is wrong. An unknown type is kept as an EVENT, so that a newer supervisor loses nothing. */
+/* Checks a record. Caller frees with free(). ERR_PROTO names the wrong member. A record of an unknown type becomes an
+ * EVENT, so that nothing of a newer supervisor is lost. */
 int report_parse(const json_t *rec, int64_t job, int64_t seq, double now, struct report **ret, struct err *err);
-/* An event in the place of one that is none, which says why. */
+/* Makes an event in the place of an invalid report; its text is `why`. */
 int report_left_out(const char *why, int64_t job, int64_t seq, double now, struct report **ret, struct err *err);

@@ -5,9 +5,9 @@ struct job;
 struct jobs;
 
 enum after {
-    AFTER_CLEAR, /* nothing is waited for */
+    AFTER_CLEAR, /* it waits for no job */
     AFTER_WAITS,
-    AFTER_NEVER /* it was to complete, and did not */
+    AFTER_NEVER /* the other job had to complete, and did not */
 };
-/* *ret_other: the job that is waited for; NULL: there is none, or it was removed. */
+/* *ret_other: the job that it waits for; NULL: it waits for no job, or the job was removed. */
 enum after after_look(struct jobs *jobs, const struct job *j, const struct job **ret_other);

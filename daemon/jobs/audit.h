@@ -1,18 +1,20 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/jobs/audit.h - who asked for what: an event of the job (0: of the node) for each request that changes something, in the journal too. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/jobs/audit.h - records the user of each request that changes something: an event of the
+ * job (0: of the node), also in the journal. */
 #pragma once
 #include <stdint.h>
 
 struct errands;
 struct events;
 
-/* The user's name, or his number where he has none. Names may come over a network: for a thread. ret: of JOB_USER_MAX + 1. */
+/* The user's name, or the number of a user without a name. Names may come over a network, so only a thread may call it.
+ * ret: of JOB_USER_MAX + 1. */
 void audit_name(uint32_t uid, char *ret);
 
 struct audit {
     const struct events *events;
-    struct errands *names; /* the thread that looks for names */
+    struct errands *names; /* the thread that looks up names */
 };
 
-/* "WHAT by NAME (uid N)". name NULL: it is looked for, and the event comes when it is found. */
+/* Adds the event "WHAT by NAME (uid N)". name NULL: the name is looked up, and the event comes when it is found. */
 void audit_add(const struct audit *a, int64_t job, uint32_t uid, const char *name, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));

@@ -2,6 +2,6 @@
 #pragma once
 #include <stdbool.h>
 
-double now_s(void);       /* Unix time: for what is stored and shown */
-bool clock_is_kept(void); /* whether the kernel calls the first one synchronised; false where it may not be asked */
-double mono_s(void);      /* of a clock that nobody sets: for pauses and deadlines */
+double now_s(void);       /* Unix time: for times that are stored and shown */
+bool clock_is_kept(void); /* whether the kernel calls the first one synchronised; false if it may not be asked */
+double mono_s(void);      /* monotonic, never set: for pauses and deadlines */

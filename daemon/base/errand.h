@@ -1,13 +1,15 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/errand.h - a thread of its own for work that may take long: what is given to it is done in order, and keeps nothing else waiting. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/errand.h - a thread of its own for work that may take long. Its work is done in
+ * order, and keeps nothing else waiting. */
 #pragma once
 #include <uv.h>
 
 struct err;
 struct errands;
 
-/* Starts the thread. The errands alone do not keep the loop alive while there is none. */
+/* Starts the thread. An idle thread does not keep the loop alive. */
 int errands_open(uv_loop_t *loop, struct errands **ret, struct err *err);
-/* Runs work(arg) on the thread, then after(arg) on the loop. 0, -ENOMEM, or, where e is NULL, -ECANCELED. */
+/* Runs work(arg) on the thread, then after(arg) on the loop. Returns 0, -ENOMEM, or -ECANCELED if e is NULL. */
 int errands_add(struct errands *e, void (*work)(void *arg), void (*after)(void *arg), void *arg);
-/* Does what is left, each with its after(), before it returns; then frees, once the loop has run. NULL is allowed. */
+/* Finishes all remaining work, each with its after(), before it returns. Frees the memory once the loop has run. NULL
+ * is allowed. */
 void errands_close(struct errands *e);

@@ -4,9 +4,10 @@
 
 struct err;
 
-/* CPUs this process may use: the smaller of its affinity and the quotas of its cgroup and all above, rounded up, at least 1. */
+/* CPUs this process may use: the smaller of its affinity and the quotas of its cgroup and all above, rounded up, at
+ * least 1. */
 int node_cpu_slots(void);
-/* One cpu.max of cgroup v2 ("150000 100000", "max 100000") as whole CPUs, rounded up; 0: no limit. */
+/* Parses a cpu.max of cgroup v2 ("150000 100000", "max 100000") as whole CPUs, rounded up; 0: no limit. */
 int node_parse_quota(const char *text);
-/* ERR_UNSUPPORTED where `path` lies on a network file system: locks and SQLite's WAL do not hold there. */
+/* ERR_UNSUPPORTED if `path` is on a network file system: locks and SQLite's WAL do not work there. */
 int node_check_filesystem(const char *path, struct err *err);

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/reserve.h - a file that only takes up room, for a disk that has none left: it is given back for what makes room, and made again when there is some. A
- * kill at any moment leaves one of some size, or none. Nobody hears of an error: without it a full disk is what it would be anyway. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/reserve.h - a file that only takes up room, for a full disk. It is removed so that
+ * an operation that makes room can run, and made again when there is room. A kill at any moment leaves a file of some
+ * size, or no file. Errors are ignored: without the file, a full disk is as bad as it would be anyway. */
 #pragma once
 #include <stdbool.h>
 
@@ -9,7 +10,7 @@ struct reserve {
 };
 
 void reserve_open(struct reserve *r, const char *folder);
-/* As much of it as there is room for; where it is whole, nothing. */
+/* Makes as much of the file as there is room for. Does nothing if the file is whole. */
 void reserve_make(struct reserve *r);
-/* False: there was none. */
+/* Removes the file. False: it took no room. */
 bool reserve_give_back(struct reserve *r);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/text.h - a growing piece of text, for JSON that is written without a tree. A failed allocation is remembered; later calls do nothing. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/text.h - a growing text, for JSON that is written without a tree. A failed
+ * allocation is remembered; later calls do nothing. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,5 +18,5 @@ void text_add_bytes(struct text *t, const char *s, size_t len);
 void text_addf(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* A JSON string with its quotes (NULL: null); bytes that are not UTF-8 become '?'. */
 void text_json(struct text *t, const char *s);
-/* A JSON number with 17 digits; null where it is not finite. */
+/* A JSON number with 17 digits; null if it is not finite. */
 void text_real(struct text *t, double v);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/socket/conn.h - the control socket: clients, who they are, their requests in flight, their subscriptions. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/socket/conn.h - the control socket: clients and their users, their requests in flight,
+ * their subscriptions. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>
@@ -14,30 +15,33 @@ struct text;
 struct turns;
 struct wires;
 
-/* Replies that wait to be read: no more are made for a client that has CONN_QUEUE_BYTES, or a sixteenth of that while all have CONNS_QUEUE_BYTES. */
+/* Limits of replies that wait to be read. A client with CONN_QUEUE_BYTES of them gets no more replies made; the limit
+ * is a sixteenth while all clients together have CONNS_QUEUE_BYTES. */
 enum { CONN_QUEUE_BYTES = 1 << 20, CONNS_QUEUE_BYTES = 48 << 20, CONN_NOTIFY_BYTES = 256 << 10 };
-/* Who has read nothing of them for so long is closed, those with most first, till all have less than CONNS_QUEUE_BYTES. */
+/* A client that has read no replies for so long is closed, those with the most unread bytes first, until all clients
+ * together have less than CONNS_QUEUE_BYTES. */
 enum { CONN_STILL_S = 30 };
-/* Requests. A small one is parsed on the loop; a connection is read while its small ones take less than CONN_FLIGHT_BYTES, all of them together. Of large
- * ones, each the only request of its connection meanwhile, all connections together have CONN_LARGE as trees, one of which is for admins alone, and
- * CONN_WAITING_BYTES as lines that wait (shared as door_fits() says). */
+/* Limits of requests. A small request is parsed on the loop; a connection is read while its small requests take less
+ * than CONN_FLIGHT_BYTES together. A large request is the only request of its connection in flight. All connections
+ * together have CONN_LARGE large ones as trees, one of which is for admins alone, and CONN_WAITING_BYTES of them as
+ * lines that wait (shared by door_fits()). */
 enum { CONN_SMALL_BYTES = 16 << 10, CONN_SMALL_MARKS = 512, CONN_FLIGHT_BYTES = 128 << 10, CONN_LARGE = 4, CONN_WAITING_BYTES = 72 << 20 };
 
-/* A request on its way. A method either fills the answer and returns 0 or an error, or keeps the request, returns REQUEST_LATER and
- * answers with request_done() on the loop. Its client may be gone by then. */
+/* A request on its way. A method either fills the answer and returns 0 or an error, or keeps the request, returns
+ * REQUEST_LATER and answers with request_done() on the loop. Its client may be gone by then. */
 struct request {
-    struct daemon *d; /* whose methods are called */
+    struct daemon *d; /* the daemon with the methods */
     struct conn *conn;
     struct caller caller;
     json_t *id, *params; /* params: object; both borrowed from root */
     json_t *root;
-    size_t bytes; /* about what the tree takes */
+    size_t bytes; /* approximate size of the tree */
     bool large;   /* one of CONN_LARGE */
-    /* the answer, one of the two */
+    /* the answer: one of the two */
     json_t *result;
     char *raw; /* JSON text for free() */
     size_t raw_len;
-    char *note; /* of who asked, once it is granted (methods.h); for free() */
+    char *note; /* event about the request, once it is granted (methods.h); for free() */
     int64_t note_job;
 };
 
@@ -47,14 +51,16 @@ enum { REQUEST_LATER = 1 };
 void request_done(struct request *rq, int rc, const struct err *err);
 /* Takes the text as the result. Returns 0 or -ENOMEM. */
 int request_take(struct request *rq, struct text *t, struct err *err);
-/* Runs work(arg) on libuv's pool when it is the client's turn (turns.h), then after(arg) on the loop. For file work and queries. */
+/* Runs work(arg) on libuv's pool when it is the client's turn (turns.h), then after(arg) on the loop. For file work and
+ * queries. */
 int request_work(struct request *rq, void (*work)(void *arg), void (*after)(void *arg), void *arg, struct err *err);
 
-/* The client's descriptor, for as long as this call of the loop lasts; -1: he is gone. */
+/* The client's descriptor, valid only during this call of the loop; -1: the client is gone. */
 int request_fd(const struct request *rq);
-/* Whether the client has closed its connection. A client that only sends no more (SHUT_WR) waits for its answer. On the loop. */
+/* Whether the client has closed its connection. A client that only stops sending (SHUT_WR) still waits for its answer.
+ * On the loop. */
 bool request_gone(const struct request *rq);
-/* Whether the client is there still; else ERR_STATE. For what is asked for its answer alone; on any thread. */
+/* Returns 0 while the client is there, otherwise ERR_STATE. For work that only produces the answer; on any thread. */
 int request_wanted(const struct request *rq, struct err *err);
 
 /* All borrowed. */
@@ -62,9 +68,9 @@ struct conns_config {
     uv_loop_t *loop;
     struct wires *wires;
     struct turns *turns; /* of request_work() */
-    int listen_fd;       /* >= 0: that listens already */
+    int listen_fd;       /* >= 0: a socket that listens already */
     struct gate gate;
-    /* Answers as struct request says. */
+    /* Calls the method `method`. Answers in the way of struct request. */
     int (*call)(struct request *rq, const char *method, struct err *err);
     struct daemon *d; /* for the requests */
 };
@@ -72,20 +78,21 @@ struct conns_config {
 struct conns;
 /* Listens at the gate, or on listen_fd. */
 int conns_open(const struct conns_config *config, struct conns **ret, struct err *err);
-/* Stops listening, closes all clients after what is queued for them, removes the socket. */
+/* Stops listening, closes all clients after their queued output was sent, removes the socket. */
 void conns_close(struct conns *all);
-/* Closes what is still open, answered or not. */
+/* Closes all remaining connections, answered or not. */
 void conns_drop(struct conns *all);
 void conns_free(struct conns *all);
 int conns_count(const struct conns *all);
 /* Once a second. */
 void conns_tick(struct conns *all);
-/* Lines of clients so far. */
+/* The number of lines of clients so far. */
 uint64_t conns_requests(const struct conns *all);
 
-/* From now on the client hears of these topics (event.h); job 0: of all jobs. */
+/* From now on the client gets notifications of these topics (event.h); job 0: of all jobs. */
 void conn_subscribe(struct conn *c, unsigned topics, int64_t job);
-/* Is anybody listening? Saves building the text. */
+/* Whether there is a listener. Saves building the text. */
 bool conns_wanted(const struct conns *all, unsigned topic);
-/* Sends a notification {method, params} to those who subscribed; a client that is behind loses it and hears later how many it lost. */
+/* Sends a notification {method, params} to the subscribers. A client that is behind loses it, and later gets the number
+ * of lost ones. */
 void conns_notify(struct conns *all, unsigned topic, int64_t job, const char *params);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/socket/door.h - whether one more connection is taken, and which one has to leave for it; who may take how much of a room. Pure: no I/O. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/socket/door.h - decides whether one more connection is accepted, which connection is
+ * closed for it, and which share of a room a user may take. Pure: no I/O. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,15 +18,16 @@ struct door_guest {
 
 enum { DOOR_ENTER = -1 };
 
-/* A user who is no admin has at most DOOR_USER_MAX connections, all such users together DOOR_MAX - DOOR_ADMINS, and all users DOOR_MAX. Where that is
- * reached, the one that has been idle longest leaves: of the same user, or of all who are no admins; for an admin, of all. Returns its index in guests,
- * DOOR_ENTER where there is room, or ERR_STATE with a sentence: too many, and none is idle. */
+/* Limits: a user without admin rights has at most DOOR_USER_MAX connections, all such users together DOOR_MAX -
+ * DOOR_ADMINS, and all users DOOR_MAX. At a limit, the connection that has been idle longest must be closed: of the
+ * same user, or of all users without admin rights; for an admin, of all users. Returns its index in guests; DOOR_ENTER
+ * if there is room; or ERR_STATE with a sentence: too many, and all are in use. */
 int door_ask(const struct door_guest *guests, int n, const struct door_guest *newcomer, struct err *err);
 
-/* What lies in a room that all share, in bytes, with what shall come in. */
+/* The bytes in a room that all users share, including those that want to come in. */
 struct door_load {
-    size_t all, guests, user; /* guests: of all users who are no admins; user: of the one whom it is about */
+    size_t all, guests, user; /* guests: of all users without admin rights; user: of the user in question */
 };
 
-/* A user who is no admin has a quarter of the room, all such users three quarters. */
+/* A user without admin rights may have a quarter of the room, all such users together three quarters. */
 bool door_fits(const struct door_load *load, bool admin, size_t room);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store.h - the database <state>/detd.db. All SQL of detd is in store*.c.
  *
- * One writer thread owns the writing connection: changes are queued by the loop, committed in batches (up to 2,000 rows or 250 ms of losses; anything
- * that somebody waits for goes at once) with synchronous=FULL, and answered on the loop in the order in which they were queued. A full disk or
- * a locked database is waited out: the batch is tried again, nothing is dropped but what a user asks while the disk is full: that is refused at once
- * (-ENOSPC). Queries run on reading connections, on any other thread. */
+ * One writer thread owns the writing connection. The loop queues changes. The writer commits them in batches with
+ * synchronous=FULL: up to 2,000 rows or 250 ms of losses; a change that a caller waits for goes at once. They are
+ * answered on the loop in the order in which they were queued. On a full disk or a locked database the writer waits:
+ * the batch is tried again, and nothing is dropped. Only the requests of users are refused at once while the disk is
+ * full (-ENOSPC). Queries run on reading connections, on any other thread. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,48 +20,55 @@ struct text;
 
 enum { STORE_BATCH_ROWS = 2000, STORE_BATCH_MS = 250, STORE_QUEUE_ROWS = 40000, STORE_PAGE_BYTES = 768 << 10 };
 
-/* Opens or creates the database in `folder`, brings it to the newest schema and starts the writer. Caller closes. Refuses damaged files,
- * newer schemas and other programs' databases with a sentence that says what to do; a refused file is not changed. The store alone does not keep
- * the loop alive. */
+/* Opens or creates the database in `folder`, brings it to the newest schema and starts the writer. Caller closes.
+ * Refuses damaged files, newer schemas and other programs' databases, with a sentence that names the remedy; a refused
+ * file is not changed. The store alone does not keep the loop alive. */
 int store_open(const char *folder, uv_loop_t *loop, struct store **ret, struct err *err);
-/* Commits what is queued, stops the writer, frees. Answers not yet given are given before it returns. NULL is allowed. */
+/* Commits all queued changes, stops the writer, frees. Gives the remaining answers before it returns. NULL is
+ * allowed. */
 void store_close(struct store *s);
 const char *store_id(const struct store *s);
 const char *store_library(void); /* the version of SQLite */
 
-/* The loop calls these. `done` (may be NULL) runs on the loop after the commit: rc 0, or why this one change was refused. */
+/* For the loop only. `done` (may be NULL) runs on the loop after the commit. rc: 0, or why this change was refused. */
 typedef void store_done(void *arg, int rc, int64_t value, const struct err *err);
-/* New job; value = its id, which is row->id where that is not 0. A token that this user sent before: rc STORE_REPEATED, value = the id it got then, and nothing
- * is stored. rc STORE_CLEAR: the job that row.after names has ended as it has to, and is not waited for. */
+/* Results of store_submit() and store_label(). store_submit() stores a new job; value = its id, which is row->id if
+ * that is not 0. STORE_REPEATED: this user sent the token before; value = the earlier id, and nothing is stored.
+ * STORE_CLEAR: the job of row.after has ended in the required way, and the new job does not wait for it. */
 enum { STORE_REPEATED = 1, STORE_CLEAR, STORE_CHANGED };
-/* A number for a new job, whose row->id it is to be; value = it. The same token, sent again, leaves a gap. */
+/* Takes a number for a new job, to be its row->id; value = the number. If the token turns out to be repeated, the
+ * number stays unused. */
 void store_take_id(struct store *s, store_done *done, void *arg);
-/* From now on a user other than root has at most so many jobs that wait or are paused (0: no limit); one more is refused with ERR_STATE. */
+/* From now on a user other than root has at most so many jobs that wait or are paused (0: no limit); a further one is
+ * refused with ERR_STATE. */
 void store_limit_queued(struct store *s, int most);
 void store_submit(struct store *s, const struct job_row *row, const char *token, const char *spec, store_done *done, void *arg);
-/* A completed or failed job is queued again: its row, with row->steps and row->ticket, and its spec (NULL: the spec stays). ERR_STATE: it is neither any more, or
- * its user may not have one more job that waits. */
+/* Queues a completed or failed job again: stores its row, with row->steps and row->ticket, and its spec (NULL: the spec
+ * stays). ERR_STATE: it is no longer in such a state, or its user may not have one more waiting job. */
 void store_reopen(struct store *s, const struct job_row *row, const char *spec, store_done *done, void *arg);
-/* Note and tags of a job become those of `after`, where they still are those of `before`; else rc STORE_CHANGED. */
+/* Changes note and tags of a job to those of `after`, if they still are those of `before`; otherwise rc
+ * STORE_CHANGED. */
 void store_label(struct store *s, const struct job_row *before, const struct job_row *after, store_done *done, void *arg);
-/* -ENOMEM: done was told, and nothing is stored. */
+/* -ENOMEM: done was called, and nothing is stored. */
 int store_save(struct store *s, const struct job_row *row, store_done *done, void *arg);
-/* The same for what a user asks: it may be refused. */
+/* The same for a user's request: it may be refused. */
 void store_wish(struct store *s, const struct job_row *row, store_done *done, void *arg);
-/* Makes sure of the memory that the next store_report() needs, so that it cannot fail: memory is not to be ahead of what will be stored. 0 or -ENOMEM. */
+/* Allocates the memory of the next store_report(), so that it cannot fail: the jobs in memory must not get ahead of the
+ * stored reports. 0 or -ENOMEM. */
 int store_reserve(struct store *s, struct err *err);
-/* A record of a supervisor with the job's row after it (NULL: unchanged but for last_seq and step), in one transaction. Takes rep. */
+/* Stores a record of a supervisor with the job's row after it (NULL: only last_seq and step change), in one
+ * transaction. Takes rep. */
 void store_report(struct store *s, struct report *rep, const struct job_row *row, store_done *done, void *arg);
 void store_event(struct store *s, int64_t job, const char *level, const char *kind, const char *text, double now);
 void store_setting(struct store *s, const char *key, const char *value, store_done *done, void *arg);
-/* What is known of a GPU: its row is made or brought up to date. quarantine "": healthy. */
+/* The known facts about a GPU: its row is made or updated. quarantine "": healthy. */
 struct store_gpu {
     char uuid[JOB_UUID_MAX + 1], name[128], quarantine[240];
     int64_t memory_bytes, ecc_errors;
-    double quarantined; /* since; 0: not */
+    double quarantined; /* since when; 0: not quarantined */
 };
 void store_gpu(struct store *s, const struct store_gpu *gpu, double now, store_done *done, void *arg);
-/* What a job used since the row before. gpu and gpu_memory below 0: not known. */
+/* The resources that a job used since the row before. gpu and gpu_memory below 0: not known. */
 struct store_usage {
     int64_t job, time; /* Unix seconds */
     double cpu;        /* cores */
@@ -69,78 +77,86 @@ struct store_usage {
     int64_t gpu_memory;
 };
 void store_usage(struct store *s, const struct store_usage *u);
-/* Removes a job that has ended: its row, for good, with an event of the node that says `text`. Afterwards it is pending till store_sweep() is done with it. */
+/* Removes a job that has ended: its row, for good, with an event of the node with the text `text`. Afterwards the job
+ * is pending until store_sweep() has finished. */
 void store_remove(struct store *s, int64_t job, const char *text, double now, store_done *done, void *arg);
-/* Some of the other rows of a removed job. value 1: there are more; 0: none, and it is pending no more. */
+/* Removes some of the other rows of a removed job. value 1: there are more; 0: there are no more, and the job is no
+ * longer pending. */
 void store_sweep(struct store *s, int64_t job, double now, store_done *done, void *arg);
-/* Of the curves of a job all points but the last go; that is marked when they have. value 1: there are more. ERR_STATE, and nothing goes: it has not ended, or
- * it has and trains on. */
+/* Removes usage rows, and all points but the last of the curves of a job, some at a time; at the end marks that. value
+ * 1: there are more. ERR_STATE, and nothing is removed: the job has not ended, or it is live again. */
 void store_thin_points(struct store *s, int64_t job, store_done *done, void *arg);
-/* Marks that its logs are gone; likewise. */
+/* Marks that its logs are gone; ERR_STATE for the same reasons. */
 void store_clear_logs(struct store *s, int64_t job, store_done *done, void *arg);
-/* Some of the events before that time go. value 1: there may be more. */
+/* Removes some of the events before that time. value 1: there may be more. */
 void store_forget_events(struct store *s, double before, store_done *done, void *arg);
-/* Gives memory back and shortens the WAL; for when nothing happens. */
+/* Gives memory back and shortens the WAL; for idle times. */
 void store_shrink(struct store *s);
 /* Called on the loop after the answers of a batch were given. */
 void store_on_batch(struct store *s, void (*fn)(void *arg), void *arg);
-/* From now on queries break off: ERR_STATE. For the end, before the threads that run them are waited for. NULL is allowed. */
+/* From now on queries break off with ERR_STATE. For the end, before waiting for the threads that run them. NULL is
+ * allowed. */
 void store_stop_reading(struct store *s);
-/* Rows queued and not committed: past STORE_QUEUE_ROWS supervisors are no longer read. */
+/* Number of rows queued and not committed. Above STORE_QUEUE_ROWS supervisors are no longer read. */
 int store_backlog(struct store *s);
-/* The error the writer is waiting out, "" while all is well. Copied into `ret`. */
+/* Copies the error that the writer is waiting out into `ret`; "" if there is no error. */
 void store_trouble(struct store *s, char *ret, size_t size);
 
-/* Queries: any thread; they append JSON to `out`. Each takes at most a few milliseconds by index, and a page ends at STORE_PAGE_BYTES. */
+/* Queries: any thread; they append JSON to `out`. Each takes at most a few milliseconds by index, and a page ends at
+ * STORE_PAGE_BYTES. */
 struct store_page {
     int64_t limit;  /* rows of the page */
-    int64_t cursor; /* ids below it; 0: from the newest */
+    int64_t cursor; /* only ids below it; 0: from the newest */
 };
 struct store_loss_query {
     int64_t job, from, to, limit, points; /* points 0: every row */
     const char *split, *term, *cursor;    /* NULL: all, all, from the start */
 };
-/* Rows of jobs that live, and the newest `recent` others, newest first. The callback copies what it wants. */
+/* Rows of all live jobs, and the newest `recent` others, newest first. The callback must copy the row. */
 int store_load_jobs(struct store *s, int recent, void (*each)(void *arg, const struct job_row *row), void *arg, struct err *err);
-/* Jobs newest first with their newest losses as JSON text. */
+/* Jobs, newest first, with their newest losses as JSON text. */
 typedef void store_job_fn(void *arg, const struct job_row *row, const char *losses);
-/* Which jobs: all where a member says nothing. name is a pattern, as of sqlite's GLOB. */
+/* A filter of jobs; members with their neutral value accept all jobs. name is a pattern in the syntax of sqlite's
+ * GLOB. */
 struct store_job_filter {
     int state;   /* -1: any */
     int64_t uid; /* -1: any */
     char user[JOB_USER_MAX + 1], name[4 * JOB_NAME_MAX + 1];
-    double since; /* when it was submitted */
+    double since; /* submitted then or later */
     char tag[JOB_TAG_MAX + 1];
 };
 bool store_filter_takes(const struct store_job_filter *f, const struct job_row *row);
 int store_list_jobs(struct store *s, const struct store_page *page, const struct store_job_filter *f, store_job_fn *each, void *arg,
                     struct err *err);
 int store_get_job(struct store *s, int64_t id, struct job_row *ret, struct err *err); /* ERR_NOTFOUND */
-/* The first pending one with a larger id: id (0: none), submitted and attempt alone. */
+/* The first pending job with a larger id: only id (0: no such job), submitted and attempt are set. */
 int store_next_removed(struct store *s, int64_t after, struct job_row *ret, struct err *err);
 int store_get_spec(struct store *s, int64_t id, char **ret, struct err *err); /* caller frees */
 /* {"train":{TERM:value}, "val":{...}} */
 int store_losses(struct store *s, int64_t id, struct text *out, struct err *err);
-/* Jobs that ended before a time, by id: at most `limit` with larger ids than `after`, of a user by number (-1: all) and by name ("": all). */
+/* Jobs that ended before a time, by id: at most `limit` with larger ids than `after`, of a user by number (-1: all) and
+ * by name ("": all). */
 enum { STORE_CLEARED_POINTS = 1, STORE_CLEARED_LOGS = 2 };
 struct store_ended_query {
     int64_t after, limit, uid;
     double before;
-    int not_cleared; /* STORE_CLEARED_...: only those of which that is still there; 0: all */
+    int not_cleared; /* STORE_CLEARED_...: only jobs that still have these; 0: all */
     char user[JOB_USER_MAX + 1];
 };
 int store_ended_jobs(struct store *s, const struct store_ended_query *q, void (*each)(void *arg, const struct job_row *row), void *arg,
                      struct err *err);
-int store_best_checkpoint(struct store *s, int64_t id, int64_t *ret_step, struct err *err); /* the newest where none is the best; 0: none */
-/* Steps of its checkpoints, newest first, for as long as `each` wants another. */
+/* *ret_step: the best checkpoint, or the newest if there is no best one; 0: no checkpoint. */
+int store_best_checkpoint(struct store *s, int64_t id, int64_t *ret_step, struct err *err);
+/* Steps of its checkpoints, newest first, until `each` returns false. */
 typedef bool store_checkpoint_fn(void *arg, int64_t step);
 int store_each_checkpoint(struct store *s, int64_t id, store_checkpoint_fn *each, void *arg, struct err *err);
-int store_newest_checkpoint(struct store *s, int64_t id, int64_t *ret_step, struct err *err); /* 0: none */
-/* "attempts":[...],"checkpoints":[...],"tiers":[...],"init":"..." (or null) without braces around; folder: the job's, in which its checkpoints lie */
+int store_newest_checkpoint(struct store *s, int64_t id, int64_t *ret_step, struct err *err); /* 0: no checkpoint */
+/* "attempts":[...],"checkpoints":[...],"tiers":[...],"init":"..." (or null) without braces around. folder: that of the
+ * job, with its checkpoints. */
 int store_job_details(struct store *s, int64_t id, const char *folder, struct text *out, struct err *err);
 int store_loss_rows(struct store *s, const struct store_loss_query *q, struct text *out, struct err *err); /* {"rows":[...],"cursor":...} */
-/* Of validations, or where `dataset` is given of evaluations on that set; metric NULL: all. ERR_INPUT, field metric or set, where there are others and not
- * this one; err lists them. */
+/* Results of validations or, if `dataset` is given, of evaluations on that set; metric NULL: all. ERR_INPUT, field
+ * metric or set: the job has others, but not this one; err lists them. */
 struct store_eval_query {
     int64_t job, limit;
     const char *dataset, *metric, *cursor;
@@ -149,8 +165,8 @@ int store_eval_rows(struct store *s, const struct store_eval_query *q, struct te
 int store_events(struct store *s, int64_t id, const struct store_page *page, struct text *out, struct err *err); /* id 0: all */
 int store_usage_rows(struct store *s, int64_t id, const struct store_page *page, struct text *out,
                      struct err *err);                                             /* {"rows":[...],"cursor":...} */
-int store_usage_count(struct store *s, int64_t id, int64_t *ret, struct err *err); /* 1000 at most */
+int store_usage_count(struct store *s, int64_t id, int64_t *ret, struct err *err); /* at most 1000 */
 int store_tiers(struct store *s, int64_t id, struct text *out, struct err *err);   /* [{"step":..,"tier":..}] */
 int store_load_gpus(struct store *s, void (*each)(void *arg, const struct store_gpu *gpu), void *arg, struct err *err);
-int store_newest_time(struct store *s, double *ret, struct err *err);                             /* of a job or event; 0: there is none */
-int store_get_setting(struct store *s, const char *key, char *ret, size_t size, struct err *err); /* "" where there is none */
+int store_newest_time(struct store *s, double *ret, struct err *err);                             /* 0: no job or event */
+int store_get_setting(struct store *s, const char *key, char *ret, size_t size, struct err *err); /* "" if it is not set */

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store_impl.h - what the store's own files share; nobody else includes it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store_impl.h - declarations that only the store's own files share. */
 #pragma once
 #include <pthread.h>
 #include <sqlite3.h>
@@ -36,19 +36,20 @@ enum op_kind {
     OP_SHRINK
 };
 
-/* A change on its way: made and freed by the loop, in between read by the writer, which fills rc, value, err. */
+/* A change on its way. The loop makes and frees it; in between, the writer reads it and fills rc, value, err. */
 struct op {
     struct op *next;
     enum op_kind kind;
     int64_t job;
     struct job_row *row;
     struct report *rep;
-    char *text
-        [3]; /* SUBMIT: token, spec; EXTEND: spec; LABEL: note and tags before; EVENT: level, kind, text; SETTING: key, value; GPU: uuid, name, quarantine; REMOVE: its event */
-    int64_t number[2]; /* SUBMIT, EXTEND: most that the user may have queued; GPU: memory, errors */
+    /* SUBMIT: token, spec; REOPEN: spec; LABEL: note and tags before; EVENT: level, kind, text; SETTING: key, value;
+     * GPU: uuid, name, quarantine; REMOVE: its event */
+    char *text[3];
+    int64_t number[2]; /* SUBMIT, REOPEN: maximum of queued jobs of the user; GPU: memory, errors */
     double time, since;
     struct store_usage usage; /* USAGE */
-    bool asked;               /* by a user, who is told at once where the disk is full */
+    bool asked;               /* by a user: refused at once if the disk is full */
     void (*done)(void *arg, int rc, int64_t value, const struct err *err);
     void *arg;
     int rc;
@@ -111,7 +112,7 @@ struct seq_mark {
     int64_t job, seq, step, reported;
 };
 
-/* All of the writer thread. */
+/* Belongs to the writer thread. */
 struct writer {
     sqlite3 *db;
     sqlite3_stmt *stmt[ST_COUNT];
@@ -124,23 +125,23 @@ struct writer {
     int nmarks;
     size_t marks_cap;
     char node[65];
-    int full; /* ENOSPC, EDQUOT or EFBIG: the last batch found no room on the disk, in the quota, or below the limit of file sizes; else 0 */
-    bool damaged; /* the database is: nothing is written any more */
+    int full;     /* ENOSPC, EDQUOT, EFBIG: the last batch found no room on disk, in the quota, or below the limit of file sizes; else 0 */
+    bool damaged; /* the database is damaged: nothing is written any more */
 };
 
 struct store {
     char path[4096];
     char id[33];
     struct writer w;
-    bool given_up;          /* the writer's: a stop found a batch that could not be written */
-    struct reserve reserve; /* likewise */
+    bool given_up;          /* of the writer: a stop found a batch that could not be written */
+    struct reserve reserve; /* of the writer */
     sqlite3 *reader[STORE_READERS];
     bool reader_busy[STORE_READERS];
     atomic_bool stop_reading;
     pthread_mutex_t reader_lock;
     pthread_cond_t reader_free;
     pthread_t thread;
-    pthread_mutex_t lock; /* todo, finished, urgent, stopping, backlog, trouble */
+    pthread_mutex_t lock; /* for todo, finished, urgent, stopping, backlog, trouble */
     pthread_cond_t wake;
     struct op_queue todo, finished;
     int user_queued;    /* of the loop */
@@ -154,14 +155,16 @@ struct store {
     void *on_batch_arg;
 };
 
-/* store_open.c. What was opened before a failure is left to databases_close. */
+/* store_open.c. After a failure the caller must call databases_close() for the parts that were opened. */
 int databases_open(struct store *s, struct err *err);
 void databases_close(struct store *s);
 
-/* store_write.c: runs on the writer thread. All return an SQLite code; anything but OK and CONSTRAINT makes the batch start again. */
+/* store_write.c: runs on the writer thread. All return an SQLite code; a code other than OK and CONSTRAINT makes the
+ * batch start again. */
 int writer_open(struct writer *w, struct err *err);
 void writer_close(struct writer *w);
-/* Of a connection whose last call failed with rc, and errno after it: ENOSPC, EDQUOT or EFBIG where that was for want of room, else 0. */
+/* For a connection whose last call failed with rc and errno `last`: returns ENOSPC, EDQUOT or EFBIG if it failed for
+ * lack of room, otherwise 0. */
 int db_no_room(sqlite3 *db, int rc, int last);
 int writer_batch(struct writer *w, struct op *first); /* BEGIN ... COMMIT; rolls back on failure */
 int op_rows(const struct op *op);
@@ -170,7 +173,7 @@ void bind_text(sqlite3_stmt *st, int at, const char *text); /* NULL: "". The tex
 void bind_real(sqlite3_stmt *st, int at, double v);         /* NULL in the database unless finite */
 int writer_event(struct writer *w, int64_t job, double time, const char *level, const char *kind, const char *text);
 
-/* store_remove.c: likewise. */
+/* store_remove.c: the same. */
 int writer_remove(struct writer *w, struct op *op);
 int writer_sweep(struct writer *w, struct op *op);
 int writer_thin(struct writer *w, struct op *op);
@@ -180,17 +183,17 @@ int writer_forget(struct writer *w, struct op *op);
 /* store_read.c */
 sqlite3 *reader_take(struct store *s); /* waits for a free one */
 void reader_give(struct store *s, sqlite3 *db);
-/* Prepares; ERR_CORRUPT with SQLite's words on failure. Caller finalizes. */
+/* Prepares a statement. ERR_CORRUPT with SQLite's message on failure. Caller finalizes. */
 int reader_prepare(sqlite3 *db, const char *sql, sqlite3_stmt **ret, struct err *err);
 /* 1: a row; 0: no more; < 0: error. */
 int reader_step(sqlite3 *db, sqlite3_stmt *st, struct err *err);
 
 /* store_rows.c */
 void row_add_column(struct text *out, sqlite3_stmt *st, int at);
-/* An object whose members are named like the statement's columns. first: no comma before it. */
+/* An object with a member for each column of the statement. first: no comma before it. */
 void row_add(struct text *out, sqlite3_stmt *st, bool first);
-/* Likewise, without its closing brace. */
+/* The same, without its closing brace. */
 void row_add_open(struct text *out, sqlite3_stmt *st, bool first);
 enum { ROWS_LISTED = 1000 };
-/* All rows of a query with a job (?1), and perhaps a limit (?2), as an array. */
+/* All rows of a query for a job (?1), perhaps with a limit (?2), as an array. */
 int rows_list(sqlite3 *db, const char *sql, int64_t id, struct text *out, struct err *err);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/gpu/device.h - on what a job runs: `auto` decided, and what this node does not have refused. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/gpu/device.h - chooses the device and precision of a job: decides `auto`, and refuses
+ * devices that this node does not have. Pure. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,16 +11,20 @@ struct jobspec;
 
 enum { DEVICE_TEXT = 500 };
 
-/* The node, when the request came. */
+/* The state of the node when the request came. */
 struct device_node {
     struct gpu_counts gpus;
-    char why_none[256]; /* "": not known */
-    bool plugin;        /* there is something to use GPUs with */
-    bool bf16_unit;     /* of the CPU */
+    char why_none[256]; /* reason for the lack of GPUs; "": not known */
+    bool plugin;        /* the plugin for GPUs is there */
+    bool bf16_unit;     /* the CPU has one */
 };
 
-/* precision auto: bf16 on GPUs, and on CPUs that have a unit for it, else fp32; afterwards spec->run_precision is one of them.
- * device auto: GPUs where there are enough of them and something to use them with. One in use, or in foreign use, counts: it will be free again. One that is
- * quarantined does not, unless the user asked for GPUs: then the job waits for an admin. Afterwards spec->run_device is cuda or cpu; `note` tells how
- * either was decided, "": it was not asked for. ERR_INPUT names the key. */
+/* Decides the two keys.
+ * - precision auto: bf16 on GPUs, and on CPUs with a unit for it, otherwise fp32. Afterwards
+ *   spec->run_precision is not auto.
+ * - device auto: GPUs if there are enough of them and the plugin is there. A GPU in use, also by foreign processes,
+ *   counts, since it will be free again. A quarantined GPU counts only if the user asked for GPUs: then the job waits
+ *   for an admin. Afterwards spec->run_device is cuda or cpu.
+ *
+ * `note` says how auto was decided, "": no key was auto. ERR_INPUT names the key. */
 int device_resolve(struct jobspec *spec, const struct device_node *node, char note[DEVICE_TEXT], struct err *err);

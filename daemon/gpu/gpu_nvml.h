@@ -1,8 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/gpu/gpu_nvml.h - NVML by name, so that nothing of it is needed to build. Only the probe's process ever loads it: a driver may hang.
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/gpu/gpu_nvml.h - NVML functions, loaded by name, so that the build needs nothing of
+ * NVML. Only the probe's process ever loads it: a driver may hang.
  *
- * Every function returns an NVML code, 0 for success. Those marked "may be NULL" are missing in some versions; a code that says "not
- * supported" means that the device does not tell, and is no error. The layouts are those of the driver's interface, which only ever grows
- * by new names. */
+ * Every function returns an NVML code, 0 for success. Those marked "may be NULL" are missing in some versions. A code
+ * that says "not supported" means that the device does not have the value, and is no error. The layouts are those of
+ * the driver's interface, which changes only by new names. */
 #pragma once
 #include <stddef.h>
 
@@ -18,7 +19,7 @@ struct nvml_memory { /* bytes; version is set before the call */
     unsigned long long total, reserved, free, used;
 };
 
-struct nvml_memory_v1 { /* of older drivers: what is reserved counts as used */
+struct nvml_memory_v1 { /* of older drivers: reserved memory counts as used */
     unsigned long long total, free, used;
 };
 
@@ -63,6 +64,6 @@ struct nvml {
     int (*events_wait)(void *events, struct nvml_event *ret, unsigned timeout_ms);
 };
 
-/* Loads libnvidia-ml.so.1 and begins. ERR_UNSUPPORTED: there is no driver on this machine, which is nothing to complain about; ERR_DEVICE:
- * there is one and it cannot be asked. */
+/* Loads libnvidia-ml.so.1 and initialises it. ERR_UNSUPPORTED: this machine has no driver, which is no fault;
+ * ERR_DEVICE: there is a driver, but it cannot be used. */
 int nvml_open(struct nvml *ret, struct err *err);

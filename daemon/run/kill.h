@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/kill.h - kills what is left of a job. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/kill.h - kills the remaining processes of a job. */
 #pragma once
 #include <stdbool.h>
 
@@ -6,12 +6,13 @@ struct job;
 struct runner;
 
 struct killed {
-    char who[160]; /* what they are called together, else one of them; "": nobody was found */
-    char one[160]; /* one of them, where `who` is all; else "" */
-    char why[160]; /* nobody can be killed now; "": whoever was found was */
+    char who[160]; /* description of all killed processes, or one of them; "": no process was found */
+    char one[160]; /* a process of them, if `who` describes all; otherwise "" */
+    char why[160]; /* why no process can be killed now; "": all found processes were killed */
     bool gone;     /* nothing of the job lives, as far as is known */
 };
 typedef void kill_done(struct runner *r, struct job *j, const struct killed *k);
 
-/* One at a time; without memory none is begun, and who asked asks again. done: on the loop, maybe before this returns, unless the job is forgotten by then or detd stops. */
+/* Kills at most once at a time for a job. Without memory it does nothing, and the caller must ask again. done is called
+ * on the loop, maybe before this returns; not at all if the job is forgotten by then or detd stops. */
 void kill_begin(struct runner *r, struct job *j, kill_done *done);

@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/removal.h - removes jobs that have ended: rows and folder. The row of table jobs goes first, in one transaction with a note that the job is to be removed;
- * then its folder, in another thread, and its other rows, both piece by piece and one job after another. Whenever detd is killed, the job is there as it was, or
- * nothing of it is seen any more and the next detd goes on with what is left. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/removal.h - removes jobs that have ended: rows and folder. The row of table jobs
+ * goes first, in one transaction with a note that the job is to be removed. Then its folder is removed, in another
+ * thread, and its other rows, both piece by piece and one job after another. After a kill of detd at any time, either
+ * the job is unchanged, or it is no longer visible and the next detd removes the rest. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,39 +14,40 @@ struct jobs;
 struct launcher;
 struct leaving;
 
-/* All zero but for what is borrowed. */
+/* All zero except the borrowed members. */
 struct removals {
     struct jobs *jobs;
     struct launcher *launcher; /* NULL: no job ran as its submitter */
-    const bool *stopping;      /* nothing is begun any more */
-    /* of the thread while it works, else of the loop */
+    const bool *stopping;      /* no work is begun any more */
+    /* belongs to the thread while it works, otherwise to the loop */
     bool busy, again;
     int64_t after;
-    int64_t sweeping;   /* the job whose rows go, in the store; 0: none */
-    bool passed;        /* another's folder was found gone meanwhile */
-    struct job_row row; /* the one that is being removed; id 0: to be looked for behind `after` */
-    int64_t asked;      /* its user's processes were to empty its folder */
+    int64_t sweeping;   /* the job of which rows are being removed in the store; 0: no job */
+    bool passed;        /* another job's folder was removed meanwhile */
+    struct job_row row; /* the job that is being removed; id 0: search behind `after` */
+    int64_t asked;      /* the job of the last request to detd-launch to empty a folder (launcher_clear()) */
     char ticket[LAUNCH_TICKET_HEX + 1];
-    int lock, refused;           /* of that job: taken, to be handed on; how often detd-launch could not begin yet */
-    bool silent;                 /* detd-launch has not answered since the first one was looked at: none of the others waits for it */
-    bool left;                   /* of those that were looked at */
-    int found, held_up;          /* so many were left, in this look and in the last whole one */
+    int lock, refused;           /* of that job: its lock, taken, to be handed on; how often detd-launch could not begin yet */
+    bool silent;                 /* detd-launch has not answered since the begin of this round: the other jobs do not wait for it */
+    bool left;                   /* a job of this round could not be removed */
+    int found, held_up;          /* number of jobs that were left, in this round and in the last whole one */
     int64_t found_job, held_job; /* one of them */
-    bool told;                   /* why, since something was last removed */
-    int again_in;                /* 0, or seconds to another look at what is left */
-    int rests;                   /* looks that left something, in a row */
-    bool later;                  /* it is asked again in a second */
-    int rc;                      /* of the piece: wipe_folder()'s */
+    bool told;                   /* the reason was logged since the last removal */
+    int again_in;                /* seconds until the next round for the jobs that are left, or 0 */
+    int rests;                   /* rounds in a row that left a job */
+    bool later;                  /* ask detd-launch again in a second */
+    int rc;                      /* result of wipe_folder() for the piece */
     struct err err;
-    struct leaving *waiting; /* for processes of theirs to leave */
+    struct leaving *waiting; /* waiting for the processes of their jobs to leave */
 };
 
-/* Removes the job; by: who asked, for its event. done runs when it is durable and nobody sees the job any more, or when its
- * processes have not left, or its end has not reached the disk, in a minute: then nothing has changed, and *err says which. Returns 0, or why that is not possible. */
+/* Removes the job; by: the user in its event. done runs when the removal is durable and the job is no longer visible.
+ * It also runs after 55 s if the job's processes have not left, or its end has not reached the disk: then nothing has
+ * changed, and *err says which. Returns 0, or an error if removal is not possible. */
 int removal_begin(struct removals *r, const struct job_row *row, const char *by, store_done *done, void *arg, struct err *err);
 /* Once a second. */
 void removal_tick(struct removals *r);
-/* Answers those who wait. */
+/* Answers all waiting callers. */
 void removal_stop(struct removals *r);
-/* Goes on with what an earlier detd has begun, or what could not be removed then. */
+/* Continues the removals of an earlier detd, failed ones included. */
 void removal_resume(struct removals *r);

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/retention.h - what is kept for so many days only, as detd.conf says: jobs that have ended, their curves and logs, and events. Looked for when detd starts
- * and once an hour, one thing after the other, in pieces. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/retention.h - removes things that detd.conf keeps only for some days: jobs that have
+ * ended, their curves and logs, and events. Looks for them when detd starts and once an hour, one thing after the
+ * other, in pieces. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,20 +13,20 @@ struct removals;
 
 enum retention_part { RETENTION_JOBS, RETENTION_POINTS, RETENTION_LOGS, RETENTION_EVENTS, RETENTION_PARTS };
 
-/* All zero but for the first four. */
+/* All zero except the first four. */
 struct retention {
     struct removals *removals; /* with jobs, store and threads */
     struct config_keep days;
-    double newest; /* time in the database when detd was started; 0: none */
-    double opened; /* when that was, on the clock that nobody sets */
-    int ticks;     /* since it began last */
-    bool begun;    /* once at least */
-    bool doubts;   /* the clock, and has said so */
-    /* of the thread while it works, else of the loop */
+    double newest; /* newest time in the database when detd was started; 0: it was empty */
+    double opened; /* time of that start, on the monotonic clock */
+    int ticks;     /* since the last round began */
+    bool begun;    /* a round has begun */
+    bool doubts;   /* the clock seems wrong, and that was logged */
+    /* belongs to the thread while it works, otherwise to the loop */
     bool busy;
     enum retention_part part;
     int64_t after;
-    struct job_row row; /* id 0: none is left */
+    struct job_row row; /* id 0: no job is left */
     int rc;
     struct err err;
 };

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/run.h - who runs: slots granted, supervisors started, lost supervisors found by their locks. Everything runs on the loop. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/run.h - runs jobs: grants slots, starts supervisors, finds lost supervisors by their
+ * locks. Everything runs on the loop. */
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -30,26 +31,27 @@ struct runner {
     int cpu_slots;                     /* of the node */
     int user_running, user_gpus;       /* sched.h */
     int64_t log_max;                   /* launch.h */
-    char drained[RUN_DRAINED_MAX + 1]; /* why no job is started now, in an admin's words; "": they are */
-    atomic_bool stopping;              /* nothing is started any more, and whatever ends is left to the next daemon */
+    char drained[RUN_DRAINED_MAX + 1]; /* why no job is started now, in an admin's words; "": jobs are started */
+    atomic_bool stopping;              /* nothing is started any more, and ends are left to the next daemon */
 };
 
 /* Grants slots to queued jobs and starts their supervisors. */
 void run_schedule(struct runner *r);
-/* Its supervisor said hello. */
+/* The job's supervisor said hello. */
 void run_connected(struct runner *r, struct job *j);
-/* The connection of its supervisor is closed: its lock is tried. */
+/* The connection of the job's supervisor is closed: its lock is tried. */
 void run_disconnected(struct runner *r, struct job *j);
-/* launcher.h: nothing of a job with a ticket lives. */
+/* launcher.h: no process of a job with a ticket lives. */
 void run_scope_is_empty(struct runner *r, int64_t id, bool exited);
-/* Once a second: what time brings (life.h). */
+/* Once a second: checks deadlines and locks (life.h). */
 void run_tick(struct runner *r);
 int run_cpu_free(const struct runner *r);
-/* After the start of detd: which jobs may have processes. */
+/* After the start of detd: finds the jobs that may have processes. */
 void run_adopt(struct runner *r);
-/* Then, and when the GPUs are known: jobs with processes take the slots they hold. */
+/* After that, and when the GPUs are known: jobs with processes take the slots they hold. */
 void run_take_slots(struct runner *r);
-/* One sentence about why a job waits: queued, with its slots and without a supervisor (job.trouble), or with one that cannot go on (job.says). */
+/* Writes a sentence about why a job waits: it is queued; or has its slots without a supervisor (job.trouble); or its
+ * supervisor cannot go on (job.says). */
 void run_why(struct runner *r, const struct job *j, char *ret, size_t size);
-/* In how many seconds a queued job starts, where that can be told; else INFINITY. */
+/* Seconds until a queued job starts; INFINITY: not known. */
 double run_expected_wait(struct runner *r, const struct job *j);

@@ -7,9 +7,9 @@
 struct job;
 struct runner;
 
-/* From the grant till none of its processes lives. */
+/* True from the grant until no process of the job lives. */
 bool slots_are_held(const struct job *j);
 struct sched_job slots_view(const struct job *j);
 struct sched_node slots_node(const struct runner *r);
-/* Jobs that have their slots, into the node. Caller frees node->holders. False: no memory. */
+/* Puts the jobs that have their slots into the node. Caller frees node->holders. False: no memory. */
 bool slots_holders(const struct runner *r, struct sched_node *node);

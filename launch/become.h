@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* launch/become.h - the child that becomes the submitter and detd-job. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* launch/become.h - the child that becomes the submitter and executes detd-job. */
 #pragma once
 #include <sys/types.h>
 
@@ -6,18 +6,20 @@
 
 struct passwd;
 
-/* Descriptors are the child's to use. */
+/* The child may use and close the descriptors. */
 struct become {
     const struct launch_ask *ask; /* checked */
     const char *program;          /* detd-job */
-    int scope;                    /* -1: there is none */
-    int folder;                   /* of the job, the user's */
-    int lock, spec, trouble;      /* trouble: a file for the reason where it cannot begin */
+    int scope;                    /* -1: no scope */
+    int folder;                   /* of the job, owned by the user */
+    int lock, spec, trouble;      /* trouble: a file for the reason if it cannot begin */
     const int *gpu_locks;
     int ngpu_locks;
 };
 
-/* The groups that he is in today, `room` at most, and as the first that with which he submitted if it is one of them still, else his own. -1: there are more. */
+/* Lists the user's present groups, at most `room`. *ret_first is the first group of the process: the group of the
+ * submission if it is still one of them, otherwise the user's main group. Returns their number; -1: there are more. */
 int become_groups(const struct passwd *user, gid_t submitted, gid_t *ret, int room, gid_t *ret_first);
-/* In the child, after fork(). Leaves with SUP_EXIT_REFUSED where it fails, SUP_EXIT_UNREACHABLE where it is the folder's owner who sees to that. */
+/* To be called in the child, after fork(). On failure exits with SUP_EXIT_REFUSED, or with SUP_EXIT_UNREACHABLE if the
+ * owner of the folder must fix it. */
 void become(const struct become *b) __attribute__((noreturn));

@@ -1,9 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* launch/holders.h - those of a job that have its lock, whatever scope they are in. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* launch/holders.h - finds the processes of a job that hold its lock, in any scope. */
 #pragma once
 #include <stddef.h>
 
 #include "proto/launch.h"
 
-/* Sends SIGKILL to them, and to the rest of the session that is written in the lock, as the ticket's user, so that nobody else's process can be meant. How many
- * there are; -1: that was not found out within a second. `ret` names one. lock: its file. */
+/* Sends SIGKILL to these processes, and to the rest of the session that is written in the lock. Does so as the ticket's
+ * user, so that no process of another user can be hit. Returns their number; -1: it was not known within a second.
+ * `ret` names one. lock: its file. */
 int holders_kill(const struct launch_ticket *t, int lock, char *ret, size_t size);

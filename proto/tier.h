@@ -13,7 +13,7 @@ enum tier {
 };
 
 const char *tier_name(int tier);  /* off, rerun, world; "" outside the range */
-int tier_parse(const char *name); /* returns -1 for NULL and for a name of no tier */
+int tier_parse(const char *name); /* returns -1 for NULL and for unknown names */
 
 #ifdef __cplusplus
 }

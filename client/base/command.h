@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/base/command.h - what detctl's commands share: exit codes, the row of a command, and calling detd with errors told to the user. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/base/command.h - shared by detctl's commands: exit codes, the row of a command, and
+ * calls of detd that show errors to the user. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>
@@ -32,7 +33,7 @@ struct context {
 /* One row of the table in commands.c. Functions get argv[0] = "detctl NAME" and return an exit code. */
 struct command {
     const char *name, *args, *help;
-    const char *options; /* lines for --help, "" where there are none */
+    const char *options; /* lines for --help, or "" */
     const char *example;
     int (*run)(struct context *ctx, int argc, char **argv);
 };
@@ -77,46 +78,52 @@ int command_sample(struct context *ctx, int argc, char **argv);        /* look.c
 int command_anchors(struct context *ctx, int argc, char **argv);       /* look.c */
 int command_completion(struct context *ctx, int argc, char **argv);    /* completion.c */
 
-/* Prints "detctl: message" on stderr, nothing where the message is empty, and returns the exit code that belongs to err->code. */
+/* Prints "detctl: message" on stderr, or nothing if the message is empty. Returns the exit code for err->code. */
 int complain(const struct err *err);
 /* Prints "detctl NAME: text; see detctl NAME --help" on stderr and returns CODE_USAGE. */
 int misuse(const struct context *ctx, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Calls a method; params are stolen. 0 with *ret_result to be dropped by the caller, or an exit code after complaining. */
+/* Calls a method; steals params. Returns 0 with *ret_result, which the caller drops, or an exit code after
+ * complaining. */
 int call(struct context *ctx, const char *method, json_t *params, json_t **ret_result);
-/* Like call(), and waits for a detd that is away as long as it takes, saying so on stderr. */
+/* Like call(), but waits for an absent detd, however long, and says so on stderr. */
 int call_patiently(struct context *ctx, const char *method, json_t *params, json_t **ret_result);
-/* call(), asking for the page after the one that *cursor is of (NULL: for the first); *cursor is the new page's then, NULL: it is the last one. */
+/* Like call(), for the page after the one whose cursor is *cursor (NULL: the first page). Sets *cursor to the cursor of the new page; NULL if it is the
+ * last page. */
 int call_page(struct context *ctx, const char *method, json_t *params, json_t **cursor, json_t **ret_result);
-/* A list that a method tells page by page. */
+/* A list that a method returns page by page. */
 struct list {
     const char *method, *member;
     json_t *params; /* of every page; owned */
     long limit;
-    bool (*leaves_out)(const json_t *row); /* NULL: nothing is left out */
-    long left_out;
+    bool (*leaves_out)(const json_t *row); /* NULL: keeps all rows */
+    long left_out;                         /* number of rows that leaves_out() refused */
 };
-/* *ret: an array of at most `limit` objects, to be dropped by the caller. 0 or an exit code after complaining. */
+/* *ret: an array of at most `limit` objects, which the caller drops. 0, or an exit code after complaining. */
 int call_list(struct context *ctx, struct list *l, json_t **ret);
-/* Follows the job as link_subscribe() does, for link_wait() on ctx->link. 0 or an exit code after complaining. */
+/* Follows the job by link_subscribe(), so that link_wait() on ctx->link returns on its changes. 0, or an exit code
+ * after complaining. */
 int follow_job(struct context *ctx, int64_t job);
-/* A job id. 0, or CODE_USAGE after complaining. */
+/* Parses a job id. 0, or CODE_USAGE after complaining. */
 int take_id(const struct context *ctx, const char *text, int64_t *ret_id);
-/* The id in `text`, or that of the caller's newest job where text is NULL. 0 or an exit code after complaining. */
+/* The id in `text`, or that of the caller's newest job if text is NULL. 0, or an exit code after complaining. */
 int take_id_or_newest(struct context *ctx, const char *text, int64_t *ret_id);
 
-/* Says that something was asked of a job, and when it is to be expected: what does not run does nothing now. */
+/* Says that a request was sent to a job, and when the job will carry it out: a job that does not run does nothing
+ * now. */
 void tell_asked(int64_t id, const char *what, const char *state);
 
-/* Opens for reading what lies in a job's folder, where its user puts what he likes: neither a link nor what is no file is opened or waited for. NULL with errno. */
+/* Opens a file in a job's folder for reading. The job's user may have put anything there, so a link, or a thing that is
+ * not a plain file, is neither opened nor waited for. NULL with errno. */
 FILE *open_plain(const char *path);
 
 struct option;
-/* getopt_long(), which names the nearest of the options where it complains of an unknown one. */
+/* getopt_long(), but the complaint about an unknown option names the nearest known one. */
 int next_option(int argc, char **argv, const char *letters, const struct option *options);
-/* Refuses what stands in the place of a file, folder or picture and names none: "", and KEY=VALUE, where no file is called so. what: the end of the sentence, as
- * "the job file comes first". 0, or CODE_USAGE after complaining. */
+/* Refuses a word in the place of a file, folder or picture that cannot be its name: "", and KEY=VALUE unless a file has
+ * that name. what: the end of the sentence, such as "the job file comes first". 0, or CODE_USAGE after complaining. */
 int refuse_name(const struct context *ctx, const char *word, const char *what);
-/* The options of a command that has --json alone; words begin at optind. 0, or CODE_USAGE after getopt has complained. */
+/* Parses the options of a command with only --json; words begin at optind. 0, or CODE_USAGE after getopt has
+ * complained. */
 int take_json(int argc, char **argv, bool *ret_json);
-/* A time such as 30d, 12h, 45m, 90s or 2w, in seconds. 0, or CODE_USAGE after complaining. */
+/* Parses a time such as 30d, 12h, 45m, 90s or 2w into seconds. 0, or CODE_USAGE after complaining. */
 int take_duration(const struct context *ctx, const char *text, double *ret_s);

@@ -2,7 +2,8 @@
 #pragma once
 #include <signal.h>
 
-/* Ctrl-C while waiting: from catch_interrupt() on SIGINT and SIGTERM only set `interrupted`, and calls return CODE_INTERRUPTED. */
+/* Ctrl-C while waiting: after catch_interrupt(), SIGINT and SIGTERM only set `interrupted`, and calls return
+ * CODE_INTERRUPTED. */
 extern volatile sig_atomic_t interrupted;
 void catch_interrupt(void);
 /* Sleeps; returns early when interrupted. */

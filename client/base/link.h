@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/base/link.h - the connection to detd: one call at a time, blocking; a lost connection is made again and the call repeated
- * (every method may be repeated: submissions carry a token, commands are wishes). */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/base/link.h - the connection to detd: one call at a time, blocking. A lost connection is
+ * made again and the call repeated. Every method may be repeated: submissions carry a token, commands are wishes. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>
@@ -8,24 +8,28 @@
 struct err;
 struct link;
 
-/* Where detd listens: `given`, else DETD_SOCKET, else the user's own daemon where its socket exists, else the system's. The
- * text lives as long as the program. */
+/* The socket of detd: `given`, otherwise DETD_SOCKET, otherwise the user's own daemon if its socket exists, otherwise
+ * the system's. The text lives as long as the program. */
 const char *link_default_path(const char *given);
 enum { LINK_ANSWER_S = 60 };
-/* Connects. answer_s: for how long a call waits for its answer, and this for a place in the queue of those who connect. -ENOTCONN: nobody listens there (msg
- * says how to start one). Caller closes. */
+/* Connects. answer_s: how long a call waits for its answer, and this function for its turn among the connecting
+ * clients. -ENOTCONN: no daemon listens there (msg says how to start one). Caller closes. */
 int link_open(const char *path, int answer_s, struct link **ret_link, struct err *err);
 void link_close(struct link *l);
-/* For how long a call tries again after it lost the connection first, in seconds; < 0: until interrupted, and it waits for its answer as long. Default 10. */
+/* Sets how long a call tries to reconnect after it first lost the connection, in seconds. < 0: until interrupted, and
+ * it waits as long for its answer. Default 10. */
 void link_patience(struct link *l, double seconds);
-/* From now on a call waits so long for its answer. */
+/* Sets how long a call waits for its answer from now on. */
 void link_answer_within(struct link *l, int seconds);
-/* Calls a method; params are stolen. *ret_result is a new reference. Errors of the daemon come as it told them; -ENOTCONN: it
- * went away; ERR_TIMEOUT: no answer in time (after 2 s a line on stderr says that it waits); -EINTR: a signal came (see command.h). */
+/* Calls a method; steals params. *ret_result is a new reference. Errors of the daemon are passed on. -ENOTCONN: it went
+ * away; ERR_TIMEOUT: no answer in time (after 2 s a line on stderr says that it waits); -EINTR: a signal came (see
+ * command.h). */
 int link_call(struct link *l, const char *method, json_t *params, json_t **ret_result, struct err *err);
-/* Whether the last call has sent its request, and has had no answer: it may have been carried out, or be carried out later. */
+/* Whether the last call has sent its request and got no answer. detd may have carried it out, or may do so later. */
 bool link_unanswered(const struct link *l);
-/* From now on detd tells this connection, and each that is made after it was lost, of what happens to the job: link_wait() ends by it. */
+/* From now on detd notifies this connection, and later ones that replace it, of changes of the job; link_wait() returns
+ * on a notification. */
 int link_subscribe(struct link *l, int64_t job, struct err *err);
-/* Returns when detd told something since the last link_wait(), the connection was lost, a signal came, or after `ms`. */
+/* Returns when a notification has come since the last link_wait(), when the connection was lost, on a signal, or after
+ * `ms`. */
 void link_wait(struct link *l, int ms);

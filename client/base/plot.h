@@ -10,17 +10,17 @@ struct plot_curve {
     const char *label;
     const double *x, *y; /* x ascending */
     size_t n;
-    bool marks; /* one 'o' a point instead of a line: for the curve with few points */
+    bool marks; /* an 'o' for each point instead of a line: for the curve with few points */
 };
 
-/* Something that is otherwise from here on, shown at the axis. */
+/* A change at x, shown at the axis. */
 struct plot_change {
     double x;
     const char *label; /* ASCII */
 };
 
 struct plot {
-    int width, height; /* in characters, all included; at least 20 x 6 is drawn */
+    int width, height; /* in characters, all included; smaller plots than 20 x 6 are drawn in that size */
     bool utf8;         /* lines of braille dots (2 x 4 a character) instead of '*' */
     bool colour;
     const char *title; /* in front of the legend */
@@ -29,7 +29,8 @@ struct plot {
     int nchanges;
 };
 
-/* The picture, exactly `height` lines each ending in '\n': legend, grid, axis, steps and what changed at them, as far as there is room. The value axis is logarithmic where all
- * values are positive and span more than a factor of 20. A few values that would make the others a line are drawn at its edge, and the legend counts them. Several lines
- * without colour have a sign each. Caller frees. NULL: out of memory. */
+/* Draws the plot: exactly `height` lines, each ending in '\n', with legend, grid, axis, steps and changes at them, as
+ * far as there is room. The value axis is logarithmic if all values are positive and span more than a factor of 20. A
+ * few outliers that would flatten the curves are drawn at the edge, and the legend counts them. Without colour, several
+ * lines have a sign each. Caller frees. NULL: out of memory. */
 char *plot_text(const struct plot *p);

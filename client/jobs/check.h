@@ -1,8 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/check.h - data and weights of a job are checked before it is queued. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/check.h - checks the data and weights of a job before it is queued. */
 #pragma once
 #include <jansson.h>
 
-/* Checks the data and weights of a job as detctl check does, by detd-worker, as the caller; spec has absolute paths. Prints the first warnings on stderr, and
- * progress where the check takes longer than 2 s. A remembered check is not repeated. Without detd-worker it checks
- * nothing, says so, and returns 0. 0, or an exit code after complaining: CODE_REFUSED, CODE_INTERRUPTED. */
+/* Checks the data and weights of a job in the same way as detctl check, by detd-worker, as the caller; spec has
+ * absolute paths. Prints the first warnings on stderr, and progress if the check takes longer than 2 s. Does not repeat
+ * a remembered check. Without detd-worker it checks nothing, says so, and returns 0. Returns 0, or an exit code after
+ * complaining: CODE_REFUSED, CODE_INTERRUPTED. */
 int check_first(const json_t *spec);

@@ -1,17 +1,18 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/checked.h - good checks of data and weights, remembered in the caller's cache folder till a file that they rest on is changed. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/checked.h - remembers successful checks of data and weights in the caller's cache
+ * folder, until a file that they depend on changes. */
 #pragma once
 #include <limits.h>
 #include <stdbool.h>
 
 struct jobspec;
 
-enum { CHECKED_MAX = 64, CHECKED_MAX_BYTES = 64 << 20 }; /* so many are kept */
+enum { CHECKED_MAX = 64, CHECKED_MAX_BYTES = 64 << 20 }; /* limits of the kept files */
 
-/* The file for the check of such a job by this detd-worker: $XDG_CACHE_HOME/detd/checks/HASH, else in ~/.cache; folders are made. Jobs that differ in
- * what the check does not look at, as train.lr, have the same one. False: no folder of the caller's is there to hold it, or who checks may not write
- * there. */
+/* The file for the check of such a job by this detd-worker: $XDG_CACHE_HOME/detd/checks/HASH, or in ~/.cache; makes the
+ * folders. Jobs that differ only in keys that the check ignores, such as train.lr, have the same file. False: the
+ * caller has no such folder, or the user that runs the check may not write there. */
 bool checked_path(const struct jobspec *s, const char *worker, char ret_path[PATH_MAX]);
-/* Whether that check was good and each file that it rests on has the size and the time that it had. */
+/* Whether that check succeeded and each file that it depends on has the same size and time as then. */
 bool checked_still(const char *path);
-/* Removes the oldest beside `path` where they are more than the limits; several callers may do so at once. */
+/* Removes the oldest files beside `path` above the limits; several callers may do so at once. */
 void checked_prune(const char *path);

@@ -6,9 +6,9 @@
 
 struct context;
 
-/* spec is stolen. 0 with *ret_id, or an exit code after complaining. */
+/* Steals spec. 0 with *ret_id, or an exit code after complaining. */
 int submit_spec(struct context *ctx, json_t *spec, int64_t *ret_id);
-/* How a command queues a job, by its options. */
+/* Options of a command that queues a job. */
 struct queueing {
     bool wait, watch, no_check;
 };
@@ -18,9 +18,9 @@ struct queueing {
     {                                                                        \
         "no-check", no_argument, NULL, 'n'                                   \
     }
-/* Notes one of them; ignores any other option. */
+/* Notes one of these options; ignores any other. */
 void take_queueing(int option, struct queueing *q);
 /* submit_spec() after check_first(). */
 int submit_checked(struct context *ctx, json_t *spec, const struct queueing *q, int64_t *ret_id);
-/* Prints the id, then waits without a word or watches, where asked. Returns an exit code. */
+/* Prints the id, then waits silently or watches, if requested. Returns an exit code. */
 int submitted(struct context *ctx, int64_t id, bool wait, bool watch);

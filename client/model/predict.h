@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/model/predict.h - where a job lies, for commands that have detd-worker look into its folder. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/model/predict.h - finds a job's folder, for commands in which detd-worker reads it. */
 #pragma once
 #include <stdint.h>
 

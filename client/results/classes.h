@@ -1,9 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/results/classes.h - what an evaluation says of each class: metrics are called WHAT:CLASS (segm_WHAT:CLASS of masks), and a class has one row of them here. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/results/classes.h - the results of an evaluation by class. Metrics of a class are called
+ * METRIC:CLASS (segm_METRIC:CLASS for masks); here each class has a row of them. */
 #pragma once
 #include <jansson.h>
 #include <stdint.h>
 
-/* The newest step of eval.query's rows; 0: there are none. */
+/* The newest step in the rows of eval.query; 0: no rows. */
 json_int_t classes_newest(const json_t *rows);
-/* That step's classes, as a table, CSV ('c') or JSON ('j'). An exit code; where there are none, it says so. */
+/* Prints that step's classes as a table, CSV ('c') or JSON ('j'). Returns an exit code. Says so if there are no
+ * classes. */
 int classes_print(int64_t job, const json_t *rows, int how);

@@ -31,7 +31,8 @@ void rpc_request_clear(struct rpc_request *req);
 char *rpc_result(const json_t *id, json_t *result, size_t *ret_len);
 char *rpc_error(const json_t *id, int rpc_code, const struct err *err, size_t *ret_len); /* data: {field, reason} */
 char *rpc_call(long id, const char *method, json_t *params, size_t *ret_len);            /* params stolen */
-/* The JSON-RPC code for one of our codes: INPUT -> RPC_BAD_PARAMS, others -32000 - n (documented in PROTOCOL.md). */
+/* The JSON-RPC code for an error code: INPUT -> RPC_BAD_PARAMS, our other codes -32000 - n (documented in PROTOCOL.md),
+ * codes of the system RPC_INTERNAL. */
 int rpc_code(int err_code);
 /* Parses a reply line into its result (new reference), or into *err with the server's message and field. Ignores
  * unknown members. *ret_id is RPC_NO_ID in the error of a request whose id could not be read, and RPC_NO_REPLY if the

@@ -34,7 +34,7 @@ struct ingest_config {
 int ingest_open(const struct ingest_config *config, struct ingest **ret, struct err *err);
 void ingest_close(struct ingest *in);
 void ingest_free(struct ingest *in);
-/* Closes the connection of a supervisor that must not speak for the job any more. */
+/* Closes the connection that speaks for the job, if there is one: a newer one takes its place, or no process lives. */
 void ingest_hang_up(struct job *j);
 /* Sends a command. Does nothing without a connection: the welcome will repeat it. tier NULL: the word has no tier. */
 void ingest_send_word(struct job *j, const char *word, const char *tier);

@@ -57,7 +57,7 @@ struct wire *wire_accept(struct wires *all, uv_stream_t *server, size_t max_line
 void wire_set_owner(struct wire *w, void *owner);
 void *wire_owner(const struct wire *w);
 int wire_fd(const struct wire *w);
-/* Its long lines count for this user, without admin rights. */
+/* Its long lines count for this user, which has no admin rights. */
 void wire_set_guest(struct wire *w, uid_t uid);
 /* Its long lines do not count for the shared room. */
 void wire_trust(struct wire *w);

@@ -8,8 +8,6 @@
 
 enum { MAX_EMULATED_WORK = 1 << 21 };
 
-static const char *const tier_name[] = { "off", "rerun", "world" };
-
 static bool emulated(const struct device *dev)
 {
 #ifdef CUDA_EMU
@@ -54,7 +52,7 @@ static void gpu_case(struct device *dev, struct data *d)
     for (enum tier tier = TIER_OFF; tier <= TIER_WORLD; tier++) {
         int before = faults.n;
 
-        looking_at(dev, tier_name[tier], d->t);
+        looking_at(dev, tier_name(tier), d->t);
         dev->ops->set_tier(dev, tier);
         run(dev, d, got);
         free_buffers();

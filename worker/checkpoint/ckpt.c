@@ -39,7 +39,7 @@ int ckpt_path(const char *dir, int64_t step, char *ret, size_t size, struct err 
     return n >= 0 && (size_t)n < size ? 0 : too_long(dir, err);
 }
 
-/* A folder of files, with what is in it. One that does not exist is removed already. */
+/* Removes a folder and the files in it. Returns 0 if the folder does not exist. */
 static int remove_folder(const char *path, struct err *err)
 {
     DIR *d = opendir(path);
@@ -66,7 +66,7 @@ static int move_folder(const char *dir, const char *from, const char *to, struct
     return folder_sync(dir, err);
 }
 
-/* Of several damaged ones of a step the last is kept. */
+/* Keeps only the last damaged checkpoint of a step. */
 int ckpt_set_aside(const char *dir, int64_t step, struct err *err)
 {
     char from[PATH_BYTES], to[PATH_BYTES];
@@ -81,7 +81,7 @@ int ckpt_set_aside(const char *dir, int64_t step, struct err *err)
     return rc;
 }
 
-/* The step in a folder's name: before and digits, nothing else. -1: it is something else. */
+/* The step in a folder's name, which must be `before` and digits, nothing else. -1: the name has another form. */
 static int64_t step_of(const char *name, const char *before)
 {
     const char *digits = name + strlen(before);
@@ -100,7 +100,8 @@ static int descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Steps of all folders named before<n>, newest first. Caller frees *ret_steps. A missing dir has none. */
+/* Steps of all folders named before<n>, newest first. The caller frees *ret_steps. A missing dir gives an empty
+ * list. */
 static int list_steps(const char *dir, const char *before, int64_t **ret_steps, size_t *ret_count, struct err *err)
 {
     DIR *d = opendir(dir);
@@ -132,7 +133,8 @@ static int list_steps(const char *dir, const char *before, int64_t **ret_steps, 
 
 /* ---- writing ---- */
 
-/* Is there a good one already? 1 and its size, or 0 and nothing stands in the way. */
+/* Looks for a good checkpoint of this step. Returns 1 and its size, or 0 when the name is free: a damaged one is set
+ * aside. */
 static int settle_existing(const char *dir, int64_t step, const struct ckpt_identity *id, int64_t *ret_bytes, struct err *err)
 {
     char folder[PATH_BYTES];
@@ -197,7 +199,7 @@ int ckpt_write(const char *dir, int64_t step, const struct ckpt_identity *id, co
     if (rc == 0)
         rc = manifest_write(tmp, step, id, ret_bytes, err);
     if (rc < 0)
-        remove_folder(tmp, &ignored); /* a full disk gets its space back; the first error is the one to tell */
+        remove_folder(tmp, &ignored); /* a full disk gets its space back; the caller reports the first error */
     return rc;
 }
 
@@ -215,7 +217,7 @@ int ckpt_publish(const char *dir, int64_t step, struct err *err)
     return rc;
 }
 
-/* Under the temporary name first: half a deleted checkpoint must not look like a damaged one. */
+/* Renames the folder first: a half deleted checkpoint must not look like a damaged one. */
 static int discard(const char *dir, int64_t step, struct err *err)
 {
     char folder[PATH_BYTES], tmp[PATH_BYTES];
@@ -239,7 +241,7 @@ static bool is_due(struct ckpt_due due, int64_t step)
 
 int ckpt_prune(const char *dir, int keep, int64_t best, struct ckpt_due due, struct err *err)
 {
-    int left[2] = { keep, keep }; /* of those that were not due, and that were */
+    int left[2] = { keep, keep }; /* still to keep: [0] not due, [1] due */
     bool wants_shared = due.shared != NULL;
     int64_t *steps;
     size_t n;
@@ -320,7 +322,7 @@ static int clear_left_over(const char *dir, struct err *err)
     return rc;
 }
 
-/* Verifies one. 1: it is good, 0: it was damaged and is out of the way now. */
+/* Verifies one checkpoint. Returns 1 if it is good, 0 if it was damaged and is now set aside. */
 static int consider(const char *dir, int64_t step, const struct ckpt_identity *id, ckpt_tell *tell, void *arg, struct err *err)
 {
     char folder[PATH_BYTES], text[sizeof(err->msg) + 64];
@@ -359,7 +361,7 @@ int ckpt_pick(const char *dir, const struct ckpt_identity *id, ckpt_tell *tell, 
     }
     free(steps);
     if (rc >= 0 && found > 0)
-        rc = folder_sync(dir, err); /* who published it may have been killed before its name was durable */
+        rc = folder_sync(dir, err); /* its publisher may have been killed before the name was durable */
     if (rc < 0)
         return rc;
     *ret_step = found;

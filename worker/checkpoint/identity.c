@@ -21,13 +21,13 @@
 #include "worker/report/report.h"
 
 enum { PATH_BYTES = 4096 + 32, SAID_BYTES = 2000 };
-enum { FILE_MAX = 4 << 20 };                                          /* bytes of identity.json that are read: it may be anybody's */
-enum { NAME_MAX_BYTES = 63, VALUE_MAX = 100, ENVIRONMENT_MAX = 900 }; /* of the environment, bytes */
+enum { FILE_MAX = 4 << 20 };                                          /* largest identity.json that is read, in bytes; users may edit it */
+enum { NAME_MAX_BYTES = 63, VALUE_MAX = 100, ENVIRONMENT_MAX = 900 }; /* bytes: a variable's name, its value, the whole environment */
 
 struct identity {
     struct identity_options opt;
-    json_t *root;  /* without the choices and the hash */
-    char told[33]; /* hash of what was reported last */
+    json_t *root;  /* without the plans and the hash */
+    char told[33]; /* hash of the last reported identity */
 };
 
 static void path_of(const struct identity *id, char ret[PATH_BYTES])
@@ -35,7 +35,7 @@ static void path_of(const struct identity *id, char ret[PATH_BYTES])
     snprintf(ret, PATH_BYTES, "%s/identity.json", id->opt.job_dir);
 }
 
-/* NULL: none yet, or none that can be read; it only serves to warn. */
+/* The identity.json of before. NULL: it does not exist or cannot be read, and is not compared. */
 static json_t *read_old(const struct identity *id)
 {
     char path[PATH_BYTES];
@@ -53,7 +53,7 @@ static json_t *read_old(const struct identity *id)
     return root;
 }
 
-/* version NULL: it has none. What cannot be read has no hash, and what has none is not compared. */
+/* version may be NULL: not written. A file that cannot be read gets no hash, and such a file is not compared. */
 static json_t *file_json(const char *version, const char *path)
 {
     struct file_map map;
@@ -72,7 +72,8 @@ static json_t *file_json(const char *version, const char *path)
     return out;
 }
 
-/* The program, the plugin, what describes the network and what decodes pictures: the programs as they were executed and loaded, not what lies in their place by now. */
+/* The program, the plugin, the network's .cfg and the picture libraries. The program and the libraries are hashed as
+ * they were executed and loaded, not as they lie on disk by now. */
 static json_t *files_json(const struct identity *id)
 {
     struct image_codec codecs[IMAGE_CODECS];
@@ -99,7 +100,7 @@ static bool is_read(const char *name, size_t len)
     static const char *const places[] = {
         "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_HOME", "CUDA_PATH",
         "CUDA_CACHE_PATH",      "NCCL_SOCKET_IFNAME"
-    }; /* where things are and how many at once: decide no bits */
+    }; /* locations and counts: they change no bits */
 
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         if (strlen(places[i]) == len && strncmp(name, places[i], len) == 0)
@@ -125,7 +126,8 @@ static struct hash128 text_hash(const char *text)
     return hash_bytes(text, strlen(text), hash_name("text"));
 }
 
-/* Variables that the GPU's libraries read. Long values are told by their hash, and what has no room by one hash of all that: an identity is small. */
+/* Variables that the libraries of the GPU read. A long value is replaced by its hash. All variables beyond
+ * ENVIRONMENT_MAX share one hash, "others": an identity must stay small. */
 static json_t *environment_json(char **env)
 {
     json_t *out = json_object();
@@ -148,7 +150,7 @@ static json_t *environment_json(char **env)
             continue;
         }
         one = text_hash(*env);
-        rest.lane[0] += one.lane[0]; /* in whatever order they stand */
+        rest.lane[0] += one.lane[0]; /* a sum does not depend on their order */
         rest.lane[1] += one.lane[1];
         more++;
     }
@@ -225,7 +227,7 @@ static size_t key_length(const char *line)
     return end ? (size_t)(end - line) : strlen(line);
 }
 
-/* Key and choice. */
+/* Length of key and choice, without the remark. */
 static size_t choice_length(const char *line)
 {
     const char *end = strstr(line, "; ");
@@ -238,7 +240,8 @@ static bool same_choice(const char *a, const char *b)
     return choice_length(a) == choice_length(b) && strncmp(a, b, choice_length(a)) == 0;
 }
 
-/* Keeps the lines of `old` whose key is not among the new ones; counts the keys whose choice has changed. */
+/* Appends the lines of `old` with keys that the new lines lack. Returns the number of keys with a changed choice;
+ * *ret_first is the first of these lines. */
 static int keep_others(json_t *plans, const json_t *old, const char **ret_first)
 {
     size_t nnew = json_array_size(plans), i, k;
@@ -273,7 +276,7 @@ static json_t *split_lines(char *text)
     return list;
 }
 
-/* Of the choices alone, in whatever order they were made. */
+/* Hashes keys and choices without remarks, in any order. */
 static void add_plans(json_t *root, const json_t *plans)
 {
     struct hash128 sum = { { 0, 0 } };
@@ -294,7 +297,7 @@ static void add_plans(json_t *root, const json_t *plans)
 
 /* ---- the whole ---- */
 
-/* With these choices; NULL: out of memory. */
+/* The identity with these plans. NULL: out of memory. */
 static json_t *whole(const struct identity *id, const json_t *plans)
 {
     json_t *root = json_copy(id->root);
@@ -312,7 +315,7 @@ static json_t *whole(const struct identity *id, const json_t *plans)
     return NULL;
 }
 
-/* Once for each hash. */
+/* Reports each hash once. */
 static int tell(struct identity *id, const json_t *whole, struct err *err)
 {
     const char *hash = json_string_value(json_object_get(whole, "hash"));
@@ -329,7 +332,7 @@ static int tell(struct identity *id, const json_t *whole, struct err *err)
     return rc;
 }
 
-/* The choices are kept beside it. */
+/* Writes identity.json with the plans in it. */
 static int write_new(const struct identity *id, const json_t *whole, const json_t *plans, struct err *err)
 {
     json_t *root = json_copy((json_t *)whole);
@@ -350,7 +353,8 @@ static int write_new(const struct identity *id, const json_t *whole, const json_
     return rc;
 }
 
-/* Weights to start from: who goes on does not read them, and has what the run began with. */
+/* Adds hashes of the files with initial weights. A resumed run does not read them, so it takes the hashes of the old
+ * identity. */
 static void add_inits(struct identity *id, int64_t step, const json_t *old)
 {
     json_t *files = json_object_get(id->root, "files");
@@ -386,7 +390,7 @@ int identity_begin(struct identity *id, int64_t step, bool longer, struct err *e
     return rc;
 }
 
-/* The choices of this attempt and, of earlier ones, those that it has not met. */
+/* The plans of this attempt, and those of earlier attempts with keys that this attempt has not met. */
 static int all_plans(const struct identity *id, json_t **ret_plans, struct err *err)
 {
     const struct plan_ops *plan = id->opt.dev->on->plan;
@@ -417,7 +421,7 @@ int identity_save(struct identity *id, struct err *err)
         now = whole(id, plans);
         rc = now ? tell(id, now, err) : err_set(err, ERR_DEVICE, "out of memory: identity");
     }
-    if (rc >= 0 && write_new(id, now, plans, &why) < 0) /* what only serves to warn does not end a training */
+    if (rc >= 0 && write_new(id, now, plans, &why) < 0) /* identity.json only serves warnings: a failed write must not end the training */
         rc = report_event(id->opt.report, err, "warning", "identity", "not kept: %s", why.msg);
     json_decref(plans);
     json_decref(now);

@@ -27,7 +27,8 @@ int manifest_path(char ret[CKPT_PATH_BYTES], const char *folder, const char *nam
     return n < CKPT_PATH_BYTES ? 0 : err_set(err, -ENAMETOOLONG, "'%.200s...': the path is too long", folder);
 }
 
-/* What cannot be mapped because it is missing or something else than a file is damage; what fails for want of memory or rights is not. */
+/* Maps a file. A missing path, or one that is no regular file of at most max_bytes, is damage: ERR_CORRUPT. A lack of
+ * memory or rights is not: its code is returned. */
 static int map_file(const char *path, size_t max_bytes, struct file_map *ret_map, struct err *err)
 {
     int rc = file_map_open(path, max_bytes, ret_map, err);
@@ -53,7 +54,8 @@ static int facts_of(const char *folder, int file, struct file_facts *ret, struct
     return 0;
 }
 
-/* Of everything the manifest says, in one spelling: a flipped bit in it must not pass for another job's checkpoint. */
+/* Hash of the whole manifest in one canonical spelling: with a flipped bit in it, a checkpoint must not pass for
+ * another job's. */
 static void hash_manifest(json_t *m, char ret[33])
 {
     char *text = json_dumps(m, JSON_COMPACT | JSON_SORT_KEYS);
@@ -89,7 +91,7 @@ static int write_text(const char *folder, const char *text, struct err *err)
         rc = file_out_open(path, &out, err);
     if (rc < 0)
         return rc;
-    file_out_printf(out, err, "%s\n", text); /* a failure stays with out: the commit tells */
+    file_out_printf(out, err, "%s\n", text); /* a failure stays in out and the commit returns it */
     return file_out_commit(out, err);
 }
 

@@ -10,7 +10,7 @@
 #include "proto/hash/hash.h"
 #include "worker/checkpoint/state.h"
 
-/* keys is stolen. NULL, also where keys is: out of memory. */
+/* Takes the reference to keys. Returns NULL when keys is NULL or memory is out. */
 static char *text_of(json_t *keys)
 {
     char *text = keys ? json_dumps(keys, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
@@ -24,7 +24,7 @@ char *owner_text(const struct jobspec *spec)
     return text_of(jobspec_deciding(spec, NULL));
 }
 
-/* text is stolen; NULL: out of memory. */
+/* Frees text, which may be NULL: out of memory. */
 static int hash_text(char *text, struct hash128 *ret, struct err *err)
 {
     if (!text)
@@ -52,7 +52,7 @@ int owner_identity(const struct jobspec *spec, const char *store_id, struct ckpt
     return 0;
 }
 
-/* ---- what differs ---- */
+/* ---- differing keys ---- */
 
 static const struct job_word {
     const char *path, *neutral;
@@ -63,7 +63,8 @@ static const struct job_word {
 };
 enum { KEYS = sizeof keys / sizeof *keys };
 
-/* The value at "train.lr" of what owner_text() gives, as JSON text; the neutral one where it is left out. Caller frees. */
+/* The value at a path like "train.lr" in the JSON of owner_text(), as JSON text; the neutral value where the key is
+ * left out. The caller frees. */
 static char *value_text(const json_t *spec, const struct job_word *key)
 {
     char path[64], *rest = path, *name;
@@ -74,7 +75,8 @@ static char *value_text(const json_t *spec, const struct job_word *key)
     return spec ? json_dumps(spec, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15)) : strdup(key->neutral);
 }
 
-/* "train.optimizer "sgd", train.lr 0.1"; ret_first: the first of these keys, NULL where none differs. */
+/* Lists the values of `theirs` that differ: 'train.optimizer "sgd", train.lr 0.1'. *ret_first is the first of these
+ * keys; NULL: no key differs. */
 static void differences(const json_t *theirs, const json_t *ours, char *text, size_t size, const char **ret_first)
 {
     size_t used = 0;
@@ -94,7 +96,7 @@ static void differences(const json_t *theirs, const json_t *ours, char *text, si
     }
 }
 
-/* The job that the newest checkpoint of this store was made by, as it says itself; NULL: it does not. */
+/* The job that made the newest checkpoint of this store, as the checkpoint says. NULL: it does not say. */
 static json_t *job_of_newest(const char *store_id, const char *dir, int64_t *ret_step)
 {
     struct ckpt_identity anybody = { .spec = "" };
@@ -114,7 +116,7 @@ static json_t *job_of_newest(const char *store_id, const char *dir, int64_t *ret
     return job;
 }
 
-/* 0: the checkpoint says nothing, or nothing differs. */
+/* Returns 0 when the checkpoint does not say its job, or no key differs. */
 static int refuse_by_its_word(const struct jobspec *spec, const char *store_id, const char *dir, struct err *err)
 {
     int64_t step = 0;
@@ -144,7 +146,8 @@ int owner_refuse(const struct jobspec *spec, const char *store_id, const char *d
 
 /* ---- fewer steps ---- */
 
-/* The steps of a job that differs from ours in them alone, of the text that a checkpoint holds. 0: it is another job, or has no fewer. */
+/* Reads text, the job in a checkpoint. Returns its number of steps if this number is smaller than ours and the only
+ * difference. 0: another job, or not fewer steps. */
 static int64_t fewer_steps(const struct jobspec *spec, const char *text, const char *hash)
 {
     json_t *theirs = text ? json_loads(text, 0, NULL) : NULL, *ours = theirs ? jobspec_deciding(spec, "train.steps") : NULL;
@@ -161,7 +164,7 @@ static int64_t fewer_steps(const struct jobspec *spec, const char *text, const c
     return steps;
 }
 
-/* 1: it may be gone on from; 0: not, for its step; ERR_STATE: for its job. */
+/* Returns 1 if training may continue from this checkpoint, 0 if its step rules that out, ERR_STATE if its job does. */
 static int look_at(const struct jobspec *spec, const struct ckpt_identity *anybody, const char *dir, int64_t step, struct err *err)
 {
     struct jobspec shorter = *spec; /* only read */
@@ -188,7 +191,7 @@ int owner_pick_shorter(const struct jobspec *spec, const char *store_id, const c
         rc = ckpt_newest(dir, &anybody, most, &step, err);
         most = step - 1;
     } while (rc == 0 && step > 0 && (rc = look_at(spec, &anybody, dir, step, err)) == 0);
-    if (rc >= 0 && step == 0) /* what was trained stays: who wants it to go says so */
+    if (rc >= 0 && step == 0) /* trained checkpoints stay until the user removes them */
         return err_set(err, ERR_STATE, "'%s' holds no checkpoint on the way to more steps", dir);
     if (rc >= 0)
         rc = ckpt_drop_after(dir, step, err);

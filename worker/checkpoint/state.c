@@ -51,7 +51,7 @@ static struct st_array vector(const char *name, enum st_dtype dtype, int64_t n, 
     return (struct st_array){ name, dtype, 1, { n }, data };
 }
 
-/* What a parameter has besides what model.safetensors says of it: "<of>.<name>". */
+/* Copies a parameter's vector that model.safetensors lacks, as "<kind>.<name>". */
 static int copy_vector(const struct trained *of, struct arrays *s, const char *kind, const struct param *p, const float *from,
                        struct err *err)
 {
@@ -138,7 +138,7 @@ static int load_vector(const struct trained *of, const struct safetensors *f, co
     return rc;
 }
 
-/* The weights beside their averages, which model.safetensors holds. */
+/* Loads the raw weights when model.safetensors holds their moving averages. */
 static int load_raw(const struct trained *of, const struct safetensors *f, struct param *p, bool average, struct err *err)
 {
     char name[128];
@@ -170,7 +170,7 @@ static int load_vectors(const struct trained *of, const struct safetensors *f, s
     return rc;
 }
 
-/* Checkpoints that were saved without evidence have none. */
+/* Checkpoints that were saved without evidence lack both arrays; to->known is then false. */
 static int load_proof(struct proof *to, int nparams, const struct safetensors *f, struct err *err)
 {
     int rc = 0;
@@ -183,7 +183,7 @@ static int load_proof(struct proof *to, int nparams, const struct safetensors *f
     return rc;
 }
 
-/* Checkpoints of 0.1.0 have the best of all validations alone. */
+/* Checkpoints of 0.1.0 lack due_best: it is then the best of all validations. */
 static int load_due(struct state *to, const struct safetensors *f, struct err *err)
 {
     int rc = safetensors_find(f, "stale") ? read_exact(f, "stale", ST_I64, 1, &to->stale, err) : 0;
@@ -237,7 +237,7 @@ bool state_best(const struct safetensors *f, struct state_best *ret)
 
 /* ---- both files ---- */
 
-/* model.safetensors holds what is validated. */
+/* model.safetensors holds the weights that are validated: the moving averages, if the job keeps them. */
 static int export_model(const struct trained *of, struct st_array **ret_arrays, struct err *err)
 {
     int rc;

@@ -50,8 +50,8 @@ struct control_word control_unpack(const uint64_t packed[CONTROL_WORDS])
     return (struct control_word){ (enum report_word)packed[0], packed[1], packed[2] };
 }
 
-/* A tier changes where a log window ends, so that every loss row has one tier: the first such end at least two steps ahead. Where the job ends by then, the change is
- * refused. */
+/* A tier changes at the end of a log window, so that every loss row has one tier. It is the first end at least two
+ * steps ahead. If the job ends by then, the change is refused. */
 static int propose(struct control *c, int64_t step, const char *name, struct err *err)
 {
     int64_t every = c->log_every, end = (step + 2 + every - 1) / every * every;
@@ -64,7 +64,8 @@ static int propose(struct control *c, int64_t step, const char *name, struct err
     return report_tier_propose(c->report, end + 1, name, err);
 }
 
-/* The losses of the step before the change are the last that can carry it: wait for detd-job's word before them. */
+/* The change must travel with the losses of the step before it, at the latest. At that step the call waits for
+ * detd-job's answer. */
 static int proposal_word(struct control *c, int64_t step, struct control_word *ret, struct err *err)
 {
     const char *name = tier_name(c->proposal.tier);

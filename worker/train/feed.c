@@ -9,20 +9,21 @@
 #include "worker/core/device.h"
 #include "worker/data/loader.h"
 
-/* Device memory of one batch: of each array of pictures all shards, then the rest shard by shard. Grown only. */
+/* Device memory of one batch: for each array of pictures all shards, then the other arrays shard by shard. It only
+ * grows. */
 struct place {
     char *mem;
     size_t room;
-    struct device_mark *sent, *read; /* on the side queue: the copy is done; on the computing one: nobody reads it any more */
+    struct device_mark *sent, *read; /* sent: the copy is done (side queue); read: no computation reads it any more (computing queue) */
     struct batch host, batch;
-    struct shard_batch shard[JOB_MAX_SHARDS]; /* of batch */
+    struct shard_batch shard[JOB_MAX_SHARDS]; /* the shards of `batch` */
 };
 
 struct feed {
     struct device *dev, *side;
     struct loader *loader;
     struct place place[2];
-    int at;     /* of the batch given out last */
+    int at;     /* index of the place given out last */
     bool ahead; /* the other place holds the next batch, or rc and err say why not */
     int rc;
     struct err err;
@@ -99,7 +100,7 @@ static int make_room(struct feed *f, struct place *p, struct err *err)
     if (p->mem)
         f->dev->ops->free(f->dev, p->mem);
     p->room = 0;
-    need += need / 4; /* lists differ from batch to batch */
+    need += need / 4; /* the sizes of lists differ from batch to batch */
     p->mem = f->dev->ops->alloc(f->dev, need);
     if (!p->mem)
         return err_set(err, ERR_DEVICE, "out of memory: a batch of %zu MiB", need >> 20);
@@ -107,7 +108,7 @@ static int make_room(struct feed *f, struct place *p, struct err *err)
     return 0;
 }
 
-/* Copies one array to *at and moves that behind it. */
+/* Copies one array to *at and moves *at behind it. */
 static int send(struct feed *f, char **at, const void *host, size_t bytes, struct err *err)
 {
     int rc = bytes ? f->side->ops->copy_async(f->side, *at, host, bytes, err) : 0;
@@ -116,7 +117,7 @@ static int send(struct feed *f, char **at, const void *host, size_t bytes, struc
     return rc;
 }
 
-/* Shards follow each other without a gap: one batch for the device. */
+/* Sends the pictures of all shards without gaps: one batch for the device. */
 static int send_pictures(struct feed *f, struct place *p, int array, char **at, struct err *err)
 {
     int rc = 0;
@@ -131,7 +132,7 @@ static int send_pictures(struct feed *f, struct place *p, int array, char **at, 
     return rc;
 }
 
-/* What is no picture. */
+/* Sends the arrays that are not pictures, and the offsets of the lists. */
 static int send_rest(struct feed *f, struct place *p, int s, char **at, struct err *err)
 {
     const struct batch_form *form = p->host.form;
@@ -172,7 +173,7 @@ static int send_batch(struct feed *f, struct place *p, struct err *err)
     return rc < 0 ? rc : side->ops->mark(side, p->sent, err);
 }
 
-/* The host memory of the batch before is the loader's again as soon as loader_next() is called, so its copy must be done. */
+/* loader_next() takes back the host memory of the previous batch, so the copy of that batch must be done. */
 static int fetch(struct feed *f, struct place *p, struct err *err)
 {
     int rc = f->side->ops->reach(f->side, f->place[f->at].sent, err);

@@ -15,10 +15,10 @@
 struct losses {
     struct losses_options opt;
     struct span mine;
-    double *raw, *host;       /* [shards of this rank][model->raw_terms]: on the device, and a copy */
+    double *raw, *host;       /* [shards of this rank][model->raw_terms]: raw on the device, host its copy */
     struct device_mark *sent; /* the copy is made */
-    struct gather *gather;    /* numerators and denominators */
-    bool taken;               /* this rank's are in the gather's records; what is on the host may be the next step's */
+    struct gather *gather;    /* a record a shard: numerators and denominators */
+    bool taken;               /* the gather's records hold this rank's; `host` may already be the next step's */
 };
 
 static size_t raw_bytes(const struct losses *l)

@@ -14,12 +14,14 @@
 #include "worker/report/report.h"
 #include "worker/train/trainer.h"
 
-/* A rank that waits for another one waits for its files too; hangs are detd-job's to find, by the progress pages. */
+/* A rank that waits for another rank also waits for that rank's files, so this is long. detd-job finds hangs, by the
+ * progress pages. */
 enum { COMM_TIMEOUT_MS = 4 * 3600 * 1000 };
 
 _Static_assert((int)CHANNEL_GRAD == COMM_GRAD && (int)CHANNEL_SYNC == COMM_SYNC && (int)CHANNEL_COUNT == COMM_CHANNELS, "channels");
 
-/* A link beside the comm numbers its operations for itself; the page counts what a channel's thread enters on either. */
+/* A link beside the comm numbers its own operations. The progress page counts the operations of a channel's thread on
+ * both. */
 static void on_collective(void *arg, int channel, uint32_t number, uint64_t fingerprint)
 {
     struct machine *m = arg;
@@ -36,8 +38,9 @@ static void on_wait(void *arg, bool waiting)
     progress_phase(m->progress, waiting ? PHASE_REPORT_WAIT : PHASE_OPTIMIZER);
 }
 
-/* Ranks on whole GPUs of their own meet through the backend's link. NCCL takes slices of one GPU for that GPU twice and refuses. For tests of NCCL with
- * several ranks on one GPU, which it allows from 2.30 on with NCCL_MULTI_RANK_GPU_ENABLE=1, DETD_TEST_SHARED_LINK in the environment asks for the link too. */
+/* Ranks with whole GPUs of their own meet through the backend's link. NCCL counts slices of one GPU as that GPU twice
+ * and refuses. Tests of NCCL with several ranks on one GPU set DETD_TEST_SHARED_LINK in the environment to get the link
+ * too; NCCL allows that since 2.30 with NCCL_MULTI_RANK_GPU_ENABLE=1. */
 static bool wants_link(const struct machine *m, const struct device_info *info)
 {
     bool alone = m->spec->run_ranks_per_gpu == 1 && strncmp(info->uuid, "MIG-", 4) != 0;

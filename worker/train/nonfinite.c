@@ -35,7 +35,7 @@ int nonfinite_loss(const struct course *course, const struct task *task, const s
                    term, shard, (double)lr, text);
 }
 
-/* 1 where some number is not finite. */
+/* Returns 1 if a number is not finite. */
 static int has_nonfinite(struct device *dev, const struct param *p, const float *grad, struct err *err)
 {
     float *host = malloc(p->count * sizeof *host);

@@ -20,7 +20,7 @@
 
 enum { PATH_BYTES = 4096 + 64, ROOM_S = 2 };
 
-/* A job that verifies another begins from that one's. */
+/* A job that verifies another job starts from the other job's checkpoints. */
 static void folder(const struct keeper *k, char ret[PATH_BYTES])
 {
     const char *other = k->machine->spec->verify_evidence;
@@ -28,7 +28,7 @@ static void folder(const struct keeper *k, char ret[PATH_BYTES])
     snprintf(ret, PATH_BYTES, "%s/checkpoints", other ? other : k->machine->opt->job_dir);
 }
 
-/* Rank 0. For people and scripts alone: training does not depend on it. */
+/* Rank 0 calls it. The link serves users and scripts; training does not depend on it. */
 static void link_best(const struct keeper *k, const char *dir, int64_t step)
 {
     struct err why, ignored;
@@ -37,7 +37,7 @@ static void link_best(const struct keeper *k, const char *dir, int64_t step)
         report_event(k->machine->report, &ignored, "warning", "checkpoint", "%s", why.msg);
 }
 
-/* A longer job has the same rates and sizes of pictures up to that step. */
+/* Up to that step a longer job has the same learning rates and sizes of pictures. */
 static bool is_shared(const void *spec, int64_t step)
 {
     return jobspec_on_the_way(spec, step);
@@ -46,13 +46,14 @@ static bool is_shared(const void *spec, int64_t step)
 static int prune(const struct keeper *k, const char *dir, const struct state *state, struct err *err)
 {
     const struct jobspec *s = k->machine->spec;
-    const bool changes_at_end = !jobspec_on_the_way(s, s->train_steps - 1); /* else one of the newest is on the way */
+    const bool changes_at_end = !jobspec_on_the_way(s, s->train_steps - 1); /* otherwise a longer job can start from one of the newest */
     const struct ckpt_due due = { s->checkpoint_every, s->train_steps, changes_at_end ? is_shared : NULL, s };
 
     return ckpt_prune(dir, (int)s->checkpoint_keep, state->best_step > 0 ? state->best_step : -1, due, err);
 }
 
-/* Written, then durable reports, then published: a checkpoint never knows more than the spool. */
+/* Order: the files are written, the reports become durable, the checkpoint is published. So a checkpoint never knows
+ * more than the spool. */
 static int save(const struct keeper *k, const struct state *state, struct err *err)
 {
     struct ckpt_identity id;
@@ -82,7 +83,7 @@ static int save(const struct keeper *k, const struct state *state, struct err *e
                                    best, err);
     if (rc >= 0)
         rc = prune(k, dir, state, err);
-    if (rc >= 0 && !ckpt_has_best(dir)) /* the best step was never saved, and the best of those that were is gone */
+    if (rc >= 0 && !ckpt_has_best(dir)) /* the best step has no checkpoint, and the former best checkpoint is gone */
         link_best(k, dir, state->step);
     return rc;
 }
@@ -92,7 +93,8 @@ static bool is_no_room(int rc)
     return rc == -ENOSPC || rc == -EDQUOT;
 }
 
-/* Rank 0. Returns 1 where there was none and training goes on; the others hear of that by keeper_saved(). */
+/* Rank 0 calls it. Returns 1 if the disk was full and training continues without this checkpoint. The other ranks learn
+ * that by keeper_saved(). */
 static int save_where_there_is_room(struct keeper *k, const struct state *state, bool last, struct err *err)
 {
     bool told = false;
@@ -107,7 +109,7 @@ static int save_where_there_is_room(struct keeper *k, const struct state *state,
         told = true;
         if (!last)
             return 1;
-        progress_phase(k->machine->progress, PHASE_REPORT_WAIT); /* which has no deadline */
+        progress_phase(k->machine->progress, PHASE_REPORT_WAIT); /* this phase has no deadline */
         sleep(ROOM_S);
     }
     return rc;
@@ -132,7 +134,7 @@ int keeper_save(struct keeper *k, const struct state *state, bool last, struct e
 
 int keeper_saved(const struct keeper *k, int64_t step, bool *ret, struct err *err)
 {
-    uint64_t saved = k->saved_step == step; /* as rank 0 knows it */
+    uint64_t saved = k->saved_step == step; /* only rank 0's value counts */
     int rc = comm_broadcast(k->machine->comm, COMM_SYNC, &saved, sizeof saved, err);
 
     *ret = saved != 0;
@@ -149,31 +151,33 @@ static void passed_over(void *arg, const char *text)
     report_event(k->machine->report, &ignored, "warning", "checkpoint", "%s", text);
 }
 
-/* Rank 0. The rank before may have died between publishing and saying so: it is said again, the store takes it twice. */
+/* Rank 0 calls it. The previous attempt may have died after publishing and before its report, so the report is
+ * repeated. The store accepts a repetition. */
 static int report_resume(const struct keeper *k, const struct state *state, int64_t step, const char *path, int64_t bytes, struct err *err)
 {
     int rc = report_start(k->machine->report, step, step > 0 ? path : NULL, err);
 
-    if (rc < 0 || step == 0 || k->machine->spec->verify_evidence) /* what is verified is not this job's */
+    if (rc < 0 || step == 0 || k->machine->spec->verify_evidence) /* a checkpoint of a verified run is not this job's */
         return rc;
     return report_ckpt_published(k->machine->report, step, path, bytes, state->val_step == step ? state->val_loss : NAN,
                                  k->validates && state->best_step == step, err);
 }
 
-/* Evidence says whether a run that is verified had the same spec, whatever database numbered it and wherever its data lie. */
+/* For a run that is verified, the evidence compares the specs; the number in the database and the place of the data may
+ * differ. So any owner is accepted. */
 static int whose(const struct keeper *k, struct ckpt_identity *ret, struct err *err)
 {
     *ret = (struct ckpt_identity){ .store_id = "" };
     return k->machine->spec->verify_evidence ? 0 : owner_identity(k->machine->spec, k->store_id, ret, err);
 }
 
-/* Where a job goes on from. */
+/* The start of this attempt. */
 struct begin {
     int64_t step;
     int64_t shorter; /* 1: the checkpoint was made when the job had fewer steps */
 };
 
-/* Rank 0. */
+/* Rank 0 calls it. */
 static int pick(const struct keeper *k, const char *dir, const struct ckpt_identity *id, struct begin *ret, struct err *err)
 {
     const struct jobspec *s = k->machine->spec;
@@ -215,7 +219,7 @@ int keeper_resume(struct keeper *k, struct state *state, struct err *err)
     if (rc >= 0)
         rc = comm_broadcast(k->machine->comm, COMM_SYNC, &from, sizeof from, err);
     step = from.step;
-    if (from.shorter) /* which rank 0 has looked at */
+    if (from.shorter) /* rank 0 found that */
         id.spec[0] = '\0';
     if (state->proof)
         state->proof->shorter = from.shorter;
@@ -227,7 +231,7 @@ int keeper_resume(struct keeper *k, struct state *state, struct err *err)
         rc = report_resume(k, state, step, path, bytes, err);
     if (rc < 0)
         return rc;
-    if (k->machine->opt->rank == 0 && step > 0 && !k->machine->spec->verify_evidence) /* the rank before may have died before it did */
+    if (k->machine->opt->rank == 0 && step > 0 && !k->machine->spec->verify_evidence) /* an earlier attempt may have died before this */
         relink_best(k, dir, state);
     k->saved_step = step > 0 ? step : -1;
     progress_step(k->machine->progress, (uint64_t)step);

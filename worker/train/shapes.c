@@ -20,28 +20,28 @@
 #include "worker/train/course.h"
 #include "worker/train/machine.h"
 
-/* What plans are made for: the shapes of tensors and the tier. */
+/* A plan depends on the shapes of tensors and on the tier. */
 struct shape {
     enum tape_mode mode;
     enum tier tier;
-    int images, shards; /* of a shard; computed together */
+    int images, shards; /* images of a shard; shards computed together */
     struct canvas canvas;
-    int64_t told; /* before which step the device was told of it, last */
+    int64_t told; /* the last step for which the device was told of it */
 };
 
-enum { AHEAD = 8 }; /* steps whose canvases are looked up before they come, where those follow from the pictures */
+enum { AHEAD = 8 }; /* steps ahead at which canvases are looked up that depend on the pictures */
 
 struct shapes {
     struct shapes_options opt;
-    struct sampler *sampler;     /* of the training stream; NULL: every shard of a step has one canvas, or nobody asked yet */
-    struct draw *draw;           /* of a shard, where its canvas follows from them */
-    int64_t step;                /* that comes */
-    enum tier tier;              /* of the device, at that step */
-    int ntiers;                  /* changes of tier that were looked at */
-    struct plan_readiness ready; /* what has come of it so far */
+    struct sampler *sampler;     /* of the training stream; NULL: every shard of a step has one canvas, or not opened yet */
+    struct draw *draw;           /* draws of one shard, where its canvas depends on them */
+    int64_t step;                /* the next step */
+    enum tier tier;              /* of the device at that step */
+    int ntiers;                  /* changes of tier seen so far */
+    struct plan_readiness ready; /* result so far */
     int n;
     size_t room;
-    struct shape *shape; /* [n], that the device was told */
+    struct shape *shape; /* [n], all shapes that the device was told of */
 };
 
 struct shapes *shapes_new(const struct shapes_options *opt)
@@ -69,7 +69,7 @@ static bool same(const struct shape *a, const struct shape *b)
            canvas_equal(a->canvas, b->canvas);
 }
 
-/* The one of those that the device was told of, NULL: none is. */
+/* Returns the remembered shape that equals s; NULL: the device was not told of it. */
 static struct shape *known(const struct shapes *k, const struct shape *s)
 {
     for (int i = 0; i < k->n; i++)
@@ -87,7 +87,7 @@ static int remember(struct shapes *k, const struct shape *s, struct err *err)
     return 0;
 }
 
-/* Before a step once. What the device knows it is told again, so that it keeps that. */
+/* Tells the device of a shape, at most once a step. A known shape is told again, so that the device keeps its plans. */
 static int tell(struct shapes *k, const struct shape *s, struct err *err)
 {
     struct device *dev = k->opt.machine->dev;
@@ -108,7 +108,8 @@ static int tell(struct shapes *k, const struct shape *s, struct err *err)
     return rc;
 }
 
-/* Once in a run. Waits for the plans of each shape, so that a rank that plans many is seen to get on. */
+/* Tells the device of a shape, once in a run, and waits for its plans. The rank thus shows progress while it makes many
+ * plans. */
 static int tell_and_wait(struct shapes *k, const struct shape *s, struct err *err)
 {
     struct device *dev = k->opt.machine->dev;
@@ -124,7 +125,8 @@ static int tell_and_wait(struct shapes *k, const struct shape *s, struct err *er
     return rc;
 }
 
-/* The one that all shards of a step have whatever samples they hold. { 0, 0 }: a shard's follows from its samples. */
+/* The canvas of all shards of a step if it does not depend on their samples. { 0, 0 }: it does, and each shard has its
+ * own. */
 static struct canvas canvas_of(const struct task *task, int64_t step)
 {
     return task->ops->canvas(task, step, NULL, 0);
@@ -146,7 +148,7 @@ static int tell_step(struct shapes *k, int64_t step, struct err *err)
     return rc;
 }
 
-/* Whole shards and the short last one, where this rank has them. */
+/* Tells of a validation: whole shards, and the short last one if this rank has it. */
 static int tell_validation(struct shapes *k, int64_t step, struct err *err)
 {
     const struct course *c = k->opt.course;
@@ -185,7 +187,7 @@ static int open_sampler(struct shapes *k, struct err *err)
     return rc < 0 || k->sampler ? rc : task_sampler(k->opt.train, k->opt.course->images, &k->sampler, err);
 }
 
-/* As the loader draws it. */
+/* Makes the draws that the loader will make. */
 static struct canvas canvas_of_shard(struct shapes *k, int64_t step, int v)
 {
     const struct course *c = k->opt.course;
@@ -197,7 +199,8 @@ static struct canvas canvas_of_shard(struct shapes *k, int64_t step, int v)
     return k->opt.train->ops->canvas(k->opt.train, step, k->draw, c->images);
 }
 
-/* Neighbours of one canvas are computed together; what depends on no canvas is, of all shards of the wave. */
+/* Neighbouring shards with the same canvas are computed together. Layers that do not depend on the canvas compute all
+ * shards of the wave together. */
 static int tell_wave(struct shapes *k, int64_t step, struct span wave, struct err *err)
 {
     struct shape shape = { TAPE_TRAIN, control_tier_at(k->opt.control, step), k->opt.course->images, 0, { 0 }, 0 };
@@ -223,7 +226,7 @@ static int tell_wave(struct shapes *k, int64_t step, struct span wave, struct er
     return rc;
 }
 
-/* Up to the last step, if that comes first. Nothing is waited for. */
+/* Stops at the last step of the job. Does not wait. */
 static int tell_ahead(struct shapes *k, int64_t from, int64_t to, struct err *err)
 {
     const struct course *c = k->opt.course;
@@ -253,7 +256,8 @@ static int tell_pictures_of_validation(struct shapes *k, int64_t step, struct er
     return rc;
 }
 
-/* At the start, and where another tier is known to come: the first steps' plans are waited for, the others are made meanwhile. */
+/* Called at the start and when another tier is known to come. Waits for the plans of the first steps; the others are
+ * made meanwhile. */
 static int tell_pictures(struct shapes *k, int64_t step, struct err *err)
 {
     struct device *dev = k->opt.machine->dev;
@@ -271,7 +275,8 @@ static int tell_pictures(struct shapes *k, int64_t step, struct err *err)
     return rc;
 }
 
-/* What comes AHEAD steps later: another step, and a validation after it. What was neither told nor computed since may be dropped. */
+/* Tells of the step AHEAD steps later and of a validation after it. Shapes neither told nor computed since then may be
+ * dropped by the device. */
 static int tell_what_comes(struct shapes *k, int64_t step, struct err *err)
 {
     struct device *dev = k->opt.machine->dev;
@@ -285,7 +290,7 @@ static int tell_what_comes(struct shapes *k, int64_t step, struct err *err)
     return rc;
 }
 
-/* Of each canvas and tier that is still to come, as far as changes of tier are known. */
+/* Tells of every canvas and tier that is still to come, with the changes of tier known so far. */
 static int tell_all(struct shapes *k, int64_t first, struct err *err)
 {
     enum tier tier = TIER_OFF;
@@ -312,7 +317,7 @@ static bool follows_pictures(const struct shapes *k)
     return canvas_of(k->opt.train, 1).h == 0;
 }
 
-/* Plans may need a compiler for seconds each, so their number is worth a line. */
+/* Each plan may take a compiler seconds, so their number is reported. */
 static int report_ready(struct shapes *k, const struct plan_readiness *was, double seconds, struct err *err)
 {
     const struct plan_readiness *is = &k->ready;

@@ -7,7 +7,7 @@
 #include "worker/data/sample/frames.h"
 #include "worker/models/registry.h"
 
-/* False: it is none of labels. */
+/* Returns false if the format is not one of the label formats. */
 static bool labels_split(const struct jobspec *spec, bool val, const struct check_options *check, struct labels_options *ret)
 {
     static const char *const forms[] = { [LABELS_VOC] = "voc", [LABELS_DARKNET] = "darknet", [LABELS_YOLO] = "yolo" };

@@ -29,9 +29,9 @@
 
 static const size_t cache_bytes = (size_t)1 << 30;
 
-enum { GPU_WORKERS = 16 }; /* at most, where nobody said: no GPU eats more than they decode */
+enum { GPU_WORKERS = 16 }; /* the most by default: a GPU does not use more pictures than 16 threads decode */
 
-/* Compute threads of this rank; a rank that runs alone was told none and has all the cores it may use. */
+/* Compute threads of this rank. A rank that runs alone has no run.threads and may use all its cores. */
 static int threads(const struct machine *m)
 {
     cpu_set_t set;
@@ -41,7 +41,8 @@ static int threads(const struct machine *m)
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-/* The CPU device computes on the same cores; beside a GPU they have little else to do. */
+/* The CPU device computes on the same cores, so it gets a quarter of the threads. Beside a GPU the cores have little
+ * else to do. */
 static int workers(const struct machine *m)
 {
     int n = m->dev->host_memory ? threads(m) / 4 : threads(m) - 1;
@@ -76,7 +77,7 @@ static int report_notes(const struct machine *m, const char *split, const struct
     return rc;
 }
 
-/* What is trained on of it, and what classes it has. */
+/* Reports the images in use and the classes. */
 static int report_census(const struct machine *m, const char *split, const struct dataset *d, struct err *err)
 {
     const struct model_family *family = model_family_find(m->opt->models, m->spec->family->name);
@@ -112,7 +113,8 @@ static int report_depth(const struct machine *m, const char *split, const struct
     return depth_truth_nowhere(d, text) ? report_event(m->report, err, "warning", "data", "%s: %s", split, text) : 0;
 }
 
-/* Scores of poses are of the others alone. What is wrong with the files now costs the score, as validation says. */
+/* Warns of poses that are missing; scores of poses are computed from the others. An unreadable file is ignored here:
+ * validation reports that its score is missing. */
 static int report_poses(const struct machine *m, const char *split, const struct dataset *d, struct err *err)
 {
     char text[POSE_TRUTH_TEXT];
@@ -124,7 +126,8 @@ static int report_poses(const struct machine *m, const char *split, const struct
     return report_event(m->report, err, "warning", "data", "%s: %s", split, text);
 }
 
-/* Rank 0 checks a split once in the life of the job and writes the index; everybody else, and every later attempt, reads that. */
+/* Rank 0 checks a split once in the life of the job and writes the index. The other ranks and all later attempts read
+ * the index. */
 static int check_once(const struct machine *m, const char *split, const struct check_options *opt, const char *index, struct err *err)
 {
     struct problems *problems;
@@ -177,7 +180,7 @@ static int open_split(const struct machine *m, bool val, const struct dataset *t
     return rc < 0 ? rc : index_hash(ret->set, &ret->hash, err);
 }
 
-/* A job that is to be trained as another one was has that one's hash. */
+/* A job that must repeat another job's training needs data with that job's hash. */
 static int wanted_data(const struct jobspec *s, const struct split *train, struct err *err)
 {
     char hex[33];

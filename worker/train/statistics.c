@@ -14,12 +14,12 @@
 struct statistics {
     struct statistics_options opt;
     struct running running;
-    struct gather *all;  /* of all normalisations, once a step */
-    struct gather *sync; /* of one, inside a step; empty where none is synchronised */
+    struct gather *all;  /* of all normalisations, gathered once a step */
+    struct gather *sync; /* of one normalisation, gathered inside a step; empty if no normalisation is synchronised */
 };
 
-/* Records of so many doubles, one a shard, in device memory. Gathered once, as they are: ranks connect with the first, which later could wait for
- * the gradients'. */
+/* Records of `doubles` doubles, one a shard, in device memory. On a device they are gathered once here: the first
+ * gather connects the ranks, and inside a step that could wait behind the gradients' connection. */
 static int open_gather(const struct statistics *s, size_t doubles, struct gather **ret, struct err *err)
 {
     const struct gather_options o = {

@@ -35,7 +35,7 @@
 #include "worker/train/trainer.h"
 
 enum { CONTROL_BYTES = CONTROL_WORDS * sizeof(uint64_t) };
-enum { SKIPS_MAX = 3 }; /* steps in a row without a finite gradient, the last of which ends the job */
+enum { SKIPS_MAX = 3 }; /* steps in a row without a finite gradient; the last of them ends the job */
 
 struct stepper {
     struct stepper_options opt;
@@ -44,12 +44,12 @@ struct stepper {
     struct losses *losses;
     struct statistics *statistics;
     struct recorder *recorder;
-    struct shapes *shapes; /* that the device was told to expect */
-    bool unread;       /* the losses of the last step, and what was found of its gradient, are on their way; skips and window lack them */
-    int64_t judged;    /* the last step whose losses are in the window */
-    int64_t window_ns; /* when the log window began */
-    int64_t window_resumed; /* images in it that an earlier attempt trained */
-    int64_t images_rank;    /* trained by this rank in this attempt */
+    struct shapes *shapes;  /* shapes that the device was told to expect */
+    bool unread;            /* losses and gradient check of the last step are on their way; skips and window lack them */
+    int64_t judged;         /* last step with its losses in the window */
+    int64_t window_ns;      /* start of the log window */
+    int64_t window_resumed; /* images in it from an earlier attempt */
+    int64_t images_rank;    /* images trained by this rank in this attempt */
 };
 
 /* ---- how gradients and statistics leave a wave ---- */
@@ -114,7 +114,7 @@ static int run_wave(struct stepper *t, const struct batch *b, struct err *err)
     if (rc < 0)
         return rc;
     for (int i = 0; i < m->nnorms; i++)
-        assert(m->norms[i].frozen || tape_norm_uses(t->opt.tape, i) == m->norms[i].uses); /* all of a record is written */
+        assert(m->norms[i].frozen || tape_norm_uses(t->opt.tape, i) == m->norms[i].uses); /* every record was written in full */
     progress_phase(t->opt.machine->progress, PHASE_BACKWARD);
     rc = tape_backward(t->opt.tape, m->params, m->nparams, err);
     for (int s = 0; s < b->nshards; s++)
@@ -142,7 +142,7 @@ static int all_waves(struct stepper *t, struct err *err)
     return 0;
 }
 
-/* ---- what became of the last step: t->opt.state->step ---- */
+/* ---- the result of the last step: t->opt.state->step ---- */
 
 static int blame(const struct stepper *t, int shard, int term, struct err *err)
 {
@@ -159,7 +159,8 @@ static int check_finite(struct stepper *t, struct err *err)
     return shard < 0 ? 0 : blame(t, shard, term, err);
 }
 
-/* A step without a finite gradient is passed over, since an unlucky batch must not end a long job; weights that give none do not mend. */
+/* A step without a finite gradient is skipped, since an unlucky batch must not end a long job. After SKIPS_MAX such
+ * steps in a row the job ends: the weights do not recover. */
 static int tell_skip(struct stepper *t, struct err *err)
 {
     int64_t step = t->opt.state->step;
@@ -173,7 +174,7 @@ static int tell_skip(struct stepper *t, struct err *err)
                         (long long)step);
 }
 
-/* Its losses are gathered; sums: of all shards. */
+/* The losses of the step must be gathered. sums: over all shards. */
 static int record(struct stepper *t, const double *sums, bool skipped, struct err *err)
 {
     const void *heads[JOB_MAX_RANKS];
@@ -194,7 +195,7 @@ static int record(struct stepper *t, const double *sums, bool skipped, struct er
     return recorder_step(t->recorder, &s, err);
 }
 
-/* Its losses are gathered. */
+/* The losses of the step must be gathered. */
 static int judge(struct stepper *t, struct err *err)
 {
     double sums[2 * WINDOW_MAX_TERMS];
@@ -232,7 +233,7 @@ static int update(struct stepper *t, struct err *err)
     return rc < 0 ? rc : recorder_write(t->recorder, err);
 }
 
-/* What the last step left is there, and goes along with what is gathered next. */
+/* Puts the losses and evidence of the last step into the records of the next gather. */
 static int take(struct stepper *t, struct err *err)
 {
     int rc = losses_take(t->losses, err);
@@ -240,14 +241,15 @@ static int take(struct stepper *t, struct err *err)
     return rc < 0 ? rc : recorder_take(t->recorder, t->opt.state->step, (char *)losses_head(t->losses) + CONTROL_BYTES, err);
 }
 
-/* What this step's losses left is sent, and with the words of this step the losses of the step before are gathered, which the device has left behind:
- * the host waits for the other ranks, and for work of this step nowhere. */
+/* Sends this step's losses to the host, and gathers the losses of the step before, together with this step's control
+ * word. The device has finished the step before. So the host waits for the other ranks, but not for device work of this
+ * step. */
 static int gather_step(struct stepper *t, struct err *err)
 {
     struct control_word word = { WORD_NONE, 0, 0 };
     int rc = statistics_gather(t->statistics, err);
 
-    progress_phase(t->opt.machine->progress, PHASE_REDUCE); /* what is waited for from here on is another's work */
+    progress_phase(t->opt.machine->progress, PHASE_REDUCE); /* from here on it waits for other ranks */
     if (rc >= 0 && t->unread)
         rc = take(t, err);
     if (rc >= 0)
@@ -255,7 +257,7 @@ static int gather_step(struct stepper *t, struct err *err)
     if (rc >= 0 && t->opt.course->rank == 0)
         rc = control_poll(t->opt.control, t->opt.state->step + 1, &word, err);
     control_pack(&word, losses_head(t->losses));
-    feed_ahead(t->opt.train->feed); /* while the device is at the waves */
+    feed_ahead(t->opt.train->feed); /* while the device computes the waves */
     if (rc >= 0)
         rc = losses_gather(t->losses, err); /* while the last gradients are reduced */
     if (rc >= 0) {
@@ -264,13 +266,14 @@ static int gather_step(struct stepper *t, struct err *err)
     }
     if (rc >= 0 && t->unread)
         rc = judge(t, err);
-    progress_phase(t->opt.machine->progress, PHASE_REDUCE); /* a report may have been waited for */
+    progress_phase(t->opt.machine->progress, PHASE_REDUCE); /* judge() may have waited for a report */
     return rc < 0 ? rc : gradients_wait(t->gradients, err);
 }
 
-/* What failed before the losses of the last step were judged. Where the communication thread failed it has aborted the comm, which this thread may meet
- * first: the reason is what counts. And a loss that is not finite came first, whatever failed since. Others that have such a loss can be asked no more, but
- * they fail as well, and say it themselves. */
+/* Finds the first cause of a failure before the losses of the last step were judged. If the communication thread
+ * failed, it has aborted the comm, and this thread may see the abort first: then the thread's error counts. A loss that
+ * is not finite came before any later failure. Other ranks with such a loss cannot be asked any more; they fail as well
+ * and report it themselves. */
 static int reason(struct stepper *t, int rc, struct err *err)
 {
     struct err why;
@@ -295,11 +298,11 @@ int stepper_run(struct stepper *t, struct err *err)
     t->opt.machine->dev->ops->set_tier(t->opt.machine->dev, control_tier_at(t->opt.control, t->opt.state->step + 1));
     began = clock_ns();
     rc = shapes_ready(t->shapes, t->opt.state->step + 1, err);
-    if (t->window_ns == 0) { /* a resumed window has images that were trained before */
+    if (t->window_ns == 0) { /* a resumed window holds images trained before */
         t->window_ns = clock_ns();
         t->window_resumed = t->opt.state->window.images;
     } else {
-        t->window_ns += clock_ns() - began; /* planning is no training */
+        t->window_ns += clock_ns() - began; /* the time for planning does not count as training */
     }
     if (rc >= 0)
         rc = all_waves(t, err);
@@ -309,12 +312,12 @@ int stepper_run(struct stepper *t, struct err *err)
         rc = update(t, err);
     if (rc < 0)
         return reason(t, rc, err);
-    feed_ahead(t->opt.train->feed); /* if it was not decoded before */
+    feed_ahead(t->opt.train->feed); /* if its batch was not decoded before */
     t->opt.state->step++;
     t->unread = true;
     progress_step(t->opt.machine->progress, (uint64_t)t->opt.state->step);
     progress_images(t->opt.machine->progress, (uint64_t)t->images_rank, (uint64_t)(t->opt.state->step * t->spec->train_batch));
-    return t->opt.state->skips == SKIPS_MAX - 1 ? stepper_settle(t, err) : 0; /* the gradient of one that ends the job is still there */
+    return t->opt.state->skips == SKIPS_MAX - 1 ? stepper_settle(t, err) : 0; /* if this step ends the job, its gradient is still there */
 }
 
 int stepper_settle(struct stepper *t, struct err *err)
@@ -345,7 +348,7 @@ static double images_per_s(const struct stepper *t)
 void stepper_log_rest(const struct stepper *t, int64_t saved)
 {
     const struct window *w = &t->opt.state->window;
-    struct err ignored; /* it has failed already */
+    struct err ignored; /* the run has failed already */
 
     if (t->opt.course->rank == 0 && w->images > 0 && t->judged > saved)
         rows_report(t->opt.rows, "train", t->judged, w, images_per_s(t), &ignored);
@@ -394,7 +397,7 @@ static int open_recorder(struct stepper *t, struct err *err)
     return recorder_open(&o, &t->recorder, err);
 }
 
-/* What a step leaves besides gradients: losses, batch statistics. */
+/* Opens the results of a step besides gradients: losses and batch statistics. */
 static int open_numbers(struct stepper *t, struct err *err)
 {
     const struct losses_options losses = { .dev = t->opt.machine->dev,

@@ -42,12 +42,12 @@
 
 static const size_t arena_chunk = (size_t)256 << 20, gpu_arena_chunk = (size_t)1 << 30;
 
-/* What a rank works with: what stands below uses what stands above. */
+/* The parts of a rank. Each part uses only those above it. */
 struct trainer {
     const struct jobspec *spec;
     struct trainer_options opt;
     struct machine machine;
-    char store_id[REPORT_STORE_ID]; /* whose job it is, see ckpt.h */
+    char store_id[REPORT_STORE_ID]; /* the owner of checkpoints, see ckpt.h */
     struct control control;
     struct split train, val;
     struct model *model;
@@ -70,7 +70,7 @@ static int64_t last_step(const struct trainer *t)
     return t->spec->verify_evidence ? t->spec->verify_to : t->spec->train_steps;
 }
 
-/* Tiers that earlier attempts agreed on come with the word to go. */
+/* Tiers agreed on by earlier attempts come with the start message. */
 static int open_machine(struct trainer *t, struct err *err)
 {
     struct report_go *go = calloc(1, sizeof *go);
@@ -90,7 +90,7 @@ static void layer_done(void *progress)
     progress_layer(progress);
 }
 
-/* For the classes of d. */
+/* The model for the classes of d. */
 static int open_model(struct trainer *t, const struct dataset *d, struct err *err)
 {
     struct device *dev = t->machine.dev;
@@ -196,7 +196,7 @@ static int open_identity(struct trainer *t, struct err *err)
     return identity_open(&o, &t->identity, err);
 }
 
-/* Where another run is verified, each step has the tier that it had there. */
+/* A job that verifies another run uses that run's tier at each step. */
 static int replay_tiers(struct trainer *t, struct err *err)
 {
     const struct recorder *r = stepper_recorder(t->stepper);
@@ -214,7 +214,8 @@ static int replay_tiers(struct trainer *t, struct err *err)
     return 0;
 }
 
-/* The weights on the device are those that were saved. Where they are not, the checkpoint is put aside: the next attempt takes the one before. */
+/* Checks that the weights on the device are the saved ones. If not, the checkpoint is set aside and the next attempt
+ * takes the one before. */
 static int begin_evidence(struct trainer *t, struct err *err)
 {
     int rc = recorder_begin(stepper_recorder(t->stepper), t->state.step, err);
@@ -224,7 +225,7 @@ static int begin_evidence(struct trainer *t, struct err *err)
     return rc < 0 ? rc : replay_tiers(t, err);
 }
 
-/* What came of model.init, for the log and the store. */
+/* Reports the result of model.init to the log and the store. */
 static int say_loaded(struct trainer *t, struct err *err)
 {
     fprintf(stderr, "%s\n", t->model->loaded);
@@ -246,7 +247,8 @@ static int say_notes(struct trainer *t, struct err *err)
     return rc;
 }
 
-/* Everything up to the state that the job starts from, the checkpoint loaded. On failure close_all() frees what there is. */
+/* Opens everything that training needs and loads the checkpoint to start from. After a failure close_all() frees the
+ * opened parts. */
 static int open_all(struct trainer *t, const struct jobspec *spec, const struct trainer_options *opt, struct err *err)
 {
     int rc;
@@ -280,7 +282,7 @@ static int open_all(struct trainer *t, const struct jobspec *spec, const struct 
 
 /* ---- another job's checkpoint, once ---- */
 
-/* Its network, for the classes that it knows, which those of the set become. */
+/* Its network, for the classes in the checkpoint. They become the classes of the set. */
 static int open_checkpoint(struct trainer *t, struct err *err)
 {
     const bool frames = t->val.set->views != NULL;
@@ -350,7 +352,7 @@ static int evaluate(struct trainer *t, const struct jobspec *spec, const struct 
     dev->ops->set_tier(dev, control_tier_at(&t->control, spec->eval_step));
     rc = splits_sample(&t->machine, &t->course, t->model, &t->train, &t->val, err);
     if (rc >= 0)
-        rc = splits_begin(&t->machine, &t->course, INT64_MAX, &t->train, &t->val, err); /* no step is left */
+        rc = splits_begin(&t->machine, &t->course, INT64_MAX, &t->train, &t->val, err); /* no training step follows */
     if (rc >= 0)
         rc = plan_validation(t, err);
     return rc < 0 ? rc : validator_run(&t->validator, err);
@@ -372,13 +374,15 @@ static void close_all(struct trainer *t)
 
 /* ---- the loop ---- */
 
-/* Whether the job has got no better for as long as train.stop_after lets it. Losses are those of all ranks: each says the same. */
+/* True if the score has not improved for train.stop_after validations. Losses are those of all ranks, so all ranks
+ * agree. */
 static bool is_stale(const struct trainer *t)
 {
     return t->spec->train_stop_after > 0 && t->state.stale >= t->spec->train_stop_after;
 }
 
-/* After a validation that was due by number: those that a user asks for are none that the next run has. */
+/* Called after a validation that val.every made due. Validations on a user's request do not count: a rerun would not
+ * have them. */
 static void count_stale(struct trainer *t)
 {
     struct state *s = &t->state;
@@ -393,8 +397,8 @@ static void count_stale(struct trainer *t)
     s->stale = 0;
 }
 
-/* The best is the best of those that have a checkpoint: where that of this step found no room, or is not wanted, the one before stays the best, on all ranks. Marks,
- * the link, eval, export and predict all mean that one. */
+/* The best step must have a checkpoint. If the new best step has none (disk full, or not wanted), the previous best is
+ * restored on all ranks. Marks, the link, eval, export and predict all use that one. */
 static int keep_best(struct trainer *t, double value, int64_t step, struct err *err)
 {
     bool saved;
@@ -407,8 +411,8 @@ static int keep_best(struct trainer *t, double value, int64_t step, struct err *
     return 0;
 }
 
-/* What is due after step t->state.step by number or by word; a step validates at most once, before its checkpoint. *ret_outcome is set when the
- * job ends here. */
+/* Does all that is due after step t->state.step, by schedule or on request. A step validates at most once, before its
+ * checkpoint. *ret_outcome is set when the job ends here. */
 static int after_step(struct trainer *t, const char **ret_outcome, struct err *err)
 {
     const struct jobspec *s = t->spec;
@@ -434,7 +438,7 @@ static int after_step(struct trainer *t, const char **ret_outcome, struct err *e
         ends = ends || is_stale(t);
     }
     if (rc >= 0 && validate && s->checkpoint_every > 0 && t->state.best_step == t->state.step)
-        save = true; /* or the best would be one that nobody has */
+        save = true; /* the best step must have a checkpoint */
     if (rc >= 0 && (save || ends))
         rc = keeper_save(&t->keeper, &t->state, word == WORD_PAUSE || ends, err);
     if (rc >= 0 && t->state.best_step != best_step)
@@ -462,7 +466,7 @@ static int train(struct trainer *t, const char **ret_outcome, struct err *err)
     return rc;
 }
 
-/* What the system says of a file while its folder, its disk or its server is away. */
+/* Errors that the system returns for a file while its folder, disk or server is away. */
 static bool is_away(int code)
 {
     static const int codes[] = { ENOENT, ENOTDIR, EIO, ESTALE, ENOTCONN, ENXIO, ENODEV, EHOSTDOWN, EHOSTUNREACH, ETIMEDOUT };
@@ -473,7 +477,7 @@ static bool is_away(int code)
     return false;
 }
 
-/* Then every file of the set was there once. */
+/* If so, every file of the set was there once. */
 static bool was_checked(const char *job_dir)
 {
     char index[PATH_MAX + 16];
@@ -482,7 +486,7 @@ static bool was_checked(const char *job_dir)
     return access(index, F_OK) == 0;
 }
 
-/* Who has to act on a failure: only "fault" and "missing" are tried again. */
+/* The class of a failure says where to act. Only "fault" and "missing" are retried. */
 static const char *class_of(const struct trainer_options *opt, int code)
 {
     if (is_away(code) && was_checked(opt->job_dir))
@@ -500,14 +504,15 @@ static const char *class_of(const struct trainer_options *opt, int code)
     }
 }
 
-/* What only a rank of this job knows of the steps before it failed. Where it is tried again it goes on from a checkpoint. */
+/* Logs the steps before the failure that only this rank knows. A retry continues from a checkpoint. */
 static void report_rest(const struct trainer *t)
 {
     if (t->stepper && !t->spec->verify_evidence)
         stepper_log_rest(t->stepper, t->keeper.saved_step);
 }
 
-/* All ranks fail on a loss that is not finite, and each says so; a rank that was only aborted leaves the word to the one that failed. */
+/* A loss that is not finite fails all ranks, and each reports it. An aborted rank reports nothing: the failed rank
+ * does. */
 static void report_failure(struct trainer *t, const struct trainer_options *opt, int code, const struct err *why)
 {
     struct err ignored;
@@ -518,7 +523,7 @@ static void report_failure(struct trainer *t, const struct trainer_options *opt,
         report_end(t->machine.report, "failed", why->msg, class_of(opt, code), &ignored);
 }
 
-/* Why the job ends where it does, if it is not for its last step; "" else. */
+/* The reason for an end before the last step; "" at the last step. */
 static const char *end_reason(const struct trainer *t, const char *outcome, char *text, size_t size)
 {
     const char *verdict = recorder_verdict(stepper_recorder(t->stepper));

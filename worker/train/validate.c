@@ -32,23 +32,23 @@
 #include "worker/train/splits.h"
 #include "worker/train/trainer.h"
 
-static const double SATURATED = 0.1; /* part of a picture's pixels that is worth a warning */
+static const double SATURATED = 0.1; /* fraction of a picture's pixels above which it warns */
 
-/* What there is to be found, as evaluators see it. */
+/* The ground truth, in the form that evaluators take. */
 struct answers {
     struct eval_split eval;
     struct eval_masks masks;
     struct eval_depths depths;
-    struct depth_truth *measured; /* NULL: the split has none */
+    struct depth_truth *measured; /* NULL: the split has no measured depth */
     struct eval_poses poses;
-    struct pose_truth *way; /* NULL: this rank knows none */
+    struct pose_truth *way; /* NULL: this rank has no true motions */
     const struct dataset *set;
     struct truth *truths;
     int64_t *class_ids;
     const char **class_names;
 };
 
-/* What a validation works with. */
+/* The parts of a validation. */
 struct validation {
     struct validator *t;
     int nshards;
@@ -58,7 +58,7 @@ struct validation {
     bool *alone; /* [images of a shard]: views_alone() of each; such an image has no losses */
 };
 
-/* Truths stand in the order of the data set's boxes. */
+/* k-th truth, in the order of the data set's boxes. */
 static int read_mask(void *of, size_t k, struct rle *ret, struct err *err)
 {
     const struct answers *s = of;
@@ -76,7 +76,7 @@ static int read_depth(void *of, int image, struct eval_depth *ret, struct err *e
     return rc;
 }
 
-/* Where a split has measured depth: how it is read, and how the job wants it compared. */
+/* For a split with measured depth: how to read it, and how the job compares it. */
 static int open_depths(struct answers *s, const struct dataset *d, const struct jobspec *spec, struct err *err)
 {
     const char *crop = spec->val_depth_crop;
@@ -102,8 +102,8 @@ static bool no_motion(void *of, int image, double ret[RESULT_POSE], int *ret_nex
     return false;
 }
 
-/* Where a split has poses. All ranks keep the motions that are asked for; rank 0, which scores them, alone knows the true ones. That a file is not what it
- * was when the job began costs this score and not the job. */
+/* For a split with poses. All ranks keep the predicted motions. Only rank 0 scores them, so only it reads the true
+ * ones. If a file has changed since the job began, the score is lost, not the job. */
 static int open_poses(struct answers *s, const struct dataset *d, const struct validator *t, struct err *err)
 {
     int rc;
@@ -204,7 +204,8 @@ static void validation_close(struct validation *v)
     free(v->alone);
 }
 
-/* Warns once if much of the first image, which rank 0 has, is at the nearest depth that the network can say. */
+/* Warns once if many pixels of the first image, which rank 0 has, are at the smallest depth that the network can
+ * give. */
 static int tell_saturated(struct validation *v, const struct result *r, struct err *err)
 {
     struct validator *t = v->t;
@@ -220,7 +221,7 @@ static int tell_saturated(struct validation *v, const struct result *r, struct e
                         (long long)t->state->step, 100 * part, t->val->set->images[r->image].file, least, least / 3);
 }
 
-/* Writes the picture of the first image. The job goes on without it: an event tells once that it could not be written. */
+/* Writes the picture of the first image. If that fails the job continues, and one event reports it. */
 static int show(struct validation *v, const struct result *r, struct err *err)
 {
     struct validator *t = v->t;
@@ -314,7 +315,7 @@ static int sum_losses(struct validation *v, struct window *ret, struct err *err)
     return rc;
 }
 
-/* Rank 0 has the records of all ranks scored. */
+/* Rank 0 scores the records of all ranks. */
 static int score(struct validation *v, struct evaluator *e, struct metrics *m, struct err *err)
 {
     struct validator *t = v->t;
@@ -344,7 +345,7 @@ static int report_scores(struct validation *v, const struct metrics *m, struct e
     return rc;
 }
 
-/* What rank 0 has scored, on all ranks. ERR_INPUT: there is no such metric. */
+/* Sends rank 0's score to all ranks. Returns ERR_INPUT if no metric has this name. */
 static int best_metric(const struct validation *v, const struct metrics *m, double *ret, struct err *err)
 {
     const struct machine *machine = v->t->machine;
@@ -352,7 +353,7 @@ static int best_metric(const struct validation *v, const struct metrics *m, doub
     struct {
         double value;
         int64_t known;
-        char names[200]; /* of what there is */
+        char names[200]; /* of the existing metrics */
     } said = { NAN, 0, "" };
     int rc;
 
@@ -412,7 +413,7 @@ static int finish(struct validation *v, struct err *err)
         rc = rows_report(t->rows, "val", t->state->step, &w, 0, err);
     if (rc >= 0 && t->machine->opt->rank == 0)
         rc = report_scores(v, &m, err);
-    if (rc >= 0 && v->t->optimizer) /* of a job's own validations */
+    if (rc >= 0 && v->t->optimizer) /* for a job's own validations */
         rc = note_best(v, &m, err);
     free(m.row);
     return rc;

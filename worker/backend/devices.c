@@ -17,7 +17,7 @@ static bool has_any(void)
     return true;
 }
 
-/* Best first. */
+/* From the best to the most general. */
 static const struct {
     const char *isa;
     bool (*runs)(void);

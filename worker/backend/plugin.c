@@ -14,7 +14,8 @@
 
 #define PLUGIN WORKER_PLUGIN
 
-/* /proc/self/exe tells the real path also of a program that was started by way of a link, and that of one that was executed from a descriptor. */
+/* Builds the plugin's path beside this program. /proc/self/exe gives the real path, also after a start through a link
+ * or from a descriptor. */
 static int path_beside(char *ret, size_t size, struct err *err)
 {
     ssize_t n = readlink("/proc/self/exe", ret, size - 1);

@@ -18,7 +18,7 @@ const char *comm_channel_name(uint32_t channel)
     return channel == COMM_GRAD ? "grad" : "sync";
 }
 
-/* splitmix64's finaliser over a running sum: not for secrets, only to tell collectives apart. */
+/* The finaliser of splitmix64 over a running sum. It only tells collectives apart and keeps no secrets. */
 static uint64_t mix(uint64_t h, uint64_t word)
 {
     h += word + 0x9E3779B97F4A7C15u;
@@ -34,7 +34,7 @@ static uint64_t mix_cuts(uint64_t h, const struct comm *c, const size_t *cut)
     return h;
 }
 
-/* Numbers the operation and shows it to the progress page before anybody waits. */
+/* Numbers the operation and shows it to the progress page before this rank waits. */
 static struct comm_op begin(struct comm *c, enum comm_channel ch, enum comm_kind kind, uint64_t bytes, uint64_t detail)
 {
     struct comm_op op = { .channel = ch, .number = ++c->number[ch], .kind = kind, .bytes = bytes };
@@ -110,7 +110,7 @@ int comm_broadcast(struct comm *c, enum comm_channel ch, void *data, size_t byte
     return 0;
 }
 
-/* All ranks learn how much each has. */
+/* Sends every rank the sizes of all ranks. */
 static int gather_sizes(struct comm *c, enum comm_channel ch, size_t bytes, size_t *ret_cut, struct err *err)
 {
     const void *views[COMM_MAX_RANKS];
@@ -131,7 +131,7 @@ static int gather_sizes(struct comm *c, enum comm_channel ch, size_t bytes, size
     return 0;
 }
 
-/* Bytes rank r still sends in the round that starts at `at`. */
+/* Bytes that rank r still sends in the round that starts at byte `at`. */
 static size_t gather_part(const size_t *cut, int r, size_t at)
 {
     size_t size = cut[r + 1] - cut[r], left = size > at ? size - at : 0;

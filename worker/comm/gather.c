@@ -14,9 +14,9 @@ struct gather {
     struct gather_options opt;
     int rank, nranks;
     char *buffer[2];
-    unsigned gathered; /* so often; the buffer being filled is that number modulo opt.buffers */
-    size_t *cut;       /* [nranks + 1], bytes: a rank's head, then its records, whole cache lines */
-    size_t *at;        /* [nrecords], bytes: where each record lies */
+    unsigned gathered; /* number of gathers; modulo opt.buffers it is the buffer being filled */
+    size_t *cut;       /* [nranks + 1], bytes: each rank's head and records start here, at a cache line */
+    size_t *at;        /* [nrecords], bytes: start of each record */
 };
 
 static int rank_of(const struct gather *g, int index)
@@ -24,7 +24,7 @@ static int rank_of(const struct gather *g, int index)
     return g->opt.deal == GATHER_TURNS ? index % g->nranks : rank_of_shard(index, g->nranks, g->opt.nrecords);
 }
 
-/* Returns how many bytes there are. */
+/* Places heads and records. Returns the total size in bytes. */
 static size_t place(struct gather *g)
 {
     const struct gather_options *o = &g->opt;

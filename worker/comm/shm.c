@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* Ranks of one machine over one inherited memfd: a head with one cell per rank, stages for private bytes, then allocations in call order.
- * The file only ever grows, and pages are taken when they are touched. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* Ranks of one machine share one inherited memfd: a head with a cell for each
+ * rank, stages for private bytes, then allocations in the order of calls. The file only grows, and takes a page when it
+ * is touched. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -16,7 +17,8 @@
 
 enum { SLICE_MS = 50, SPINS = 200, MAX_REGIONS = 64 };
 
-/* One rank's newest two operations on a channel: a rank that enters n + 1 has seen all others enter n, so nobody still reads n - 1. */
+/* The newest two operations of one rank on a channel. Two suffice: a rank that enters n + 1 has seen all others enter
+ * n, so all have stopped reading n - 1. */
 struct post {
     _Alignas(64) _Atomic uint32_t entered; /* number of the operation entered last; compared as a signed difference */
     struct comm_op op[2];
@@ -24,26 +26,26 @@ struct post {
 };
 
 struct cell {
-    _Alignas(64) _Atomic uint32_t joined; /* the number of ranks its owner believes in */
+    _Alignas(64) _Atomic uint32_t joined; /* the number of ranks that this rank expects */
     struct post post[COMM_CHANNELS];
 };
 
 struct head {
-    _Atomic uint32_t abort_by; /* rank + 1 of who gave up first */
+    _Atomic uint32_t abort_by; /* rank + 1 of the first rank that aborted */
     struct cell cell[COMM_MAX_RANKS];
 };
 
 struct region {
     char *base;
-    size_t bytes, rank_bytes; /* whole mapping; one rank's part, 0: shared by all */
+    size_t bytes, rank_bytes; /* whole mapping; the part of one rank, 0: shared by all */
 };
 
 struct shm {
-    struct comm comm; /* stays first */
+    struct comm comm; /* must stay first */
     int fd, timeout_ms;
     struct head *head;
     char *stage; /* [nranks][channels][2][COMM_STAGE_BYTES] */
-    size_t end;  /* of the file, as this rank sees it */
+    size_t end;  /* size of the file as this rank sees it */
     struct region region[MAX_REGIONS];
     int nregions;
 };
@@ -105,7 +107,8 @@ static int check_abort(struct shm *s, struct err *err)
     return err_set(err, ERR_ABORTED, "rank %u left the job", by - 1);
 }
 
-/* Waits until *word has reached value. Returns 0, ERR_ABORTED, or ERR_TIMEOUT without a message: the caller knows what is late. */
+/* Waits until *word has reached value. Returns 0, ERR_ABORTED, or ERR_TIMEOUT without a message: the caller knows the
+ * late rank. */
 static int reach(struct shm *s, _Atomic uint32_t *word, uint32_t value, struct err *err)
 {
     int64_t deadline = 0;
@@ -145,7 +148,7 @@ static int check_op(struct shm *s, const struct comm_op *mine, int peer, struct 
                    (unsigned long long)theirs->bytes, (unsigned long long)theirs->fingerprint);
 }
 
-/* Waits for one peer and compares what it entered. */
+/* Waits for one peer and checks that it entered the same operation. */
 static int meet(struct shm *s, const struct comm_op *op, int peer, struct err *err)
 {
     int rc = reach(s, &s->head->cell[peer].post[op->channel].entered, op->number, err);
@@ -156,7 +159,8 @@ static int meet(struct shm *s, const struct comm_op *op, int peer, struct err *e
     return rc < 0 ? rc : check_op(s, op, peer, err);
 }
 
-/* Every operation: say what is entered, wait until all have entered the same. The first error is everybody's. */
+/* Starts every operation: posts it, then waits until all ranks have entered the same one. The first error aborts all
+ * ranks. */
 static int enter(struct shm *s, const struct comm_op *op, size_t staged, struct err *err)
 {
     struct post *post = &s->head->cell[s->comm.rank].post[op->channel];
@@ -177,7 +181,7 @@ static int enter(struct shm *s, const struct comm_op *op, size_t staged, struct 
     return rc;
 }
 
-/* Where `peer` has what this rank has at mem. NULL: mem is not from comm_alloc(). */
+/* The address of `peer`'s memory that corresponds to mem of this rank. NULL: mem is not from comm_alloc(). */
 static const char *peer_memory(const struct shm *s, const void *mem, int peer)
 {
     const char *at = mem;
@@ -228,7 +232,7 @@ static int shm_exchange(struct comm *c, const struct comm_op *op, const void *mi
     struct shm *s = (struct shm *)c;
     int rc;
 
-    (void)reader; /* everybody can see everything */
+    (void)reader; /* every rank may read all parts */
     if (bytes)
         memcpy(stage_of(s, c->rank, op), mine, bytes);
     rc = enter(s, op, bytes, err);
@@ -239,8 +243,8 @@ static int shm_exchange(struct comm *c, const struct comm_op *op, const void *mi
     return rc;
 }
 
-/* Maps the next `bytes` of the file. Allocating its last byte makes the file long enough and, unlike ftruncate(), never cuts off what a
- * faster rank has already added. */
+/* Maps the next `bytes` of the file. Allocating the last byte makes the file long enough. Unlike ftruncate() it never
+ * cuts off the part that a faster rank has added. */
 static char *map_next(struct shm *s, size_t bytes, struct err *err)
 {
     size_t length = align_up(bytes ? bytes : 1, COMM_ALIGN);
@@ -306,7 +310,7 @@ static const struct comm_ops shm_ops = {
     .close = shm_close,
 };
 
-/* Says that this rank is here and waits until all are. */
+/* Announces this rank and waits for all others. */
 static int join(struct shm *s, struct err *err)
 {
     const struct comm *c = &s->comm;

@@ -11,19 +11,19 @@
 enum { MAX_REGIONS = 64, STAGE_ALIGN = 256 };
 
 struct region {
-    char *mem, *twin; /* on the device, in memory of the host comm */
+    char *mem, *twin; /* device memory; its copy in memory of the host comm */
     size_t bytes;
     bool shared;
 };
 
 struct channel {
     struct device *dev;
-    char *stage; /* peers' chunks of the last alltoall */
+    char *stage; /* the peers' chunks in the last alltoall */
     size_t stage_bytes;
 };
 
 struct staged {
-    struct comm comm; /* stays first */
+    struct comm comm; /* must stay first */
     struct comm *host;
     struct channel channel[COMM_CHANNELS];
     struct region region[MAX_REGIONS];
@@ -56,7 +56,7 @@ static struct region *region_of(struct staged *s, const void *mem, bool shared)
     return NULL;
 }
 
-/* A rank that fails must not keep the others waiting. */
+/* Aborts the comm if rc is an error, so that the others do not wait for this rank. */
 static int give_up(struct staged *s, int rc)
 {
     if (rc < 0)
@@ -76,7 +76,7 @@ static int from_twin(struct device *dev, char *mem, const char *twin, size_t lo,
 
 /* ---- alltoall ---- */
 
-/* What peers will read of every plane: all but this rank's own chunk. */
+/* Copies to the twin the part of every plane that peers read: all but this rank's own chunk. */
 static int put_planes(struct staged *s, struct device *dev, const struct comm_planes *x, char *twin, struct err *err)
 {
     int me = s->comm.rank, rc = 0;
@@ -92,7 +92,8 @@ static int put_planes(struct staged *s, struct device *dev, const struct comm_pl
     return rc;
 }
 
-/* Grown in the first steps only: sizes repeat. What is queued may still read the old stage. */
+/* Grows the stage. That happens in the first steps only, since sizes repeat. Queued work may still read the old stage,
+ * so the device is synchronised first. */
 static int want_stage(struct channel *ch, size_t bytes, struct err *err)
 {
     int rc;
@@ -112,7 +113,8 @@ static int want_stage(struct channel *ch, size_t bytes, struct err *err)
     return 0;
 }
 
-/* Views of the twins become views of device memory: the own chunks where they are, the peers' in the stage. */
+/* Turns views of the twins into views of device memory: own chunks stay in place, those of peers are copied to the
+ * stage. */
 static int take_chunks(struct staged *s, struct channel *ch, const struct comm_planes *x, const void **views, struct err *err)
 {
     int me = s->comm.rank, nranks = s->comm.nranks, foreign = 0, rc;
@@ -146,7 +148,7 @@ static int staged_alltoall(struct comm *c, const struct comm_op *op, const struc
     struct comm_planes twins = *x;
     int rc;
 
-    if (c->nranks == 1) /* any memory */
+    if (c->nranks == 1) /* one rank: x may be in any memory */
         return s->host->ops->alltoall(s->host, &on_host, x, ret_views, err);
     if (!g)
         return give_up(s, err_set(err, ERR_INPUT, "alltoall from memory that peers cannot read"));
@@ -207,7 +209,7 @@ static void *staged_alloc(struct comm *c, size_t bytes, bool shared, struct err 
         return NULL;
     }
     g.twin = s->host->ops->alloc(s->host, g.bytes, shared, err);
-    if (!g.twin) /* stays the host comm's */
+    if (!g.twin) /* after a failure below the twin still belongs to the host comm */
         return NULL;
     g.mem = dev->ops->alloc(dev, g.bytes);
     if (!g.mem) {
@@ -226,7 +228,7 @@ static void staged_close(struct comm *c)
     for (int i = 0; i < COMM_CHANNELS; i++) {
         struct channel *ch = &s->channel[i];
 
-        (void)ch->dev->ops->sync(ch->dev, NULL); /* what is queued may still read this memory; a failure has been told before */
+        (void)ch->dev->ops->sync(ch->dev, NULL); /* queued work may still read this memory; a failure was already reported */
         if (ch->stage)
             ch->dev->ops->free(ch->dev, ch->stage);
     }

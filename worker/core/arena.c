@@ -10,32 +10,33 @@
 #include "worker/core/device.h"
 #include "worker/core/stress.h"
 
-enum { FIRST_CHUNK = 16 << 20 }; /* of a device with memory of its own */
+enum { FIRST_CHUNK = 16 << 20 }; /* for a device with memory of its own */
 
-enum { ARENA_ALIGN = 256 }; /* the choice of an algorithm may depend on the alignment, so it is the same for all */
+enum { ARENA_ALIGN = 256 }; /* the choice of an algorithm may depend on the alignment, so all blocks have the same */
 
-/* First fit leaves gaps: in a step of yolov3 a ninth of the peak. A chunk for whole steps has sixteenths more than the peak, one more each
- * time it did not do. */
+/* First fit leaves gaps: in a step of yolov3 a ninth of the peak. So the chunk for whole steps is larger than the peak
+ * by GAP_PARTS sixteenths, and by one more each time a step did not fit. */
 enum { GAP_PARTS = 2, MOST_GAP_PARTS = 4 };
 
-/* Blocks of all chunks in one list, ascending inside a chunk; `first` marks a chunk's first block, which is never joined backwards. */
+/* Blocks of all chunks in one list, ascending inside a chunk. `first` marks the first block of a chunk, which is never
+ * joined with the one before. */
 struct block {
     char *at;
     size_t bytes;
     bool used, first;
-    size_t shift; /* of a chunk's first block: bytes of the chunk before it */
+    size_t shift; /* first block of a chunk: the unused bytes before it */
 };
 
 struct arena {
     struct device *dev;
     size_t chunk_bytes, in_use, peak, held;
-    size_t refused; /* so large a chunk was not to be had; 0: none was refused */
-    int gap_parts;  /* sixteenths */
+    size_t refused; /* size of the chunk that the device refused; 0: it refused nothing */
+    int gap_parts;  /* sixteenths of the peak that a whole chunk has in addition */
     struct block *blocks;
     int count;
     size_t room;
-    const struct stress *stress; /* NULL: none */
-    uint64_t drawn;              /* chunks and blocks that it was asked about */
+    const struct stress *stress; /* NULL: off */
+    uint64_t drawn;              /* number of draws from stress so far */
 };
 
 struct arena *arena_new(struct device *dev, size_t chunk_bytes)
@@ -88,7 +89,8 @@ static bool insert(struct arena *a, int at, struct block b)
     return true;
 }
 
-/* The host gives pages when they are touched; a device gives all at once, and ranks may share it, so there a chunk doubles what is held. */
+/* The host takes pages when they are touched, so its chunks may be large. A device takes all at once and ranks may
+ * share it: there each chunk only doubles the held memory. */
 static size_t chunk_of(const struct arena *a, size_t bytes)
 {
     size_t chunk = a->chunk_bytes;
@@ -98,7 +100,7 @@ static size_t chunk_of(const struct arena *a, size_t bytes)
     return bytes > chunk ? bytes : chunk;
 }
 
-/* By a chunk of that size. */
+/* Adds a chunk of that size. Returns false if the memory cannot be had. */
 static bool grow_by(struct arena *a, size_t chunk)
 {
     size_t shift = a->stress ? stress_shift(a->stress, a->drawn++) : 0;
@@ -129,7 +131,7 @@ static int find(const struct arena *a, size_t bytes)
     return -1;
 }
 
-/* Its memory, with what is forced to be there; NULL: the device has failed. */
+/* Returns the block's memory, filled with a pattern under stress. NULL: the device has failed. */
 static void *filled(struct arena *a, const struct block *b)
 {
     char *at = b->at;
@@ -169,7 +171,7 @@ void *arena_alloc(struct arena *a, size_t bytes)
     return a->stress ? filled(a, &a->blocks[i]) : a->blocks[i].at;
 }
 
-/* Joins block i with the one after it if both are free and of one chunk. */
+/* Joins block i with the next one if both are free and in the same chunk. */
 static void join_next(struct arena *a, int i)
 {
     if (i < 0 || i + 1 >= a->count || a->blocks[i].used || a->blocks[i + 1].used || a->blocks[i + 1].first)
@@ -194,7 +196,7 @@ void arena_release(struct arena *a, void *ptr)
     join_next(a, i - 1);
 }
 
-/* Every chunk is one free block again. */
+/* Makes every chunk one free block again. */
 static void release_all(struct arena *a)
 {
     int kept = 0;
@@ -212,8 +214,8 @@ static void release_all(struct arena *a)
     a->in_use = 0;
 }
 
-/* One chunk for whole steps instead of several, of which tails stay unused. The peak is that of all steps, so that sizes that come and go
- * change nothing once the largest was seen. What was held goes back first: both together may be more than there is. */
+/* Replaces several chunks, with unused tails, by one chunk for whole steps. Its size follows from the peak of all
+ * steps, so it stays once the largest step was seen. The old chunks are freed first: memory may not hold both. */
 static void make_whole(struct arena *a)
 {
     size_t largest = 0, bytes;
@@ -227,7 +229,7 @@ static void make_whole(struct arena *a)
         return;
     free_chunks(a);
     if (!grow_by(a, bytes))
-        a->refused = bytes; /* the step takes it in pieces again */
+        a->refused = bytes; /* the next step uses several chunks again */
 }
 
 void arena_reset(struct arena *a)

@@ -17,7 +17,7 @@
 #include "proto/host/folder.h"
 #include "proto/host/sha256.h"
 
-enum { MAX_TMPS = 100 /* left by writers that were killed */, MAX_LINKS = 40 /* as Linux */ };
+enum { MAX_TMPS = 100 /* left by writers that were killed */, MAX_LINKS = 40 /* the limit of Linux */ };
 
 /* mmap() refuses length 0; an empty file points here. */
 static const unsigned char empty[1];
@@ -46,7 +46,7 @@ static int map_fd(int fd, const char *path, size_t max_bytes, struct file_map *r
 
 int file_map_open(const char *path, size_t max_bytes, struct file_map *ret_map, struct err *err)
 {
-    int rc, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hold us before fstat() sees it */
+    int rc, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a FIFO must not block before fstat() sees it */
 
     if (fd < 0)
         return err_sys(err, "open '%s'", path);
@@ -64,11 +64,11 @@ void file_map_close(struct file_map *m)
 
 struct file_out {
     FILE *stream;
-    int rc;         /* of the first failure */
-    struct err err; /* what it said */
+    int rc;         /* first failure */
+    struct err err; /* its message */
     char *path, *tmp;
-    char *name;          /* as the user gave it, perhaps a link to path; NULL: a file in a folder of detd */
-    file_is_own *is_own; /* for name */
+    char *name;          /* as the user gave it, may be a link to path; NULL: a file in a folder of detd */
+    file_is_own *is_own; /* the test that `name` may be replaced */
 };
 
 static void file_out_free(struct file_out *o)
@@ -95,7 +95,7 @@ static int open_stream(struct file_out *o, int how, struct err *err)
     return err_set(err, -ENOMEM, "create '%s': out of memory", o->tmp);
 }
 
-/* how: O_TRUNC or O_EXCL */
+/* how is O_TRUNC or O_EXCL. */
 static int open_tmp(struct file_out *o, const char *suffix, int how, struct err *err)
 {
     free(o->tmp);
@@ -135,7 +135,7 @@ int file_may_replace(const char *path, file_is_own *is_own, struct err *err)
     return 0;
 }
 
-/* The file that a link leads to, also where no file is there yet. The caller frees. NULL: err tells why. */
+/* The file that a link leads to; it need not exist yet. The caller frees the path. NULL: err says why. */
 static char *follow(const char *path, struct err *err)
 {
     char to[PATH_MAX], *at = strdup(path), *next;
@@ -185,7 +185,7 @@ static int open_named(struct file_out *o, struct err *err)
     return rc;
 }
 
-/* is_own NULL: a file of detd's own. */
+/* is_own is NULL for a file of detd's own. */
 static int open_out(const char *path, file_is_own *is_own, struct file_out **ret_out, struct err *err)
 {
     struct file_out *o = calloc(1, sizeof *o);
@@ -267,7 +267,7 @@ int file_out_commit(struct file_out *o, struct err *err)
     if (rc < 0 || fflush(o->stream) != 0 || fsync(fileno(o->stream)) < 0)
         rc = keep_failure(o, err);
     else if (o->name)
-        rc = file_may_replace(o->name, o->is_own, err); /* much time may have passed since it was opened */
+        rc = file_may_replace(o->name, o->is_own, err); /* the file may have changed since it was opened */
     if (rc == 0 && rename(o->tmp, o->path) < 0)
         rc = err_sys(err, "rename '%s' to '%s'", o->tmp, o->path);
     if (rc < 0)

@@ -53,7 +53,7 @@ static bool is_safetensors(const unsigned char *p, size_t size)
     return len >= 2 && len <= size - 8 && p[8] == '{';
 }
 
-/* UTF-8 has bytes above 0x7f too; no text has control characters but blanks. */
+/* True if there are no control characters but white space. Bytes above 0x7f are allowed: UTF-8 has them. */
 static bool is_text(const unsigned char *p, size_t size)
 {
     for (size_t i = 0; i < size && i < LOOKED_AT; i++)

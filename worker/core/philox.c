@@ -5,7 +5,7 @@
 #include "worker/kernels/math.h"
 #include "worker/kernels/philox.h"
 
-/* FNV-1a folded to 16 bits; a clash of two names used in the project would show in the unit test that lists them. */
+/* FNV-1a folded to 16 bits. A unit test lists the names in use and finds two with the same value. */
 uint16_t philox_op(const char *name)
 {
     uint32_t h = 2166136261u;

@@ -14,11 +14,11 @@ enum { PIECE = 512, CHARACTER = 4 };
 struct plain {
     struct plain *next;
     int fd;
-    char held[CHARACTER]; /* a character of which bytes are still to come */
+    char held[CHARACTER]; /* the first bytes of a character that is not complete */
     size_t nheld;
 };
 
-/* Those that are open: to a sanitizer the C library's pointer to them is none, and what nobody points to has leaked. */
+/* All open ones. The list exists for leak checkers: they do not follow the C library's pointer to its cookie. */
 static struct plain *first;
 
 static bool is_shown(uint32_t code)
@@ -26,7 +26,7 @@ static bool is_shown(uint32_t code)
     return !clean_is_obeyed(code) || code == '\n' || code == '\t';
 }
 
-/* Returns how many bytes of `to` are known by now, up to CHARACTER of them. */
+/* Takes one byte. Returns the number of bytes now complete in `to`, at most CHARACTER. */
 static size_t put(struct plain *p, char c, char *to)
 {
     size_t n, done = 0;

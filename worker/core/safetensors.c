@@ -22,7 +22,7 @@ static const struct {
 };
 
 struct safetensors {
-    struct file_map map; /* of size 0 when the bytes are the caller's */
+    struct file_map map; /* size 0 if the bytes belong to the caller */
     char *label;
     json_t *header; /* owns all names and metadata strings */
     struct st_array *arrays;
@@ -70,7 +70,7 @@ static int read_dtype(const struct safetensors *f, struct st_array *a, const jso
     return array_err(f, a->name, err, name ? "unknown dtype" : "dtype is missing");
 }
 
-/* Also makes sure that the size in bytes can be computed. */
+/* Also checks that the size in bytes does not overflow. */
 static int read_shape(const struct safetensors *f, struct st_array *a, const json_t *value, struct err *err)
 {
     uint64_t bytes = dtypes[a->dtype].bytes;
@@ -151,7 +151,8 @@ static int compare_places(const void *a, const void *b)
     return (st_bytes(p) > st_bytes(q)) - (st_bytes(p) < st_bytes(q));
 }
 
-/* Each array starts where the one before ends and the last one ends the file: nothing hides in a file, nothing is two things. */
+/* Checks that each array starts at the end of the one before, and the last one ends the file. So no bytes are hidden or
+ * used twice. */
 static int check_cover(struct safetensors *f, const unsigned char *data, uint64_t size, struct err *err)
 {
     const unsigned char *at = data;
@@ -313,7 +314,8 @@ static float from_bits(uint32_t bits)
     return v;
 }
 
-/* IEEE half: subnormals are value * 2^-24, the largest exponent is infinity or a NaN that keeps its payload. */
+/* Converts an IEEE half. A subnormal is value * 2^-24. The largest exponent is infinity or a NaN, with its payload
+ * kept. */
 static float from_half(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = (h >> 10) & 31, fraction = h & 1023;

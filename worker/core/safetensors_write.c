@@ -8,7 +8,7 @@
 #include "worker/core/file.h"
 #include "worker/core/safetensors.h"
 
-/* Wide elements first, so that every array is aligned to its element in the file. */
+/* Puts wide elements first, so that every array in the file is aligned to its element. */
 static int compare_layout(const void *a, const void *b)
 {
     const struct st_array *p = *(const struct st_array *const *)a, *q = *(const struct st_array *const *)b;
@@ -32,7 +32,7 @@ static json_t *describe(const struct st_array *a, uint64_t offset)
     return json_pack("{s:s,s:o,s:[I,I]}", "dtype", st_dtype_name(a->dtype), "shape", shape, "data_offsets", from, to);
 }
 
-/* Pointers to the n elements of an array, sorted. NULL: out of memory. */
+/* Sorted pointers to the n elements of an array. NULL: out of memory. */
 static const void **sorted(const void *elements, size_t n, size_t size, int (*compare)(const void *, const void *))
 {
     const void **order = malloc((n + 1) * sizeof *order);
@@ -75,7 +75,7 @@ static int add_arrays(json_t *header, const struct st_array *const *order, size_
     return 0;
 }
 
-/* The header's text, padded with blanks so that the data starts at a multiple of 8. Caller frees. */
+/* The header's text, padded with blanks so that the data starts at a multiple of 8. The caller frees it. */
 static int header_text(const json_t *header, char **ret_text, uint64_t *ret_len, struct err *err)
 {
     size_t len = json_dumpb(header, NULL, 0, JSON_COMPACT), padded = (len + 7) / 8 * 8;
@@ -111,7 +111,7 @@ static bool is_own(const char *path)
     return is;
 }
 
-/* exported: to a file that a user has named. */
+/* exported: the user named the file. */
 static int write_file(const char *path, bool exported, const char *text, uint64_t len, const struct st_array *const *order, size_t n,
                       struct err *err)
 {

@@ -8,7 +8,7 @@
 
 enum { ALIGN = 256, PATTERN_BYTES = 4096, RARELY = 4 };
 
-/* Who draws. */
+/* The purpose of a draw. Each has draws of its own. */
 enum purpose { SHIFT, GAP, FILL, NOISE, ORDER, TURNS, PAUSE, ARRIVE };
 
 static uint64_t draw(uint64_t seed, enum purpose p, uint64_t a, uint64_t b)
@@ -44,7 +44,7 @@ static void make_pattern(const struct stress *s, uint64_t n, uint64_t *words)
         words[i] = which < sizeof plain / sizeof *plain ? plain[which] : draw_of_rank(s, NOISE, n + (i << 32));
 }
 
-/* A pattern from the host, then doubled where it lies. */
+/* Uploads a pattern, then doubles it on the device until ptr is filled. */
 int stress_fill(const struct stress *s, struct device *dev, void *ptr, size_t bytes, uint64_t n, struct err *err)
 {
     uint64_t words[PATTERN_BYTES / sizeof(uint64_t)];
@@ -94,7 +94,7 @@ static void sleep_us(uint64_t us)
     nanosleep(&ts, NULL);
 }
 
-/* At most `most`; 0 most of the time, since a step waits for many. */
+/* At most `most`; mostly 0, since one step has many pauses. */
 static uint64_t seldom(uint64_t drawn, uint64_t most)
 {
     return drawn % RARELY ? 0 : drawn / RARELY % (most + 1);
@@ -115,7 +115,7 @@ uint64_t stress_late_us(const struct stress *s, int channel, uint32_t number)
 
     if (most == 0 || s->ranks < 2)
         return 0;
-    for (int r = 0; r < s->ranks; r++) /* among the ranks' draws; equal ones are no matter */
+    for (int r = 0; r < s->ranks; r++) /* rank's place among the draws of all ranks; equal draws do no harm */
         place += draw(s->seed, ARRIVE, key, (uint64_t)r + 1) < draw(s->seed, ARRIVE, key, (uint64_t)s->rank + 1);
     return most * place / (uint64_t)(s->ranks - 1);
 }

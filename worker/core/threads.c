@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/threads.c - threads that wait for the next piece of work: a short spin, since ops follow each other closely, then a futex-backed
- * condition, since ranks may share cores. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/threads.c - threads that wait for the next piece of work: first
+ * in a short spin, since ops follow each other closely, then on a condition, since ranks may share cores. */
 #include "worker/core/threads.h"
 
 #include <errno.h>
@@ -11,8 +11,8 @@
 #include "proto/err.h"
 #include "proto/host/tasks.h"
 
-/* Some tens of microseconds: longer than the gap between two ops. A spin in vain halves the next one, down to the least: where threads share
- * cores, spinning keeps those away from it that are waited for. */
+/* Some tens of microseconds: longer than the gap between two ops. A spin without success halves the next one, down to
+ * the least: on shared cores a spinning thread blocks the threads that it waits for. */
 enum { SPINS_MOST = 4000, SPINS_LEAST = 125 };
 
 struct worker {
@@ -27,15 +27,15 @@ struct threads {
     pthread_mutex_t lock;
     pthread_cond_t begun, done;
     atomic_uint round;  /* goes up by one for every piece of work */
-    atomic_int running; /* threads of this round that are not done, the caller excluded */
-    bool stop;          /* written before a round begins */
+    atomic_int running; /* threads still at work in this round, without the caller */
+    bool stop;          /* set before a round begins */
     /* the work of this round */
     size_t n;
     void (*run)(void *arg, size_t from, size_t to);
     void (*each)(void *arg, size_t index, int thread);
     void *arg;
-    atomic_size_t next; /* threads_each(): the first index nobody has taken */
-    int spins;          /* the caller's, see adapt() */
+    atomic_size_t next; /* threads_each(): the next index to take */
+    int spins;          /* of the caller, see adapt() */
 };
 
 static inline void relax(void)
@@ -45,7 +45,7 @@ static inline void relax(void)
 #endif
 }
 
-/* How long the next spin may take after this one: it was enough, or it was not. */
+/* Sets the length of the next spin: doubled after a success, halved after a failure. */
 static void adapt(int *spins, bool enough)
 {
     int next = enough ? 2 * *spins : *spins / 2;
@@ -104,7 +104,7 @@ static void *worker_main(void *arg)
             return NULL;
         work(p, w->index);
         if (atomic_fetch_sub_explicit(&p->running, 1, memory_order_acq_rel) == 1) {
-            pthread_mutex_lock(&p->lock); /* the caller either sees 0 before it sleeps or is asleep when this wakes it */
+            pthread_mutex_lock(&p->lock); /* the caller sees 0 before it sleeps, or this wakes it */
             pthread_cond_signal(&p->done);
             pthread_mutex_unlock(&p->lock);
         }
@@ -140,7 +140,7 @@ static void wait_done(struct threads *p)
 static void share(struct threads *p, size_t n)
 {
     p->n = n;
-    if (p->started == 0 || n < 2) { /* nobody else to wake: all indices are the caller's */
+    if (p->started == 0 || n < 2) { /* no other thread: the caller does all indices */
         if (p->run && n)
             p->run(p->arg, 0, n);
         for (size_t i = 0; p->each && i < n; i++)

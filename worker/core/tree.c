@@ -45,7 +45,8 @@ static void add_two(float *dst, const float *a, const float *b, size_t count)
 
 enum { CHUNK = 256 }; /* partial sums of a chunk stay in the first-level cache */
 
-/* tree_element() of count <= CHUNK elements at `first`, level by level: a leaf is read where it stands, a sum lives on the stack. */
+/* tree_element() of count <= CHUNK elements at `first`, level by level. Leaves are read in place; sums stay on the
+ * stack. */
 static void add_chunk(float *dst, const struct tree_part *parts, int nparts, size_t first, size_t count)
 {
     float sum[TREE_PENDING][CHUNK];
@@ -63,7 +64,7 @@ static void add_chunk(float *dst, const struct tree_part *parts, int nparts, siz
     }
 }
 
-/* Every element is read before it is written, also where dst is one of the parts. */
+/* dst may be one of the parts: every element is read before it is written. */
 void tree_add_host(float *dst, const struct tree_part *parts, int nparts, size_t count)
 {
     assert(tree_parts_adjacent(parts, nparts));
@@ -76,7 +77,7 @@ void tree_add_host(float *dst, const struct tree_part *parts, int nparts, size_t
         memcpy(dst, parts[0].data, count * sizeof(*dst));
 }
 
-/* Leaf i is x[order[i]], without an order x[i * stride]. */
+/* Leaf i is x[order[i]], or x[i * stride] if order is NULL. */
 static double sum_leaves(const double *x, size_t stride, const uint32_t *order, int n)
 {
     double sum[TREE_DEPTH] = { 0.0 };

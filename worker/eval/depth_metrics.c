@@ -13,7 +13,7 @@ enum { HALF_BITS = 16, BUCKETS = 1 << HALF_BITS };
 
 const char *const depth_score_name[DEPTH_SCORES] = { "abs_rel", "sq_rel", "rmse", "rmse_log", "a1", "a2", "a3" };
 
-/* The pixels that are looked at, in the order of the picture. */
+/* The compared pixels, in the order of the picture. */
 struct pairs {
     int64_t n;
     float *truth, *prediction;
@@ -34,7 +34,8 @@ struct depth_window depth_crop_of(enum depth_crop crop, int w, int h)
     return all;
 }
 
-/* ---- the median: bits of numbers that are not negative ascend as the numbers do, so that two counts of half of them find any place ---- */
+/* ---- the median: bits of numbers >= 0 ascend with the numbers, so two counts, one of each half of the bits, find the
+ * value at any place ---- */
 
 static uint32_t bits_of(float x)
 {
@@ -44,7 +45,7 @@ static uint32_t bits_of(float x)
     return bits;
 }
 
-/* The bucket that holds the value of place *k, which then counts from the bucket's first. */
+/* The bucket that holds the value at place *k. Then *k counts from the first value of the bucket. */
 static uint32_t find_bucket(const int64_t *count, int64_t *k)
 {
     uint32_t b = 0;
@@ -54,7 +55,7 @@ static uint32_t find_bucket(const int64_t *count, int64_t *k)
     return b;
 }
 
-/* Place k of the values in ascending order. */
+/* The value at place k in ascending order. */
 static float at_place(const float *value, int64_t n, int64_t k, int64_t *count)
 {
     uint32_t high, bits;

@@ -10,7 +10,7 @@
 #include "proto/err.h"
 #include "worker/eval/font.h"
 
-enum { MAX_LETTERS = 48, FAR = 1 << 24, SMALL_OBJECT = 8 /* areas of its label */ };
+enum { MAX_LETTERS = 48, FAR = 1 << 24, SMALL_OBJECT = 8 /* measured in areas of its label */ };
 
 /* Pixels x0 .. x1 - 1, y0 .. y1 - 1. */
 struct area {
@@ -68,7 +68,7 @@ static struct area grow(struct area a, int by)
     return (struct area){ a.x0 - by, a.y0 - by, a.x1 + by, a.y1 + by };
 }
 
-/* The part of `a` outside of it shrunk by `line`. */
+/* Fills `a` except for its inner part, `line` pixels from every side. */
 static void frame(struct picture *p, struct area a, int line, const uint8_t color[3], unsigned alpha)
 {
     int top = least(a.y0 + line, a.y1), bottom = most(a.y1 - line, top);
@@ -115,7 +115,8 @@ static double common(struct area a, struct area b)
     return w > 0 && h > 0 ? (double)w * h : 0;
 }
 
-/* Part of a small object that a label there would hide, as much as it were letters; a label on a large one hides little of it. */
+/* The area of a small object under a label at that place. It weighs as much as letters; a large object loses little
+ * under a label. */
 static double hides(struct area place, struct area box)
 {
     double size = (double)(place.x1 - place.x0) * (place.y1 - place.y0), object = (double)(box.x1 - box.x0) * (box.y1 - box.y0);
@@ -123,7 +124,8 @@ static double hides(struct area place, struct area box)
     return object < SMALL_OBJECT * size ? common(place, box) : 0;
 }
 
-/* The place above, inside or below the box, flush left or right, that hides least of the labels placed before and of small objects. */
+/* Places the label above, inside or below the box, flush left or right. It takes the place that hides the least of
+ * earlier labels and small objects. */
 static void place_label(const struct canvas *c, struct label *labels, size_t count, size_t index)
 {
     struct label *l = &labels[index];
@@ -216,7 +218,7 @@ static bool in_mask(const struct result_mask *m, int x, int y)
     return m->bits[(size_t)y * ((size_t)(m->w + 7) / 8) + (size_t)(x / 8)] >> (7 - x % 8) & 1;
 }
 
-/* Pixel (x, y) of the mask, enlarged: its sides towards what is not in the mask are lines. */
+/* Draws pixel (x, y) of the mask, enlarged. Sides towards pixels outside of the mask are drawn as lines. */
 static void draw_mask_pixel(struct picture *p, const struct result_mask *m, int x, int y, int factor, const uint8_t color[3])
 {
     int line = (factor + 3) / 4, x0 = (m->x + x) * factor, y0 = (m->y + y) * factor;
@@ -244,7 +246,7 @@ void draw_masks(struct picture *p, const struct result_mask *masks, int n, int f
     }
 }
 
-/* Hues a golden section apart never come close early; brightness alternates as well. */
+/* Hues at steps of the golden section differ well for many classes. Brightness alternates as well. */
 void draw_class_color(int cls, uint8_t ret_rgb[3])
 {
     static const double saturation[3] = { 0.85, 0.55, 0.95 }, value[3] = { 1.0, 0.95, 0.75 };
@@ -252,7 +254,7 @@ void draw_class_color(int cls, uint8_t ret_rgb[3])
     double hue = fmod(0.96 + number * 0.6180339887498949, 1.0) * 6, s = saturation[number % 3], v = value[number % 3];
 
     for (int k = 0; k < 3; k++) {
-        double x = fmod(hue + (k == 0 ? 5 : k == 1 ? 3 : 1), 6); /* the usual HSV hexagon, one channel at a time */
+        double x = fmod(hue + (k == 0 ? 5 : k == 1 ? 3 : 1), 6); /* the usual HSV hexagon, channel by channel */
         double dip = fmax(0, fmin(fmin(x, 4 - x), 1));
 
         ret_rgb[k] = (uint8_t)(255 * (v - v * s * dip) + 0.5);

@@ -2,7 +2,7 @@
 
 #include <stdbool.h>
 
-/* Printable ASCII from the blank on, rows from top to bottom, the highest of five bits is the left column. */
+/* Printable ASCII, from the blank. Rows run from top to bottom; the highest of five bits is the left column. */
 static const uint8_t glyphs[][FONT_H] = {
     /* clang-format off */
     { 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00 }, /*   */
@@ -108,7 +108,8 @@ static bool bit(const uint8_t *glyph, int x, int y)
     return x >= 0 && x < FONT_W && y >= 0 && y < FONT_H && (glyph[y] >> (FONT_W - 1 - x) & 1);
 }
 
-/* Bits are samples at the centres of their cells; between them the value is bilinear, and a letter is where it passes one half. */
+/* Bits are samples at the centres of their cells. Between them the value is bilinear; a letter covers the points above
+ * one half. */
 static double value_at(const uint8_t *glyph, double x, double y)
 {
     int left = (int)(x + 0.5) - 1, top = (int)(y + 0.5) - 1;

@@ -19,7 +19,7 @@ static int check_images(const struct detection *dets, size_t n, int nimages, str
     return 0;
 }
 
-/* As JSON; the caller frees. NULL: out of memory. */
+/* The name as JSON text; the caller frees it. NULL: out of memory. */
 static char *quoted(const char *name)
 {
     json_t *text = clean_string(name);
@@ -29,7 +29,7 @@ static char *quoted(const char *name)
     return json;
 }
 
-/* What results_is_own() looks for. */
+/* Texts that results_is_own() looks for. */
 static const char empty[] = "[\n]\n", begin[] = "[\n{\"image_id\":", name_key[] = ",\"file_name\":";
 
 int results_mask_make(const struct result_mask *m, int w, int h, struct rle *scratch, struct results_mask *ret, struct err *err)
@@ -47,7 +47,7 @@ int results_mask_make(const struct result_mask *m, int w, int h, struct rle *scr
     return 0;
 }
 
-/* Its one character that JSON would take for another is the backslash. */
+/* Escapes backslashes, the only characters of the counts that JSON does not take as they are. */
 static void put_mask(struct file_out *o, const struct results_mask *m)
 {
     const char *from = m->counts, *to;
@@ -61,7 +61,7 @@ static void put_mask(struct file_out *o, const struct results_mask *m)
     file_out_write(o, "\"}", 2, NULL);
 }
 
-/* 9 digits bring every float back exactly, so that a score computed from the file is the one that was reported. */
+/* 9 digits restore every float exactly, so that a score computed from the file equals the reported one. */
 static int put(struct file_out *o, const struct detection *d, const struct results_mask *mask, const struct results_images *images,
                int64_t category_id, struct err *err)
 {
@@ -80,7 +80,7 @@ static int put(struct file_out *o, const struct detection *d, const struct resul
     return 0;
 }
 
-/* masks NULL: boxes. */
+/* masks is NULL for boxes. */
 static int write_all(const char *path, const struct detection *dets, const struct results_mask *masks, size_t ndets,
                      const struct results_images *images, const int64_t *category_ids, int nclasses, struct err *err)
 {
@@ -104,7 +104,7 @@ static int write_all(const char *path, const struct detection *dets, const struc
         return rc;
     }
     file_out_write(o, "\n]\n", 3, NULL);
-    return file_out_commit(o, err); /* tells the first failure of all writes */
+    return file_out_commit(o, err); /* reports the first failure of all writes */
 }
 
 int results_write(const char *path, const struct detection *dets, size_t ndets, const struct results_images *images,

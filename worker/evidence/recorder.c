@@ -25,18 +25,18 @@ struct recorder {
     struct recorder_options opt;
     bool on;
     struct evidence_head head;
-    struct tensors *tensors;   /* NULL: level losses */
-    struct hash128 *sample[2]; /* [shards] of this rank's, in even and in odd steps: a step is recorded while the next is computed */
+    struct tensors *tensors;   /* NULL: level is losses */
+    struct hash128 *sample[2]; /* [shards], those of this rank, in even and odd steps: a step is recorded while the next is computed */
     struct proof proof;
-    struct replay *other; /* the run that is verified; NULL: none is */
+    struct replay *other; /* the run to verify; NULL: this job verifies nothing */
 
     /* Rank 0. */
     struct evidence_log *log;
-    struct replay *before;         /* what an earlier attempt left; NULL: nothing */
-    struct evidence_record record; /* that is still to be written, with its detail; step 0: none is */
+    struct replay *before;         /* evidence of earlier attempts; NULL: nothing */
+    struct evidence_record record; /* still to be written, with its detail; step 0: nothing */
     struct evidence_detail detail;
-    bool told, full;     /* that a step came out differently; that nothing can be written */
-    int64_t first, last; /* steps that were verified; 0: none yet */
+    bool told, full;     /* told: a step that differs was reported; full: evidence cannot be written */
+    int64_t first, last; /* range of verified steps; 0: nothing yet */
     char verdict[160];
 };
 
@@ -72,7 +72,7 @@ static int make_head(struct recorder *r, struct err *err)
 
 /* ---- opening ---- */
 
-/* The run that this one verifies, which must not be this one: its records would be written over before they are read. */
+/* Opens the run to verify. It must not be this job: its records would be overwritten before they are read. */
 static int open_other(struct recorder *r, struct err *err)
 {
     const char *folder = r->opt.spec->verify_evidence;
@@ -151,7 +151,8 @@ static int check_weights(struct recorder *r, int64_t step, struct err *err)
     return rc;
 }
 
-/* Only now, as a job that is refused its checkpoint must not lose what it has. */
+/* Opens the log only after the checkpoint was accepted: a job whose checkpoint is refused must not lose its
+ * evidence. */
 static int open_files(struct recorder *r, int64_t step, struct err *err)
 {
     bool anew = true;
@@ -164,7 +165,7 @@ static int open_files(struct recorder *r, int64_t step, struct err *err)
     if (evidence_log_open(r->opt.job_dir, &r->head, &r->log, &anew, &why) < 0)
         return report_event(r->opt.report, err, "warning", "evidence", "this attempt leaves none: %s", why.msg);
     if (!anew && replay_open(r->opt.job_dir, &r->head, &r->before, &none) < 0)
-        r->before = NULL; /* there is nothing to compare with */
+        r->before = NULL; /* then earlier steps are not compared */
     if (anew && step > 0 && !r->other)
         return report_event(r->opt.report, err, "warning", "evidence",
                             "there is none of earlier attempts with these keys, data and tensors: it begins at step %lld",
@@ -172,7 +173,7 @@ static int open_files(struct recorder *r, int64_t step, struct err *err)
     return 0;
 }
 
-/* Where the checkpoint has no chain another begins. */
+/* Sets the chain to continue. A checkpoint without a chain begins a new one. */
 static int check_chain(struct recorder *r, int64_t step, struct err *err)
 {
     struct evidence_record was;
@@ -182,7 +183,7 @@ static int check_chain(struct recorder *r, int64_t step, struct err *err)
         r->proof.chain = evidence_start(&r->head);
     if (step == 0 || r->opt.rank != 0)
         return 0;
-    if (r->proof.shorter) { /* the chain that was carried over goes on */
+    if (r->proof.shorter) { /* the chain carried over from the shorter job continues */
         if (r->before && replay_record(r->before, step, &was))
             r->proof.chain = was.chain;
         return 0;
@@ -220,7 +221,8 @@ int recorder_begin(struct recorder *r, int64_t step, struct err *err)
 
 /* ---- a step, on every rank ---- */
 
-/* What a rank sends along: hashes of gradients and of weights, [ntensors] each, then of samples, [shards], its own filled in. */
+/* The data that a rank sends: hashes of gradients and of weights, [ntensors] each, then of samples, [shards], only its
+ * own filled in. */
 static struct hash128 *gradients_in(const void *head)
 {
     return (struct hash128 *)head;
@@ -276,7 +278,7 @@ int recorder_take(struct recorder *r, int64_t step, void *ret, struct err *err)
 
 /* ---- whether all ranks have the same weights ---- */
 
-/* The rank that is wrong: the one which differs where all others agree; -1: it cannot be told. */
+/* The rank that differs while all others agree. -1: cannot be told. */
 static int odd_one(const struct recorder *r, const struct recorder_step *s)
 {
     size_t bytes = (size_t)r->head.ntensors * sizeof(struct hash128);
@@ -297,7 +299,8 @@ static int odd_one(const struct recorder *r, const struct recorder_step *s)
     return odd;
 }
 
-/* *ret_tensor: the first that is not that of rank 0. 0: all ranks have the same. */
+/* The first rank with weights unlike rank 0's; *ret_tensor is its first tensor that differs. 0: all ranks have equal
+ * weights. */
 static int other_weights(const struct recorder *r, const struct recorder_step *s, int *ret_tensor)
 {
     const struct hash128 *first = weights_in(r, s->heads[0]);
@@ -311,7 +314,7 @@ static int other_weights(const struct recorder *r, const struct recorder_step *s
     return 0;
 }
 
-/* Who is wrong knows best on what it computes. */
+/* Called by the wrong rank: it knows its own device best. */
 static int name_device(const struct recorder *r, int64_t step, struct err *err)
 {
     struct device_info info;
@@ -324,7 +327,7 @@ static int name_device(const struct recorder *r, int64_t step, struct err *err)
 
 static int compare_ranks(const struct recorder *r, const struct recorder_step *s, struct err *err)
 {
-    int code = strcmp(r->opt.spec->run_on_corruption, "fail") == 0 ? ERR_INPUT : ERR_DEVICE; /* which is tried again */
+    int code = strcmp(r->opt.spec->run_on_corruption, "fail") == 0 ? ERR_INPUT : ERR_DEVICE; /* ERR_DEVICE is retried */
     int tensor, other = other_weights(r, s, &tensor), odd;
     struct err ignored;
 
@@ -363,7 +366,7 @@ static void fill_shards(struct recorder *r, const struct recorder_step *s)
     }
 }
 
-/* The gradient of a step that was skipped has no bits worth keeping: those of a NaN are its device's. */
+/* In a skipped step the gradient hash is 0: it holds NaNs, with bits that depend on the device. */
 static void fill_tensors(struct recorder *r, const struct recorder_step *s)
 {
     for (int i = 0; i < r->head.ntensors; i++) {
@@ -416,8 +419,8 @@ static void compose(struct recorder *r, const struct recorder_step *s, struct ev
     ret->chain = evidence_chain(r->proof.chain, ret);
 }
 
-/* A step that was trained before. A validation that a user asked for is not asked for again; what an earlier attempt left behind such a step goes with its
- * chain, and is not compared. */
+/* Compares a step with its record of an earlier attempt. Differences that are not an error are ignored: a user's
+ * request for a validation is not repeated, and the chain then differs too. */
 static int check_before(struct recorder *r, const struct replay_step *now, struct err *err)
 {
     struct evidence_difference d;
@@ -486,7 +489,7 @@ static int write_record(struct recorder *r, struct err *err)
     return rc;
 }
 
-/* What only proves does not end a training. */
+/* Evidence only proves: a failed write must not end the training. */
 int recorder_write(struct recorder *r, struct err *err)
 {
     int64_t step = r->record.step;
@@ -541,7 +544,7 @@ void recorder_close(struct recorder *r)
 
     if (!r)
         return;
-    if (r->record.step > 0 && r->log) /* the run ends with what it says */
+    if (r->record.step > 0 && r->log) /* writes the last record at the end of the run */
         write_record(r, &ignored);
     tensors_close(r->tensors);
     evidence_log_close(r->log);

@@ -9,7 +9,7 @@
 struct replay {
     const char *folder;
     struct evidence *evidence;
-    struct evidence_head head; /* of what both runs have: this run's, at the lower level of both. Borrows its tensors */
+    struct evidence_head head; /* the part that both runs have: this run's head, at the lower of the two levels. Borrows its tensors */
     struct evidence_detail detail;
 };
 
@@ -29,7 +29,7 @@ static bool same_tensors(const struct evidence_head *a, const struct evidence_he
     return true;
 }
 
-/* Details are read into memory of this run's sizes, so what is read has to have them. */
+/* Details are read into memory of this run's sizes, so the sizes of the other run must be equal. */
 static int check_head(const struct replay *r, const struct evidence_head *theirs, struct err *err)
 {
     const char *other = NULL;

@@ -13,13 +13,13 @@
 struct tensors {
     struct device *dev;
     const struct model *model;
-    struct hash128 *blocks; /* device memory: of the blocks of all parameters, one behind the other */
-    struct hash128 **at;    /* [nparams]: its part of blocks */
-    struct hash_item *item; /* [nparams]: all of them; the first nrunning are running statistics, which no optimizer writes */
+    struct hash128 *blocks; /* device memory: hashes of the blocks of all parameters, in a row */
+    struct hash128 **at;    /* [nparams]: a parameter's part of blocks */
+    struct hash_item *item; /* [nparams]; the first nrunning are running statistics, which the optimizer does not write */
     int nrunning;
     struct hash_piece *piece; /* [2 * nparams]: gradients, then weights */
     struct hash128 *sums;     /* device memory, [2 * nparams] */
-    struct hash128 *host;     /* the same, copied */
+    struct hash128 *host;     /* host copy of sums */
     struct device_mark *sent;
 };
 

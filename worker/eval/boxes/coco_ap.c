@@ -12,7 +12,7 @@ const char *const coco_stat_name[COCO_STATS] = { "AP", "AP50", "AP75", "APs", "A
 struct scoring {
     struct coco_verdict *verdicts; /* by class, then falling score */
     size_t nverdicts;
-    size_t *npos;   /* [nclasses][COCO_AREAS] truths that count */
+    size_t *npos;   /* [nclasses][COCO_AREAS]: number of truths to find */
     uint8_t *flags; /* scratch: one class at one threshold */
 };
 
@@ -29,7 +29,7 @@ static int compare_verdicts(const void *a, const void *b)
     return (p->rank > q->rank) - (p->rank < q->rank);
 }
 
-/* Mean of what has been added; -1 of nothing. */
+/* Mean of the added values; -1 if there are no values. */
 struct mean {
     double sum;
     size_t n;
@@ -46,9 +46,9 @@ static double mean_value(const struct mean *m)
     return m->n ? m->sum / (double)m->n : -1;
 }
 
-enum { ALL = INT_MAX }; /* detections that were matched */
+enum { ALL = INT_MAX }; /* no limit: all matched detections */
 
-/* The flags of one class's detections with rank < limit, by falling score; returns their number. */
+/* Collects the flags of one class's detections with rank < limit, by falling score. Returns their number. */
 static size_t gather(const struct scoring *s, size_t from, size_t to, int a, int t, int limit)
 {
     size_t n = 0;
@@ -119,7 +119,7 @@ static void score_class(const struct scoring *s, struct means *m, struct coco_ap
     ap->class_ar[cls] = mean_value(&full);
 }
 
-/* Detections of one score stand or fall together. */
+/* Detections with equal scores are kept or dropped together. */
 static struct coco_best find_best(const struct scoring *s, size_t from, size_t to, size_t npos)
 {
     struct coco_best best = { -1, -1, npos > 0 ? 0 : -1, npos };

@@ -15,7 +15,7 @@ struct coco_eval {
     struct evaluator base;
     const struct eval_split *split;
     struct coco_matcher *matcher;
-    struct coco_masks *masks; /* of coco_segm, where there are any */
+    struct coco_masks *masks; /* for coco_segm, if any */
 };
 
 static struct coco_eval *self(const struct evaluator *e)
@@ -30,7 +30,7 @@ static void coco_close(struct evaluator *e)
     free(e);
 }
 
-/* Detections of an image and class that count. */
+/* The number of detections that count, of an image and class. */
 static int counted(const struct eval_split *split)
 {
     return split->max_det > COCO_COUNTED ? split->max_det : COCO_COUNTED;
@@ -116,7 +116,8 @@ static const void *coco_pack(const struct evaluator *e, size_t *ret_bytes)
 
 /* ---- scores by class ---- */
 
-/* What is said of each; as short as the first, so that a class has the same name in all. */
+/* Scores of each class. No prefix may be longer than the first: a class's name is cut to fit the first and must be the
+ * same in all scores. */
 enum { CLASS_AP50, CLASS_AP, CLASS_PRECISION, CLASS_RECALL, CLASS_CONF, CLASS_TRUTHS, CLASS_SCORES };
 static const char *const class_prefix[CLASS_SCORES] = { "AP50:", "AP:", "P50:", "R50:", "conf:", "n:" };
 
@@ -124,7 +125,7 @@ struct name {
     char text[RECORD_MAX_NAME + 1];
 };
 
-/* Cut at a character, so that the id stays whole; what would break a line of text is blank. */
+/* The name of a class, cut between characters so that the id stays whole. Control characters become blanks. */
 static struct name class_metric(const struct eval_split *s, const char *what, int c, bool with_id)
 {
     struct name n;
@@ -148,7 +149,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(((const struct name *)a)->text, ((const struct name *)b)->text);
 }
 
-/* Spoils the order of the names. */
+/* True if a name occurs twice. Changes the order of the names. */
 static bool any_twice(struct name *names, int n)
 {
     bool twice = false;
@@ -170,7 +171,7 @@ static void name_classes(const struct eval_split *s, const char *what, struct na
         ret[c] = class_metric(s, what, c, with_id);
 }
 
-/* Scores are -1 where there is nothing to score; users read that as null. */
+/* -1 means that there is nothing to score; users see null. */
 static double score_or_nan(double score)
 {
     return score < 0 ? NAN : score;

@@ -11,10 +11,10 @@
 struct coco_masks {
     const struct eval_split *split;
     struct mask_store store;
-    struct mask_words *dets, *truths; /* of a picture */
+    struct mask_words *dets, *truths; /* of one picture */
     size_t dets_room, truths_room;
-    int32_t *place; /* [split->ntruths] in `truths`, of those of the picture */
-    uint8_t *found; /* [split->nclasses] classes of which the picture has a detection */
+    int32_t *place; /* [split->ntruths]: index in `truths` of each of the picture's truths */
+    uint8_t *found; /* [split->nclasses]: 1 if the picture has a detection of the class */
     struct rle rle; /* scratch */
 };
 

@@ -13,19 +13,19 @@ static const double area_range[COCO_AREAS][2] = { { 0, 1e10 }, { 0, 32 * 32 }, {
 
 struct coco_matcher {
     const struct truth *given;
-    const struct truth **truths; /* by image and class, else as given */
+    const struct truth **truths; /* sorted by image and class, otherwise in the given order */
     size_t ntruths;
-    int counted; /* detections of an image and class */
+    int counted; /* limit of detections of an image and class */
     struct coco_verdict *verdicts;
     size_t nverdicts, room;
     const struct detection **dets; /* of one image, sorted by detection_compare() */
     size_t dets_room;
     /* Scratch of one image and class. */
-    double *area, *overlap; /* of detections; [detections][truths] */
+    double *area, *overlap; /* [detections]; [detections][truths] */
     size_t area_room, overlap_room;
-    /* As many as the largest group of truths. */
-    const struct truth **order; /* those that count first */
-    int *column;                /* of order[i] in overlap */
+    /* [truths of the largest group]. */
+    const struct truth **order; /* truths that count first */
+    int *column;                /* column of order[i] in overlap */
     bool *taken, *ignored;
 };
 
@@ -56,7 +56,7 @@ static int compare_truths(const void *a, const void *b)
     return (p > q) - (p < q);
 }
 
-/* Truths that count first, else in the order given. */
+/* Puts the truths that count in area range a first, and otherwise keeps the order. */
 static void order_truths(struct coco_matcher *s, const struct truth *const *truths, int n, int a)
 {
     int to = 0;
@@ -73,7 +73,8 @@ static void order_truths(struct coco_matcher *s, const struct truth *const *trut
         }
 }
 
-/* The best truth for a detection: free (or crowd), overlap >= least; one that counts is never left for one that does not. -1: none. */
+/* Returns the truth with the largest overlap >= least that is free or a crowd. A truth that counts is preferred to any
+ * that is ignored. -1: no truth fits. */
 static int best_truth(const struct coco_matcher *s, const double *overlap, int n, double least)
 {
     int best = -1;
@@ -106,7 +107,7 @@ static void match(struct coco_matcher *s, struct coco_verdict *v, int ndets, int
     }
 }
 
-/* dets[0] is where `by` counts from. */
+/* `by` numbers the detections from dets[0]. */
 struct measured {
     const struct detection *dets;
     const struct coco_measure *by;
@@ -122,7 +123,7 @@ static double overlap_of(const struct coco_matcher *s, const struct measured *m,
     return m->by ? m->by->overlap(m->by->of, (size_t)(d - m->dets), (size_t)(t - s->given)) : box_overlap(d->box, t->box, t->crowd);
 }
 
-/* One image and class. False: out of memory. */
+/* Matches one image and class. Returns false if memory is out. */
 static bool match_group(struct coco_matcher *s, const struct measured *m, const struct detection *const *dets, size_t found,
                         const struct truth *const *truths, int ntruths)
 {
@@ -133,7 +134,7 @@ static bool match_group(struct coco_matcher *s, const struct measured *m, const 
         return false;
 
     for (int d = 0; d < ndets; d++) {
-        memset(&v[d], 0, sizeof v[d]); /* padding travels between ranks too */
+        memset(&v[d], 0, sizeof v[d]); /* padding is sent to other ranks too */
         v[d].image = dets[d]->image;
         v[d].cls = dets[d]->cls;
         v[d].rank = d;
@@ -151,7 +152,7 @@ static bool match_group(struct coco_matcher *s, const struct measured *m, const 
     return true;
 }
 
-/* First truth at or behind (image, cls). */
+/* The first truth not before (image, cls). */
 static size_t find_truths(const struct coco_matcher *s, int32_t image, int32_t cls)
 {
     size_t lo = 0, hi = s->ntruths;
@@ -177,7 +178,7 @@ static size_t group_end(const struct coco_matcher *s, size_t g)
     return end;
 }
 
-/* At least 1. */
+/* Never less than 1. */
 static size_t largest_group(const struct coco_matcher *s)
 {
     size_t largest = 1, end;

@@ -31,7 +31,7 @@ static struct box box_of(const struct candidate *c)
     return (struct box){ c->x1, c->y1, c->x2, c->y2 };
 }
 
-/* Multiplied out, so that there is no division and boxes without area keep each other company. */
+/* Compares products instead of a quotient: no division, and boxes without area do not overlap. */
 static bool overlaps(const struct candidate *a, const struct candidate *b, float thresh)
 {
     struct box p = box_of(a), q = box_of(b);

@@ -11,13 +11,13 @@ static void count_hits(const uint8_t *flags, size_t n, size_t *ret_tp, size_t *r
     }
 }
 
-/* A tiny denominator term keeps 0/0 away; it is the one of the COCO evaluation, so that its numbers are met to the last digit. */
+/* The tiny term in the denominator prevents 0/0. It is the same as in the COCO evaluation, so that all digits agree. */
 static double precision(size_t tp, size_t fp)
 {
     return (double)tp / ((double)(tp + fp) + DBL_EPSILON);
 }
 
-/* From the end of the list to its start, so that the running maximum is the non-increasing envelope. */
+/* Walks from the end of the list, so that the running maximum is the non-increasing envelope. */
 static double area_under(const uint8_t *flags, size_t n, size_t npos, size_t tp, size_t fp)
 {
     double sum = 0, best = 0;
@@ -37,7 +37,8 @@ static double area_under(const uint8_t *flags, size_t n, size_t npos, size_t tp,
     return sum;
 }
 
-/* Mean over recall k / (count - 1) of the envelope where that recall is first reached. Slack: the eleven points are compared with 1e-9. */
+/* Mean of the envelope over the recalls k / (count - 1), each taken at the first detection that reaches it. Recalls are
+ * compared with that slack: 1e-9 for eleven points. */
 static double mean_at(const uint8_t *flags, size_t n, size_t npos, size_t tp, size_t fp, int count, double slack)
 {
     double sum = 0, best = 0, step = 1.0 / (count - 1);

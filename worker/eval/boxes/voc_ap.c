@@ -8,9 +8,9 @@
 #include "proto/grow.h"
 
 struct voc_matcher {
-    const struct truth **truths; /* by class, image, as given */
+    const struct truth **truths; /* by class, then image, otherwise in the given order */
     size_t ntruths;
-    bool *taken; /* beside truths */
+    bool *taken; /* for each of truths */
     double iou;
     struct detection *dets; /* of one image, sorted by detection_compare() */
     size_t dets_room;
@@ -42,7 +42,7 @@ static int compare_truths(const void *a, const void *b)
     return (p > q) - (p < q);
 }
 
-/* First truth at or behind (cls, image). */
+/* The first truth not before (cls, image). */
 static size_t find_truths(const struct voc_matcher *m, int32_t cls, int32_t image)
 {
     size_t lo = 0, hi = m->ntruths;
@@ -59,7 +59,7 @@ static size_t find_truths(const struct voc_matcher *m, int32_t cls, int32_t imag
     return lo;
 }
 
-/* A detection stands or falls with the truth it overlaps most; the second best is not tried. */
+/* Only the truth with the largest overlap decides on a detection; the second best is not tried. */
 static enum pr_flag judge(struct voc_matcher *m, const struct detection *d)
 {
     double best = -1;

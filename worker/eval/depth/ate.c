@@ -25,7 +25,7 @@ void pose_undone(const double a[RESULT_POSE], double ret[RESULT_POSE])
     memcpy(ret, y, sizeof y);
 }
 
-/* Of all frames but the first, which is at the origin. */
+/* The positions of all frames but the first, which is the origin. */
 static void positions(const double motion[ATE_MOTIONS][RESULT_POSE], double ret[ATE_MOTIONS][3])
 {
     double at[RESULT_POSE] = { 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0 };
@@ -48,7 +48,7 @@ double ate_of(const double truth[ATE_MOTIONS][RESULT_POSE], const double predict
             both += g[k][i] * p[k][i];
             own += p[k][i] * p[k][i];
         }
-    scale = own > 0 ? both / own : 0; /* a camera that never moves has no scale */
+    scale = own > 0 ? both / own : 0; /* for a camera that never moves there is no scale */
     for (int k = 0; k < ATE_MOTIONS; k++)
         for (int i = 0; i < 3; i++)
             sum += (scale * p[k][i] - g[k][i]) * (scale * p[k][i] - g[k][i]);

@@ -8,7 +8,7 @@
 #include "proto/grow.h"
 #include "worker/eval/depth_metrics.h"
 
-/* Of one picture, as it goes to rank 0. */
+/* The record of one picture that is sent to rank 0. */
 struct depth_record {
     int64_t image;
     struct depth_score score;
@@ -16,7 +16,7 @@ struct depth_record {
 
 struct depth_eval {
     struct evaluator base;
-    const struct eval_depths *depths; /* NULL: there are none */
+    const struct eval_depths *depths; /* NULL: no depths */
     int nimages;
     struct depth_record *records; /* [n] */
     size_t n, room;
@@ -97,7 +97,7 @@ static int ascending(const void *a, const void *b)
     return *x < *y ? -1 : *x > *y;
 }
 
-/* The median of the ratios, and the deviation of the ratios over it. */
+/* Adds the median of the ratios, and their standard deviation divided by the median. */
 static int ratios_score(const struct depth_record *r, size_t n, struct metrics *ret, struct err *err)
 {
     double *ratio = malloc((n + 1) * sizeof *ratio), median, mean = 0, square = 0;

@@ -10,7 +10,8 @@
 
 enum { MOST = 65535, COLOURS = 256, LEAST_POWER = -10, MOST_POWER = 15, MOST_MEDIANS = 64 };
 
-/* Green's start, rotations and hue: from violet over red to yellow. The ends are neither black nor white. */
+/* Start, rotations and hue of Green's colour map: from violet over red to yellow. The ends are neither black nor
+ * white. */
 static const double start = 0.3, rotations = 0.9, hue = 1.3, darkest = 0.06, brightest = 0.96, pi = 3.14159265358979323846;
 
 double depth_code_scale(double farthest, double median)

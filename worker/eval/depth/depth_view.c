@@ -16,7 +16,7 @@ bool depth_view_place(const struct depth_lens *lens, const double pose[RESULT_PO
     return true;
 }
 
-/* Between the middles of four pixels; false outside of them. */
+/* Interpolates between the centres of four pixels. Returns false outside of the centres. */
 static bool look_up(const uint8_t *rgb, int w, int h, double u, double v, uint8_t ret[3])
 {
     int x, y;

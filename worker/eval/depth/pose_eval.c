@@ -9,7 +9,7 @@
 #include "proto/grow.h"
 #include "worker/eval/depth/ate.h"
 
-/* The motion from an image to its next frame, as it goes to rank 0. */
+/* The record of the motion from an image to its next frame; it is sent to rank 0. */
 struct pose_record {
     int64_t image;
     double motion[RESULT_POSE];
@@ -17,7 +17,7 @@ struct pose_record {
 
 struct pose_eval {
     struct evaluator base;
-    const struct eval_poses *poses; /* NULL: there are none */
+    const struct eval_poses *poses; /* NULL: no poses */
     int nimages;
     struct pose_record *records; /* [n] */
     size_t n, room;
@@ -88,7 +88,8 @@ static const void *pose_pack(const struct evaluator *e, size_t *ret_bytes)
 
 /* ---- snippets ---- */
 
-/* The motions from an image on, where all frames are there and have poses: their true ones too. */
+/* The true and the predicted motions of the snippet that begins at image. Returns false if a frame or a pose is
+ * missing. */
 static bool snippet(const struct eval_poses *p, const struct pose_record *const *of, int nimages, int image,
                     double truth[ATE_MOTIONS][RESULT_POSE], double predicted[ATE_MOTIONS][RESULT_POSE])
 {
@@ -103,7 +104,7 @@ static bool snippet(const struct eval_poses *p, const struct pose_record *const 
     return true;
 }
 
-/* of [nimages]: the record of each, or NULL. error [nimages]; returns how many snippets there are. */
+/* of [nimages]: the record of each image, or NULL. error [nimages]. Returns the number of snippets. */
 static size_t all_snippets(const struct pose_eval *e, const struct pose_record *const *of, double *error)
 {
     double truth[ATE_MOTIONS][RESULT_POSE], predicted[ATE_MOTIONS][RESULT_POSE];

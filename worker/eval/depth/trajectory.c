@@ -11,9 +11,10 @@ enum { MAX_BYTES = 1 << 30 };
 
 static const char tum_head[] = "# poses by detd: time tx ty tz qx qy qz qw\n", kitti_head[] = "+1 +0 +0 +0 +0 +1 +0 +0 +0 +0 +1 +0\n";
 
-/* Networks say motions in float, whose rotations are off by its precision; chained they would be off by more and more, until other programs take the way for
- * none. To the nearest rotation, by Newton's steps R (3 - R^T R) / 2, each of which squares what it is off by. Source: Higham 1986, Computing the polar
- * decomposition, SIAM J. Sci. Stat. Comput. 7(4), in Schulz's form, which divides by nothing. */
+/* Replaces the rotation by the nearest exact one. Networks give motions in float, so rotations are slightly off; in a
+ * chain the error grows until other programs reject the file. Each Newton step R (3 - R^T R) / 2 squares the error.
+ * Source: Higham 1986, Computing the polar decomposition, SIAM J. Sci. Stat. Comput. 7(4), in Schulz's form without a
+ * division. */
 static void straighten(double p[RESULT_POSE])
 {
     double square[9], rows[9];
@@ -49,7 +50,8 @@ void trajectory_of(const double (*motion)[RESULT_POSE], size_t n, double factor,
     }
 }
 
-/* From the largest of the four squares, which is at least a quarter. Source: Shepperd 1978, Quaternion from rotation matrix. */
+/* Begins with the largest of the four squares, which is at least a quarter. Source: Shepperd 1978, Quaternion from
+ * rotation matrix. */
 void trajectory_quaternion(const double pose[RESULT_POSE], double ret[4])
 {
     double trace = pose[0] + pose[5] + pose[10], square[4] = { 0 }, sign;
@@ -79,7 +81,7 @@ void trajectory_quaternion(const double pose[RESULT_POSE], double ret[4])
         ret[i] *= sign;
 }
 
-/* -0 reads oddly. */
+/* Turns -0 into 0, which reads better. */
 static double plain(double x)
 {
     return x == 0 ? 0 : x;

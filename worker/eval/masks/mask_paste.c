@@ -10,25 +10,26 @@
 #include "proto/grow.h"
 #include "worker/mask/rle.h"
 
-/* Where a pixel looks into a row (or column) of the map that has a 0 before it and two behind: between `at` and the next. */
+/* A pixel reads between cells `at` and `at` + 1 of a row or column of the map. That row has a 0 in front and two
+ * behind. */
 struct tap {
     int at;
-    float weight; /* of the next */
+    float weight; /* weight of cell at + 1 */
 };
 
-/* What of an axis of the picture the map may reach, pixels from .. to - 1, and how it gets there. */
+/* Pixels from .. to - 1 of an axis of the picture that the map may reach, and the mapping to its cells. */
 struct axis {
     int from, to;
     enum mask_paste how;
-    double begin, scale; /* HALF_PIXEL: of the box; cells a pixel */
-    int first;           /* RESIZE: the grown box's first pixel; cells a pixel */
+    double begin, scale; /* HALF_PIXEL: start of the box; cells per pixel */
+    int first;           /* RESIZE: first pixel of the grown box; cells per pixel */
     float step;
 };
 
 struct mask_paster {
     int w, h;
-    struct tap *taps;          /* [w] at most, of one mask's columns */
-    struct result_mask *masks; /* [n]; their bits follow each other, and are told by mask_paste_masks() */
+    struct tap *taps;          /* [w] at most, the columns of one mask */
+    struct result_mask *masks; /* [n]; mask_paste_masks() sets their bits, which lie in one array */
     uint8_t *bits;
     int n;
     size_t used, masks_room, taps_room, bits_room;
@@ -74,12 +75,12 @@ static struct axis half_pixel_axis(float lo, float hi, int side, int pixels)
     double cell = ((double)hi - lo) / side;
     struct axis a = { .how = MASK_PASTE_HALF_PIXEL, .begin = lo, .scale = 1 / cell };
 
-    a.from = clamped(floor(lo - cell / 2 - 1), pixels); /* half a cell around the box, and rounding */
+    a.from = clamped(floor(lo - cell / 2 - 1), pixels); /* half a cell around the box, and a pixel for rounding */
     a.to = clamped(ceil(hi + cell / 2 + 1), pixels);
     return a;
 }
 
-/* In fp32 as the reference has it: whole pixels hang on its roundings. */
+/* Computes in fp32 as the reference does: its roundings decide on whole pixels. */
 static struct axis resize_axis(float lo, float hi, int side, int pixels)
 {
     float middle = (hi + lo) * 0.5f, half = (hi - lo) * 0.5f * (float)((side + 2.0) / side);
@@ -112,7 +113,7 @@ static struct tap tap_of(const struct axis *a, int side, int pixel)
         t.at = (int)at < side + 1 ? (int)at : side + 1;
         t.weight = at - (float)t.at;
     } else {
-        double at = (pixel + 0.5 - a->begin) * a->scale + 0.5; /* in cells, the rim's among them */
+        double at = (pixel + 0.5 - a->begin) * a->scale + 0.5; /* in cells, with those of the rim */
 
         if (!(at > 0) || at >= side + 1)
             return (struct tap){ side + 1, 0 }; /* on the rim */
@@ -122,7 +123,7 @@ static struct tap tap_of(const struct axis *a, int side, int pixel)
     return t;
 }
 
-/* One row of the picture: the two rows of the map that it lies between, mixed; row [side + 3]. */
+/* One row of the picture, mixed from the two nearest rows of the map. row is [side + 3]. */
 static void mix_rows(const float *map, int side, struct tap t, float *row)
 {
     const float *above = t.at > 0 && t.at <= side ? map + (size_t)(t.at - 1) * (size_t)side : NULL;

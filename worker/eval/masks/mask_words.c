@@ -12,7 +12,7 @@
 
 enum { WORD = 64 };
 
-/* Rows of `len` words in two masks. */
+/* Two masks' rows of `len` words. */
 struct rows {
     const uint64_t *a, *b;
     size_t stride_a, stride_b;
@@ -39,7 +39,7 @@ static int64_t count(const struct rows *r)
     return __builtin_cpu_supports("popcnt") ? count_fast(r) : count_common(r);
 }
 
-/* Room for w x h words at the end of the store, which the mask is to have. */
+/* Gives the mask w x h words at the end of the store. */
 static int place(struct mask_store *s, struct mask_words *m, struct err *err)
 {
     size_t n = (size_t)m->w * (size_t)m->h;
@@ -65,7 +65,7 @@ static void measure(const struct mask_store *s, struct mask_words *m)
     m->area = count(&(struct rows){ word, word, (size_t)m->w, (size_t)m->w, m->h, m->w });
 }
 
-/* Bits i * 64 .. of a row, 0 behind its end. */
+/* Bits i * 64 .. of a row; 0 behind the end of the row. */
 static uint64_t load(const uint8_t *row, int w, int i)
 {
     int left = w - WORD * i, bytes = (left + 7) / 8;

@@ -16,7 +16,7 @@
 #include "worker/data/wave_store.h"
 #include "worker/data/text/whole_file.h"
 
-/* One wave is with the caller, the others are being made. */
+/* The caller has one wave; the others are in work. */
 enum { SLOTS = 3, MAX_WORKERS = 256 };
 
 /* A non-empty wave of a step: local shards [lo, hi). Validation has one wave of one shard. */
@@ -24,16 +24,16 @@ struct wave {
     int number, lo, hi;
 };
 
-/* A wave being made. */
+/* A wave in work. */
 struct slot {
     struct batch batch;
     struct shard_batch *shard; /* [most shards of a wave] */
-    int *first;                /* [most shards of a wave]: its first image of the wave */
+    int *first;                /* [most shards of a wave]: the shard's first image in the wave */
     struct draw *draw;         /* [most images of a wave] */
-    struct hash128 *hash;      /* [most images of a wave]; NULL: not wanted */
+    struct hash128 *hash;      /* [most images of a wave]; NULL: not needed */
     struct wave_store *store;
     int images, taken, done;
-    int *order, *turn; /* [most images of a wave]: under stress, which is taken k-th, and how many are done before it; NULL: none */
+    int *order, *turn; /* [most images of a wave], under stress: the k-th image to take, and the images done before it; NULL: no stress */
     int bad;           /* first image that failed, or -1 */
     struct err err;    /* its error */
 };
@@ -41,17 +41,17 @@ struct slot {
 struct loader {
     struct task *task;
     struct loader_options opt;
-    struct sampler *sampler; /* training */
+    struct sampler *sampler; /* for training */
     struct wave wave[64];
-    int nwaves, shard_images, val_shards; /* val_shards: of this rank */
+    int nwaves, shard_images, val_shards; /* val_shards: those of this rank */
     struct slot slot[SLOTS];
 
     pthread_mutex_t lock;
     pthread_cond_t work, ready, turn;
-    int64_t planned;  /* waves [0, planned) have been given a slot */
-    int64_t working;  /* first wave with an image that no thread has taken */
-    int64_t released; /* waves [0, released) have been given back */
-    int64_t next;     /* to be delivered */
+    int64_t planned;  /* waves [0, planned) have had a slot */
+    int64_t working;  /* the first wave with an image still to take */
+    int64_t released; /* waves [0, released) were given back by the caller */
+    int64_t next;     /* next wave to deliver */
     bool stop, pass_over;
     struct err failed;
 
@@ -59,7 +59,7 @@ struct loader {
     int nthreads;
 };
 
-/* ---- what each wave holds ---- */
+/* ---- the contents of waves ---- */
 
 static int plan_waves(struct loader *l, struct err *err)
 {
@@ -95,7 +95,7 @@ static int plan_waves(struct loader *l, struct err *err)
     return 0;
 }
 
-/* Its draws stand at the end of the slot's. */
+/* The draws of the shard must be the last ones in the slot. */
 static void add_shard(struct loader *l, struct slot *s, int number, int images)
 {
     const struct task *t = l->task;
@@ -138,7 +138,7 @@ static void plan_validation(struct loader *l, struct slot *s, int64_t seq)
     add_shard(l, s, (int)(first / o->batch), n);
 }
 
-/* Whether there is a wave of that number at all. */
+/* Returns whether wave seq exists. */
 static bool exists(const struct loader *l, int64_t seq)
 {
     if (l->opt.train)
@@ -151,7 +151,7 @@ static int threads_of(const struct loader *l)
     return l->opt.workers < MAX_WORKERS ? l->opt.workers : MAX_WORKERS;
 }
 
-/* Gives free slots to the next waves. The caller holds the lock, or is alone. */
+/* Gives free slots to the next waves. The caller holds the lock, or no thread runs yet. */
 static void plan(struct loader *l)
 {
     for (; l->planned < l->released + SLOTS && exists(l, l->planned); l->planned++) {
@@ -175,7 +175,7 @@ static void plan(struct loader *l)
 
 /* ---- the threads ---- */
 
-/* Of all that was made for one sample: its place in the data set, its pictures, the rows of its lists. */
+/* Hash of a finished sample: its place in the data set, its pictures, the rows of its lists. */
 static struct hash128 hash_sample(const struct batch_form *f, struct canvas canvas, const struct sample *s)
 {
     struct hash128 h = hash_data(s->index, sizeof *s->index);
@@ -198,7 +198,7 @@ static struct hash128 hash_sample(const struct batch_form *f, struct canvas canv
     return h;
 }
 
-/* The same error, and what would help where a sample of a training was lost. */
+/* Adds advice to the error if the file of a training sample is at fault. */
 static int lost(const struct loader *l, int rc, struct err *err)
 {
     const struct err why = *err;
@@ -208,7 +208,8 @@ static int lost(const struct loader *l, int rc, struct err *err)
     return err_set(err, rc, "%s; data.on_bad=skip would put another picture in its place", why.msg);
 }
 
-/* Makes image i of a slot. Under BAD_SKIP the next sample that can be read stands in: which one does not depend on thread or rank. */
+/* Makes image i of a slot. Under BAD_SKIP a sample that cannot be read is replaced by the next good one, which is the
+ * same for all threads and ranks. */
 static int make_image(struct loader *l, struct hand *hand, struct slot *s, int i, struct err *err)
 {
     struct task *t = l->task;
@@ -235,7 +236,8 @@ static int make_image(struct loader *l, struct hand *hand, struct slot *s, int i
     return rc;
 }
 
-/* The next image that no thread has taken, the k-th of its wave, or false when the loader stops. Called and returns with the lock held. */
+/* Takes the next image, the k-th of its wave. Returns false when the loader stops. The lock is held at call and
+ * return. */
 static bool take(struct loader *l, struct slot **ret_slot, int *ret_k)
 {
     while (!l->stop) {
@@ -253,7 +255,7 @@ static bool take(struct loader *l, struct slot **ret_slot, int *ret_k)
     return false;
 }
 
-/* Under stress the k-th image that was taken is done when so many of its wave are as it was drawn. With the lock held. */
+/* Under stress: waits until the drawn number of images of the wave are done. The lock is held. */
 static void wait_turn(struct loader *l, const struct slot *s, int k)
 {
     while (s->done != s->turn[k] && !l->stop)
@@ -292,10 +294,10 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* Signals belong to the thread that trains. */
+/* Blocks all signals in these threads: the training thread handles them. */
 static int start_threads(struct loader *l, struct err *err)
 {
-    int workers = threads_of(l), least = l->opt.stress ? workers : 1, rc = 0; /* those under stress wait for each other */
+    int workers = threads_of(l), least = l->opt.stress ? workers : 1, rc = 0; /* under stress threads wait for each other */
     sigset_t all, old;
 
     sigfillset(&all);
@@ -453,7 +455,7 @@ bool loader_ready(struct loader *l)
 
     pthread_mutex_lock(&l->lock);
     s = &l->slot[l->next % SLOTS];
-    ready = l->failed.code || l->pass_over || l->next == l->planned || s->done == s->images; /* what is not planned is the end */
+    ready = l->failed.code || l->pass_over || l->next == l->planned || s->done == s->images; /* a wave that is not planned means the end */
     pthread_mutex_unlock(&l->lock);
     return ready;
 }
@@ -461,7 +463,7 @@ bool loader_ready(struct loader *l)
 void loader_rewind(struct loader *l)
 {
     pthread_mutex_lock(&l->lock);
-    /* a pass that was left in the middle is run to its end and thrown away */
+    /* a pass that was left halfway is run to its end and dropped */
     while (!l->opt.train && l->val_shards && l->next % l->val_shards) {
         l->released = l->next;
         plan(l);

@@ -11,17 +11,17 @@
 struct wave_store {
     const struct task *task;
     struct device *dev;
-    int images, shards;          /* so far */
-    char *mem;                   /* all of it */
-    char *end[BATCH_MAX_ARRAYS]; /* of pictures: behind those of the last shard */
+    int images, shards;          /* added so far */
+    char *mem;                   /* the whole memory */
+    char *end[BATCH_MAX_ARRAYS]; /* of arrays of pictures: end of the last shard */
     char *array[BATCH_MAX_ARRAYS];
-    size_t step[BATCH_MAX_ARRAYS]; /* bytes from a sample's place to the next one's; of pictures the most */
+    size_t step[BATCH_MAX_ARRAYS]; /* bytes between samples; for pictures the most */
     int32_t *length[BATCH_MAX_LISTS], *offset[BATCH_MAX_LISTS];
-    int32_t *rows[BATCH_MAX_LISTS]; /* [images] of each sample */
+    int32_t *rows[BATCH_MAX_LISTS]; /* [images]: rows of each sample */
     int32_t *index;                 /* [images] */
 };
 
-/* Most rows of one sample. */
+/* The most rows of one sample. */
 static size_t room_of(const struct task *t, int of)
 {
     return of == BATCH_IMAGES ? 1 : (size_t)t->room[of];
@@ -37,7 +37,7 @@ static void *place(char *mem, size_t at)
     return mem ? mem + at : NULL;
 }
 
-/* Where everything lies behind `mem`, or with NULL how long it is. */
+/* Places everything behind `mem`. Returns the size, also for mem NULL. */
 static size_t lay_out(struct wave_store *s, char *mem, size_t images, size_t shards)
 {
     const struct batch_form *f = s->task->form;
@@ -113,7 +113,7 @@ void wave_store_add(struct wave_store *s, int shard, int n, struct canvas canvas
         if (f->array[i].canvas)
             s->end[i] += batch_bytes(f, ret, i);
     }
-    for (int l = 0; l < f->nlists; l++) /* each shard before took an offset more than it has rows */
+    for (int l = 0; l < f->nlists; l++) /* each earlier shard has one more offset than rows */
         ret->offset[l] = s->offset[l] + first * room_of(s->task, f->list[l].of) + s->shards;
     *ret_first = s->images;
     s->images += n;
@@ -134,7 +134,7 @@ void wave_store_place(struct wave_store *s, const struct shard_batch *b, int fir
     ret->room = s->task->room;
 }
 
-/* Lengths that sample `at` has of list l. */
+/* The number of lengths of list l that sample `at` has. */
 static int owners(const struct wave_store *s, int l, size_t at)
 {
     int of = s->task->form->list[l].of;
@@ -147,7 +147,7 @@ int wave_store_count(struct wave_store *s, int i, struct err *err)
     const struct task *t = s->task;
     size_t at = (size_t)i;
 
-    for (int l = 0; l < t->form->nlists; l++) { /* what a list divides stands before it */
+    for (int l = 0; l < t->form->nlists; l++) { /* a list comes after the list that it divides */
         const int32_t *length = s->length[l] + at * room_of(t, t->form->list[l].of);
         int64_t rows = 0;
 
@@ -162,7 +162,7 @@ int wave_store_count(struct wave_store *s, int i, struct err *err)
     return 0;
 }
 
-/* Moves the rows that sample `at` has of list l behind the `before` rows of the samples before it. */
+/* Moves the rows of sample `at` in list l directly behind the `before` rows of earlier samples. */
 static void move_rows(struct wave_store *s, struct shard_batch *b, int l, size_t at, size_t before, size_t rows)
 {
     const struct batch_form *f = s->task->form;
@@ -196,6 +196,6 @@ static void close_list(struct wave_store *s, struct shard_batch *b, int first, i
 
 void wave_store_close_up(struct wave_store *s, struct shard_batch *b, int first)
 {
-    for (int l = 0; l < s->task->form->nlists; l++) /* what a list divides stands before it */
+    for (int l = 0; l < s->task->form->nlists; l++) /* a list comes after the list that it divides */
         close_list(s, b, first, l);
 }

@@ -4,18 +4,19 @@
 #include <string.h>
 
 enum { TAG_ORIENTATION = 274, TYPE_SHORT = 3, TYPE_LONG = 4, ENTRY_BYTES = 12, TIFF_LEAST = 8 };
-enum { CHUNK_LEAST = 12, EXIF_MOST = 1 << 20 /* of a PNG's block; a JPEG's has at most 64 KiB */ };
+enum { CHUNK_LEAST = 12, EXIF_MOST = 1 << 20 /* longest block in a PNG; a JPEG's has at most 64 KiB */ };
 
 static const uint8_t png_begin[8] = { 0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n' };
 
-/* The block is a TIFF file: byte order, 42, where its first directory begins, and there a count of entries. */
+/* The block is a TIFF file: byte order, 42, offset of the first directory. The directory begins with a count of
+ * entries. */
 struct tiff {
     const uint8_t *p;
     size_t size;
     bool big; /* the high byte comes first */
 };
 
-/* Of n <= 4 bytes at `at`; 0 where they are not there. */
+/* The number of n <= 4 bytes at `at`; 0 if they lie outside. */
 static uint32_t number(const struct tiff *t, size_t at, int n)
 {
     uint32_t v = 0;
@@ -27,7 +28,8 @@ static uint32_t number(const struct tiff *t, size_t at, int n)
     return v;
 }
 
-/* The first of an entry's numbers, which stand in it, or elsewhere in the block where they are more than four bytes. 0: they are not there, or no numbers. */
+/* The first number of an entry. Up to four bytes of numbers stand in the entry, more stand elsewhere in the block. 0:
+ * missing, or not a number. */
 static uint32_t first_of(const struct tiff *t, size_t entry)
 {
     uint32_t type = number(t, entry + 2, 2);
@@ -38,7 +40,7 @@ static uint32_t first_of(const struct tiff *t, size_t entry)
     return bytes > 0 && at <= t->size && bytes <= t->size - at ? number(t, at, each) : 0;
 }
 
-/* Of several entries the last that says anything counts. */
+/* If several entries give an orientation, the last one counts. */
 static int of_tiff(const uint8_t *p, size_t size)
 {
     struct tiff t = { p, size, size > 0 && p[0] == 'M' };
@@ -57,7 +59,7 @@ static int of_tiff(const uint8_t *p, size_t size)
     return found <= 8 ? (int)found : 1;
 }
 
-static const char name[] = "Exif\0"; /* and one more byte, which is to be 0 */
+static const char name[] = "Exif\0"; /* followed by one more byte, which must be 0 */
 
 /* ---- JPEG ---- */
 
@@ -66,7 +68,8 @@ static bool has_length(int marker)
     return marker != 0x01 && !(marker >= 0xd0 && marker <= 0xd8);
 }
 
-/* Segments up to the picture's data: 0xff, a marker, and a length that counts itself. Other bytes between them are passed over. */
+/* Segments up to the picture's data: 0xff, a marker, and a length that includes itself. Other bytes between segments
+ * are skipped. */
 static int of_jpeg(const uint8_t *bytes, size_t size)
 {
     size_t at = 2, len;
@@ -93,7 +96,7 @@ static int of_jpeg(const uint8_t *bytes, size_t size)
 
 /* ---- PNG ---- */
 
-/* Of what stands in a chunk behind its length. */
+/* The checksum of a chunk without its length. */
 static uint32_t crc_of(const uint8_t *p, size_t n)
 {
     uint32_t crc = ~0u;
@@ -114,7 +117,8 @@ static int of_chunk(const uint8_t *p, size_t size)
     return of_tiff(p + skip, size - skip);
 }
 
-/* Chunks: a length, four letters, so many bytes, and a sum of the letters and the bytes. A block may stand behind the picture's data. */
+/* A chunk: its length, four letters, the bytes, a checksum of letters and bytes. The block may follow the picture's
+ * data. */
 static int of_png(const uint8_t *bytes, size_t size)
 {
     const struct tiff file = { bytes, size, true };
@@ -136,7 +140,7 @@ static int of_png(const uint8_t *bytes, size_t size)
 
 /* ---- WebP ---- */
 
-/* RIFF: chunks of four letters, a length with the low byte first, and so many bytes, filled up to an even number. */
+/* RIFF chunks: four letters, a little-endian length, the bytes, padded to an even number. */
 static int of_webp(const uint8_t *bytes, size_t size)
 {
     const struct tiff file = { bytes, size, false };

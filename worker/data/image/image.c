@@ -24,7 +24,7 @@ void decoder_free(struct decoder *dec)
     free(dec);
 }
 
-/* What a file is that is not decoded, with what to do about it. */
+/* The kind of a file that cannot be decoded, and advice for it. */
 static const char *other_kind(const uint8_t *bytes, size_t size)
 {
     static const struct {
@@ -105,13 +105,13 @@ int image_read(struct decoder *dec, const char *path, struct image *ret, struct 
     return rc;
 }
 
-/* Orientations from 5 on change the sides. */
+/* Orientations from 5 on swap width and height. */
 static bool lies_on_its_side(int orientation)
 {
     return orientation >= 5;
 }
 
-/* Pixel (x, y) of the turned picture is number begin + x * right + y * down of the one that is stored. */
+/* Pixel (x, y) of the turned picture is number begin + x * right + y * down of the stored picture. */
 struct walk {
     ptrdiff_t begin, right, down;
 };

@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* BMP, which no library of Debian reads alone: headers of 12, 40, 52, 56, 108 and 124 bytes; 1, 4 and 8 bits with a palette, 16, 24 and 32 bits with the masks that
- * are in use; rows from either end. Run lengths, and pictures that are JPEG or PNG inside, are refused. Nothing is guessed: all of the picture is in the
- * file, and every pixel's colour in the palette. Source: Microsoft's description of BITMAPFILEHEADER, BITMAPINFOHEADER and BITMAPV5HEADER. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* BMP files. Headers: 12, 40, 52, 56, 108 and 124 bytes. Pixels: 1, 4 and 8
+ * bits with a palette, 16, 24 and 32 bits with the usual masks, rows from either end. Run lengths, and JPEG or PNG
+ * inside, are refused. The file must hold the whole picture, and the palette every pixel's colour. No library of Debian
+ * reads BMP alone. Source: Microsoft's description of BITMAPFILEHEADER, BITMAPINFOHEADER and BITMAPV5HEADER. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +15,13 @@ enum { PLAIN = 0, MASKS = 3, ALPHA_MASKS = 6 };
 struct bmp {
     const char *name;
     const uint8_t *bytes;
-    size_t size, pixels; /* pixels: where they begin */
+    size_t size, pixels; /* size of the file; offset of the pixels */
     size_t header;       /* bytes of the second header */
     int64_t w, h;
     bool top_down;
     int bits;
     uint32_t compression, colours;
-    uint32_t mask[3]; /* of red, green, blue, with 16 and 32 bits */
+    uint32_t mask[3]; /* of red, green, blue; for 16 and 32 bits */
 };
 
 static uint32_t number(const struct bmp *b, size_t at, int n)
@@ -98,7 +99,7 @@ static int read_headers(struct bmp *b, struct err *err)
 
 /* ---- pixels ---- */
 
-/* Bytes of a row, filled up to a multiple of four. */
+/* Bytes of a row, padded to a multiple of four. */
 static size_t row_bytes(const struct bmp *b)
 {
     return ((size_t)b->w * (size_t)b->bits + 31) / 32 * 4;
@@ -132,7 +133,7 @@ static int read_palette(struct bmp *b, uint8_t *rgb, struct err *err)
     return 0;
 }
 
-/* A channel of so many bits as one of eight: all ones are 255. */
+/* Position and number of a channel's bits. */
 static int shift_of(uint32_t mask, int *ret_bits)
 {
     int shift = 0, bits = 0;
@@ -141,7 +142,7 @@ static int shift_of(uint32_t mask, int *ret_bits)
         shift++;
     while (shift + bits < 32 && (mask >> (shift + bits) & 1))
         bits++;
-    *ret_bits = shift + bits < 32 && mask >> (shift + bits) ? 0 : bits; /* 0: in pieces, or none */
+    *ret_bits = shift + bits < 32 && mask >> (shift + bits) ? 0 : bits; /* 0: empty, or in several pieces */
     return shift;
 }
 

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/image/image_codecs.c - which libraries decode pictures. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/image/image_codecs.c - the libraries that decode pictures. */
 #include <dlfcn.h>
 #include <png.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "worker/data/image/image.h"
 
-/* The file that a function of it lies in. */
+/* Finds the library file that contains the function. */
 static void find(struct image_codec *c, const char *name, const char *function)
 {
     void *address = dlsym(RTLD_DEFAULT, function);

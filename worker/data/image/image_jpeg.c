@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* JPEG by the TurboJPEG API. Its return code is the same for a warning (pixels exist, some invented) and a fatal error, so every warning
- * counts as damage. Two exceptions touch no pixel and are common in the wild: junk between header segments, which is cut out before
- * a second try, and junk before the end marker. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* JPEG by the TurboJPEG API. It returns the same code for a warning (some
+ * pixels are invented) and a fatal error, so every warning counts as damage. Two common warnings change no pixel and
+ * are accepted: junk between header segments, which is cut out before a second try, and junk before the end marker. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ void jpeg_release(struct decoder *dec)
     dec->jpeg = NULL;
 }
 
-/* Adobe CMYK and YCCK files are stored inverted, and practically all others too. */
+/* Adobe stores CMYK and YCCK files inverted, and nearly all other programs do, too. */
 static void cmyk_to_rgb(const uint8_t *cmyk, uint8_t *rgb, size_t count)
 {
     for (size_t i = 0; i < count; i++, cmyk += 4, rgb += 3)
@@ -32,8 +32,8 @@ static int fail(struct decoder *dec, const char *name, struct err *err)
     return err_set(err, code, "%s: damaged or unsupported JPEG: %s", name, text);
 }
 
-/* Pixels in one of TurboJPEG's formats. The strict run stops at the first warning; when that is junk before the end marker (0xd9),
- * all data before it was sound, and the same run without stopping gives it. */
+/* Decodes to one of TurboJPEG's formats. The strict run stops at the first warning. If that is junk before the end
+ * marker (0xd9), all data before it was sound, and a second run without stopping gives the pixels. */
 static int pixels(struct decoder *dec, const uint8_t *bytes, size_t size, uint8_t *to, const struct image *img, int format)
 {
     const int flags = TJFLAG_ACCURATEDCT | TJFLAG_LIMITSCANS;
@@ -54,7 +54,7 @@ static int decompress(struct decoder *dec, const char *name, const uint8_t *byte
 
     if (tjDecompressHeader3(dec->jpeg, bytes, size, &w, &h, &sampling, &space) < 0)
         return fail(dec, name, err);
-    if (w == 0 || h == 0) /* a file of nothing but tables is one to TurboJPEG, which then leaves the numbers alone */
+    if (w == 0 || h == 0) /* TurboJPEG accepts a file of tables alone and leaves the sizes unset */
         return err_set(err, ERR_DATA, "%s: damaged JPEG: it ends before its picture", name);
     rc = image_check_size(name, w, h, err);
     if (rc < 0)
@@ -84,7 +84,7 @@ static int has_length(int marker)
     return marker != 0x01 && !(marker >= 0xd0 && marker <= 0xd8);
 }
 
-/* Copies the file without bytes that stand between header segments. Returns the new size, or 0 when there is nothing to cut. */
+/* Copies the file without bytes between header segments. Returns the new size; 0: there is no junk to cut. */
 static size_t cut_header_junk(const uint8_t *in, size_t size, uint8_t *out)
 {
     size_t from = 2, to = 2, len;
@@ -97,7 +97,7 @@ static size_t cut_header_junk(const uint8_t *in, size_t size, uint8_t *out)
             from++;
             continue;
         }
-        if (in[from + 1] == 0xda) { /* start of scan: the rest is data */
+        if (in[from + 1] == 0xda) { /* start of scan: the pixels follow */
             memcpy(out + to, in + from, size - from);
             return cut ? to + size - from : 0;
         }
@@ -111,7 +111,8 @@ static size_t cut_header_junk(const uint8_t *in, size_t size, uint8_t *out)
     return 0;
 }
 
-/* TurboJPEG keeps half-read state after some errors, which would spoil the next file: a handle that failed is never used again. */
+/* After some errors TurboJPEG keeps half-read state that would damage the next picture. So a failed handle is
+ * replaced. */
 static int decompress_fresh(struct decoder *dec, const char *name, const uint8_t *bytes, size_t size, int header_only, struct image *ret,
                             int *ret_junk, struct err *err)
 {

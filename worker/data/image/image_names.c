@@ -42,7 +42,8 @@ void image_names_free(struct image_names *names)
     *names = (struct image_names){ 0 };
 }
 
-/* Follows links. Most file systems tell the kind of a file with its name, so that stat() is rarely needed. */
+/* True if the entry is a folder or a link to one. Most file systems give the kind with the name, so stat() is rarely
+ * called. */
 static bool is_folder(int folder, const struct dirent *e)
 {
     struct stat st;
@@ -78,7 +79,7 @@ static int keep(struct image_names *names, const char *file)
     return 0;
 }
 
-/* Compares a name before its ending with the bytes of another. */
+/* Compares the name of `file` without its ending with len bytes of `stem`. */
 static int by_stem(const char *file, const char *stem, size_t len)
 {
     size_t n = (size_t)(image_name_ending(file) - file);

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* PNG by libpng. Its errors come by longjmp, which stays inside this file; texts, profiles and other ancillary chunks are
- * never inflated, so a small file cannot ask for gigabytes. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* PNG by libpng. Its errors come by longjmp, which stays inside this file.
+ * Texts, profiles and other ancillary chunks are never inflated, so a small file cannot claim gigabytes. */
 #include <errno.h>
 #include <png.h>
 #include <setjmp.h>
@@ -26,7 +26,7 @@ static void on_error(png_structp png, png_const_charp text)
     longjmp(png_jmpbuf(png), 1);
 }
 
-/* libpng warns about what it repairs without loss (a chunk too many, a wrong gamma); what loses pixels is an error. */
+/* libpng warns of damage that costs no pixels (a chunk too many, a wrong gamma). Damage to pixels is an error. */
 static void on_warning(png_structp png, png_const_charp text)
 {
     (void)png;
@@ -43,7 +43,7 @@ static void on_read(png_structp png, png_bytep to, size_t len)
     src->next += len;
 }
 
-/* Every kind becomes 8-bit RGB. Alpha is dropped, not blended: a training picture has no background. */
+/* Converts every kind to 8-bit RGB. Alpha is dropped, not blended: a training picture has no background. */
 static void ask_for_rgb(png_structp png, png_infop info)
 {
     int colour = png_get_color_type(png, info);
@@ -63,7 +63,7 @@ static void bound(png_structp png, struct source *src)
     png_set_read_fn(png, src, on_read);
 }
 
-/* The part that may be left by longjmp; it owns nothing. */
+/* longjmp may leave this function, so it owns nothing. */
 static int decode(struct decoder *dec, png_structp png, png_infop info, struct source *src, int header_only, struct image *ret,
                   struct err *err)
 {

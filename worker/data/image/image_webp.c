@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* WebP by libwebp, with and without loss. Alpha is dropped, as of PNG; animations are no picture. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* WebP by libwebp, with and without loss. Alpha is dropped, as for PNG.
+ * Animations are refused. */
 #include <stdlib.h>
 #include <webp/decode.h>
 

@@ -12,12 +12,12 @@
 #include "proto/grow.h"
 #include "worker/core/file.h"
 
-/* The chunk "Software: detd", with its 0xc1, 0x7b, 0xd7, 0xa7; it follows the signature and IHDR. */
+/* The chunk "Software: detd" with its checksum 0xc1, 0x7b, 0xd7, 0xa7. It follows the signature and IHDR. */
 static const uint8_t own[] = { 0,   0,   0,   13, 't', 'E', 'X', 't', 'S',  'o',  'f',  't', 'w',
                                'a', 'r', 'e', 0,  'd', 'e', 't', 'd', 0xc1, 0x7b, 0xd7, 0xa7 };
 enum { OWN_AT = 8 + 25 };
 
-/* size bytes, with `own` put in. */
+/* Writes size bytes with `own` inserted. */
 static int publish(const char *path, const uint8_t *bytes, size_t size, struct err *err)
 {
     struct file_out *out;
@@ -48,11 +48,11 @@ int image_write_png(const char *path, const uint8_t *rgb, int w, int h, struct e
     return rc;
 }
 
-/* ---- 16 bits: libpng's errors come by longjmp, which stays in here ---- */
+/* ---- 16 bits: libpng's errors come by longjmp, which stays in this file ---- */
 
 enum { MAX_TEXTS = 8 };
 
-/* What is written so far. */
+/* The bytes written so far. */
 struct sink {
     uint8_t *bytes;
     size_t size, room;
@@ -82,7 +82,7 @@ static void on_flush(png_structp png)
     (void)png;
 }
 
-/* The part that may be left by longjmp; it owns nothing. row [2 * w] */
+/* longjmp may leave this function, so it owns nothing. row [2 * w] */
 static int encode16(png_structp png, png_infop info, struct sink *to, const uint16_t *grey, int w, int h, png_text *texts, int n,
                     uint8_t *row)
 {

@@ -2,9 +2,9 @@
 
 #include "worker/core/philox.h"
 
-static const float BOX_MIN = 0.001f; /* of the input's side; specs yolov3 section 5.3 */
+static const float BOX_MIN = 0.001f; /* fraction of the input's side; specs yolov3 section 5.3 */
 
-/* Draws of one sample, by number: a new kind of augmentation takes a new number and leaves the others as they are. */
+/* The draws of one sample, by number. A new kind of augmentation takes a new number and leaves the others unchanged. */
 enum {
     DRAW_WIDTH,
     DRAW_HEIGHT,
@@ -31,13 +31,13 @@ static float uniform(const struct dice *d, int draw)
     return philox_uniform(&d->key, d->base + (uint64_t)draw);
 }
 
-/* -range .. range */
+/* Uniform in -range .. range. */
 static float around_zero(const struct dice *d, int draw, float range)
 {
     return range * (2.0f * uniform(d, draw) - 1.0f);
 }
 
-/* 1 .. range, or one over it with probability one half */
+/* Uniform in 1 .. range; with probability one half its inverse. */
 static float factor(const struct dice *d, int size, int inverse, float range)
 {
     float f = 1.0f + (range - 1.0f) * uniform(d, size);
@@ -65,7 +65,7 @@ static int rounded_side(float v)
     return v < 1.0f ? 1 : (int)(v + 0.5f);
 }
 
-/* Anywhere inside where there is room, else anywhere that covers the input. */
+/* With room: any place inside. Without: any place that covers the input. */
 static int offset(int room, float u)
 {
     int n = room < 0 ? -room : room, k = (int)(u * (float)(n + 1));
@@ -74,7 +74,8 @@ static int offset(int room, float u)
     return room < 0 ? -k : k;
 }
 
-/* Of darknet, which asks whether the aspect is below 1 also where the canvas is no square, and so cuts most of what it shows a flat one. */
+/* darknet's geometry, except that the aspect is compared with that of the canvas. darknet compares it with 1, also on a
+ * canvas that is no square, and so cuts off most of the picture on a flat canvas. */
 static void place_geometry(struct placement *p, const struct augment *a, const struct dice *d, int w, int h)
 {
     float aspect = (float)w * (1.0f + around_zero(d, DRAW_WIDTH, a->jitter)) / ((float)h * (1.0f + around_zero(d, DRAW_HEIGHT, a->jitter)));
@@ -107,7 +108,8 @@ static double clamp01(double v)
     return v < 0.0 ? 0.0 : v > 1.0 ? 1.0 : v;
 }
 
-/* [from, from + len) of `side` source pixels, drawn to `to` pixels at `at` of the input: its ends as parts of the input. */
+/* Ends of the span [from, from + len) of `side` source pixels, as fractions of the input. The source is drawn to `to`
+ * pixels that begin at pixel `at`. */
 static void place_span(double from, double len, int side, int at, int to, int size, bool mirror, double ret[2])
 {
     double lo = clamp01((from * to / side + at) / size), hi = clamp01(((from + len) * to / side + at) / size);

@@ -8,7 +8,7 @@ struct cache {
     int pictures;
     size_t limit;
     atomic_size_t used;
-    _Atomic(uint8_t *) rgb[]; /* [pictures], NULL: not kept */
+    _Atomic(uint8_t *) rgb[]; /* [pictures]; NULL: not in the cache */
 };
 
 struct cache *cache_new(int pictures, size_t limit_bytes)
@@ -47,7 +47,7 @@ void cache_put(struct cache *c, int picture, const uint8_t *rgb, size_t size)
     copy = malloc(size);
     if (copy)
         memcpy(copy, rgb, size);
-    /* two threads may have decoded the same picture; the second copy goes */
+    /* another thread may have decoded the same picture; then this copy is freed */
     if (!copy || !atomic_compare_exchange_strong(&c->rgb[picture], &none, copy)) {
         free(copy);
         atomic_fetch_sub(&c->used, size);

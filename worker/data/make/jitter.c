@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-/* Luma of Pillow. */
+/* Luma as Pillow computes it. */
 static int luma(const uint8_t *p)
 {
     return (int)((19595u * p[0] + 38470u * p[1] + 7471u * p[2] + 0x8000u) >> 16);
@@ -48,7 +48,7 @@ static int clip(int v)
     return v < 0 ? 0 : v > 255 ? 255 : v;
 }
 
-/* To hue, saturation and value in bytes. */
+/* Converts RGB to hue, saturation and value, in bytes. */
 static void to_hsv(const uint8_t *p, int hsv[3])
 {
     int r = p[0], g = p[1], b = p[2], most = r > g ? r : g, least = r < g ? r : g;

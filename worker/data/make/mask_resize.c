@@ -14,20 +14,20 @@ int64_t mask_column_parts(const int32_t *run, int64_t n, int h)
 
 int64_t mask_resized_most(int64_t parts, int w, int to_w)
 {
-    int64_t copies = (to_w + w - 1) / w + 1; /* of a column; one more where quotients are rounded */
+    int64_t copies = (to_w + w - 1) / w + 1; /* copies of a column; one more since quotients are rounded */
 
     return 2 * copies * parts + 1;
 }
 
-/* Rows from .. to - 1 of a column are set. */
+/* The rows from .. to - 1 of a column are set. */
 struct part {
     int32_t from, to;
 };
 
 struct work {
-    struct part *part; /* [parts] column by column */
-    int32_t *column;   /* [w + 1]: first part of each */
-    int32_t *row;      /* [h + 1]: first row of the result that is taken from this one or one behind it */
+    struct part *part; /* [parts], column by column */
+    int32_t *column;   /* [w + 1]: first part of each column */
+    int32_t *row;      /* [h + 1]: first row of the result that comes from this source row or a later one */
 };
 
 size_t mask_resize_scratch(int64_t parts, const struct resizing *z)
@@ -75,11 +75,11 @@ static void fill_rows(struct work *k, const struct resizing *z)
     }
 }
 
-/* Runs as they are told, piece by piece. */
+/* Writes runs from pieces. */
 struct writer {
     int32_t *ret;
     int64_t room, n;
-    int64_t from, to; /* the last piece, which may grow */
+    int64_t from, to; /* the last piece, still open */
     int64_t written;
 };
 
@@ -99,7 +99,7 @@ static void write_piece(struct writer *o)
     o->written = o->to;
 }
 
-/* Pieces come in order. */
+/* Pieces must come in order. */
 static void add_piece(struct writer *o, int64_t from, int64_t to)
 {
     if (from == to)

@@ -1,7 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* Pictures to network inputs. One pass over the output: two source rows are blended into a row of floats, columns are picked and blended
- * from it, colour is changed, the row is written. The row is compiled for AVX-512, for AVX2 and for any processor; none contracts
- * nor reassociates, so all give the same bits. The pragma: -O2 alone leaves these loops scalar (half the speed), and compilers keep
- * branches where both sides of a select could raise a floating-point flag, which nobody reads here. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* Pictures to network inputs, in one pass over the output. For each row: two
+ * source rows are blended to floats, columns are picked and blended, the colour is changed, the row is written. The row
+ * is compiled for AVX-512, for AVX2 and for any processor. All give the same bits, since no build contracts or
+ * reassociates. The pragma is needed: -O2 leaves these loops scalar, at half the speed, and compilers keep branches for
+ * floating-point exception flags, which are never read. */
 #pragma GCC optimize("O3", "no-trapping-math")
 #include <string.h>
 
@@ -23,8 +24,8 @@ static size_t padded(size_t n)
 struct work {
     float *line;      /* [w * 3] blended source row */
     float *r, *g, *b; /* [canvas.w] one output row */
-    float *weight;    /* [canvas.w] of the right neighbour */
-    int32_t *left;    /* [canvas.w] element of the left neighbour in line */
+    float *weight;    /* [canvas.w] weight of the right neighbour */
+    int32_t *left;    /* [canvas.w] index of the left neighbour in line */
     int32_t *step;    /* [canvas.w] 3, or 0 at the last column */
 };
 
@@ -47,7 +48,7 @@ static struct work lay_out(float *scratch, int w, struct canvas canvas)
     return k;
 }
 
-/* Where output pixel i of `to`, centres at half pixels, lies among `side` source pixels. */
+/* Place of output pixel i of `to` among `side` source pixels. Pixel centres lie at halves. */
 static float source(int i, int side, int to)
 {
     float f = ((float)i + 0.5f) * (float)side / (float)to - 0.5f, last = (float)(side - 1);
@@ -102,7 +103,7 @@ INNER float clamp01(float v)
     return v < 1.0f ? v : 1.0f;
 }
 
-/* Saturation and brightness alone need no hue: each channel keeps its share of (max - channel). */
+/* Changes saturation and brightness without computing a hue: each channel keeps its share of (max - channel). */
 INNER void colour_block(float *restrict r, float *restrict g, float *restrict b, float saturation, float exposure)
 {
     for (int i = 0; i < BLOCK; i++) {
@@ -114,7 +115,7 @@ INNER void colour_block(float *restrict r, float *restrict g, float *restrict b,
     }
 }
 
-/* How far a channel is below the top one, 0 .. 1, at hue k (6 = a turn, 0 = where the channel starts to fall). */
+/* Distance of a channel below the top one, 0 .. 1, at hue k (6 is a full turn; at 0 the channel begins to fall). */
 INNER float fall(float k)
 {
     float t;
@@ -125,7 +126,8 @@ INNER float fall(float k)
     return t < 1.0f ? t : 1.0f;
 }
 
-/* The HSV cone without leaving RGB: value = top, value * saturation = top - bottom, so a channel is top - (top - bottom) * fall(hue). */
+/* The HSV cone in terms of RGB: value = top, value * saturation = top - bottom, so a channel is top - (top - bottom) *
+ * fall(hue). */
 INNER void hue_block(float *restrict r, float *restrict g, float *restrict b, float turn, float saturation, float exposure)
 {
     for (int i = 0; i < BLOCK; i++) {
@@ -168,7 +170,7 @@ INNER void write_row(const struct work *k, const struct placement *p, float *res
     }
 }
 
-/* Rows above and below the picture are all alike: grey .5, with its colour changed as the rest. */
+/* All rows above and below the picture are equal: grey .5 with the same change of colour. */
 static void write_margin(struct work *k, const struct placement *p, float *out, int from, int to)
 {
     size_t row = (size_t)p->canvas.w * 3;
@@ -189,10 +191,10 @@ static void write_margin(struct work *k, const struct placement *p, float *out, 
     }
 }
 
-/* One row of the input that the picture reaches: its columns [x0, x1) come from two source rows. */
+/* One row of the input that the picture covers. Its columns [x0, x1) come from two source rows. */
 struct row {
     const uint8_t *above, *below;
-    float weight; /* of the row below */
+    float weight; /* weight of the row below */
     size_t pitch;
     int x0, x1;
     float *out;

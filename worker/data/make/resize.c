@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* Pictures to other sizes. Of each row of the result some rows of the picture are needed, which were brought to the new width before: they are kept in a ring,
- * so that memory is a few rows, whatever the sizes. Inner loops are compiled twice, for AVX2 and for any processor: the one kind is whole numbers, the other
- * floats that are neither contracted nor reassociated. The pragma: -O2 alone leaves these loops scalar. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* Pictures to other sizes. Each row of the result needs a few rows of the
+ * picture, already resized to the new width. A ring keeps these, so memory is a few rows for any size. Inner loops are
+ * compiled for AVX2 and for any processor, with the same bits: they use integers, or floats that are neither contracted
+ * nor reassociated. The pragma is needed: -O2 leaves these loops scalar. */
 #pragma GCC optimize("O3")
 #include "worker/data/make/resize.h"
 #include "worker/kernels/math.h"
@@ -35,7 +36,7 @@ static struct canvas target_d2(int h, int w, int shorter, int longest)
     return (struct canvas){ at_least_one(nh + 0.5, longest), at_least_one(nw + 0.5, longest) };
 }
 
-/* A product may fall a little short of `shorter` and is cut to one less then, as in the reference. */
+/* A product slightly below `shorter` is cut to one less, as in the reference. */
 static struct canvas target_tv(int h, int w, int shorter, int longest)
 {
     double a = (double)shorter / (h < w ? h : w), b = (double)longest / (h < w ? w : h), c = a < b ? a : b;
@@ -78,13 +79,13 @@ int resize_nearest_column(const struct resizing *z, int t)
 
 /* ---- fixed point: an axis ---- */
 
-/* For each place of the result, the first of the pixels that it is made of, how many there are, and their weights. */
+/* For each place of the result: its first source pixel, the number of pixels, and their weights. */
 struct axis {
-    int taps; /* room for each */
+    int taps; /* room for weights of each place */
     int32_t *first, *count, *weight;
 };
 
-/* What a picture is smoothed with: how far it reaches to either side, in pixels of the result where it shrinks. */
+/* A smoothing filter. reach: to either side, in pixels of the result if the picture shrinks. */
 struct filter {
     int reach;
     double (*at)(double x);
@@ -97,7 +98,7 @@ static double triangle(double x)
     return a < 1 ? 1 - a : 0;
 }
 
-/* Of pi * x. */
+/* sin(pi * x) */
 static double sine(double x)
 {
     double u = x / 2 - 0.25;
@@ -177,7 +178,7 @@ struct work {
     uint8_t *ring; /* [rows] of `row` bytes: rows of the picture in the new width */
     int rows;
     size_t row;
-    int have; /* rows of the picture that went into the ring so far */
+    int have; /* rows of the picture put into the ring so far */
 };
 
 static size_t row_bytes(const struct resizing *z)
@@ -241,7 +242,7 @@ static void widen_row_any(const struct axis *a, const struct resizing *z, const 
 }
 
 #ifdef __x86_64__
-/* The three colours at once, with a byte of the next pixel, which has to be there. */
+/* Computes three colours at once, and reads one byte of the next pixel, which must exist. */
 __attribute__((target("avx2"))) static inline void widen_pixel_avx2(const struct axis *a, const uint8_t *row, int t, uint8_t *out)
 {
     const int32_t *k = a->weight + (size_t)t * (size_t)a->taps;
@@ -274,7 +275,7 @@ typedef void widen_fn(const struct axis *a, const struct resizing *z, const uint
 
 enum { BLOCK = 64 };
 
-/* Bytes from .. from + n - 1 of row u; n is BLOCK wherever that many are left, so that they stay in registers. */
+/* Bytes from .. from + n - 1 of row u. n is BLOCK except at the end of a row, so that the sums stay in registers. */
 INNER void sum_rows(const struct work *k, int u, size_t from, size_t n, uint8_t *out)
 {
     const int32_t *weight = k->down.weight + (size_t)u * (size_t)k->down.taps;
@@ -306,7 +307,7 @@ INNER void make_row(struct work *k, widen_fn *widen, const struct resizing *z, c
 /* ---- four neighbours in float32 ---- */
 
 struct pair {
-    int32_t a, b; /* neighbours; */
+    int32_t a, b; /* the two neighbours */
     float of_b;   /* weight of the second */
 };
 

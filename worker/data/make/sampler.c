@@ -7,15 +7,15 @@
 #include "proto/err.h"
 #include "worker/core/philox.h"
 
-/* Two epochs, since a batch may lie across the border of two. */
+/* Holds two epochs, since a batch may contain the end of one and the start of the next. */
 struct sampler {
     uint64_t seed;
     int32_t samples;
-    int64_t epoch[2]; /* -1: none yet */
+    int64_t epoch[2]; /* -1: not computed yet */
     int32_t *order[2];
-    const uint8_t *group; /* NULL: none */
+    const uint8_t *group; /* NULL: no groups */
     int shard_images;
-    int32_t *drawn;   /* [samples]: an order before it is grouped */
+    int32_t *drawn;   /* [samples]: the order before grouping */
     int32_t *waiting; /* [SAMPLER_MAX_GROUPS][shard_images] */
 };
 
@@ -54,7 +54,7 @@ void sampler_free(struct sampler *s)
     free(s);
 }
 
-/* Entries q = n - 1 .. 1 are swapped with an entry in [0, q], drawn from word q of the epoch's stream. */
+/* Swaps entries q = n - 1 .. 1 with an entry in [0, q], drawn from word q of the epoch's stream. */
 void sampler_order(uint64_t seed, int64_t epoch, int32_t samples, int32_t *ret)
 {
     struct philox_key key = { .seed = seed, .step = (uint32_t)epoch, .op = philox_op("data.order") };
@@ -86,7 +86,8 @@ int sampler_group(struct sampler *s, const uint8_t *group, int shard_images, str
     return 0;
 }
 
-/* Places of an epoch that belong to a shard of the epoch before: -epoch * samples modulo the images of a shard. */
+/* The number of places at the start of an epoch that complete a shard of the epoch before: -epoch * samples modulo the
+ * images of a shard. */
 static int32_t places_before(const struct sampler *s, int64_t epoch)
 {
     int64_t b = s->shard_images, begun = epoch % b * (s->samples % b) % b, left = (b - begun) % b;

@@ -19,21 +19,22 @@
 #include "worker/data/set/problems.h"
 #include "worker/data/text/whole_file.h"
 
-/* Threads take images one by one; what they find stays with the image, so that the report has the order of the data set. */
+/* Threads take images one by one. Findings are stored with the image, so that the report has the order of the data
+ * set. */
 struct work {
     struct dataset *d;
     const struct check_options *opt;
-    char **flaw; /* [nimages], NULL: good; malloc'ed, but elsewhere */
+    char **flaw; /* [nimages], NULL: good; malloc'ed, or `elsewhere` */
     atomic_int next;
-    atomic_bool turned; /* some were */
+    atomic_bool turned; /* some pictures were turned upright */
     pthread_mutex_t lock;
-    struct err failure; /* not the files' fault, e.g. no memory: nobody may go on */
+    struct err failure; /* not a fault of a file, e.g. no memory: all threads stop */
 };
 
-/* Of a picture that is of the other part of the split. */
+/* The mark of a picture that belongs to the other part of the split. */
 static char elsewhere[] = "";
 
-/* The same for the same bytes, and what a larger fraction takes has what a smaller one takes. */
+/* Equal bytes are always in the same part, and a larger fraction contains every smaller one. */
 static bool is_here(const struct check_options *opt, struct hash128 hash)
 {
     double place = (double)(hash_fold_u64(hash, hash_name("data.val.fraction")).lane[0] >> 11) * 0x1p-53;
@@ -54,7 +55,8 @@ static int wrong_size(const struct image *img, const struct dataset_image *im, c
                    turned ? " turned by its EXIF orientation" : "", im->w, im->h, why);
 }
 
-/* 1: it is of the other part of the split, as are files that cannot be read where this one is the smaller. file: memory of the thread's. */
+/* Returns 1 if the image is in the other part of the split. An unreadable file belongs to the part without of_fraction.
+ * file is memory of the thread. */
 static int check_image(struct work *job, int i, struct decoder *dec, struct whole_file *file, struct err *err)
 {
     const bool upright = job->opt->upright;
@@ -87,7 +89,7 @@ static int check_image(struct work *job, int i, struct decoder *dec, struct whol
     return 0;
 }
 
-/* The depth of a target, whose file becomes known by it. */
+/* Checks the measured depth of a target and stores the facts of its file. */
 static int check_depth(struct work *job, int i, struct depth_truth *truth, struct err *err)
 {
     struct views *v = job->d->views;
@@ -142,7 +144,7 @@ static void run_threads(struct work *job, int threads)
     pthread_t id[256];
     int n = 0;
 
-    /* a thread that cannot be had only costs time: this one works too */
+    /* threads that cannot start only cost time: this thread works, too */
     while (n < threads - 1 && n < 256 && pthread_create(&id[n], NULL, check_images, job) == 0)
         n++;
     check_images(job);
@@ -150,12 +152,12 @@ static void run_threads(struct work *job, int threads)
         pthread_join(id[--n], NULL);
 }
 
-/* spare: of frames, those that no target needs. */
+/* spare: frames that every target can do without; may be NULL. */
 static void add_flaw(const struct dataset *d, int i, const char *flaw, const bool *spare, struct problems *problems)
 {
     if (spare && spare[i])
         problems_note(problems, "%s; frames that have it beside them are scored, but without losses", flaw);
-    else if (d->views) /* a frame is known by its file, and that is named */
+    else if (d->views) /* a frame's file identifies it, and the flaw names that */
         problems_add(problems, "%s", flaw);
     else
         problems_add(problems, "image %lld: %s", (long long)d->images[i].id, flaw);
@@ -187,7 +189,7 @@ static void drop_images(struct dataset *d, char **flaw)
     d->offset[kept] = boxes;
 }
 
-/* Of the pictures that stay: the reader counted all. */
+/* Counts the clipped boxes of the remaining pictures; the reader counted all. */
 static void count_clipped(struct dataset *d)
 {
     d->clipped = 0;
@@ -198,7 +200,7 @@ static void count_clipped(struct dataset *d)
     }
 }
 
-/* The same of frames: targets leave that they are part of, and then what nobody needs. */
+/* The same for frames: targets with a flawed part are left out, then frames that no target needs. */
 static int drop_frames(struct dataset *d, char **flaw, struct err *err)
 {
     struct dataset_image *image = calloc((size_t)d->nimages + 1, sizeof *image);
@@ -226,7 +228,8 @@ static int drop_frames(struct dataset *d, char **flaw, struct err *err)
     return 0;
 }
 
-/* Counts the flaws of all records. With data.on_bad=error a record that the network can do without is a note, not an error. */
+/* Counts the flaws of all records. With data.on_bad=error a record that the network can do without is a note, not an
+ * error. */
 static int add_flaws(const struct work *job, struct problems *problems, struct err *err)
 {
     const struct dataset *d = job->d;
@@ -288,13 +291,14 @@ static int no_images(const struct dataset *d, const struct check_options *opt, c
     return problems->count ? problems_err(problems, d->source, err) : err_set(err, ERR_DATA, "%s: no images", d->source);
 }
 
-/* Nothing can be learned from it. */
+/* True if there is no image, or no box although labels were expected. */
 static bool is_bare(const struct dataset *d, const struct problems *problems)
 {
     return d->nimages == 0 || (d->offset[d->nimages] == 0 && (problems->count > 0 || d->unlabelled == d->nimages));
 }
 
-/* Looks for another tool's files: the annotations, the last file of labels, the folder of the pictures. ERR_DATA, with that tool in err, or 0. */
+/* Looks for files of other tools: the annotations, the last file of labels, the folder of the pictures. Returns 0, or
+ * ERR_DATA with the tool's name in err. */
 static int tell_foreign(const struct check_options *opt, const struct dataset *d, struct problems *problems, struct err *err)
 {
     int rc = foreign_tell(opt->annotations, problems, err);
@@ -332,7 +336,7 @@ static int read_records(const struct check_options *opt, enum bad_policy on_bad,
     return problems_refuse(problems, opt->annotations, err);
 }
 
-/* What is wrong with records is told once, of the larger part: who reads the other one does not listen. */
+/* Reports problems of records once, for the part without of_fraction; those of the other part are dropped. */
 static int read_part(const struct check_options *opt, struct problems *problems, struct dataset **ret, struct err *err)
 {
     struct problems *told = opt->of_fraction ? calloc(1, sizeof *told) : problems;
@@ -346,7 +350,7 @@ static int read_part(const struct check_options *opt, struct problems *problems,
 int check_split(const struct check_options *opt, struct problems *problems, struct dataset **ret, struct err *err)
 {
     struct dataset *d;
-    /* also under BAD_ERROR all is looked at before the verdict, so that one look is enough to repair everything */
+    /* under BAD_ERROR, too, all is read before the verdict, so that one check shows everything to repair */
     int rc = read_part(opt, problems, &d, err);
 
     if (rc < 0)

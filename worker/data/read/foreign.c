@@ -17,7 +17,7 @@
 
 enum { LOOK_BYTES = 64 << 10, WORDS = 3 };
 
-/* A file that begins so and has all these words in its first bytes is the tool's. */
+/* A file is this tool's if it begins with `begin` and has all `words` in its first bytes. */
 static const struct tool {
     const char *begin, *words[WORDS], *text;
 } tools[] = {
@@ -65,7 +65,7 @@ static bool fits(const struct tool *t, const char *text)
     return true;
 }
 
-/* The first bytes of a file as text that ends with NUL, or NULL. Caller frees. */
+/* The first bytes of a file as text that ends with NUL, or NULL. The caller frees it. */
 static char *look(const char *path)
 {
     char *text = calloc(1, LOOK_BYTES + 1);
@@ -101,7 +101,7 @@ static bool may_be_one(const char *path)
     return dot && (strcasecmp(dot, ".json") == 0 || strcasecmp(dot, ".xml") == 0);
 }
 
-/* Ends the scan with the first file. */
+/* Ends the scan at the first file. */
 static int take_first(void *arg, const char *path, struct err *err)
 {
     (void)err;

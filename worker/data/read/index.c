@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* The checked sample list as a file: magic, the data set field by field (little-endian, as in memory), 128-bit hash of all that. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* The checked sample list as a file: magic, the data set field by field
+ * (little-endian, as in memory), 128-bit hash of all these bytes. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,8 +15,8 @@
 #include "worker/data/image/image.h"
 #include "worker/data/text/whole_file.h"
 
-/* With masks, which stand behind all else, or without; and with boxes as annotated too, or without: so is what a data set's hash is of, and so was the
- * index of earlier versions, whose jobs go on being scored by the boxes that they began with. */
+/* Parts that a form of the index has. Masks follow all else. WITH_TOLD adds boxes as annotated; the hash of a data set
+ * and indexes of earlier versions lack these. Jobs with such an index are scored by the boxes that they began with. */
 enum {
     WITH_MASKS = 1,
     WITH_TOLD = 2,
@@ -26,7 +27,8 @@ enum {
 };
 static const char MAGIC[] = "detdidx";
 static const size_t INDEX_MAX_BYTES = (size_t)64 << 30;
-/* Bytes of a class, an image and a box whose names are empty and which hold nothing; see put_dataset(). */
+/* Smallest size in bytes of a class, an image, a box, a view and a file, with empty names and no contents; see
+ * put_dataset(). */
 enum { CLASS_LEAST = 2 * 8, IMAGE_LEAST = 7 * 8 + 16, BOX_LEAST = 7 * 8, VIEW_LEAST = 8 * 8, FILE_LEAST = 3 * 8 + 16 };
 
 /* ---- writing ---- */
@@ -35,7 +37,8 @@ struct writer {
     uint8_t *bytes;
     size_t size, cap;
     bool full; /* out of memory */
-    /* Paths and times too, which say where the data lies and not what it is; and boxes as annotated, of which training sees nothing. */
+    /* Also writes paths and times, which say where the data lies, and boxes as annotated, which training never sees. A
+     * hash leaves them out. */
     bool whole;
 };
 
@@ -61,7 +64,7 @@ static void put_text(struct writer *w, const char *text)
     put(w, text, strlen(text));
 }
 
-/* The number that follows it is the form's, from 1. */
+/* The magic is followed by the number of the form, from 1. */
 static void put_magic(struct writer *w, int form)
 {
     const char digit = (char)('1' + form);
@@ -81,7 +84,7 @@ static void put_box(struct writer *w, const struct dataset_box *b)
         put(w, b->told, sizeof b->told);
 }
 
-/* Kind and count; of each polygon its points; the runs. */
+/* Kind and count; the points of each polygon; the runs. */
 static void put_mask(struct writer *w, struct mask m)
 {
     put_int(w, (int64_t)m.n * 4 + m.kind);
@@ -217,8 +220,8 @@ int index_hash(const struct dataset *d, struct hash128 *ret, struct err *err)
 
 struct reader {
     const unsigned char *at, *end;
-    bool bad;  /* sticky: something did not fit */
-    bool told; /* boxes as annotated are there */
+    bool bad;  /* sticky: some bytes did not fit */
+    bool told; /* boxes as annotated are present */
 };
 
 static void get(struct reader *r, void *to, size_t n)
@@ -244,7 +247,7 @@ static int64_t get_int(struct reader *r, int64_t min, int64_t max)
     return v;
 }
 
-/* malloc'ed, or NULL. */
+/* The text is malloc'ed, or NULL. */
 static char *get_text(struct reader *r, int64_t max)
 {
     size_t len = (size_t)get_int(r, 0, max);
@@ -259,7 +262,8 @@ static char *get_text(struct reader *r, int64_t max)
     return text;
 }
 
-/* A count of things that take at least `least` bytes each, so that no count alone can ask for memory. */
+/* A count of things that take at least `least` bytes each. Checked against the remaining bytes, so a wrong count cannot
+ * claim memory. */
 static int get_count(struct reader *r, int64_t max, size_t least)
 {
     int64_t n = get_int(r, 0, max);
@@ -335,7 +339,7 @@ static void get_polygon(struct reader *r, struct masks *m)
     r->bad |= !masks_end_polygon(m);
 }
 
-/* They fill the picture, or who unpacks them would write elsewhere. */
+/* Runs must fill the picture exactly: unpacking would otherwise write outside of it. */
 static void get_runs(struct reader *r, struct masks *m, int n, int64_t pixels)
 {
     int64_t sum = 0;
@@ -518,7 +522,7 @@ static int parse(const char *path, const struct file_map *map, struct dataset *d
     return r.bad ? err_set(err, ERR_CORRUPT, "%s: the index is malformed", path) : 0;
 }
 
-/* ---- is the data still what was checked? ---- */
+/* ---- is the data unchanged since the check? ---- */
 
 static int same_file(struct whole_file *f, const char *path, int64_t size, int64_t mtime_ns, struct hash128 hash, struct err *err)
 {

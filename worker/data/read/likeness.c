@@ -4,7 +4,8 @@
 
 enum { COLUMNS = 9, ROWS = 8, LEAST_DIFFERENCE = 4, LEAST_CELLS = 20 };
 
-/* Mean of all channels of a part of the picture, at most 4 lines of it: a likeness needs no more, and a check reads every picture. */
+/* Mean of all channels of a part of the picture, over at most 4 of its lines. That is precise enough for a likeness,
+ * and fast: a check reads every picture. */
 static int level(const struct image *img, int column, int row)
 {
     const int x0 = (int)((int64_t)img->w * column / COLUMNS), x1 = (int)((int64_t)img->w * (column + 1) / COLUMNS);

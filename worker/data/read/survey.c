@@ -14,7 +14,7 @@
 /* ---- sizes ---- */
 
 enum { SMALL, MEDIUM, LARGE, SIZES };
-static const double size_ends[LARGE] = { 32 * 32, 96 * 96 }; /* of COCO's evaluation, pixels of area */
+static const double size_ends[LARGE] = { 32 * 32, 96 * 96 }; /* COCO's limits, in square pixels */
 
 static int size_of(const struct dataset_box *b)
 {
@@ -25,7 +25,7 @@ static int size_of(const struct dataset_box *b)
     return size;
 }
 
-/* Classes without an object are left out. */
+/* Omits classes without an object. */
 static int tell_sizes(const struct dataset *d, const char *split, FILE *out, struct err *err)
 {
     int64_t(*n)[SIZES] = calloc((size_t)d->nclasses + 1, sizeof *n), *all = n ? n[d->nclasses] : NULL;
@@ -106,7 +106,7 @@ static int by_content(const void *a, const void *b)
     return order ? order : (x->image > y->image) - (x->image < y->image);
 }
 
-/* Of all images of both, those of the same content beside each other, in the order of the sets. val may be NULL. */
+/* All images of both sets, sorted by content, then in the order of the sets. val may be NULL. */
 static struct content *contents(const struct dataset *train, const struct dataset *val, struct err *err)
 {
     size_t n = (size_t)train->nimages + (val ? (size_t)val->nimages : 0);
@@ -131,7 +131,7 @@ static void tell_rest(const char *split, int found, const char *what, FILE *out)
         fprintf(out, "%s: ... and %d more %s\n", split, found - SURVEY_LINES, what);
 }
 
-/* Of the boxes of a picture, whatever their order is. */
+/* A hash of the picture's boxes, in any order. */
 static uint64_t boxes_hash(const struct dataset *d, int image)
 {
     uint64_t sum = 0;
@@ -215,7 +215,7 @@ int survey_split(const struct dataset *d, const char *split, bool upright, FILE 
     return rc;
 }
 
-/* Neighbours of targets are frames, too. */
+/* Compares all frames, also those that are only neighbours of targets. */
 static void tell_frames(const struct dataset *train, const struct dataset *val, const struct content *c, FILE *out)
 {
     const struct content *of_train = NULL;
@@ -234,7 +234,7 @@ static void tell_frames(const struct dataset *train, const struct dataset *val, 
                 found, val->nimages, val->images[first].file);
 }
 
-/* The picture of train that one of val looks like, and is not; -1: none. */
+/* The first picture of train that looks like this one without being equal to it. -1: no such picture. */
 static int alike(const struct dataset *train, const struct dataset_image *im)
 {
     for (int i = 0; i < train->nimages; i++)

@@ -12,7 +12,7 @@
 
 static const double nearly = 0.95, whole = 0.99;
 
-enum { LOOK_BACK = 1000 }; /* boxes with nearly the same left side that are compared with one, so that no file costs more */
+enum { LOOK_BACK = 1000 }; /* limit of boxes compared with one box, so that every file is checked in short time */
 
 static int by_left(const void *a, const void *b)
 {
@@ -31,7 +31,8 @@ static double overlap(const struct dataset_box *a, const struct dataset_box *b)
     return common / (a->w * a->h + b->w * b->h - common);
 }
 
-/* The last box in front of place k, by their left sides, that box k nearly is; NULL: none. Two such boxes share .95 of their widths. */
+/* The last box before place k, in the order of left sides, that nearly equals box k. NULL: no such box. Such boxes
+ * share .95 of their widths, which bounds the search. */
 static const struct dataset_box *twin(const struct dataset_box *const *box, int k)
 {
     for (int i = k - 1; i >= 0 && k - i <= LOOK_BACK && box[k]->x - box[i]->x <= (1 - nearly) / nearly * box[k]->w; i--)
@@ -40,7 +41,7 @@ static const struct dataset_box *twin(const struct dataset_box *const *box, int 
     return NULL;
 }
 
-/* "annotation 7, 'cat' [1, 2, 3, 4]"; labels in files of their own have no ids. */
+/* "annotation 7, 'cat' [1, 2, 3, 4]"; labels in separate files have no ids. */
 static void put_box(const struct dataset *d, const struct dataset_box *b, FILE *out)
 {
     char name[CENSUS_NAME];
@@ -81,7 +82,7 @@ static void tell_pair(const struct dataset *d, const char *split, int i, const s
     fputs("\n", out);
 }
 
-/* box: room for the boxes of a picture. Returns found plus the pairs of picture i. */
+/* box has room for the boxes of a picture. Returns found plus the pairs of picture i. */
 static int64_t pairs_of(const struct dataset *d, const char *split, int i, const struct dataset_box **box, int64_t found, FILE *out)
 {
     int n = 0;

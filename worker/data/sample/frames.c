@@ -53,7 +53,7 @@ struct frames {
     struct pictures *pictures;
 };
 
-/* Numbers that a sample draws: two of whether, four amounts, three of the order. */
+/* Numbers that a sample draws: two decisions, four amounts, three for the order. */
 enum { DRAW_FLIP, DRAW_JITTER, DRAW_AMOUNT, DRAW_ORDER = DRAW_AMOUNT + JITTER_OPS, DRAWS = 12 /* DRAW_ORDER + 3, whole blocks of four */ };
 
 struct chance {
@@ -92,7 +92,8 @@ static void mirror(const uint8_t *rgb, int w, int h, uint8_t *out)
             memcpy(out + ((size_t)y * (size_t)w + (size_t)x) * 3, rgb + ((size_t)y * (size_t)w + (size_t)(w - 1 - x)) * 3, 3);
 }
 
-/* One frame, as it is and as networks see it. Mirrored before it is resized: the other way round a byte may come out differently. */
+/* Makes one frame, plain and with the colours that networks see. It is mirrored before it is resized: the other order
+ * may change single bytes. */
 static int make_picture(struct frames *f, struct hand *hand, int image, const struct chance *c, struct canvas canvas, uint8_t *picture,
                         uint8_t *seen, struct err *err)
 {
@@ -119,7 +120,7 @@ static int make_picture(struct frames *f, struct hand *hand, int image, const st
     return 0;
 }
 
-/* The camera of the canvas: where the stored frame's pixels come to lie. */
+/* The camera for the canvas, after resizing and mirroring of the stored frame. */
 static void put_camera(const struct frames *f, int image, bool flip, struct canvas canvas, float camera[4], float *stereo)
 {
     const struct dataset_image *im = &f->d->images[image];
@@ -192,7 +193,7 @@ int frames_open(const struct dataset *d, const struct frames_task_options *opt, 
     }
     f->d = d;
     f->opt = *opt;
-    /* targets are the first images: a sample's number is its image's */
+    /* targets are the first images, so a sample's number is that of its image */
     f->base = (struct task){ .ops = &ops,
                              .form = frames_form(opt->nsources),
                              .seed = opt->seed,

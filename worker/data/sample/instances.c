@@ -37,13 +37,13 @@ struct instances {
     const struct dataset *d;
     struct instances_options opt;
     struct pictures *pictures;
-    int32_t *image; /* of training; NULL: all */
-    uint8_t *group; /* NULL: none */
+    int32_t *image; /* images to train; NULL: all */
+    uint8_t *group; /* NULL: no groups */
 };
 
 /* ---- sizes ---- */
 
-/* Of a shard of a step; 0: validation. */
+/* The size for a shard of a step. The last size of the list is for validation. */
 static int shorter_side(const struct instances_options *o, int64_t step, int shard)
 {
     const struct philox_key key = { .seed = o->seed, .step = (uint32_t)(step - 1), .op = philox_op("data.size"), .shard = (uint16_t)shard };
@@ -88,7 +88,7 @@ static struct canvas canvas_of(const struct task *task, int64_t step, const stru
     return c;
 }
 
-/* Only what stands in for another picture can be too large. */
+/* Only a picture that replaces an unreadable one can be larger than the canvas. */
 static struct canvas fitting(struct canvas picture, struct canvas canvas)
 {
     double y = (double)canvas.h / picture.h, x = (double)canvas.w / picture.w, less = x < y ? x : y;
@@ -101,7 +101,7 @@ static struct canvas fitting(struct canvas picture, struct canvas canvas)
 
 /* ---- objects ---- */
 
-/* Rows of a sample so far. */
+/* The rows of a sample so far. */
 struct rows {
     const struct sample *to;
     int64_t n[LISTS];
@@ -112,7 +112,7 @@ static bool has_room(const struct rows *r, int list, int64_t more)
     return r->n[list] + more <= r->to->room[list];
 }
 
-/* detectron2's: in doubles, mirrored after. False: it has shrunk to nothing. */
+/* detectron2's rule: in doubles, mirrored after scaling. Returns false if nothing of the box is left. */
 static bool place_box_d2(const struct resizing *z, const struct dataset_box *b, float ret[4])
 {
     double sx = (double)z->to.w / z->w, sy = (double)z->to.h / z->h, x1 = b->x * sx, x2 = (b->x + b->w) * sx, y1 = b->y * sy,
@@ -131,7 +131,7 @@ static bool place_box_d2(const struct resizing *z, const struct dataset_box *b, 
     return ret[2] - ret[0] > 1e-5f && ret[3] - ret[1] > 1e-5f;
 }
 
-/* torchvision's: in float32, mirrored before. */
+/* torchvision's rule: in float32, mirrored before scaling. */
 static bool place_box_tv(const struct resizing *z, const struct dataset_box *b, float ret[4])
 {
     float sx = (float)z->to.w / (float)z->w, sy = (float)z->to.h / (float)z->h, w = (float)z->w, h = (float)z->h;
@@ -172,7 +172,7 @@ static void add_polygons(struct rows *r, const struct mask *m, const struct resi
     }
 }
 
-/* 1: nothing of it is left, 0, or an error. */
+/* Returns 1 if nothing of the mask is left, 0, or an error. */
 static int add_runs(struct rows *r, const int32_t *run, int64_t n, const struct resizing *z, struct hand *hand, struct err *err)
 {
     int64_t room = r->to->room[RUN] > r->n[RUN] ? r->to->room[RUN] - r->n[RUN] : 0, count;
@@ -200,7 +200,7 @@ static int add_drawn(struct rows *r, const struct mask *m, const struct resizing
 
 static int add_mask(struct rows *r, const struct mask *m, const struct resizing *z, struct hand *hand, struct err *err)
 {
-    if (m->kind == MASK_RUNS) /* lengths below 2^31 have the same bits either way */
+    if (m->kind == MASK_RUNS) /* signed and unsigned lengths below 2^31 have the same bits */
         return add_runs(r, (const int32_t *)m->run, m->n, z, hand, err);
     if (m->kind == MASK_POLYGONS && z->rule == RESIZE_TV)
         return add_drawn(r, m, z, hand, err);
@@ -292,9 +292,10 @@ static void instances_free(struct task *task)
 
 static const struct task_ops ops = { canvas_of, make, instances_free };
 
-/* ---- which pictures, and how much of them ---- */
+/* ---- the pictures to train, and their rows ---- */
 
-/* Whether training takes a picture: d2, one with an object that is no crowd; tv, one with an object, crowds too, that is longer than a pixel both ways. */
+/* True if training takes the picture. d2: it needs an object that is no crowd. tv: it needs an object, also a crowd,
+ * longer than a pixel both ways. keep_empty: every picture. */
 static bool instances_trains(const struct instances_options *opt, const struct dataset *d, int image)
 {
     bool found = opt->keep_empty;
@@ -318,7 +319,7 @@ int instances_group(enum resize_rule rule, int h, int w)
     return n;
 }
 
-/* Without a list all pictures are taken. */
+/* Without a list of pictures all are taken. */
 static int choose_pictures(struct instances *t, struct err *err)
 {
     const struct dataset *d = t->d;
@@ -344,7 +345,8 @@ static int choose_pictures(struct instances *t, struct err *err)
     return 0;
 }
 
-/* How often the edges of a mask can meet a column, at most: the ends of each, and rounding to a finer grid, one more. */
+/* An upper bound of the parts that a mask's columns have: an edge meets each column once, and its ends and the rounding
+ * to a finer grid add some. */
 static int64_t most_parts(const struct mask *m, int w)
 {
     double meets = 0;
@@ -358,7 +360,7 @@ static int64_t most_parts(const struct mask *m, int w)
     return (int64_t)meets;
 }
 
-/* Most rows of each list that a picture can have. */
+/* The most rows of each list that a picture can have. */
 static void count_rows(const struct instances *t, int image, int64_t rows[LISTS])
 {
     const struct dataset *d = t->d;

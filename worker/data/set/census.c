@@ -6,7 +6,7 @@
 
 #include "worker/data/set/dataset.h"
 
-enum { NAME_BYTES = CENSUS_NAME, END_BYTES = 48 /* of ", and N more classes" */ };
+enum { NAME_BYTES = CENSUS_NAME, END_BYTES = 48 /* room for ", and N more classes" */ };
 
 static int64_t objects_of(const struct dataset *d, int cls)
 {
@@ -21,7 +21,7 @@ char *census_name(const char *name, char buf[CENSUS_NAME])
 {
     snprintf(buf, NAME_BYTES, "%s", name);
     for (unsigned char *p = (unsigned char *)buf; *p; p++) {
-        if (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0) /* C1, as U+009B, in UTF-8 */
+        if (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0) /* control characters U+0080 .. U+009F in UTF-8 */
             memmove(p, p + 1, strlen((char *)p));
         if (*p < ' ' || *p == 0x7f || (*p >= 0x80 && *p < 0xa0 && (p == (unsigned char *)buf || p[-1] < 0x80)))
             *p = '?';
@@ -49,7 +49,7 @@ bool census_lossless(const struct dataset *d, const char *best, char *buf, size_
     return true;
 }
 
-/* A data set of frames: how many there are of each size, and what its targets have. */
+/* A data set of frames: the size of the first, the number of other sizes, and the facts of its targets. */
 static char *frames_text(const struct dataset *d, char *buf, size_t size)
 {
     const struct views *v = d->views;

@@ -70,7 +70,7 @@ int dataset_same_classes(const struct dataset *a, const struct dataset *b, struc
     return 0;
 }
 
-/* place[nclasses]: of each class in the other list, or -1. Returns how many are in it. */
+/* place[nclasses]: index of each class in the other list, or -1. Returns the number of classes found. */
 static int find_places(const struct dataset *d, int n, const char *const *name, int32_t *place)
 {
     int found = 0;
@@ -85,7 +85,7 @@ static int find_places(const struct dataset *d, int n, const char *const *name, 
     return found;
 }
 
-/* Boxes take their new classes; those that have none leave. */
+/* Gives boxes their new classes and drops boxes without one. Returns the number dropped. */
 static int64_t move_boxes(struct dataset *d, const int32_t *place)
 {
     int64_t kept = 0, all = d->offset[d->nimages], from = 0;

@@ -9,7 +9,7 @@ void idmap_free(struct idmap *m)
     *m = (struct idmap){ 0 };
 }
 
-/* The slot that holds the id, or the free one where it belongs. */
+/* The slot of the id, or the free slot for it. */
 static struct idmap_slot *find(const struct idmap *m, int64_t id)
 {
     uint64_t h = (uint64_t)id * 0x9e3779b97f4a7c15;

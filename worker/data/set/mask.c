@@ -59,7 +59,7 @@ bool masks_reserve(struct masks *m, int64_t boxes)
     return true;
 }
 
-/* A smaller block cannot be had in the worst case; then the larger one stays. */
+/* Shrinks the block. If that fails the larger one stays. */
 static void *trimmed(void *array, int64_t count, size_t *cap, size_t size)
 {
     void *smaller = count > 0 && (size_t)count < *cap ? realloc(array, (size_t)count * size) : NULL;

@@ -32,7 +32,7 @@ void problems_note(struct problems *p, const char *fmt, ...)
     va_end(ap);
 }
 
-/* Whether a note that is kept has this text. */
+/* True if a kept note has this text. */
 static bool is_noted(const struct problems *p, const char *text)
 {
     for (int i = 0; i < p->notes_kept; i++)
@@ -56,7 +56,7 @@ void problems_forget(struct problems *p)
     memset(p, 0, sizeof *p);
 }
 
-/* advice: stands behind the number of problems. */
+/* advice follows the number of problems. */
 static int tell(const struct problems *p, const char *source, const char *advice, struct err *err)
 {
     char text[sizeof err->msg];
@@ -66,7 +66,7 @@ static int tell(const struct problems *p, const char *source, const char *advice
     for (int i = 0; i < p->kept && used < sizeof text; i++) {
         size_t need = 2 + strlen(p->text[i]);
 
-        /* whole sentences only, except that the first is always begun */
+        /* only whole sentences, but the first is always started */
         if (i > 0 && used + need + 8 >= sizeof text) {
             snprintf(text + used, sizeof text - used, "; ...");
             break;

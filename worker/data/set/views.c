@@ -41,7 +41,7 @@ void views_spare(const struct views *v, int nimages, bool *ret)
             ret[v->view[i].source[k]] = false;
 }
 
-/* Whether a target stays. A flawed source is missing where v keeps targets alone. */
+/* True if the target stays. If v keeps targets alone, a flawed source counts as missing. */
 static bool whole(struct views *v, int target, char *const *flaw)
 {
     bool good = !flaw[target];
@@ -56,7 +56,8 @@ static bool whole(struct views *v, int target, char *const *flaw)
     return good;
 }
 
-/* Files of measured depth of targets that are left out go with them: nobody may have read them. place: the new one of each file, or -1. */
+/* Drops the files of measured depth of dropped targets, since they may be unread. place: the new index of each file, or
+ * -1. */
 static void drop_depth(struct views *v, const int32_t *place)
 {
     int left = 0;
@@ -98,7 +99,7 @@ int views_drop(struct views *v, int nimages, char *const *flaw, int32_t *ret_pla
         file[i] = file[i] < 0 ? -1 : files++;
     drop_depth(v, file);
     free(file);
-    /* a frame that is no target any more may still be a neighbour: -2 until all of them are known, so that they keep their order */
+    /* a dropped target may still be a neighbour: -2 until all are known, so that they keep their order */
     for (int i = 0; i < targets; i++)
         for (int k = 0; k < v->nsources; k++) {
             int32_t *place = &ret_place[v->view[i].source[k]];

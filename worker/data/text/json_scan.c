@@ -19,7 +19,7 @@ void scan_open(struct json_scan *s, const char *name, const char *bytes, size_t 
     s->end = bytes + len;
 }
 
-/* Line and byte in the line of where the scan stands, both from 1. */
+/* Line, and byte in the line, of the current position, both from 1. */
 static void position(const struct json_scan *s, int64_t *ret_line, int64_t *ret_byte)
 {
     const char *line = s->begin, *nl;
@@ -55,7 +55,7 @@ bool scan_no_memory(struct json_scan *s)
     return false;
 }
 
-/* The word at p that Python writes for a number without a finite value, or NULL. */
+/* The word at p that Python writes for an infinite number or a NaN; otherwise NULL. */
 static const char *nonfinite(const char *p, const char *end)
 {
     static const char *const words[] = { "NaN", "Infinity", "-Infinity" };
@@ -66,7 +66,7 @@ static const char *nonfinite(const char *p, const char *end)
     return NULL;
 }
 
-/* Byte, line and what stands there, for "expected ..." messages. */
+/* Fails with "expected ..., found ...", naming the byte or word at this position. */
 static bool unexpected(struct json_scan *s, const char *wanted)
 {
     if (s->at >= s->end)
@@ -140,7 +140,7 @@ bool scan_array(struct json_scan *s)
     return enter(s, JSON_ARRAY, "an array", ']');
 }
 
-/* Past the comma before the next member; false at the closer, which is taken, or on error. */
+/* Moves past the comma before the next member. Returns false at the closing bracket, which is taken, or on error. */
 static bool another(struct json_scan *s)
 {
     char closer = s->closer[s->depth];
@@ -173,7 +173,8 @@ bool scan_element(struct json_scan *s)
 
 /* ---- strings ---- */
 
-/* First byte from p on that is not plain text: quote, backslash, control or non-ASCII. Eight at a time. */
+/* The first byte from p on that is not plain text: quote, backslash, control or non-ASCII. Tests eight bytes at a
+ * time. */
 static const char *plain_end(const char *p, const char *end)
 {
     const uint64_t ones = 0x0101010101010101, tops = 0x8080808080808080;
@@ -234,7 +235,7 @@ static int put_utf8(unsigned u, char out[4])
     return 4;
 }
 
-/* s->at stands behind "\u". Returns the number of bytes put into out, or 0 on error. */
+/* s->at is just behind "\u". Returns the number of bytes put into out, or 0 on error. */
 static int unicode_escape(struct json_scan *s, char out[4])
 {
     int hi = hex4(s->at, s->end), lo;
@@ -255,7 +256,7 @@ static int unicode_escape(struct json_scan *s, char out[4])
     return put_utf8(0x10000u + ((unsigned)(hi - 0xd800) << 10) + (unsigned)(lo - 0xdc00), out);
 }
 
-/* s->at stands on the backslash. */
+/* s->at is at the backslash. */
 static int escape(struct json_scan *s, char out[4])
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -275,7 +276,8 @@ static int escape(struct json_scan *s, char out[4])
     return unicode_escape(s, out);
 }
 
-/* One run of plain bytes, one UTF-8 sequence or one escape. Its bytes are at *from (decoded escapes in tmp). 0: error. */
+/* Takes a run of plain bytes, one UTF-8 sequence or one escape. *from points to its bytes (a decoded escape is in tmp).
+ * 0: error. */
 static size_t string_piece(struct json_scan *s, char tmp[4], const char **from)
 {
     const char *stop = plain_end(s->at, s->end);
@@ -301,7 +303,8 @@ static size_t string_piece(struct json_scan *s, char tmp[4], const char **from)
     return (size_t)n;
 }
 
-/* Takes the string at s->at. What does not fit is checked but not kept; *ret_len is the whole length. buf may be NULL. */
+/* Takes the string at s->at. A string that exceeds buf is checked but cut off; *ret_len is the full length. buf may be
+ * NULL. */
 static bool take_string(struct json_scan *s, char *buf, size_t cap, size_t *ret_len)
 {
     size_t len = 0, n;
@@ -368,7 +371,7 @@ bool scan_member(struct json_scan *s)
     if (!take_string(s, s->key, sizeof s->key, &len))
         return false;
     if (len >= sizeof s->key)
-        s->key[0] = '\0'; /* no key that we know is so long */
+        s->key[0] = '\0'; /* all known keys are shorter */
     blanks(s);
     if (s->at >= s->end || *s->at != ':')
         return unexpected(s, "':'");
@@ -383,7 +386,7 @@ struct digits {
     int count, exponent; /* value = mantissa * 10^exponent when count <= 19 */
 };
 
-/* d may be NULL for a number that is passed over: inlined, so that the compiler drops the sums. */
+/* d is NULL for a skipped number. Inlined, so that the compiler then drops the sums. */
 #define INNER static inline __attribute__((always_inline))
 
 INNER const char *take_digits(const char *p, const char *end, struct digits *d)
@@ -413,7 +416,7 @@ static const char *take_exponent(const char *p, const char *end, int *ret)
     return p;
 }
 
-/* Shape of a number: RFC 8259, section 6. Returns its end, or NULL. */
+/* Checks the shape of a number by RFC 8259, section 6. Returns its end, or NULL. */
 INNER const char *number_shape(const char *p, const char *end, struct digits *d)
 {
     const char *start;
@@ -441,7 +444,8 @@ INNER const char *number_shape(const char *p, const char *end, struct digits *d)
 static const double powers[] = { 1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
                                  1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22 };
 
-/* One rounding of exact operands is the correctly rounded result; all else goes the slow way. */
+/* Exact operands and one rounding give the correctly rounded result. Returns false for all other numbers: strtod() is
+ * needed. */
 static bool fast_real(const struct digits *d, double *ret)
 {
     if (d->count > 19 || d->mantissa > (uint64_t)1 << 53 || d->exponent < -22 || d->exponent > 22)
@@ -481,7 +485,7 @@ static void set_integer(struct json_num *n, const struct digits *d, bool negativ
     n->integer = negative ? -(int64_t)v : (int64_t)v;
 }
 
-/* A number that no double holds becomes infinite. */
+/* A number too large for a double becomes infinite. */
 static bool take_number(struct json_scan *s, struct json_num *ret)
 {
     struct digits d = { 0 };
@@ -510,7 +514,7 @@ bool scan_number(struct json_scan *s, struct json_num *ret)
     if (!take_number(s, ret) || isfinite(ret->real))
         return !scan_failed(s);
     len = (int)(s->at - start < 40 ? s->at - start : 40);
-    s->at = start; /* where the message points */
+    s->at = start; /* the message points there */
     return scan_fail(s, "number %.*s is out of range", len, start);
 }
 
@@ -561,7 +565,7 @@ static bool skip_scalar(struct json_scan *s, enum json_kind kind)
     }
 }
 
-/* Not recursive: 100,000 brackets must cost nothing but an error. */
+/* Not recursive: a file of 100,000 brackets must not exhaust the stack. */
 bool scan_skip(struct json_scan *s)
 {
     int base = s->depth;

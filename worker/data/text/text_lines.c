@@ -82,7 +82,7 @@ bool text_number(const struct text_line *word, double *ret)
         return false;
     memcpy(text, word->text, word->len);
     text[word->len] = '\0';
-    if (strspn(text, "+-.0123456789eE") != word->len) /* strtod() knows more: nan, inf, 0x1p3 */
+    if (strspn(text, "+-.0123456789eE") != word->len) /* strtod() accepts more: nan, inf, 0x1p3 */
         return false;
     *ret = strtod(text, &end);
     return *end == '\0' && end > text && isfinite(*ret);

@@ -37,7 +37,7 @@ static int reserve(struct whole_file *f, const char *path, struct err *err)
     return 0;
 }
 
-/* O_NONBLOCK: a named pipe among the files must not hold a thread for ever. */
+/* O_NONBLOCK: opening a named pipe must not block a thread for ever. */
 int whole_file_read(struct whole_file *f, const char *path, int64_t max_bytes, struct err *err)
 {
     struct stat st;
@@ -74,7 +74,7 @@ bool file_at_fault(int code)
     case -EACCES:
     case -ELOOP:
     case -ENAMETOOLONG:
-    case -ENXIO: /* a socket or a device without driver */
+    case -ENXIO: /* a socket, or a device without a driver */
         return true;
     default:
         return false;

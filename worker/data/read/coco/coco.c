@@ -14,7 +14,7 @@
 #include "worker/data/set/problems.h"
 #include "worker/data/text/whole_file.h"
 
-/* From records as read to a data set: ids resolved, rules checked, problems told. */
+/* Builds a data set from records: resolves ids, checks rules, reports problems. */
 struct build {
     const struct coco_raw *raw;
     const char *source, *folder;
@@ -24,7 +24,7 @@ struct build {
     struct err *err;
     struct dataset *d;
     int32_t *image_of; /* [raw->nannotations]: index into d->images, -1: left out */
-    struct idmap gone; /* images left out under BAD_SKIP: their boxes go silently with them */
+    struct idmap gone; /* images left out under BAD_SKIP; their boxes are dropped without a message */
     struct decoder *dec;
 };
 
@@ -46,13 +46,13 @@ static int by_image_id(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Where a record begins, for a problem or a note. */
+/* The line where a record begins, for a problem or a note. */
 static long long line_of(const struct build *b, int64_t at, bool note)
 {
     long long line = 1;
 
     if (note ? b->problems->notes_kept == NOTES_KEPT : b->problems->kept == PROBLEMS_KEPT)
-        return 0; /* counted only, never shown */
+        return 0; /* this message is counted but not kept */
     for (int64_t i = 0; i < at; i++)
         line += b->raw->bytes[i] == '\n';
     return line;
@@ -93,7 +93,7 @@ static int build_classes(struct build *b)
     return 0;
 }
 
-/* file_name comes from outside: it names something below the folder, whatever it says. */
+/* file_name is foreign input: it must not name a file outside of the folder. */
 static bool leaves_folder(const char *file)
 {
     if (file[0] == '/')
@@ -108,7 +108,7 @@ static bool leaves_folder(const char *file)
     return false;
 }
 
-/* Cuts the image folder off an absolute name that begins with it. */
+/* Cuts the image folder off an absolute name below it. */
 static void make_relative(const char *folder, char *file)
 {
     char real[PATH_MAX];
@@ -124,7 +124,8 @@ static void make_relative(const char *folder, char *file)
     }
 }
 
-/* Fills in a size that the file does not state. Returns 1, 0 with the problem told, or an error that is not the file's. */
+/* Fills in a size that the file does not state. Returns 1; 0 after reporting a problem; or an error that is not the
+ * file's. */
 static int image_ok(struct build *b, struct raw_image *im)
 {
     char path[DATASET_MAX_PATH];
@@ -160,13 +161,13 @@ static int image_ok(struct build *b, struct raw_image *im)
     return why.code == 0;
 }
 
-/* Whether two records name one file and state no two sizes of it. */
+/* True if two records name the same file and do not contradict each other in its size. */
 static bool same_image(const struct raw_image *a, const struct raw_image *b)
 {
     return a->file && b->file && strcmp(a->file, b->file) == 0 && (a->w == 0 || b->w == 0 || (a->w == b->w && a->h == b->h));
 }
 
-/* Two records with one id, in the order of the ids: the same file again is left out, another file is an error. */
+/* Two records with one id, in the order of ids. The same file is left out the second time; another file is an error. */
 static int told_twice(struct build *b, const struct raw_image *first, struct raw_image *again)
 {
     if (same_image(first, again)) {
@@ -216,7 +217,7 @@ static int build_images(struct build *b)
     return 0;
 }
 
-/* "annotation 7", or "annotation in line 12" where it has no id; for a problem or a note. */
+/* "annotation 7", or "annotation in line 12" without an id; for a problem or a note. */
 static struct name name_of(const struct build *b, const struct raw_annotation *a, bool note)
 {
     struct name name;
@@ -228,7 +229,7 @@ static struct name name_of(const struct build *b, const struct raw_annotation *a
     return name;
 }
 
-/* The same, and the line in every case. */
+/* The same, but always with the line. */
 static struct name place_of(const struct build *b, const struct raw_annotation *a, bool note)
 {
     struct name name = name_of(b, a, note);
@@ -238,7 +239,7 @@ static struct name place_of(const struct build *b, const struct raw_annotation *
     return name;
 }
 
-/* What is wrong with the segmentation of an annotation, where they are asked for. */
+/* The flaw of an annotation's segmentation, or NULL. Checked only if masks are read. */
 static const char *mask_flaw(const struct build *b, const struct raw_annotation *a, const struct dataset_image *im)
 {
     const struct masks *m = b->raw->masks;
@@ -255,7 +256,8 @@ static const char *mask_flaw(const struct build *b, const struct raw_annotation 
     return mask.kind == MASK_RUNS ? "its segmentation is empty" : "its segmentation lies outside its image";
 }
 
-/* The flaw of an annotation of a known image and class, its box aside. A mask of another size is a flaw only where masks are trained. */
+/* The flaw of an annotation with known image and class, apart from its box. A mask of another size is a flaw only if
+ * masks are trained. */
 static const char *record_flaw(const struct build *b, const struct raw_annotation *a, const struct dataset_image *im, const char **doubt)
 {
     static const char other_size[] = "the size of its segmentation is not that of the image";
@@ -268,7 +270,7 @@ static const char *record_flaw(const struct build *b, const struct raw_annotatio
     return mask_flaw(b, a, im);
 }
 
-/* Tells why an annotation is left out: a flaw, no image or no class. */
+/* Reports the reason for leaving out an annotation: a flaw, no image or no class. */
 static void tell_left_out(struct build *b, const struct raw_annotation *a, int image, const char *flaw)
 {
     if (flaw)
@@ -307,13 +309,13 @@ static int32_t resolve(struct build *b, const struct raw_annotation *a, struct d
     flaw = b->on_bad == BAD_KEEP ? NULL : box_flaw(&d->images[image], ret, &clipped);
     if (flaw && tell)
         tell_box(b, a, &d->images[image], flaw);
-    else if (tell && doubt) /* the rest is a good object */
+    else if (tell && doubt) /* otherwise the object is good */
         problems_note(b->problems, "%s: %s", place_of(b, a, true).text, doubt);
     b->d->clipped += tell && clipped;
     return flaw ? -1 : image;
 }
 
-/* An id is for messages alone, so an odd one costs no object. */
+/* Ids are used in messages only, so an unusual id does not cost the object. */
 static int tell_id(struct build *b, const struct raw_annotation *a, struct idmap *seen)
 {
     if (idmap_get(seen, a->id) >= 0) {
@@ -344,7 +346,8 @@ static int count_boxes(struct build *b, struct idmap *seen)
     return rc;
 }
 
-/* Refs go where the boxes went; what was left out stays in the stores and is never looked at. next: where the boxes of each image begin. */
+/* Orders the refs like the boxes. Masks of dropped boxes stay in the stores, unused. next: where the boxes of each
+ * image begin. */
 static int build_masks(struct build *b, int64_t *next)
 {
     struct masks *m = b->raw->masks;

@@ -12,7 +12,7 @@ static const char *const place_name[] = {
     [COCO_FILE] = "top level", [COCO_IMAGES] = "images", [COCO_ANNOTATIONS] = "annotations", [COCO_CATEGORIES] = "categories"
 };
 
-/* Keys that are read, by the place where they stand. */
+/* The keys that are read, by place. */
 static const char *const read_keys[][10] = {
     [COCO_FILE] = { "images", "annotations", "categories", NULL },
     [COCO_IMAGES] = { "id", "file_name", "width", "height", NULL },
@@ -20,7 +20,7 @@ static const char *const read_keys[][10] = {
     [COCO_CATEGORIES] = { "id", "name", NULL },
 };
 
-/* Keys that other tools obey. */
+/* Keys that other tools use and this one ignores. */
 static const struct obeyed {
     enum coco_place place;
     const char *name, *what;
@@ -38,7 +38,7 @@ static const struct obeyed *obeyed_by_others(enum coco_place place, const char *
     return NULL;
 }
 
-/* The key that a misspelt one stands for, or NULL. */
+/* The key meant by a misspelt one, or NULL. */
 static const char *meant(enum coco_place place, const char *name)
 {
     for (const char *const *key = read_keys[place]; *key; key++)

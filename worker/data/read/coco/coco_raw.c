@@ -25,7 +25,7 @@ void coco_raw_free(struct coco_raw *raw)
     free(raw->text);
 }
 
-/* Takes whatever value comes; true when it was an integer. */
+/* Reads any value. Returns true if it was an integer. */
 static bool integer_or_skip(struct json_scan *s, int64_t *ret)
 {
     struct json_num n;
@@ -36,7 +36,7 @@ static bool integer_or_skip(struct json_scan *s, int64_t *ret)
     return true;
 }
 
-/* Whether all of the text is one integer, as C writes it: "12", not "012" or "1.0". */
+/* True if the whole text is one integer as C writes it: "12", not "012" or "1.0". */
 static bool text_integer(const char *text, int64_t *ret)
 {
     char again[32];
@@ -47,7 +47,7 @@ static bool text_integer(const char *text, int64_t *ret)
     return strcmp(again, text) == 0;
 }
 
-/* The same of an id, which may be an integer as text. */
+/* The same for an id, which may be an integer in a string. */
 static bool id_or_skip(struct coco_raw *raw, struct json_scan *s, int64_t *ret)
 {
     size_t len;
@@ -70,7 +70,7 @@ static bool real_or_skip(struct json_scan *s, double *ret)
     return true;
 }
 
-/* Keeps the first of several reasons. */
+/* Keeps only the first reason. */
 static void flaw(const char **f, const char *text)
 {
     if (!*f)
@@ -139,7 +139,7 @@ static void read_file_name(struct json_scan *s, struct coco_raw *raw, struct raw
         scan_no_memory(s);
 }
 
-/* A size that cannot be is only told: the picture's file has the right one. */
+/* A wrong size is only reported: the picture's file has the right one. */
 static void read_side(struct json_scan *s, struct raw_image *im, bool width)
 {
     const bool null = scan_peek(s) == JSON_NULL;
@@ -173,7 +173,7 @@ static bool read_image(struct coco_raw *raw, struct json_scan *s)
         return scan_no_memory(s);
     if (raw->nimages == DATASET_MAX_IMAGES)
         return scan_fail(s, "more than %d images", DATASET_MAX_IMAGES);
-    im = &raw->images[raw->nimages++]; /* counted at once, so that its name is freed whatever happens */
+    im = &raw->images[raw->nimages++]; /* counted before it is read, so that its name is always freed */
     *im = (struct raw_image){ .at = s->at - s->begin };
     scan_object(s);
     while (scan_member(s))
@@ -229,7 +229,7 @@ static bool read_crowd(struct json_scan *s, bool *ret)
     return true;
 }
 
-/* What is not false: true, or any number but 0. */
+/* True for true and any number but 0. */
 static bool read_ignore(struct json_scan *s)
 {
     enum json_kind kind = scan_peek(s);
@@ -252,7 +252,7 @@ static bool keep_mask(struct coco_raw *raw, const struct mask_ref *mask)
     return true;
 }
 
-/* Only networks that find masks need it. */
+/* Only networks that predict masks need it. */
 static void read_mask(struct json_scan *s, struct coco_raw *raw, struct raw_annotation *a)
 {
     struct coco_segm segm;

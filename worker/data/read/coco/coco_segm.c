@@ -10,7 +10,7 @@
 #include "worker/data/text/json_scan.h"
 #include "worker/mask/rle.h"
 
-/* A polygon being read. before: the last x. */
+/* A polygon in reading. before: the last x. */
 struct ring {
     int64_t count; /* coordinates */
     double before;
@@ -30,7 +30,8 @@ static void add_coordinate(struct json_scan *s, struct masks *keep, struct ring 
     r->before = n.real;
 }
 
-/* What is wrong with a polygon, or NULL; *ret_alone: it may be left out alone, as detectron2 does (specs rcnn, section 1.1, rule 4). */
+/* The flaw of a polygon, or NULL. *ret_alone: leaves out this polygon only, as detectron2 does (specs rcnn, section
+ * 1.1, rule 4). */
 static const char *read_polygon(struct json_scan *s, struct masks *keep, bool *ret_alone)
 {
     struct masks_mark before = keep ? masks_mark(keep) : (struct masks_mark){ 0 };
@@ -48,11 +49,11 @@ static const char *read_polygon(struct json_scan *s, struct masks *keep, bool *r
         if (keep && numbers && !r.why)
             add_coordinate(s, keep, &r);
         else
-            scan_skip(s); /* checks their shape too */
+            scan_skip(s); /* also checks their syntax */
     }
     if (!numbers)
         return "segmentation: a polygon holds something that is not a number";
-    *ret_alone = r.count % 2 || r.count < 6; /* whatever its numbers are */
+    *ret_alone = r.count % 2 || r.count < 6; /* even if its numbers are bad */
     if (r.why && !*ret_alone)
         return r.why;
     if (*ret_alone && keep)
@@ -68,7 +69,7 @@ static const char *read_polygons(struct json_scan *s, struct masks *keep, struct
 {
     struct masks_mark before = keep ? masks_mark(keep) : (struct masks_mark){ 0 };
     const char *why, *bad = NULL;
-    int64_t n = 0; /* good ones */
+    int64_t n = 0; /* number of good polygons */
     bool alone;
 
     scan_array(s);
@@ -94,7 +95,7 @@ static const char *read_polygons(struct json_scan *s, struct masks *keep, struct
 struct runs {
     int64_t sum, count;
     const char *why;
-    struct masks *keep; /* NULL: nowhere */
+    struct masks *keep; /* NULL: not kept */
 };
 
 static void add_run(struct json_scan *s, struct runs *r, int64_t run)
@@ -128,7 +129,7 @@ static void number_runs(struct json_scan *s, struct runs *r)
     }
 }
 
-/* The compressed form; from the fourth run on each is the difference to the run two before. */
+/* The compressed form. From the fourth run on, each is stored as the difference to the run two before. */
 static void text_runs(struct json_scan *s, const char *p, size_t len, struct runs *r)
 {
     int64_t before[2] = { 0, 0 }, v;

@@ -18,7 +18,7 @@ struct depth_truth {
     struct whole_file file;
     float *metres;
     uint16_t *grey;
-    size_t room; /* pixels of metres and of grey */
+    size_t room; /* pixels that metres and grey have room for */
 };
 
 bool depth_truth_any(const struct dataset *d)
@@ -70,8 +70,9 @@ static int make_room(struct depth_truth *t, size_t pixels, struct err *err)
     return t->room ? 0 : err_set(err, -ENOMEM, "%s: no memory for measured depth", t->d->source);
 }
 
-/* Points onto the picture's pixels; of two on one pixel the nearer stays. Depth is how far ahead of the laser a point is, as evaluations of this data set
- * have it. Source: specs featdepth section 4.6, without the keys that pixels of two rows share there. */
+/* Projects points onto the picture's pixels; on each pixel the nearest point stays. Depth is the distance ahead of the
+ * laser, as in evaluations of this data set. Source: specs featdepth section 4.6, but without the keys there that
+ * pixels of two rows share. */
 static void project(const double p[12], const uint8_t *bytes, size_t npoints, int w, int h, float *metres)
 {
     memset(metres, 0, (size_t)w * (size_t)h * sizeof *metres);
@@ -94,7 +95,7 @@ static void project(const double p[12], const uint8_t *bytes, size_t npoints, in
     }
 }
 
-/* Its file in t->file, its depth in t->metres. */
+/* Puts the file's name in t->file and its depth in t->metres. */
 static int read_depth(struct depth_truth *t, int image, char path[DATASET_MAX_PATH], struct err *err)
 {
     const struct dataset_image *im = &t->d->images[image];

@@ -15,9 +15,9 @@
 
 /* ---- one sequence ---- */
 
-/* ---- any ---- */
+/* ---- all layouts ---- */
 
-/* All lines: 0, or an error that is not about one of them. */
+/* Reads all lines. Returns 0, or an error that does not belong to a single line. */
 static int read_lines(const struct frames_layout *layout, void *of, struct split_list *list, struct views_maker *m,
                       struct problems *problems, struct err *err)
 {
@@ -52,7 +52,7 @@ static const struct frames_layout *layout_of(const struct frames_options *opt)
     return opt->kitti ? &frames_kitti : views_file_there(opt, "sequences") ? &frames_sequences : &frames_single;
 }
 
-/* What the job itself says of depth has to be of some use. */
+/* If the job names depth files, at least one must exist. */
 static int depth_as_told(const struct frames_options *opt, struct dataset **set, struct err *err)
 {
     char text[DEPTH_TRUTH_TEXT];
@@ -64,7 +64,7 @@ static int depth_as_told(const struct frames_options *opt, struct dataset **set,
     return err_set(err, ERR_DATA, "data.depth_pattern: %s", text);
 }
 
-/* Keys of the job that only a single folder of numbered frames obeys. */
+/* Notes keys of the job that only the layout of one sequence uses. */
 static void note_unread(const struct frames_options *opt, const struct frames_layout *layout, struct problems *problems)
 {
     static const char why[] = "the folder's own layout says that";

@@ -17,7 +17,7 @@
 
 enum { MAX_SEQUENCES = 1 << 16, MAX_FRAMES = 1 << 20 };
 
-/* A frame's name without its ending, and its ending with the point. */
+/* A frame's name without its ending, and the ending with its dot. */
 struct frame_name {
     char *name;
     const char *ending; /* behind the name's NUL */
@@ -26,9 +26,9 @@ struct frame_name {
 struct sequence {
     char *name;
     struct intrinsics k;
-    struct frame_name *frame; /* natural order */
+    struct frame_name *frame; /* in natural order */
     int n;
-    struct image_names right, depth; /* of the other camera, and measured */
+    struct image_names right, depth; /* of the other camera; measured depth */
 };
 
 struct sequences {
@@ -77,7 +77,7 @@ static bool digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Natural order: runs of digits by their value, all else by bytes; where that says nothing, by bytes alone. */
+/* Natural order: runs of digits by value, the rest by bytes. Names equal in that order are compared by bytes alone. */
 static int natural(const char *x, const char *y)
 {
     const char *a = x, *b = y;
@@ -113,7 +113,7 @@ static int no_frames(const struct sequence *q, struct err *err)
     return err_set(err, -ENOMEM, "%s: no memory for its frames, or over %d of them", q->name, MAX_FRAMES);
 }
 
-/* Name and ending of one file. */
+/* Splits a file's name into name and ending. */
 static bool split_name(const char *file, struct frame_name *ret)
 {
     size_t n = strlen(file) + 2, base = (size_t)(image_name_ending(file) - file);
@@ -128,7 +128,7 @@ static bool split_name(const char *file, struct frame_name *ret)
     return true;
 }
 
-/* Two files of one frame would leave open which of them is meant. */
+/* Fails if two files have the same frame name: it would be open which one counts. */
 static int no_doubles(const struct image_names *names, struct err *err)
 {
     for (size_t i = 1; i < names->n; i++) {
@@ -141,7 +141,7 @@ static int no_doubles(const struct image_names *names, struct err *err)
     return 0;
 }
 
-/* A folder of the sequence; one that is not there holds nothing. */
+/* Lists a folder of the sequence. A missing folder counts as empty, unless `must`. */
 static int list_folder(const struct sequences *s, const struct sequence *q, const char *folder, bool must, struct image_names *names,
                        struct err *err)
 {
@@ -206,7 +206,7 @@ static int read_sequence(struct sequences *s, struct sequence *q, struct err *er
     return rc < 0 ? rc : list_folders(s, q, err);
 }
 
-/* 0, 1 where the name cannot be one, or an error. */
+/* Returns 0, 1 if the name cannot be a sequence's, or an error. */
 static int sequence_of(struct sequences *s, const struct split_line *line, struct sequence **ret, struct err *err)
 {
     const char *name = line->word[0];
@@ -217,7 +217,7 @@ static int sequence_of(struct sequences *s, const struct split_line *line, struc
         return 1;
     }
     for (int i = 0; i < s->n; i++) {
-        q = &s->sequence[(s->last + i) % s->n]; /* lines of a sequence stand together as a rule */
+        q = &s->sequence[(s->last + i) % s->n]; /* lines of one sequence usually follow each other */
         if (strcmp(q->name, name) == 0) {
             s->last = (s->last + i) % s->n;
             *ret = q;
@@ -253,7 +253,7 @@ static void put_path(char buf[DATASET_MAX_PATH], const struct sequence *q, const
         buf[0] = '\0';
 }
 
-/* A frame's file of one camera; the other camera's may have another ending. */
+/* The file of a frame by one camera. The other camera's file may have another ending. */
 static void put_frame(const struct sequence *q, int place, bool right, char buf[DATASET_MAX_PATH])
 {
     const struct frame_name *f = &q->frame[place];
@@ -265,7 +265,7 @@ static void put_frame(const struct sequence *q, int place, bool right, char buf[
         put_path(buf, q, right ? "frames_right" : "frames", f->name, f->ending);
 }
 
-/* Measured depth is a PNG file; pictures of other kinds beside it are for people. */
+/* Measured depth is a PNG file. Pictures of other kinds beside it are ignored. */
 static void put_depth(const struct sequence *q, const char *name, char buf[DATASET_MAX_PATH])
 {
     size_t at, n = image_names_find(&q->depth, name, &at);
@@ -281,13 +281,14 @@ static int bad_line(const struct sequences *s, const struct split_line *line, co
     return 1;
 }
 
-/* NULL: none is told. */
+/* NULL: intrinsics.json names no camera for the frame. */
 static const struct intrinsics_camera *camera_of(const struct sequence *q, int place, bool right)
 {
     return right && q->k.right.there ? &q->k.right : intrinsics_of(&q->k, q->frame[place].name);
 }
 
-/* The sources of a frame. 1: another camera took one of them, err says which; or that one is missing, where targets stay alone. */
+/* The sources of a frame. A source by another camera counts as missing if targets may stay alone. Otherwise returns 1,
+ * and err names it. */
 static int put_sources(const struct sequences *s, const struct sequence *q, const struct split_line *line, int place, bool right,
                        struct frame_spot *spot, struct err *err)
 {
@@ -318,7 +319,7 @@ static void put_files(const struct sequences *s, const struct sequence *q, int p
     const struct frames_options *o = s->opt;
 
     put_frame(q, place, right, spot->file);
-    if (!right) /* it is measured for the one camera */
+    if (!right) /* depth is measured for the left camera only */
         put_depth(q, q->frame[place].name, spot->depth);
     spot->stereo = 0;
     for (int k = 0; k < o->nsources; k++)
@@ -354,7 +355,7 @@ static int sequences_find(void *of, const struct split_line *line, struct frame_
     return put_sources(s, q, line, place, right, spot, err);
 }
 
-/* Millimetres in most sensors' files, but the layout says 1/256 m, as KITTI's depth maps are. */
+/* Most sensors write millimetres, but this layout defines 1/256 m, as in KITTI's depth maps. */
 static double sequences_unit(const void *of)
 {
     const struct sequences *s = of;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/read/frames/frames_single.c - the layout of one sequence in a folder, and files that other layouts have too. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/read/frames/frames_single.c - the layout of one sequence in a
+ * folder, and files that other layouts share. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@
 struct single {
     const struct frames_options *opt;
     struct intrinsics k;
-    const char *frames, *depth; /* patterns; depth NULL: none */
+    const char *frames, *depth; /* patterns; depth may be NULL: no depth */
 };
 
 static const char intrinsics_file[] = "intrinsics.json";
@@ -31,7 +32,7 @@ static void single_close(void *of)
     free(s);
 }
 
-/* Patterns, as the job has them or else the file. */
+/* Takes the patterns from the job, otherwise from the file. */
 static int single_patterns(struct single *s, struct views_maker *m, struct err *err)
 {
     const struct frames_options *o = s->opt;
@@ -77,8 +78,8 @@ static int single_open(const struct frames_options *opt, struct views_maker *m, 
     return rc;
 }
 
-/* The files of the sources of frame `number`, which camera c took. 1: another camera took one of them, err says which; or that one is missing, where targets
- * stay alone. */
+/* The files of the sources of frame `number`, taken by camera c. A source by another camera counts as missing if
+ * targets may stay alone. Otherwise returns 1, and err names it. */
 static int single_sources(const struct single *s, const struct split_line *line, int64_t number, const struct intrinsics_camera *c,
                           struct frame_spot *spot, struct err *err)
 {

@@ -12,7 +12,7 @@
 #include "worker/data/image/image.h"
 #include "worker/data/text/json_scan.h"
 
-/* All that are read; the first four are a camera's, in the order of its numbers. */
+/* All keys; the first four are a camera's, in the order of its numbers. */
 static const char *const keys[] = {
     "fx",
     "fy",
@@ -32,7 +32,7 @@ static const char *const keys[] = {
     "distortion",
 };
 
-enum { WIDEST = 46 }; /* focal lengths that a side of a picture has at most: a field of view of 175 degrees */
+enum { WIDEST = 46 }; /* largest ratio of a picture's side to its focal length: a field of view of 175 degrees */
 
 int intrinsics_check(const char *where, const double k[4], int w, int h, struct err *err)
 {
@@ -62,7 +62,8 @@ bool intrinsics_same(const double a[4], const double b[4], int w, int h)
     return fabs(a[0] / b[0] - 1) * w <= most && fabs(a[1] / b[1] - 1) * h <= most && fabs(a[2] - b[2]) <= most && fabs(a[3] - b[3]) <= most;
 }
 
-/* Of two values of one key either may be what is meant, and a misspelt key may be one. *seen: bits of the keys that the object had so far. */
+/* Fails on a repeated key, since either value may be meant, and on a misspelt key. *seen: bits of the keys met in this
+ * object. */
 static bool is_wrong(struct json_scan *s, unsigned *seen)
 {
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -78,7 +79,7 @@ static bool is_wrong(struct json_scan *s, unsigned *seen)
     return false;
 }
 
-/* Members of a camera or none of them: true where the member was one. */
+/* Reads a member of a camera. Returns false if the member belongs to something else. */
 static bool camera_member(struct json_scan *s, struct intrinsics_camera *c)
 {
     struct json_num n;
@@ -309,7 +310,7 @@ bool path_stays(const char *path)
     }
 }
 
-/* "%d" or "%0Nd" at p: its length, and the digits at least; 0: it is neither. */
+/* "%d" or "%0Nd" at p. Returns its length and the least number of digits; 0: neither. */
 static int conversion(const char *p, int *ret_digits)
 {
     const char *at = p + 1;

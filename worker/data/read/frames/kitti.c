@@ -15,15 +15,15 @@
 
 enum { MAX_DATES = 4096, CALIB_MAX_BYTES = 1 << 20, SIDES = 2 };
 
-static const double nominal_baseline = 0.015; /* of FeatDepth; the cameras stand 0.54 m apart, 36 times that */
+static const double nominal_baseline = 0.015; /* in FeatDepth's units; the cameras stand 0.54 m apart, 36 times that */
 static const int64_t most_number = 9999999999;
 
-/* What a day's calibration says of the left (02) and the right (03) colour camera. */
+/* A day's calibration of the left (02) and the right (03) colour camera. */
 struct date {
     char *name;
     int w[SIDES], h[SIDES];
     double camera[SIDES][4];
-    int laser[SIDES]; /* -1: not wanted */
+    int laser[SIDES]; /* -1: not needed */
 };
 
 struct kitti {
@@ -31,7 +31,7 @@ struct kitti {
     struct views_maker *m;
     struct date *date;
     int n, last;
-    struct image_names names; /* of the folder that was looked through last */
+    struct image_names names; /* of the folder listed last */
 };
 
 static void kitti_close(void *of)
@@ -59,7 +59,7 @@ static int kitti_open(const struct frames_options *opt, struct views_maker *m, v
 
 /* ---- calibration ---- */
 
-/* The numbers behind "key:" at the start of a line. text ends with NUL. */
+/* Reads the n numbers after "key:" at the start of a line. text ends with NUL. */
 static int numbers_of(const char *path, const char *text, const char *key, int n, double *ret, struct err *err)
 {
     size_t len = strlen(key);
@@ -85,7 +85,7 @@ static int numbers_of(const char *path, const char *text, const char *key, int n
     return 0;
 }
 
-/* As text, one of the set's files. Caller frees *ret_text. */
+/* Reads a calibration file as text and adds it to the set's files. The caller frees *ret_text. */
 static int calibration(struct kitti *s, const char *date, const char *name, char path[DATASET_MAX_PATH], char **ret_text, struct err *err)
 {
     struct whole_file f = { 0 };
@@ -108,7 +108,7 @@ static int calibration(struct kitti *s, const char *date, const char *name, char
     return rc;
 }
 
-/* [4][4] of [R | t], below it 0 0 0 1. */
+/* Makes a 4 x 4 matrix of [R | t]; its last row is 0 0 0 1. */
 static void widen(const double r[9], const double t[3], double ret[16])
 {
     memset(ret, 0, 16 * sizeof *ret);
@@ -119,7 +119,7 @@ static void widen(const double r[9], const double t[3], double ret[16])
     }
 }
 
-/* [rows][4] by [4][4]. */
+/* Product of a [rows][4] and a [4][4] matrix. */
 static void multiply(const double *a, int rows, const double b[16], double *ret)
 {
     for (int i = 0; i < rows; i++)
@@ -132,7 +132,7 @@ static void multiply(const double *a, int rows, const double b[16], double *ret)
         }
 }
 
-/* P_rect * R_rect_00 * [R | t] of the laser. */
+/* Computes P_rect * R_rect_00 * [R | t] of the laser. */
 static int read_lasers(struct kitti *s, struct date *d, const char *cam_path, const char *cam, double p[SIDES][12], struct err *err)
 {
     char path[DATASET_MAX_PATH], *text = NULL;
@@ -197,7 +197,7 @@ static int read_date(struct kitti *s, struct date *d, struct err *err)
     return rc;
 }
 
-/* The day of "date/drive", read when it is first met. */
+/* The day of "date/drive", read at its first use. */
 static int date_of(struct kitti *s, const char *folder, struct date **ret, struct err *err)
 {
     size_t len = strcspn(folder, "/");
@@ -236,7 +236,7 @@ static bool put_path(char buf[DATASET_MAX_PATH], const char *folder, int side, c
     return false;
 }
 
-/* A frame that has neither of the usual endings. */
+/* Looks for a frame with an unusual ending. */
 static void find_frame(struct kitti *s, const char *folder, int side, const char *name, char buf[DATASET_MAX_PATH])
 {
     char path[DATASET_MAX_PATH];
@@ -248,7 +248,7 @@ static void find_frame(struct kitti *s, const char *folder, int side, const char
         put_path(buf, folder, side, s->names.file[at], "");
 }
 
-/* JPEG as FeatDepth recompresses them, or PNG as they come; else any picture of that name. */
+/* JPEG as FeatDepth converts them, or PNG as KITTI has them; otherwise any picture of that name. */
 static void put_frame(struct kitti *s, const char *folder, int side, int64_t number, char buf[DATASET_MAX_PATH])
 {
     static const char *const endings[] = { ".jpg", ".png" };

@@ -9,10 +9,10 @@
 #include "worker/data/set/dataset.h"
 #include "worker/data/text/whole_file.h"
 
-/* A file, and whose it is. */
+/* A file of poses and the frames that it belongs to. */
 struct way {
-    const char *file;              /* the dataset's */
-    char frames[DATASET_MAX_PATH]; /* what names of its frames begin with */
+    const char *file;              /* borrowed from the data set */
+    char frames[DATASET_MAX_PATH]; /* the start of these frames' names */
     struct poses poses;
 };
 
@@ -22,7 +22,7 @@ struct pose_truth {
     struct way way[]; /* [n] */
 };
 
-/* Bytes before the name, with the slash; -1: the file has no poses. */
+/* Length of the folder's name, with the slash. -1: this is not a file of poses. */
 static int folder_of(const char *file)
 {
     size_t n = strlen(file), name = strlen(POSES_FILE);
@@ -61,7 +61,7 @@ static int read_way(const struct dataset *d, const struct views_file *of, struct
     if (n < 0 || (size_t)n >= sizeof path)
         return err_set(err, ERR_DATA, "%.200s...: path too long", d->folder);
     ret->file = of->file;
-    /* of several sequences the folder of the one camera, of one whatever its pattern says */
+    /* several sequences: the folder of the left camera; one sequence: all frames, for any pattern */
     snprintf(ret->frames, sizeof ret->frames, folder ? "%.*sframes/" : "%.*s", folder, of->file);
     rc = whole_file_read(&f, path, POSES_MAX_BYTES, err);
     if (rc >= 0) {
@@ -101,7 +101,7 @@ void pose_truth_close(struct pose_truth *t)
     free(t);
 }
 
-/* b's inverse times a: both take points of their camera to the world. */
+/* b's inverse times a. Both map points of their camera to the world. */
 static void motion_of(const double a[POSES_NUMBERS], const double b[POSES_NUMBERS], double ret[POSES_NUMBERS])
 {
     for (int i = 0; i < 3; i++)

@@ -9,7 +9,7 @@
 #include "worker/data/text/text_lines.h"
 
 enum { LINE_BYTES = 1024 };
-/* How far columns of a rotation may be from lengths of 1 and right angles: files have few digits. */
+/* How far columns of a rotation may be from length 1 and right angles, since files have few digits. */
 static const double crooked = 1e-2;
 
 static bool is_rotation(const double p[POSES_NUMBERS])
@@ -21,7 +21,7 @@ static bool is_rotation(const double p[POSES_NUMBERS])
     return true;
 }
 
-/* A line of n bytes. */
+/* Reads a line of n bytes. */
 static int read_line(const char *path, size_t number, const char *bytes, size_t n, double ret[POSES_NUMBERS], struct err *err)
 {
     char line[LINE_BYTES], *at = line, *end;

@@ -9,7 +9,7 @@
 #include "worker/data/text/json_scan.h"
 #include "worker/data/text/text_lines.h"
 
-/* The elements of a split as lines. JSON makes no text longer, so that its size is room for all. */
+/* Takes the elements of a split as lines. JSON never shortens a text, so the file's size is enough room. */
 static void take_lines(struct json_scan *s, struct split_list *l)
 {
     char *line = l->text + l->size;
@@ -30,7 +30,7 @@ static void take_lines(struct json_scan *s, struct split_list *l)
     }
 }
 
-/* What stands in dataset.json of that split. */
+/* Reads that split of dataset.json. */
 static int read_json(struct split_list *l, const char *split, struct err *err)
 {
     struct json_scan s;

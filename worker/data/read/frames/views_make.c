@@ -10,10 +10,10 @@
 #include "proto/grow.h"
 #include "worker/data/set/problems.h"
 
-/* Images are numbered as they come and put in order at the end. */
+/* Images are numbered in the order of arrival, and sorted at the end. */
 struct made_image {
     struct dataset_image image;
-    int64_t line; /* of the list whose target it is; 0: it is a neighbour only */
+    int64_t line; /* line of the list that names it as a target; 0: it is only a neighbour */
     int32_t target;
 };
 
@@ -26,7 +26,7 @@ struct views_maker {
     size_t images_room, of_room, views_room, files_room, lasers_room;
     int32_t *slot; /* [slots]: image + 1, by the hash of its file; 0: free */
     uint32_t slots;
-    int32_t *of; /* [views]: image of each target */
+    int32_t *of; /* [views]: the image of each target */
 };
 
 static int no_memory(const struct views_maker *m, struct err *err)
@@ -142,7 +142,7 @@ static bool more_slots(struct views_maker *m)
     return true;
 }
 
-/* The image of a file that is there; -1: there is none; -ENOMEM. */
+/* The image of a file, added at its first use. -1: the file does not exist. -ENOMEM. */
 static int image_of(struct views_maker *m, const char *file, const struct frame_spot *spot, struct err *err)
 {
     struct made_image *im;
@@ -169,7 +169,7 @@ static int image_of(struct views_maker *m, const char *file, const struct frame_
 
 /* ---- targets ---- */
 
-/* The sources of a target in *view: how many are missing, or -ENOMEM. */
+/* Fills in the sources of a target. Returns the number of missing ones, or -ENOMEM. */
 static int find_sources(struct views_maker *m, const struct frame_spot *spot, int target, struct view *view, struct err *err)
 {
     int missing = 0;
@@ -206,7 +206,7 @@ static bool stereo_missing(const struct views_maker *m, const struct view *view,
     return false;
 }
 
-/* Its file is read when the pictures are, see check_split(). */
+/* The file is read later together with the pictures, see check_split(). */
 static int find_depth(struct views_maker *m, const struct frame_spot *spot, struct view *view, struct err *err)
 {
     view->depth = -1;
@@ -254,7 +254,8 @@ int views_make_target(struct views_maker *m, const struct split_line *line, cons
 
 /* ---- the end ---- */
 
-/* Images that a target needs: targets first, the others in the order in which they came. ret_place: [nimages], -1: nobody needs it. */
+/* Orders the images that targets need: targets first, the others in the order of arrival. ret_place [nimages]; -1: not
+ * needed. */
 static int put_in_order(const struct views_maker *m, int32_t *ret_place)
 {
     struct views *v = m->v;

@@ -12,8 +12,8 @@
 
 struct reader {
     yaml_parser_t parser;
-    yaml_event_t event; /* the last */
-    bool have;          /* it is to be freed */
+    yaml_event_t event; /* the current event */
+    bool have;          /* event must be freed */
     const char *name;
     int depth;
     struct problems *problems;
@@ -25,7 +25,7 @@ static int fail(struct reader *r, const char *what)
     return err_set(r->err, ERR_DATA, "%s, line %zu: %s", r->name, r->event.start_mark.line + 1, what);
 }
 
-/* libyaml's own errors have a mark, or the place in the file. */
+/* libyaml reports its own errors with a mark, or with the offset in the file. */
 static int fail_parse(struct reader *r)
 {
     const yaml_parser_t *p = &r->parser;
@@ -59,7 +59,7 @@ static int next(struct reader *r)
     }
 }
 
-/* The rest of the value that begins with the last event. */
+/* Skips the rest of the value that begins with the current event. */
 static int skip(struct reader *r)
 {
     int depth = r->depth, rc = 0;
@@ -99,7 +99,7 @@ static int whole(struct reader *r, int64_t max, int64_t *ret)
     return 0;
 }
 
-/* Whether the value is null in YAML; its key counts as absent then. */
+/* True if the value is null in YAML; then its key counts as absent. */
 static bool is_null(const struct reader *r)
 {
     static const char *const words[] = { "", "~", "null", "Null", "NULL" };
@@ -127,7 +127,7 @@ static int put_path(struct reader *r, struct data_yaml *y)
     return y->path[y->npaths++] ? 0 : err_set(r->err, -ENOMEM, "%s: no memory", r->name);
 }
 
-/* One path, or a list of them. */
+/* Reads one path, or a list of paths. */
 static int read_split(struct reader *r, struct data_yaml *y)
 {
     int rc = 0;
@@ -150,7 +150,7 @@ static int put_name(struct reader *r, struct label_names *names)
     return label_names_add_line(names, r->name, &(struct text_line){ name, strlen(name), (int64_t)r->event.start_mark.line + 1 }, r->err);
 }
 
-/* Numbers and names, in any order. */
+/* Reads pairs of number and name, in any order. */
 static int read_numbered(struct reader *r, struct label_names *names)
 {
     char **by_number = calloc(DATASET_MAX_CLASSES, sizeof *by_number);
@@ -210,7 +210,7 @@ static int read_root(struct reader *r, struct data_yaml *y)
     return y->root ? 0 : err_set(r->err, -ENOMEM, "%s: no memory", r->name);
 }
 
-/* [K, D]: so many key points of 2 numbers, or of 3 with how well each is seen. */
+/* [K, D]: K key points of D numbers. The third number, if any, is the point's visibility. */
 static int read_points(struct reader *r, struct data_yaml *y)
 {
     int64_t points = 0, numbers = 0;
@@ -245,7 +245,7 @@ static enum key key_of(const struct reader *r, const char *split)
     return (enum key)k;
 }
 
-/* A note on the key, unless it changes nothing in any reader: other splits, the origin of the set, names of key points. */
+/* Notes the key, unless it never matters to a reader: other splits, the origin of the set, names of key points. */
 static void tell_unknown(struct reader *r)
 {
     static const char *const ours[] = { "path", "train", "val", "names", "nc", "kpt_shape", NULL };
@@ -287,7 +287,7 @@ static int read_value(struct reader *r, enum key key, struct data_yaml *y)
     }
 }
 
-/* The event is a member's key. */
+/* The current event is a member's key. */
 static int read_member(struct reader *r, const char *split, struct data_yaml *y, bool seen[KEY_NONE])
 {
     enum key key = key_of(r, split);
@@ -308,7 +308,7 @@ static int read_member(struct reader *r, const char *split, struct data_yaml *y,
     return rc < 0 ? rc : read_value(r, key, y);
 }
 
-/* Names of classes without names, as ultralytics' programs make them. */
+/* Makes up names for classes without names, like ultralytics' programs. */
 static int make_names(struct reader *r, struct data_yaml *y)
 {
     char name[32];
@@ -326,7 +326,7 @@ static int make_names(struct reader *r, struct data_yaml *y)
 static int read_document(struct reader *r, const char *split, struct data_yaml *y)
 {
     bool seen[KEY_NONE] = { false };
-    int rc = next(r); /* the stream begins */
+    int rc = next(r); /* start of the stream */
 
     if (rc == 0)
         rc = next(r);
@@ -339,7 +339,7 @@ static int read_document(struct reader *r, const char *split, struct data_yaml *
     while (rc == 0 && (rc = next(r)) == 0 && r->event.type != YAML_MAPPING_END_EVENT)
         rc = read_member(r, split, y, seen);
     if (rc == 0)
-        rc = next(r); /* the document ends */
+        rc = next(r); /* end of the document */
     if (rc == 0)
         rc = next(r);
     return rc == 0 && r->event.type != YAML_STREAM_END_EVENT ? fail(r, "a second document") : rc;

@@ -18,7 +18,7 @@ void label_names_free(struct label_names *names)
     *names = (struct label_names){ 0 };
 }
 
-/* Of a name that is there its key; else one that is free. */
+/* The key of a known name, or a free key for a new one. */
 static int64_t key_of(const struct label_names *names, const char *name, int *ret_number)
 {
     int64_t key = (int64_t)(hash_bytes(name, strlen(name), 0).lane[0] >> 1);

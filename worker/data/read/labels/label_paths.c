@@ -11,9 +11,9 @@
 #include "proto/grow.h"
 #include "worker/data/image/image_names.h"
 
-enum { SCAN_MAX_DEPTH = 32 }; /* folders in folders; a link may lead back */
+enum { SCAN_MAX_DEPTH = 32 }; /* limit of nested folders; links may form a loop */
 
-/* The parent of a link's target is not the folder that the link is in. */
+/* ".." after a link is not the folder that contains the link, so such a path must not be shortened. */
 static bool is_link(const char *path)
 {
     struct stat st;
@@ -21,7 +21,7 @@ static bool is_link(const char *path)
     return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
 }
 
-/* One name of a path after those that are there. */
+/* Appends one name to a path; ".." removes the last name, if that is safe. */
 static bool put_name(char *path, size_t *used, const char *name, size_t len)
 {
     bool absolute = path[0] == '/';
@@ -38,7 +38,7 @@ static bool put_name(char *path, size_t *used, const char *name, size_t len)
         }
     }
     if (len == 2 && name[0] == '.' && name[1] == '.' && absolute && *used == 1)
-        return true; /* nothing is above the root */
+        return true; /* the root has no parent */
     if (*used + 1 + len + 1 > DATASET_MAX_PATH)
         return false;
     if (*used > 0 && path[*used - 1] != '/')
@@ -146,7 +146,7 @@ static int keep(struct found_files *f, const char *path, struct err *err)
     return ++f->n > DATASET_MAX_IMAGES ? err_set(err, ERR_DATA, "%s: more than %d files", path, DATASET_MAX_IMAGES) : 0;
 }
 
-/* Not a directory entry's type: a link is what it leads to. */
+/* Follows links, so the type in a directory entry is not enough. */
 static bool is_folder(const char *path)
 {
     struct stat st;

@@ -29,12 +29,13 @@ static void tell_double(struct labels_maker *m, int i, int first)
     labels_make_place(m, &m->item[i], here, sizeof here);
     labels_make_place(m, &m->item[first], there, sizeof there);
     if (*there)
-        there[strlen(there) - 2] = '\0'; /* its colon */
+        there[strlen(there) - 2] = '\0'; /* removes its ": " */
     problems_note(m->problems, "%s'%.200s' is there twice%s%s; one of them is kept", here, m->item[i].picture, *there ? ": also in " : "",
                   there);
 }
 
-/* Their objects would be trained on twice, or one's be the other's background. */
+/* Drops repeated pictures: their objects would be trained twice, or one entry's objects would be background in the
+ * other. */
 static int drop_doubles(struct labels_maker *m)
 {
     int32_t *order = calloc((size_t)m->nitems + 1, sizeof *order), *first = calloc((size_t)m->nitems + 1, sizeof *first);
@@ -55,7 +56,7 @@ static int drop_doubles(struct labels_maker *m)
         if (first[i] != i) {
             tell_double(m, i, first[i]);
             free(m->item[i].picture);
-            m->item[i].picture = NULL; /* the first of them stays, and comes before */
+            m->item[i].picture = NULL; /* the first one stays */
         }
     free(order);
     free(first);
@@ -64,7 +65,7 @@ static int drop_doubles(struct labels_maker *m)
 
 /* ---- classes ---- */
 
-/* Of classes that are the training split's: where its names are among ours. */
+/* If the training split gives the classes: the index in it of each of our names. */
 static int find_classes(struct labels_maker *m)
 {
     struct label_names names = { 0 };
@@ -80,7 +81,7 @@ static int find_classes(struct labels_maker *m)
     return rc < 0 ? rc : m->class_of ? 0 : labels_no_memory(m);
 }
 
-/* Names that objects brought along come in no order. */
+/* Sorts the classes: names that came with objects have no order. */
 static int sort_classes(struct labels_maker *m)
 {
     struct dataset *d = m->d;
@@ -115,7 +116,7 @@ static int put_classes(struct labels_maker *m)
 
 /* ---- the folder that all pictures are in ---- */
 
-/* The files are told from there, so that a data set is alike wherever it lies. */
+/* Makes the files relative to this folder, so that a data set is the same in any place. */
 static int put_folder(struct labels_maker *m)
 {
     struct dataset *d = m->d;
@@ -142,7 +143,7 @@ static int put_folder(struct labels_maker *m)
 
 /* ---- all of it ---- */
 
-/* The file that the job names is one of the set's; a folder is not, but all that was found in it. */
+/* Stores the facts of the source if it is a file. A folder has none: its files are listed one by one. */
 static int put_source(struct labels_maker *m)
 {
     struct dataset *d = m->d;

@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* darknet's lists. A file that ends with .data has lines "key = value": train and valid are the lists of pictures, names the names of the classes, and classes
- * may say how many; or a list alone, with data.names. Paths that are not absolute are below data.train.images, or else the folder that the .data file lies in, or
- * the one above, whichever has its list: darknet takes them from where it is started. Source: specs yolov3 section 5.1. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* darknet's lists. A file that ends with .data has lines "key = value":
+ * train and valid are the lists of pictures, names is the file of class names, classes their number. A list alone
+ * needs data.names. Paths that are not absolute are below data.train.images; by default below the .data file's
+ * folder or the one above, whichever contains the list: darknet takes them from its working folder. Source: specs
+ * yolov3 section 5.1. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,10 +17,10 @@
 enum { DATA_MAX_BYTES = 1 << 20, VALUE_MAX = 2047, CLASSES_MAX = 1 << 16 };
 
 struct data_file {
-    char train[VALUE_MAX + 1], valid[VALUE_MAX + 1], names[VALUE_MAX + 1], classes[VALUE_MAX + 1]; /* "": not there */
+    char train[VALUE_MAX + 1], valid[VALUE_MAX + 1], names[VALUE_MAX + 1], classes[VALUE_MAX + 1]; /* "": missing */
 };
 
-/* A note on a key that nobody obeys, unless it changes nothing in darknet's training either. */
+/* Notes an unknown key, unless darknet's training ignores it as well. */
 static void tell_unknown(struct labels_maker *m, const char *path, const struct text_line *word)
 {
     static const char *const ours[] = { "train", "valid", "names", "classes", NULL };
@@ -33,7 +35,7 @@ static void tell_unknown(struct labels_maker *m, const char *path, const struct 
     problems_note_key(m->problems, place, "key", key, ours);
 }
 
-/* Blanks in a value are part of it, but at its ends. */
+/* Blanks inside of a value belong to it; those at its ends do not. */
 static int put_line(struct labels_maker *m, const char *path, struct data_file *d, const struct text_line *line)
 {
     const char *equals = memchr(line->text, '=', line->len), *end = line->text + line->len;

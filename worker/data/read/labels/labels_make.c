@@ -182,7 +182,8 @@ static struct hash128 hash_of(const struct label_box *told)
     return told->xy ? hash_fold(h, hash_bytes(told->xy, (size_t)told->npoints * sizeof *told->xy, 0)) : h;
 }
 
-/* The line of the same object in the same picture in *ret_line, 0: it is the first. -ENOMEM. */
+/* Looks for the same object in the same picture. *ret_line is its line; 0: this is the first one. Returns -ENOMEM or
+ * 0. */
 static int find_row(struct labels_maker *m, const struct label_box *told, int64_t *ret_line)
 {
     struct label_row row = { hash_of(told), told->line };
@@ -219,10 +220,10 @@ static const char *flaw_of(const struct labels_maker *m, const struct label_box 
     return flaw;
 }
 
-/* Keeps a good box. An object that the picture has already is told; yolo drops it. */
+/* Keeps a good box. A repeated object is reported; the yolo form drops it. */
 static int put_box(struct labels_maker *m, const struct label_box *told, const struct dataset_box *box, bool clipped)
 {
-    bool once = m->opt->form == LABELS_YOLO; /* as ultralytics' programs */
+    bool once = m->opt->form == LABELS_YOLO; /* like ultralytics' programs */
     int64_t first;
 
     if (find_row(m, told, &first) < 0)

@@ -1,9 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* Labels as darknet has them: a file of text for each picture, a line an object: its class, from 0, and the middle and the size of its box as shares of the
- * picture's width and height; for ultralytics' programs a line may also be a class and the corners of an outline, in such shares. A picture without a file
- * has no object, and neither has one whose file is empty. Source: specs yolov3 section 5.1.
- *
- * Shares are made pixels and rounded to hundredths, which is how finely COCO tells its boxes: those that were whole pixels, or COCO's, before they were written
- * as shares of six digits are again what they were, to the bit. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* Labels as darknet has them: a text file for each picture, a line for each
+ * object. A line is the class, from 0, then centre and size of the box, as fractions of the picture's width and height.
+ * For ultralytics' programs a line may also be a class and the corners of an outline. A picture without a file, or with
+ * an empty one, has no object. Fractions become pixels rounded to hundredths, which is COCO's precision: boxes in whole
+ * pixels, or from COCO, that were written with six digits are restored to the bit. Source: specs yolov3 section 5.1. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,12 +17,12 @@
 #include "worker/data/set/problems.h"
 
 enum { LABELS_MAX_BYTES = 256 << 20, LIST_MAX_BYTES = 1 << 28 };
-/* Shares that are over are those of a picture's rounding, or else no shares. */
+/* OVER: fractions this far outside are due to rounding. PIXELS: numbers above this are pixels, not fractions. */
 static const double OVER = 1e-3, PIXELS = 1.5;
 
 /* ---- one file ---- */
 
-/* Of a side of so many pixels. */
+/* Converts a fraction to pixels of a side. */
 static double pixels(double share, int side)
 {
     return rint(share * side * 100) / 100;
@@ -35,7 +34,7 @@ struct numbers {
     size_t room;
 };
 
-/* NULL, or what is wrong with the line; the class and the numbers behind it. */
+/* Reads the class and the numbers behind it. Returns the line's flaw, or NULL. */
 static const char *read_line(struct text_line line, struct numbers *v, double *ret_cls, bool *ret_memory)
 {
     struct text_line word;
@@ -54,7 +53,7 @@ static const char *read_line(struct text_line line, struct numbers *v, double *r
     return NULL;
 }
 
-/* n: how many of them are shares. */
+/* n: how many of them are fractions. */
 static const char *share_flaw(const struct numbers *v, int n, bool box)
 {
     for (int i = 0; i < n; i++) {
@@ -68,7 +67,7 @@ static const char *share_flaw(const struct numbers *v, int n, bool box)
 
 /* ---- properties of all lines ---- */
 
-/* Points of `size` numbers lie in the box before them, or near its edge, or are 0 0, which is not seen. */
+/* True if the points, of `size` numbers each, lie in the box before them or near its edge. 0 0 means not visible. */
 static bool frames_points(const struct numbers *v, int size)
 {
     const double *b = v->v, x = b[2] * 0.6, y = b[3] * 0.6;
@@ -102,7 +101,8 @@ static void columns_see(struct lines_alike *c, const struct numbers *v)
         c->whole[i] = c->whole[i] && v->v[i] == floor(v->v[i]);
 }
 
-/* A column behind the box that is whole in every line, as how well a point is seen or a number of a track; -1: there is none. Whole boxes say nothing. */
+/* The first column behind the box that is whole in every line, such as a visibility or the number of a track. -1: no
+ * such column, or the boxes are whole as well, which proves nothing. */
 static int whole_column(const struct lines_alike *c)
 {
     if (c->lines < 4 || (c->whole[0] && c->whole[1] && c->whole[2] && c->whole[3]))
@@ -113,7 +113,7 @@ static int whole_column(const struct lines_alike *c)
     return -1;
 }
 
-/* Whether folders labelTxt lie beside those of the pictures, as Roboflow exports rotated boxes. */
+/* True if a folder labelTxt lies beside that of the pictures, where Roboflow exports rotated boxes. */
 static bool has_rotated(const struct labels_maker *m)
 {
     char folder[DATASET_MAX_PATH], up[DATASET_MAX_PATH], path[DATASET_MAX_PATH];
@@ -124,7 +124,7 @@ static bool has_rotated(const struct labels_maker *m)
     return label_path(up, "labelTxt", path) && stat(path, &st) == 0;
 }
 
-/* Not one file of labels: more likely they lie elsewhere. */
+/* Notes a set without any file of labels: they probably lie elsewhere. */
 static void tell_unlabelled(struct labels_maker *m)
 {
     if (m->d->nimages > 0 && m->d->unlabelled == m->d->nimages)
@@ -155,7 +155,7 @@ int labels_text_end(struct labels_maker *m)
 
 /* ---- one object ---- */
 
-/* Its bounds are the box of an outline. */
+/* The box of an outline is its bounds. */
 static int put_outline(struct labels_maker *m, struct numbers *v, int w, int h, struct label_box *box)
 {
     double(*xy)[2] = malloc((size_t)v->n / 2 * sizeof *xy), least[2] = { INFINITY, INFINITY }, most[2] = { -INFINITY, -INFINITY };
@@ -189,7 +189,7 @@ static int put_box(struct labels_maker *m, const struct numbers *v, int w, int h
     return labels_make_box(m, box);
 }
 
-/* Whether the line is an outline; else it is a box, perhaps with key points behind it. */
+/* True if the line is an outline; otherwise it is a box, perhaps with key points behind it. */
 static bool is_outline(const struct labels_maker *m, const struct numbers *v)
 {
     return m->opt->form == LABELS_YOLO && m->columns.points <= 0 && v->n >= 6 && v->n % 2 == 0 && v->n / 2 <= MASK_MAX_POINTS;
@@ -263,7 +263,8 @@ static int put_lines(struct labels_maker *m, const char *path, int w, int h)
     return rc;
 }
 
-/* What cannot be looked at, as in a folder that nobody may read, is not simply not there, and neither is what a link leads to: who reads it says so. */
+/* True if the path exists. A dangling link counts, and a path that cannot be examined, as in a folder without
+ * permission: reading it later reports the error. */
 static bool there(const char *path)
 {
     struct stat st;
@@ -271,7 +272,7 @@ static bool there(const char *path)
     return lstat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
-/* The file of labels of that path, which ends with .txt, or of the same in capital letters, which *path then is. */
+/* Looks for the labels at path, which ends with .txt, and then with .TXT; *path becomes the name found. */
 static bool find_labels(char path[DATASET_MAX_PATH])
 {
     char *ending = path + strlen(path) - 3;
@@ -285,7 +286,7 @@ static bool find_labels(char path[DATASET_MAX_PATH])
     return false;
 }
 
-/* Keeps in mind the first picture without a file of labels. */
+/* Remembers the first picture without a file of labels. */
 static void see_unlabelled(struct labels_maker *m, const char *picture)
 {
     char path[DATASET_MAX_PATH];
@@ -313,9 +314,9 @@ int labels_text_take(struct labels_maker *m, int i)
     return rc == 0 && labelled ? put_lines(m, path, w, h) : rc;
 }
 
-/* ---- which ---- */
+/* ---- the pictures ---- */
 
-/* A path may hold blanks, so a line is one. */
+/* A path may contain blanks, so the whole line is one path. */
 static int put_picture(struct labels_maker *m, const char *list, const char *folder, const struct text_line *line)
 {
     char text[DATASET_MAX_PATH], from[DATASET_MAX_PATH], path[DATASET_MAX_PATH];
@@ -325,7 +326,7 @@ static int put_picture(struct labels_maker *m, const char *list, const char *fol
     memcpy(text, line->text, line->len);
     text[line->len] = '\0';
     if (m->opt->form == LABELS_YOLO && line->len > 2 && text[0] == '.' && text[1] == '/')
-        label_path_folder(list, from); /* as ultralytics' programs have it */
+        label_path_folder(list, from); /* like ultralytics' programs */
     else
         snprintf(from, sizeof from, "%s", folder);
     if (!label_path(from, text, path))
@@ -350,7 +351,7 @@ int labels_text_list(struct labels_maker *m, const char *path, const char *folde
 
 static int found(void *arg, const char *path, struct err *err)
 {
-    (void)err; /* the maker has it */
+    (void)err; /* the maker holds it */
     return labels_make_item(arg, path, -1, 0);
 }
 

@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* Pascal VOC. A list of ImageSets, a name a line: Annotations/NAME.xml and JPEGImages/NAME with the ending of a picture lie in its root, which is
- * data.train.images, or else the folder that ImageSets is in. Or a folder of XML files, each with a picture of its name in data.train.images, or else beside
- * it. Source: the development kit of VOC2012; its example code counts pixels from 1, and boxes go to the last one inside. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* Pascal VOC. Either a list of ImageSets, a name a line: Annotations/NAME.xml
+ * and the picture JPEGImages/NAME lie in its root, which is data.train.images, by default the folder that contains
+ * ImageSets. Or a folder of XML files, each with a picture of its name in data.train.images, by default beside it.
+ * Source: the development kit of VOC2012; its example code counts pixels from 1, and boxes include their last pixel. */
 #include <assert.h>
 #include <errno.h>
 #include <expat.h>
@@ -20,12 +21,12 @@
 
 enum { XML_MAX_BYTES = 64 << 20, XML_MAX_DEPTH = 32, XML_MAX_TEXT = 1023, LIST_MAX_BYTES = 1 << 28 };
 
-#if XML_MAJOR_VERSION > 2 || XML_MINOR_VERSION >= 9 /* calls the other one deprecated */
+#if XML_MAJOR_VERSION > 2 || XML_MINOR_VERSION >= 9 /* newer versions deprecate the function without 64 */
 #define line_of XML_GetCurrentLineNumber64
 #else
 #define line_of XML_GetCurrentLineNumber
 #endif
-#pragma GCC poison XML_GetCurrentLineNumber /* the other way to get a line */
+#pragma GCC poison XML_GetCurrentLineNumber /* use line_of instead */
 
 /* ---- one file ---- */
 
@@ -34,14 +35,14 @@ static const char *const side_names[SIDES] = { "xmin", "ymin", "xmax", "ymax" };
 
 struct voc_object {
     int64_t line;
-    char name[LABEL_NAME_MAX + 1]; /* "": none yet */
+    char name[LABEL_NAME_MAX + 1]; /* "": not met yet */
     double side[SIDES];
-    int told[SIDES], names, boxes; /* how often */
+    int told[SIDES], names, boxes; /* how often each was met */
     bool difficult;
-    const char *flaw; /* constant text; NULL: none */
+    const char *flaw; /* constant text; NULL: good */
 };
 
-/* Where the parser stands. Elements that nobody asked for are passed over, with all that is in them. */
+/* The parser's place. Unknown elements are skipped with their contents. */
 enum place { ROOT, IN_ANNOTATION, IN_SIZE, IN_OBJECT, IN_BOX, IN_LEAF, IN_OTHER };
 
 struct voc_file {
@@ -49,16 +50,16 @@ struct voc_file {
     XML_Parser parser;
     enum place place[XML_MAX_DEPTH + 1];
     int depth;
-    char leaf[16]; /* its name; so long are those we know */
+    char leaf[16]; /* its name; known names fit */
     char text[XML_MAX_TEXT + 1];
     size_t len;
     char filename[XML_MAX_TEXT + 1]; /* without folders; "": not stated */
     double width, height;            /* 0: not stated */
-    int64_t bad_size;                /* line of a broken <size>; 0: the size is good */
+    int64_t bad_size;                /* line of a wrong <size>; 0: the size is good */
     struct voc_object *object;
     int nobjects;
     size_t room;
-    const char *why; /* ended the parse: constant text */
+    const char *why; /* reason for ending the parse: constant text */
     bool memory;
 };
 
@@ -91,7 +92,7 @@ static bool is_leaf(enum place in, const char *name)
     return false;
 }
 
-/* Elements of the development kit and of usual tools that change nothing here. */
+/* Known elements of the development kit and of usual tools that change nothing here. */
 static bool is_harmless(enum place in, const char *name)
 {
     static const char *const annotation[] = { "folder", "filename", "path", "source", "owner", "segmented", NULL }, *const size[] = {
@@ -106,7 +107,7 @@ static bool is_harmless(enum place in, const char *name)
     return false;
 }
 
-/* A note on an element that nobody knows, once for each name in a set. */
+/* Notes an unknown element, once for each name in a set. */
 static void tell_element(struct voc_file *f, enum place in, const char *name)
 {
     static const char *const where[] = {
@@ -129,7 +130,7 @@ static void flaw(struct voc_object *o, const char *text)
         o->flaw = text;
 }
 
-/* What an element is, by where it begins. */
+/* The new place of the parser at the start of this element. */
 static enum place place_of(struct voc_file *f, enum place in, const char *name)
 {
     if (in == ROOT) {
@@ -147,7 +148,7 @@ static enum place place_of(struct voc_file *f, enum place in, const char *name)
         f->object[f->nobjects - 1].boxes++;
         return IN_BOX;
     }
-    if (in == IN_OBJECT && strcmp(name, "robndbox") == 0) { /* as roLabelImg writes it */
+    if (in == IN_OBJECT && strcmp(name, "robndbox") == 0) { /* from roLabelImg */
         flaw(&f->object[f->nobjects - 1], "has <robndbox>, a rotated box, which is not read");
         return IN_OTHER;
     }
@@ -193,7 +194,7 @@ static void XMLCALL on_text(void *arg, const XML_Char *text, int len)
     f->len += (size_t)len;
 }
 
-/* Without the blanks around it. */
+/* Removes the blanks around the text. */
 static void trim(struct voc_file *f)
 {
     const char *blanks = " \t\r\n";
@@ -223,7 +224,7 @@ static void end_of_object_leaf(struct voc_file *f, struct voc_object *o)
         else
             memcpy(o->name, f->text, f->len + 1);
     } else if (f->m->opt->difficult || f->len == 0) {
-        o->difficult = false; /* not needed, or not stated */
+        o->difficult = false; /* not used, or not stated */
     } else if (!number(f, &v) || (v != 0 && v != 1)) {
         flaw(o, "<difficult> is neither 0 nor 1");
     } else {
@@ -244,7 +245,7 @@ static void end_of_side(struct voc_file *f, struct voc_object *o)
         }
 }
 
-/* Folders, also those of Windows, are those of the computer that wrote the file. */
+/* Cuts off the folders, also those of Windows: they are of another computer. */
 static void end_of_filename(struct voc_file *f)
 {
     const char *name = f->text;
@@ -255,7 +256,7 @@ static void end_of_filename(struct voc_file *f)
     snprintf(f->filename, sizeof f->filename, "%s", name);
 }
 
-/* Some programs write 0 where they do not know it. */
+/* Some programs write 0 for an unknown size. */
 static void end_of_size(struct voc_file *f)
 {
     double v;
@@ -266,7 +267,7 @@ static void end_of_size(struct voc_file *f)
         *(f->leaf[0] == 'w' ? &f->width : &f->height) = v;
 }
 
-/* The one whose elements these are: it began before them. */
+/* The object that the current elements belong to. */
 static struct voc_object *newest(struct voc_file *f)
 {
     assert(f->nobjects > 0);
@@ -294,7 +295,7 @@ static void XMLCALL on_end(void *arg, const XML_Char *name)
     f->depth--;
 }
 
-/* Declarations could define text that grows without end, and no annotation has one. */
+/* A DOCTYPE is refused: it could define text that grows without end, and annotations never need one. */
 static void XMLCALL on_doctype(void *arg, const XML_Char *name, const XML_Char *system, const XML_Char *pub, int has_subset)
 {
     (void)name;
@@ -304,7 +305,7 @@ static void XMLCALL on_doctype(void *arg, const XML_Char *name, const XML_Char *
     stop(arg, "a document type is declared");
 }
 
-/* 0; 1: told as a problem; or an error. The caller frees f->object. */
+/* Returns 0; 1 after reporting a problem; or an error. The caller frees f->object. */
 static int parse(struct labels_maker *m, const char *path, struct voc_file *f)
 {
     enum XML_Status status;
@@ -389,14 +390,14 @@ static void folder_of(const struct labels_maker *m, const struct label_item *ite
     char folder[DATASET_MAX_PATH], up[DATASET_MAX_PATH];
 
     label_path_folder(item->picture, folder);
-    label_path_folder(folder, up); /* Annotations may be a link, and .. would be beside its target */
+    label_path_folder(folder, up); /* Annotations may be a link, and .. would follow it */
     if (item->list >= 0)
         label_path(up, "JPEGImages", ret);
     else
         label_path(".", m->opt->images ? m->opt->images : folder, ret);
 }
 
-/* Of the pictures of one name that of <filename>, or the only one: its place, or -1. */
+/* Among pictures with the same stem: the only one, or the one that <filename> names. Returns its index, or -1. */
 static int64_t choose(const struct image_names *names, size_t first, size_t n, const char *filename)
 {
     for (size_t i = first; i < first + n; i++)
@@ -405,7 +406,7 @@ static int64_t choose(const struct image_names *names, size_t first, size_t n, c
     return -1;
 }
 
-/* A <filename> may lack its ending. */
+/* <filename> may lack the ending. */
 static bool names_picture(const char *filename, const char *stem)
 {
     size_t len = strlen(stem);
@@ -423,7 +424,7 @@ static void tell_none(struct labels_maker *m, const char *xml, const char *name,
         problems_add(m->problems, "%s: there is no picture '%.100s' in '%.200s' (" IMAGE_NAMES_READ ")", xml, name, folder);
 }
 
-/* The picture of an XML file. 0; 1: told as a problem; -ENOMEM. */
+/* The picture of an XML file. Returns 0; 1 after reporting a problem; or -ENOMEM. */
 static int picture_of(struct labels_maker *m, const struct label_item *item, const char *filename, char ret[DATASET_MAX_PATH])
 {
     char name[DATASET_MAX_PATH], folder[DATASET_MAX_PATH];
@@ -446,7 +447,7 @@ static int picture_of(struct labels_maker *m, const struct label_item *item, con
     return 1;
 }
 
-/* Counts files whose <filename> is another picture's. */
+/* Counts files with a <filename> of another picture. */
 static void see_filename(struct labels_maker *m, const char *filename, const char *picture)
 {
     const char *slash = strrchr(picture, '/'), *name = slash ? slash + 1 : picture;
@@ -459,7 +460,7 @@ static void see_filename(struct labels_maker *m, const char *filename, const cha
         snprintf(m->voc.rename, sizeof m->voc.rename, "%.250s: <filename> is '%.100s'", m->where, filename);
 }
 
-/* The size that the file states, or that of the picture. */
+/* The size that the file states, by default that of the picture. */
 static int size_of(struct labels_maker *m, const struct voc_file *f, const char *picture, int *ret_w, int *ret_h)
 {
     if (f->bad_size)
@@ -499,7 +500,8 @@ static int take(struct labels_maker *m, int i)
     return rc;
 }
 
-/* A folder of XML files says nothing of a picture without one: neither objects nor that there are none. */
+/* Notes pictures without an XML file in a folder of XML files. They are not used: it is unknown whether they contain
+ * objects. */
 static int tell_unused(struct labels_maker *m)
 {
     const struct image_names *names = &m->pictures;
@@ -542,7 +544,7 @@ static int end(struct labels_maker *m)
     return m->nitems > 0 && m->item[0].list < 0 && m->pictures.n > 0 ? tell_unused(m) : 0;
 }
 
-/* ---- which ---- */
+/* ---- the list or the folder ---- */
 
 static bool is_xml(const char *path)
 {
@@ -553,7 +555,7 @@ static bool is_xml(const char *path)
 
 static int found(void *arg, const char *path, struct err *err)
 {
-    (void)err; /* the maker has it */
+    (void)err; /* the maker holds it */
     return labels_make_item(arg, path, -1, 0);
 }
 
@@ -564,7 +566,7 @@ static bool there(const char *path)
     return stat(path, &st) == 0;
 }
 
-/* Whether the last word is 1, 0 or -1, as in a list of one class behind each name. */
+/* True if the last word is 1, 0 or -1: lists of a single class have that behind each name. */
 static bool is_class_line(struct text_line line)
 {
     struct text_line word, last = { 0 };
@@ -575,7 +577,8 @@ static bool is_class_line(struct text_line line)
     return words > 1 && ((last.len == 1 && strchr("01", last.text[0])) || (last.len == 2 && memcmp(last.text, "-1", 2) == 0));
 }
 
-/* Names may hold blanks. "NAME 1" is a name where its XML file exists, else a line of a list of one class. */
+/* Names may contain blanks. "NAME 1" is a name if its XML file exists; otherwise the line is of a list of a single
+ * class. */
 static int put_line(struct labels_maker *m, const char *list, const char *root, const struct text_line *line)
 {
     char file[DATASET_MAX_PATH], path[DATASET_MAX_PATH];

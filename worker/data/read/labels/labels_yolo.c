@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* Folders with a data.yaml. "train" and "val" are each a folder of pictures, a list of pictures, or several of these; they are below "path", which data.train.images
- * stands for where it is given. Where "path" is not there, or leads nowhere, it is the folder of data.yaml; one that begins with ../ and is not there is looked for
- * without that, as some sites pack them. In place of data.yaml there may be such a folder or list, with data.names. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* Folders with a data.yaml. "train" and "val" are each a folder of pictures,
+ * a list of pictures, or several of these. They are below "path", or below data.train.images if the job has that.
+ * Without "path", or if it does not exist, they are below data.yaml's folder. A missing path that begins with ../ is
+ * tried without that: some sites pack them so. The job may name such a folder or list directly and give data.names. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,7 +60,7 @@ static int read_path(struct labels_maker *m, const char *root, const char *path)
 
 static int take_names(struct labels_maker *m, struct data_yaml *y)
 {
-    if (m->names.n == 0) { /* data.names has the last word */
+    if (m->names.n == 0) { /* data.names overrules them */
         m->names = y->names;
         y->names = (struct label_names){ 0 };
     }

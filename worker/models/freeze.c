@@ -14,7 +14,7 @@
 enum { CLOSE = 3, TEXT_MAX = 160, FAR = 1000 };
 
 struct span {
-    int from, to; /* both within */
+    int from, to; /* both included */
 };
 
 /* "3", "0-14" */
@@ -35,7 +35,7 @@ static int number_of(const struct model *m, const struct param *p)
     return m->family->layer ? m->family->layer(p) : p->index;
 }
 
-/* As a pattern, or as the part of it up to one of its dots. */
+/* text is a pattern that fits the whole name, or the part of the name before a dot. */
 static bool is_named(const char *name, const char *text)
 {
     size_t len = strlen(text);
@@ -61,9 +61,9 @@ static int freeze_one(struct model *m, const char *text)
     return n;
 }
 
-/* ---- what may have been meant ---- */
+/* ---- proposals for a wrong name ---- */
 
-/* Changes of a letter between both, of which b's first len count. */
+/* The number of changed letters between a and the first len letters of b. */
 static int distance(const char *a, const char *b, size_t len)
 {
     int row[TEXT_MAX], rows = 0;
@@ -88,7 +88,7 @@ static int distance(const char *a, const char *b, size_t len)
 
 struct near {
     const char *name;
-    size_t len; /* of it */
+    size_t len; /* letters of name that count */
     int far;
 };
 
@@ -100,7 +100,7 @@ static bool has(const struct near *list, const char *name, size_t len)
     return false;
 }
 
-/* Puts it among the closest, the first of equals in front. */
+/* Inserts a name into the list of closest names. Among equals the first one stays in front. */
 static void offer(struct near *list, const char *text, const char *name, size_t len)
 {
     struct near it = { name, len, distance(text, name, len) };
@@ -158,8 +158,8 @@ static bool learns(const struct norm *n)
     return n->gamma->trainable || n->beta->trainable;
 }
 
-/* What neither scales nor shifts anew has nothing to learn: its statistics stay, too. learned: whether each did before; one that did not is as its family
- * wants it. */
+/* Freezes normalisations that no longer learn scale or shift, so that their statistics stay. learned: those that
+ * learned before. The others keep the family's choice. */
 static void freeze_norms(struct model *m, const bool *learned)
 {
     for (int i = 0; i < m->nnorms; i++) {

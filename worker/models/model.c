@@ -11,7 +11,7 @@
 #include "worker/data/make/batch.h"
 #include "worker/layers/layers.h"
 
-/* In keys of validation, which no shard of a step has. */
+/* Shard number in keys of validation. No shard of a step has it. */
 enum { NO_SHARD = UINT16_MAX };
 
 void model_free(struct model *m)
@@ -38,13 +38,13 @@ void model_free(struct model *m)
 
 /* ---- for constructors ---- */
 
-/* Room for one more in an array that is doubled whenever its length is a power of two. */
+/* Returns the array with room for one more element. It is doubled whenever n is a power of two. */
 static void *one_more(void *array, int n, size_t bytes)
 {
     return n & (n - 1) ? array : realloc(array, (n ? 2 * (size_t)n : 1) * bytes);
 }
 
-/* Convolutions as He et al. 2015, arXiv:1502.01852: variance 2 / (what an output sums over). */
+/* Convolutions start as in He et al. 2015, arXiv:1502.01852: variance 2 / (inputs of an output). */
 static struct param_start start_of(enum param_kind kind, int r, int s, int c)
 {
     if (kind == PARAM_CONV)

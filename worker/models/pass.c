@@ -11,10 +11,10 @@
 
 struct pass {
     struct pass_options opt;
-    int images;           /* of the last batch */
-    struct canvas canvas; /* of it */
-    double *raw, *host;   /* [opt.images][model->raw_terms]: on the device, and a copy */
-    double **rows;        /* [opt.images], in raw */
+    int images;           /* images of the last batch */
+    struct canvas canvas; /* its canvas */
+    double *raw, *host;   /* [opt.images][model->raw_terms]: raw on the device, host its copy */
+    double **rows;        /* [opt.images], pointers into raw */
     double *sum;          /* [model->raw_terms] */
     double *each;         /* [opt.images][2 * nterms] */
 };
@@ -86,7 +86,7 @@ int pass_run(struct pass *p, const struct batch *b, struct err *err)
     return rc;
 }
 
-/* A mean over images: each image's quotient, 0 where it has nothing to divide by. */
+/* A mean over images. Each image counts with its quotient, or with 0 if its denominator is 0. */
 static void mean_term(const struct pass *p, int term, int images, double *ret)
 {
     size_t stride = 2 * (size_t)p->opt.model->nterms;
@@ -94,13 +94,13 @@ static void mean_term(const struct pass *p, int term, int images, double *ret)
     for (int i = 0; i < images; i++) {
         double *r = p->each + (size_t)i * stride + 2 * term;
 
-        r[0] = r[1] != 0 || !isfinite(r[0]) ? r[0] / r[1] : 0; /* what is not finite stays so */
+        r[0] = r[1] != 0 || !isfinite(r[0]) ? r[0] / r[1] : 0; /* infinities and NaNs are kept */
     }
     ret[0] = tree_sum(p->each + 2 * term, stride, images);
     ret[1] = images;
 }
 
-/* Rows of the images that count come first; their number. */
+/* Moves the rows of the images that count to the front. Returns their number. */
 static int rows_that_count(struct pass *p, const bool *left_out)
 {
     size_t terms = p->opt.model->raw_terms;

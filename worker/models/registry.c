@@ -49,13 +49,13 @@ bool model_upright(const struct model_registry *r, const struct jobspec *spec)
     return family && family->upright && family->upright(spec);
 }
 
-/* A file of weights that is not there, or not to be read by who runs the job: to try again changes nothing. */
+/* True if the file of weights is missing or not readable for the job's user. A retry would not help. */
 static bool is_users(int code)
 {
     return code == -ENOENT || code == -EACCES || code == -EISDIR || code == -ENOTDIR || code == -ELOOP || code == -ENAMETOOLONG;
 }
 
-/* start: gives it initial weights. */
+/* start: also makes initial weights. */
 static int open_model(const struct model_registry *r, const struct jobspec *spec, struct model_classes classes, struct device *dev,
                       bool start, struct model **ret_model, struct err *err)
 {

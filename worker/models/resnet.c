@@ -5,7 +5,7 @@
 #include "proto/job/jobspec.h"
 #include "worker/models/model.h"
 
-enum { EXPANSION = 4 /* of a bottleneck */ };
+enum { EXPANSION = 4 /* for bottlenecks */ };
 
 static const struct resnet_depth depths[] = {
     { 18, { 2, 2, 2, 2 }, false },
@@ -50,7 +50,7 @@ static void add_block(struct build *b, int stage, int block, int mid)
     struct resnet_block *x = &b->r->block[stage][block];
     bool bottleneck = b->o->depth->bottleneck;
     int out = bottleneck ? EXPANSION * mid : mid, stride = stage > 0 && block == 0 ? 2 : 1;
-    bool second = bottleneck && !b->o->first_strides; /* has the stride */
+    bool second = bottleneck && !b->o->first_strides; /* the second convolution has the stride */
 
     x->nconvs = bottleneck ? 3 : 2;
     for (int i = 0; i < x->nconvs; i++)
@@ -79,7 +79,8 @@ int resnet_open(struct resnet *r, struct model *m, const struct resnet_options *
 
 /* ---- forward ---- */
 
-/* One convolution. Those with a normalisation are followed by a leaky activation, which stays pending (slope 1: none, 0: ReLU). */
+/* A convolution and its normalisation, then a leaky activation, which stays pending (slope 1: no activation, 0:
+ * ReLU). */
 static struct value *net_normed(const struct model *m, struct tape *t, struct value *x, const struct net_conv *c, float slope)
 {
     return tape_failed(t) ? NULL : layer_conv_norm(t, x, &c->cv, c->w, &m->norms[c->norm], slope);
@@ -147,7 +148,7 @@ void resnet_stages(const struct resnet *r, struct tape *t, struct value *stem, s
         for (int i = 0; i < r->nblocks[stage]; i++) {
             struct value *y = block_forward(r, t, x, &r->block[stage][i]);
 
-            if (i > 0 || stage == 0) /* what a stage begins with is the one before's, which is the caller's */
+            if (i > 0 || stage == 0) /* the input of a later stage belongs to the caller */
                 tape_drop(t, x);
             x = y;
         }
@@ -155,7 +156,7 @@ void resnet_stages(const struct resnet *r, struct tape *t, struct value *stem, s
     }
 }
 
-/* ---- what is coming ---- */
+/* ---- the convolutions to come ---- */
 
 void net_visit(struct net_visit *v, const struct net_use *use)
 {
@@ -163,7 +164,8 @@ void net_visit(struct net_visit *v, const struct net_use *use)
         v->rc = v->fn(v->arg, use, v->err);
 }
 
-/* Of a block whose input is h x w; returns its stride. What the first convolution reads, the shortcut or the sum reads later. */
+/* Visits the convolutions of a block with an h x w input. Returns its stride. The input of the first convolution is
+ * read again later, by the shortcut or the sum. */
 static int visit_block(struct net_visit *v, const struct resnet_block *b, int h, int w)
 {
     int stride = 1;
@@ -186,7 +188,7 @@ void resnet_each_conv(const struct resnet *r, struct canvas canvas, bool others,
             const struct resnet_block *b = &r->block[stage][i];
             int stride = visit_block(v, b, h, w);
 
-            if (b->shortcut.w) /* what the first stage begins with is nobody else's */
+            if (b->shortcut.w) /* no other layer reads the input of the first stage */
                 net_visit(v, &(struct net_use){ .conv = &b->shortcut, .h = h, .w = w, .last = stage == 0 || !others });
             h = stride == 2 ? net_halved(h) : h;
             w = stride == 2 ? net_halved(w) : w;

@@ -20,7 +20,7 @@ struct digits {
     int len;
 };
 
-/* Where the file has element [k][y][x][c] of memory. */
+/* The index in the file of element [k][y][x][c] in memory. */
 static size_t stored_at(const struct param *p, int k, int y, int x, int c)
 {
     int outputs = p->k / 4;
@@ -133,7 +133,7 @@ int weights_put_array(struct model *m, struct param *p, const struct st_array *a
 
 /* ---- names of others ---- */
 
-/* Whether the pattern is the name; ret[k]: the k-th number. */
+/* True if the pattern matches the name; ret[k] is then the k-th number. */
 static bool matches(const char *pattern, const char *name, struct digits ret[RENAME_NUMBERS])
 {
     int n = 0;
@@ -150,7 +150,7 @@ static bool matches(const char *pattern, const char *name, struct digits ret[REN
     return *name == '\0';
 }
 
-/* The name that r gives ours, in buf; NULL: none. */
+/* Renames ours by rule r, into buf. NULL: the rule does not apply. */
 static const char *renamed(const struct rename *r, const char *ours, char *buf, size_t size)
 {
     struct digits number[RENAME_NUMBERS];
@@ -169,7 +169,7 @@ static const char *renamed(const struct rename *r, const char *ours, char *buf, 
     return buf;
 }
 
-/* By our name, or the first of the others. NULL: the file has it not. */
+/* Looks for our name, then for the other names in order. NULL: not in the file. */
 static const struct st_array *find(const struct safetensors *file, const struct param *p, const struct rename *renames)
 {
     const struct st_array *a = safetensors_find(file, p->name);
@@ -185,7 +185,7 @@ static const struct st_array *find(const struct safetensors *file, const struct 
 
 /* ---- from files ---- */
 
-/* An array of the file whose name ends with ours behind a dot, or NULL. */
+/* An array of the file with a name that ends with a dot and ours, or NULL. */
 static const struct st_array *longer_name(const struct safetensors *file, const char *ours)
 {
     size_t len = strlen(ours);
@@ -228,7 +228,7 @@ static int take(struct model *m, const struct safetensors *file, const struct we
         taken->n += wanted;
         known += a != NULL;
     }
-    taken->homeless = safetensors_count(file) > known ? safetensors_count(file) - known : 0; /* two parameters may have one array */
+    taken->homeless = safetensors_count(file) > known ? safetensors_count(file) - known : 0; /* two parameters may share an array */
     return 0;
 }
 
@@ -288,7 +288,7 @@ int weights_load(struct model *m, const char *path, const struct rename *renames
     return 0;
 }
 
-/* ---- what was loaded ---- */
+/* ---- the report of loading ---- */
 
 void weights_say(struct model *m, const char *fmt, ...)
 {

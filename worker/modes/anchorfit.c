@@ -19,11 +19,11 @@
 
 struct fitted {
     size_t nboxes;
-    int n, own; /* anchors found; of the network */
+    int n, own; /* number of fitted anchors; number in the network */
     double anchor[YOLO_MAX_ANCHORS][2], iou, own_iou;
 };
 
-/* Widths and heights on the canvas. Caller frees; NULL: no memory. */
+/* Widths and heights of boxes on the canvas. The caller frees; NULL: out of memory. */
 static double (*sizes(const struct dataset *d, struct canvas canvas, size_t *ret_n))[2]
 {
     double(*size)[2] = calloc((size_t)d->offset[d->nimages] + 1, sizeof *size);
@@ -44,7 +44,7 @@ static double (*sizes(const struct dataset *d, struct canvas canvas, size_t *ret
     return size;
 }
 
-/* The anchors of all heads, which are one list in each. */
+/* The anchors of all heads. Each head holds the whole list. */
 static int own_anchors(const struct darknet_net *net, double (*ret)[2])
 {
     for (int i = 0; i < net->nlayers; i++) {
@@ -60,7 +60,7 @@ static int own_anchors(const struct darknet_net *net, double (*ret)[2])
     return 0;
 }
 
-/* Whole pixels are fine enough for large anchors, tenths for small ones. */
+/* Rounds large sides to whole pixels and small ones to tenths. */
 static double rounded(double side)
 {
     return side >= 10 ? round(side) : fmax(round(side * 10) / 10, 0.1);

@@ -48,7 +48,8 @@ static void put_now(struct list *l, const char *path)
         put(l, path, (int64_t)st.st_size, (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec);
 }
 
-/* The folder of a file, unless it is `last`, that of the file before: files that come or go change its time. */
+/* Adds the folder of a file, unless it is `last`, that of the file before. Its time changes when files are added or
+ * removed. */
 static void put_folder(struct list *l, const char *path, char last[DATASET_MAX_PATH])
 {
     char folder[DATASET_MAX_PATH];

@@ -23,7 +23,7 @@
 #include "worker/models/registry.h"
 #include "worker/train/split_options.h"
 
-/* train: of val, the other split where it could be read. */
+/* train: for the validation split, the training split if it could be read. */
 static void options(const struct model_registry *models, const struct jobspec *spec, bool val, const struct dataset *train,
                     struct split_options *ret)
 {
@@ -32,7 +32,7 @@ static void options(const struct model_registry *models, const struct jobspec *s
     split_options(models, spec, val, train, cpus > 0 ? (int)cpus : 1, ret);
 }
 
-/* Lists the problems and notes kept; a failure because of problems needs no more than their number then. */
+/* Lists the kept problems and notes. If the problems caused the failure, the error then gives only their number. */
 static int tell_problems(const struct problems *p, const char *split, const struct check_options *opt, int rc, FILE *out, struct err *err)
 {
     const char *advice = opt->on_bad == BAD_ERROR ? "; data.on_bad=skip leaves out what is bad" : "";
@@ -50,7 +50,7 @@ static int tell_problems(const struct problems *p, const char *split, const stru
     return rc;
 }
 
-/* Images of an epoch; whatever the split holds is one where no task says otherwise. */
+/* Images of an epoch: those that the task counts, by default all. */
 static int images_of(const struct model_registry *models, const struct jobspec *spec, const struct dataset *d)
 {
     const struct model_family *family = model_family_find(models, spec->family->name);
@@ -58,7 +58,7 @@ static int images_of(const struct model_registry *models, const struct jobspec *
     return family && family->task->count ? family->task->count(d, spec) : dataset_targets(d);
 }
 
-/* Measured depth that is not where it is said to be. */
+/* Reports measured depth that is missing from its stated place. */
 static void tell_depth(const char *split, const struct dataset *d, FILE *out)
 {
     char text[DEPTH_TRUTH_TEXT];
@@ -67,7 +67,7 @@ static void tell_depth(const char *split, const struct dataset *d, FILE *out)
         fprintf(out, "%s: %s\n", split, text);
 }
 
-/* Objects that no validation can find. */
+/* Reports objects that no validation can find. */
 static void tell_crowded(const char *split, const struct dataset *d, int64_t max_det, FILE *out)
 {
     char text[CENSUS_TEXT];
@@ -76,7 +76,7 @@ static void tell_crowded(const char *split, const struct dataset *d, int64_t max
         fprintf(out, "%s: note: %s\n", split, text);
 }
 
-/* Frames that all are scored alone. */
+/* Reports that all frames are scored without losses. */
 static void tell_lossless(const char *split, const struct dataset *d, const char *best, FILE *out)
 {
     char text[CENSUS_TEXT];
@@ -85,7 +85,7 @@ static void tell_lossless(const char *split, const struct dataset *d, const char
         fprintf(out, "%s: %s\n", split, text);
 }
 
-/* A file of poses that ends early leaves scores out of which nobody hears else. */
+/* Reports a file of poses that ends early: it leaves out scores, which no other message would say. */
 static int tell_poses(const char *split, const struct dataset *d, FILE *out, struct err *err)
 {
     char text[POSE_TRUTH_TEXT];
@@ -96,7 +96,7 @@ static int tell_poses(const char *split, const struct dataset *d, FILE *out, str
     return rc;
 }
 
-/* Facts and warnings of a split that could be read. */
+/* Reports facts and warnings of a split that could be read. */
 static int tell_split(const struct model_registry *models, const struct jobspec *spec, bool val, const struct check_options *opt,
                       const struct problems *p, const struct dataset *d, const struct datacheck_out *out, struct err *err)
 {
@@ -122,7 +122,7 @@ static int tell_split(const struct model_registry *models, const struct jobspec 
     return rc < 0 ? rc : survey_split(d, split, opt->upright, out->facts, out->warnings, err);
 }
 
-/* *ret_set is the caller's, NULL or not, success or not. */
+/* *ret_set belongs to the caller, also after a failure. It may be NULL. */
 static int check_one(const struct model_registry *models, const struct jobspec *spec, bool val, const struct dataset *train,
                      const struct datacheck_out *out, struct dataset **ret_set, struct err *err)
 {
@@ -144,7 +144,7 @@ static int check_one(const struct model_registry *models, const struct jobspec *
     return rc;
 }
 
-/* The same. ERR_DATA: there are none. */
+/* Like images_of(), but returns ERR_DATA if there are no images. */
 static int count_images(const struct model_registry *models, const struct jobspec *spec, const struct dataset *d, int *ret_images,
                         struct err *err)
 {
@@ -162,7 +162,7 @@ static int check_train(const struct model_registry *models, const struct jobspec
     return rc < 0 ? rc : count_images(models, spec, *ret_set, &images, err);
 }
 
-/* train: NULL where it cannot be read. */
+/* train may be NULL: it could not be read. */
 static int check_val(const struct model_registry *models, const struct jobspec *spec, const struct dataset *train,
                      const struct datacheck_out *out, struct dataset **ret_set, struct err *err)
 {
@@ -181,7 +181,7 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Whatever is wrong with training, validation is looked at: one look tells all. */
+/* Checks validation also after a failure of training, so that one check shows everything. */
 int datacheck_run(const struct model_registry *models, const struct jobspec *spec, const struct datacheck_out *out, struct err *err)
 {
     struct dataset *train = NULL, *val = NULL;
@@ -203,14 +203,14 @@ int datacheck_run(const struct model_registry *models, const struct jobspec *spe
     else if (rc_model < 0)
         *err = of_model;
     rc = rc < 0 ? rc : rc_val < 0 ? rc_val : rc_model;
-    if (rc >= 0 && out->files) /* where it cannot be written the next check is a new one */
+    if (rc >= 0 && out->files) /* if that fails, the next check runs in full */
         checkedfiles_write(out->files, spec, train, val, start_ns, &lost);
     dataset_free(train);
     dataset_free(val);
     return rc;
 }
 
-/* reader: of check.h */
+/* reader is a function of check.h. */
 static int read_train(const struct model_registry *models, const struct jobspec *spec,
                       int (*reader)(const struct check_options *opt, struct problems *p, struct dataset **ret, struct err *err),
                       struct dataset **ret_set, FILE *complaints, struct err *err)
@@ -252,7 +252,7 @@ int datacheck_count(const struct model_registry *models, const struct jobspec *s
     return rc;
 }
 
-/* *ret_set is the caller's, NULL where it is not known. */
+/* *ret_set belongs to the caller. NULL: there is no index. */
 static int same_split(const struct model_registry *models, const struct jobspec *spec, bool val, const struct dataset *train,
                       const char *job_dir, struct dataset **ret_set, struct err *err)
 {

@@ -16,7 +16,7 @@
 #include "worker/models/registry.h"
 #include "worker/models/weights.h"
 
-enum trains { TRAINS_YES, TRAINS_NO, TRAINS_NEVER }; /* never: running statistics, and arrays of a file */
+enum trains { TRAINS_YES, TRAINS_NO, TRAINS_NEVER }; /* never: running statistics, and arrays in a file */
 
 static void shape_text(int ndims, const int64_t *shape, char *ret, size_t size)
 {
@@ -28,7 +28,7 @@ static void shape_text(int ndims, const int64_t *shape, char *ret, size_t size)
         snprintf(ret + at, size - at, "]");
 }
 
-/* json: the list that a row is added to; NULL: it is printed. Names of files come from outside. */
+/* json: the list that gets a row; NULL: prints it. Names in files are foreign input. */
 static void add(json_t *json, FILE *out, int layer, const char *name, int ndims, const int64_t *shape, enum trains trains)
 {
     static const char *const words[] = { [TRAINS_YES] = "yes", [TRAINS_NO] = "no", [TRAINS_NEVER] = "-" };

@@ -32,16 +32,16 @@ struct samples {
     struct device *dev;
     struct model *model;
     struct dataset *set;
-    const char **names; /* of its classes */
+    const char **names; /* names of its classes */
     struct task *task;
     struct loader *loader;
 };
 
-/* What is drawn of one sample. */
+/* The objects to draw of one sample. */
 struct objects {
     int n;
     struct detection *boxes;
-    struct result_mask *masks; /* NULL: there are none */
+    struct result_mask *masks; /* NULL: no masks */
 };
 
 /* ---- rows of a sample ---- */
@@ -51,7 +51,7 @@ static int list(const struct batch *b, const char *name)
     return batch_list_of(b->form, name);
 }
 
-/* Rows [*lo, *hi) of a list that row `of` of what it divides has. */
+/* Rows [*lo, *hi) of a list that belong to row `of` of the list above it. */
 static void rows_of(const struct batch *b, const struct shard_batch *s, const char *name, int of, int *lo, int *hi)
 {
     const int32_t *offset = s->offset[list(b, name)];
@@ -69,7 +69,7 @@ static const void *array(const struct batch *b, const struct shard_batch *s, con
 
 /* ---- pictures ---- */
 
-/* Picture `image` of an array of pictures, as bytes; the caller frees. */
+/* Picture `image` of an array, as bytes. The caller frees. */
 static uint8_t *pixels(const struct batch *b, const struct shard_batch *s, const char *name, int image)
 {
     int i = batch_array_of(b->form, name);
@@ -84,7 +84,7 @@ static uint8_t *pixels(const struct batch *b, const struct shard_batch *s, const
     return rgb;
 }
 
-/* Boxes of yolo are centres and sizes as parts of the canvas, those of R-CNN corners in pixels. */
+/* yolo's boxes are centres and sizes, as fractions of the canvas. R-CNN's are corners in pixels. */
 static void take_boxes(const struct batch *b, const struct shard_batch *s, int lo, struct objects *o)
 {
     const float(*box)[4] = array(b, s, "truth.box");
@@ -100,7 +100,7 @@ static void take_boxes(const struct batch *b, const struct shard_batch *s, int l
     }
 }
 
-/* Of object `row`: its polygons, or its runs. An empty mask where it has neither. */
+/* The mask of object `row` from its polygons, or its runs. Empty if it has neither. */
 static int read_mask(const struct batch *b, const struct shard_batch *s, int image, int row, struct rle *ret, struct err *err)
 {
     const int32_t *size = (const int32_t *)array(b, s, "size") + 2 * (size_t)image, *length = array(b, s, "run.length");
@@ -185,7 +185,7 @@ static int draw_objects(const struct samples *d, const struct batch *b, const st
     return rc;
 }
 
-/* Frames in a row: the target, then its sources as they are named. *ret->rgb is the caller's. */
+/* Joins frames in a row: the target, then its sources in the order of names. *ret->rgb belongs to the caller. */
 static int join_frames(const struct batch *b, const struct shard_batch *s, int image, struct picture *ret, struct err *err)
 {
     size_t w = (size_t)s->canvas.w, h = (size_t)s->canvas.h;
@@ -194,7 +194,7 @@ static int join_frames(const struct batch *b, const struct shard_batch *s, int i
 
     while (batch_array_of(b->form, name) >= 0)
         snprintf(name, sizeof name, "seen%d", n++);
-    assert(n > 0); /* the target is always there */
+    assert(n > 0); /* there is always a target */
     *ret = (struct picture){ malloc((size_t)n * w * h * 3), s->canvas.w * n, s->canvas.h };
     if (!ret->rgb)
         return err_set(err, ERR_DEVICE, "out of memory");
@@ -222,7 +222,7 @@ static int write_one(struct samples *d, const struct batch *b, const struct shar
     int n = 0, rc = 0;
 
     snprintf(path, sizeof path, "%.4000s/sample-%03d.png", d->folder, d->done + 1);
-    rc = file_may_replace(path, image_is_own_png, err); /* before the work */
+    rc = file_may_replace(path, image_is_own_png, err); /* refuse before the work */
     if (rc >= 0 && frames)
         rc = join_frames(b, s, image, &p, err);
     else if (rc >= 0 && !(p.rgb = pixels(b, s, "image", image)))

@@ -19,7 +19,7 @@ enum { MAX_LOCAL_SHARDS = JOB_MAX_SHARDS, TERMS_MOST = 1 + 3 * DEPTH_SCALES + 1 
 
 _Static_assert((int)RESULT_POSE == (int)POSE_OUT, "poses are told as the device makes them");
 
-/* A row of raw, of which a kind writes what it has. */
+/* Places of the terms in a row of raw. Each kind of network writes only its own. */
 enum {
     RAW_REC = 0,
     RAW_SM = RAW_REC + DEPTH_SCALES,
@@ -31,7 +31,7 @@ enum {
 static const char *const raw_names[RAW_TERMS] = { "rec/0", "rec/1", "rec/2", "rec/3", "sm/0",  "sm/1",  "sm/2",  "sm/3",  "fm",
                                                   "img/0", "img/1", "img/2", "img/3", "reg/0", "reg/1", "reg/2", "reg/3", "reg/4" };
 
-/* Of the losses: specs featdepth section 3. */
+/* Settings of the losses: specs featdepth section 3. */
 struct depth_settings {
     float ssim, perception, smoothness, dis, cvt;
     bool automask, normalise, progressive;
@@ -46,16 +46,16 @@ struct depth {
     int nsources, source[FRAMES_MAX_SOURCES];
     struct loss_term terms[TERMS_MOST];
     int term_source[TERMS_MOST];
-    /* what the last forward() with results left for result() */
-    struct value *disp, *pose[FRAMES_MAX_SOURCES]; /* pose: NULL where views were not wanted */
+    /* kept by the last forward() with results, for result() */
+    struct value *disp, *pose[FRAMES_MAX_SOURCES]; /* pose: NULL if views were not asked for */
     struct result_view views[FRAMES_MAX_SOURCES];
-    float *map, *picture; /* of one image: as the network gives it, as large as the picture */
+    float *map, *picture; /* of one image: in the network's size; in the picture's size */
     size_t map_room, picture_room;
 };
 
 static const struct param_group groups[] = { { "weights", 1, 1 }, { "biases", 1, 1 }, { "norms", 1, 1 } };
 
-/* Specs featdepth section 1.1: of the networks that say depth and motion; of features and losses, 0 .. 1. */
+/* Specs featdepth section 1.1. First: for the networks of depth and motion. Second: for features and losses, 0 .. 1. */
 static const struct view_colours seen_colours = { { 114.75f, 114.75f, 114.75f }, { 57.375f, 57.375f, 57.375f }, false };
 static const struct view_colours plain_colours = { { 0, 0, 0 }, { 255, 255, 255 }, false };
 static const float noise_sigma = 1e-5f;
@@ -74,27 +74,27 @@ static void depth_free(struct model *m)
     free(d);
 }
 
-/* ---- a batch as the layers read it ---- */
+/* ---- a batch, as layers read it ---- */
 
 struct pass {
     struct depth *d;
     struct tape *t;
     const struct batch *b;
     const struct model_want *want;
-    float scale; /* of gradients */
-    int images;  /* of all shards */
-    int nrows;   /* of want->raw */
+    float scale; /* scale of gradients */
+    int images;  /* in all shards */
+    int nrows;   /* rows of want->raw */
     const float *camera[MAX_LOCAL_SHARDS];
 };
 
-/* Pictures of a name, with the number of a source where that is not -1. */
+/* The pictures of an array, with the number of a source in its name if that is not -1. */
 static struct tensor *pictures(const struct pass *p, const char *name, int source)
 {
     struct tensor *x = tape_host(p->t, (size_t)p->b->nshards * sizeof *x);
     char full[16];
     int array;
 
-    snprintf(full, sizeof full, source < 0 ? "%s" : "%s%d", name, source); /* NOLINT: both are literal */
+    snprintf(full, sizeof full, source < 0 ? "%s" : "%s%d", name, source); /* NOLINT: both formats are literals */
     array = batch_array_of(p->b->form, full);
     assert(array >= 0);
     for (int s = 0; s < p->b->nshards; s++)
@@ -114,19 +114,19 @@ static struct value *as_stored(const struct pass *p, int source, enum dtype dtyp
     return layer_pictures(p->t, x, NULL, &plain_colours, dtype);
 }
 
-/* As losses see it. */
+/* A picture for the losses. */
 static struct value *shown(const struct pass *p, int source)
 {
     return as_stored(p, source, DTYPE_F32);
 }
 
-/* As the network of features sees it. */
+/* A picture for the network of features. */
 static struct value *raw_picture(const struct pass *p, int source)
 {
     return as_stored(p, source, tape_device(p->t)->dtype);
 }
 
-/* Of every image, for one purpose. */
+/* Random keys of every image, for one purpose. */
 static struct philox_key *keys_of(const struct pass *p, const char *purpose)
 {
     struct philox_key *k = tape_host(p->t, (size_t)p->images * sizeof *k);
@@ -155,7 +155,7 @@ static void drop(struct tape *t, struct value *const *v, int n)
 
 /* ---- poses of the sources ---- */
 
-/* 0, 0, 0 and where the other camera stands: [n, 1, 1, POSE_IN]. */
+/* A motion of 0, 0, 0 and the position of the other camera: [n, 1, 1, POSE_IN]. */
 static struct value *stereo_vector(const struct pass *p)
 {
     int array = batch_array_of(p->b->form, "stereo"), n = p->b->nshards;
@@ -184,7 +184,7 @@ static struct value *stereo_vector(const struct pass *p)
     return rc < 0 ? NULL : v;
 }
 
-/* y instead of what it was made of, x. */
+/* Returns y, and drops x, from which y was made. */
 static struct value *instead(const struct pass *p, struct value *x, struct value *y)
 {
     if (y != x)
@@ -192,7 +192,8 @@ static struct value *instead(const struct pass *p, struct value *x, struct value
     return y;
 }
 
-/* Pictures have no gradient, so where the device has bf16 a resized one is rounded once more and that is all. */
+/* Resizes pictures in f32. Pictures have no gradient, so on a device with bf16 this costs one more rounding and nothing
+ * else. */
 static struct value *sized(const struct pass *p, struct value *x)
 {
     x = instead(p, x, layer_cast(p->t, x, DTYPE_F32));
@@ -211,7 +212,7 @@ static struct value *motion_of(const struct pass *p, int i)
     return depth_motion(&p->d->net, p->t, pair);
 }
 
-/* Those that result() tells are kept. */
+/* Poses that result() reports are kept. */
 static void find_poses(const struct pass *p, struct value *pose[FRAMES_MAX_SOURCES])
 {
     for (int i = 0; i < p->d->nsources; i++) {
@@ -232,7 +233,7 @@ static void drop_poses(const struct pass *p, struct value *const pose[FRAMES_MAX
 
 /* ---- losses ---- */
 
-/* What losses read, besides disparities. */
+/* Inputs of the losses besides disparities. */
 struct scene {
     struct value *target, *source[FRAMES_MAX_SOURCES], *pose[FRAMES_MAX_SOURCES], *identity[FRAMES_MAX_SOURCES];
 };
@@ -265,7 +266,7 @@ static void smoothness(const struct pass *p, const struct scene *scene, struct v
                      rows(p, RAW_SM + scale));
 }
 
-/* f32 with nothing pending; features are not dropped. */
+/* The feature as f32 without pending operations. The feature itself is not dropped. */
 static struct value *as_map(struct tape *t, struct value *feature)
 {
     struct value *x = layer_cast(t, feature, DTYPE_F32), *y = layer_plain(t, x);
@@ -275,7 +276,7 @@ static struct value *as_map(struct tape *t, struct value *feature)
     return y;
 }
 
-/* The first features of each source, at half the sides, where the target's should be. */
+/* Warps the first features of each source, at half the sides, to the target, and compares them there. */
 static void feature_metric(const struct pass *p, const struct scene *scene, struct value *disp, struct value *target_feature)
 {
     const struct depth *d = p->d;
@@ -346,7 +347,7 @@ static void find_scene(const struct pass *p, struct scene *s)
     }
 }
 
-/* disp: of kinds that say depth. */
+/* disp is read by kinds with depth only. */
 static void losses(const struct pass *p, struct value *const disp[DEPTH_SCALES])
 {
     const struct depth *d = p->d;
@@ -378,7 +379,7 @@ static void losses(const struct pass *p, struct value *const disp[DEPTH_SCALES])
     tape_drop(p->t, scene.target);
 }
 
-/* A row of raw, of one shard in training, else of one image, has the means already. */
+/* A row of raw already holds means: of a shard in training, of an image in validation. */
 static void depth_sum_terms(const struct model *m, const double *raw, int images, double *ret)
 {
     (void)images;
@@ -448,7 +449,8 @@ static int depth_plan(struct model *m, enum tape_mode mode, int n, int nshards, 
 
 /* ---- results ---- */
 
-/* Where a pixel of `out` falls among `in`, pixels as areas: specs featdepth section 3.8. */
+/* The two pixels of `in` nearest to pixel i of `out`, and the second one's weight. Pixels are areas: specs featdepth
+ * section 3.8. */
 static void place(int i, int in, int out, int *ret_first, int *ret_second, float *ret_part)
 {
     float at = ((float)i + 0.5f) * ((float)in / (float)out) - 0.5f;
@@ -459,7 +461,7 @@ static void place(int i, int in, int out, int *ret_first, int *ret_second, float
     *ret_part = at - (float)*ret_first;
 }
 
-/* Disparity is resized, then depth: section 2.4. disp: numbers `stride` apart. */
+/* Resizes the disparity, then converts it to depth: section 2.4. Numbers of disp lie `stride` apart. */
 static void to_depth(const struct depth *d, const float *disp, int h, int w, int stride, float *ret, const struct model_picture *picture)
 {
     float near = 1 / d->how.warp.min_depth, far = 1 / d->how.warp.max_depth;
@@ -484,7 +486,7 @@ static void to_depth(const struct depth *d, const float *disp, int h, int w, int
     }
 }
 
-/* What the sources of an image stand like; none where nobody asked. */
+/* The poses of an image's sources; no views if they were not asked for. */
 static int find_views(struct depth *d, int shard, int image, struct result *ret, struct err *err)
 {
     struct device *dev = d->base.dev;
@@ -509,7 +511,7 @@ static int depth_result(struct model *m, int shard, int image, const struct mode
     size_t numbers, wanted = (size_t)picture->w * (size_t)picture->h;
     int rc;
 
-    (void)least; /* nothing is more or less sure */
+    (void)least; /* depth has no confidence */
     x = &d->disp->x[shard];
     numbers = (size_t)x->h * (size_t)x->w * (size_t)x->stride;
     if (!GROW(d->map, d->map_room, numbers) || !GROW(d->picture, d->picture_room, wanted))
@@ -526,7 +528,7 @@ static const struct model_ops depth_ops = {
     .name = "depth", .sum_terms = depth_sum_terms, .plan = depth_plan, .forward = depth_forward, .result = depth_result, .free = depth_free
 };
 
-/* It says no depth. */
+/* This kind predicts no depth, so it has no result(). */
 static const struct model_ops autoencoder_ops = {
     .name = "depth", .sum_terms = depth_sum_terms, .plan = depth_plan, .forward = depth_forward, .free = depth_free
 };

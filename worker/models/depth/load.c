@@ -13,10 +13,10 @@
 
 enum { NAME_BYTES = 160, SPELLINGS = 3, PICTURE_CHANNELS = 3 };
 
-/* A network: what its parameters' names begin with, here and in files. "": a ResNet alone. */
+/* A network and the prefixes of its parameters, here and in files. "": a file of a ResNet alone. */
 struct part {
     const char *ours, *theirs[SPELLINGS];
-    const char *key; /* whose file it may come from, besides model.init */
+    const char *key; /* the key of its own file, besides model.init */
     const char *what;
 };
 static const struct part parts[] = {
@@ -34,7 +34,7 @@ struct load {
     const struct depth_network *n;
     const struct safetensors *file;
     const char *key, *path;
-    bool taken[PARTS]; /* from any file */
+    bool taken[PARTS]; /* loaded from some file */
 };
 
 static bool is_of(const struct param *p, const struct part *part)
@@ -50,7 +50,8 @@ static const struct st_array *array_of(const struct load *l, const struct param 
     return safetensors_find(l->file, name);
 }
 
-/* A ResNet alone is for the network that model.init_... names, or, of model.init, for what a picture is seen with. */
+/* A file of a ResNet alone is for the network that model.init_... names. For model.init it is the depth encoder, or the
+ * encoder of features in a network that rebuilds pictures. */
 static bool may_be_bare(const struct load *l, const struct part *part)
 {
     if (strcmp(l->key, "model.init") != 0)
@@ -58,7 +59,7 @@ static bool may_be_bare(const struct load *l, const struct part *part)
     return strcmp(part->key, "model.init_depth") == 0 || (strcmp(part->key, "model.init_extractor") == 0 && depth_rebuilds(l->n));
 }
 
-/* The spelling in which the file has most of it; NULL: it has nothing. */
+/* The prefix with the most arrays in the file. NULL: the file has no array of this part. */
 static const char *spelling_of(const struct load *l, const struct part *part)
 {
     const char *best = NULL;
@@ -77,7 +78,7 @@ static const char *spelling_of(const struct load *l, const struct part *part)
     return best;
 }
 
-/* The stem that sees two pictures, of one that sees one: each sees half. */
+/* Makes a stem for two pictures from a stem for one: each picture gets the same weights, halved. */
 static int put_doubled(struct load *l, struct param *p, const struct st_array *a, struct err *err)
 {
     size_t pixels = (size_t)p->r * (size_t)p->s, group = PICTURE_CHANNELS * pixels, n = (size_t)p->k * group;
@@ -131,7 +132,7 @@ static bool is_built(const struct load *l, const struct part *part)
     return false;
 }
 
-/* What is built and was in no file. */
+/* Lists the networks without weights from a file. */
 static void say_missing(const struct load *l)
 {
     const char *before = "; of random weights: ";

@@ -36,16 +36,16 @@ bool depth_rebuilds(const struct depth_network *n)
 struct build {
     struct depth_network *n;
     const struct jobspec *spec;
-    const char *part; /* "depth.encoder." */
-    bool frozen;      /* weights of a ResNet do not train; */
-    bool running;     /* nor is it normalised by the batch */
-    int uses;         /* of a ResNet in a step; only of its stem, where `stem_uses` differs */
+    const char *part; /* prefix of names, like "depth.encoder." */
+    bool frozen;      /* the ResNet's weights do not train */
+    bool running;     /* the ResNet is normalised by running statistics */
+    int uses;         /* uses of the ResNet in a step; `stem_uses` counts those of its stem */
     int stem_uses;
     int rc;
     struct err *err;
 };
 
-/* "featdepth_joint_r50": 50. */
+/* The depth 50 in "featdepth_joint_r50". */
 static const struct resnet_depth *depth_of(const char *preset)
 {
     const char *r = strrchr(preset, '_');
@@ -81,7 +81,7 @@ static void start(struct param *p, enum param_init init, double value)
         p->start = (struct param_start){ .init = init, .value = value };
 }
 
-/* As torch.nn.Conv2d begins: weights and biases within 1 / sqrt(what an output sums over). */
+/* Initial values as in torch.nn.Conv2d: weights and biases within 1 / sqrt(inputs of an output). */
 static struct net_conv plain_conv(struct build *b, const char *name, int k, int size, int c, bool bias, bool mirrored)
 {
     struct net_conv conv = { .norm = -1, .cv = { 1, mirrored ? 0 : size / 2 } };
@@ -94,12 +94,12 @@ static struct net_conv plain_conv(struct build *b, const char *name, int k, int 
     return conv;
 }
 
-/* 3x3 on mirrored pixels, `name` with a level in it. */
+/* A 3x3 convolution on mirrored pixels; fmt is a name with a level in it. */
 static struct net_conv mirrored_conv(struct build *b, const char *fmt, int level, int k, int c)
 {
     char name[48];
 
-    snprintf(name, sizeof name, fmt, level); /* NOLINT: of the lines below */
+    snprintf(name, sizeof name, fmt, level); /* NOLINT: the formats are literals below */
     return plain_conv(b, name, k, 3, c, true, true);
 }
 
@@ -130,7 +130,7 @@ static int body_conv(void *arg, const struct resnet_part *at, int k, int size, i
     struct build *b = arg;
     char conv[48], norm[48];
 
-    (void)err; /* the build's */
+    (void)err; /* the build has its own */
     switch (at->place) {
     case RESNET_STEM:
         snprintf(conv, sizeof conv, "conv1");
@@ -172,7 +172,7 @@ static int scaled(const struct build *b, int channels)
     return resnet_scaled(channels, b->spec->model_width);
 }
 
-/* Level 3 is of the last stage and the first to be computed; FeatDepth calls it 4. */
+/* Level 3 belongs to the last stage and is computed first; FeatDepth calls it 4. */
 static void add_crp(struct build *b)
 {
     const int *channels = b->n->encoder.channels + 1, wide = scaled(b, DECODER_CHANNELS);
@@ -245,7 +245,7 @@ static void add_pose(struct build *b)
     n->motion = plain_conv(b, "conv3", POSE_NUMBERS, 1, wide, true, false);
 }
 
-/* A frozen one: no more of it than is read. Of others the sources are seen by the stem alone. */
+/* A frozen network of features has only the stages that are read. In other networks only the stem sees the sources. */
 static void add_features(struct build *b, const struct resnet_depth *d, int frames)
 {
     bool frozen = b->n->kind == JOB_DEPTH_FEATURES;
@@ -285,7 +285,7 @@ int depth_network_open(struct depth_network *n, struct model *m, const struct jo
 
 /* ---- forward ---- */
 
-/* 3x3 on the mirrored pixels of parts side by side, each of which is made `factor` times as large first. */
+/* A 3x3 convolution on the mirrored pixels of parts side by side, each enlarged by its factor first. */
 static struct value *mirrored(struct tape *t, struct value *const *parts, const int *factor, int nparts, const struct net_conv *c)
 {
     struct value *in = layer_mirror(t, parts, factor, nparts, 1);
@@ -315,7 +315,7 @@ static struct value *elu(struct tape *t, struct value *raw)
     return net_last_reader(t, raw, layer_act(t, raw, ACT_ELU));
 }
 
-/* Chained residual pooling; x is dropped. */
+/* Chained residual pooling. Drops x. */
 static struct value *crp_forward(struct tape *t, struct value *x, const struct crp_level *l)
 {
     struct value *top = x, *sum = x;
@@ -337,7 +337,7 @@ static struct value *crp_forward(struct tape *t, struct value *x, const struct c
     return sum;
 }
 
-/* Features of a stage as the decoder reads them; f is dropped. */
+/* Prepares a stage's features for the decoder. Drops f. */
 static struct value *reduced(struct tape *t, struct value *f, const struct philox_key *keys, const struct crp_level *l)
 {
     struct value *x = keys ? layer_dropout(t, f, dropped, keys) : f;
@@ -351,7 +351,7 @@ static void crp_disparities(const struct depth_network *n, struct tape *t, struc
                             const struct philox_key *const *keys, struct value *ret[DEPTH_SCALES])
 {
     struct device *dev = tape_device(t);
-    struct value *x = NULL, *above = NULL; /* at half the sides of what is next; of the level above, its disparity as a layer reads it */
+    struct value *x = NULL, *above = NULL; /* x has half the next level's sides; above is the disparity of the level above, for layers */
 
     for (int i = DEPTH_SCALES - 1; i >= 0; i--) {
         const struct crp_level *l = &n->crp[i];
@@ -447,9 +447,9 @@ void depth_rebuilt(const struct depth_network *n, struct tape *t, struct value *
     tape_drop(t, x);
 }
 
-/* ---- what is coming ---- */
+/* ---- the convolutions to come ---- */
 
-/* Whose input is its own, of so many pixels with those that are mirrored. */
+/* Visits a convolution with an input of its own, of h x w pixels with the mirrored ones. */
 static void visit_own(struct net_visit *v, const struct net_conv *c, int h, int w)
 {
     net_visit(v, &(struct net_use){ .conv = c, .h = h, .w = w, .last = true });

@@ -7,13 +7,13 @@ bool rcnn_has_rows(enum rcnn_place place)
     return place == RCNN_CLASSES || place == RCNN_BOXES || place == RCNN_PREDICTOR;
 }
 
-/* Rows of one class. */
+/* Rows for each class. */
 static int rows_each(enum rcnn_place place)
 {
     return place == RCNN_BOXES ? 4 : 1;
 }
 
-/* The first row of class k, or of the background: k = classes. -1: it has none. */
+/* The first row of class k; k = classes is the background. -1: the background has no row. */
 static int first_row(const struct rcnn_rows *r, int k)
 {
     int at = k;
@@ -49,7 +49,7 @@ void rcnn_turn_rows(const struct rcnn_rows *a, const float *from, const struct r
 
 void rcnn_silence_rows(const struct rcnn_rows *r, float *bias)
 {
-    const float never = -10000; /* e to that is 0; half precision has it too */
+    const float never = -10000; /* exp() of it is 0, also in half precision */
     int k = 0;
 
     for (int row = 1; r->background_first && r->id && row < rcnn_row_count(r); row++) {

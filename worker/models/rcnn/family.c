@@ -15,13 +15,13 @@ static bool learns_masks(const struct jobspec *spec)
     return job_preset_masks(spec->preset);
 }
 
-/* As detectron2 reads them; torchvision's programs take pixels as stored. */
+/* detectron2 turns pictures upright. torchvision's programs take pixels as stored. */
 static bool turns_pictures(const struct jobspec *spec)
 {
     return strcmp(spec->model_flavor, "d2") == 0;
 }
 
-/* Of whose details it is. */
+/* The dialect of this job's flavor. */
 static int usual_dialect(const struct jobspec *spec)
 {
     return turns_pictures(spec) ? RCNN_DIALECT_D2 : RCNN_DIALECT_TV;

@@ -16,8 +16,8 @@
 
 enum {
     NAME_BYTES = 160,
-    LISTED = 3,       /* names of arrays that are told */
-    ROWS_MOST = 4096, /* past which ids of categories are no labels of a network */
+    LISTED = 3,       /* most names of arrays in a message */
+    ROWS_MOST = 4096, /* ids of categories from here on are not used as rows */
 };
 
 static const char *const program[] = { [RCNN_TV] = "torchvision's names",           [RCNN_D2] = "detectron2's names",
@@ -32,12 +32,12 @@ struct load {
     enum rcnn_spelling spelling;
     bool *used; /* [arrays of the file] */
     int taken;
-    int classes; /* the file's; 0: it has no such arrays */
+    int classes; /* classes of the file; 0: it has no arrays of classes */
     bool background_first;
-    const int64_t *id;  /* of the job's classes, where the file's rows are by them; NULL: its rows are one class after the other */
-    bool left_out;      /* columns of another class count */
-    const char *flavor; /* the file's; NULL: nobody says */
-    long pool;          /* that its mask head learned with; 0: likewise */
+    const int64_t *id;  /* ids of the job's classes, if they number the file's rows; NULL: the rows are in the order of classes */
+    bool left_out;      /* rows of classes are left out: another number of classes */
+    const char *flavor; /* flavor of the file; NULL: unknown */
+    long pool;          /* pooled size that its mask head was trained with; 0: unknown */
 };
 
 static const struct st_array *array_of(const struct load *l, enum rcnn_spelling spelling, const struct rcnn_named *a)
@@ -47,7 +47,7 @@ static const struct st_array *array_of(const struct load *l, enum rcnn_spelling 
     return rcnn_spell(spelling, &a->part, a->array, name, sizeof name) ? safetensors_find(l->file, name) : NULL;
 }
 
-/* The spelling in which the file has most. */
+/* The spelling with the most arrays in the file. */
 static enum rcnn_spelling spelling_of(const struct load *l)
 {
     enum rcnn_spelling best = RCNN_TV;
@@ -83,7 +83,7 @@ static int64_t rows_in_file(const struct load *l, enum rcnn_place place)
     return a && a->ndims == 1 ? a->shape[0] : 0;
 }
 
-/* Ids that can be numbers of rows, beside the background's; else NULL. */
+/* Returns the ids if they can number rows beside the background's; otherwise NULL. */
 static const int64_t *ids_as_rows(struct model_classes c)
 {
     for (int k = 0; c.id && k < c.n; k++)
@@ -92,8 +92,8 @@ static const int64_t *ids_as_rows(struct model_classes c)
     return c.n > 0 ? c.id : NULL;
 }
 
-/* How many classes, and where the background is: the boxes tell, which have columns for it only where it is first. A count that is not the job's may be
- * that of ids up to the job's largest. */
+/* Finds the number of classes and the place of the background. Boxes have rows for the background only if it comes
+ * first. The number of rows may be the job's largest id + 1 instead of its number of classes. */
 static int read_columns(struct load *l, struct model_classes classes, struct err *err)
 {
     int64_t scores = rows_in_file(l, RCNN_CLASSES), boxes = rows_in_file(l, RCNN_BOXES);
@@ -106,7 +106,7 @@ static int read_columns(struct load *l, struct model_classes classes, struct err
     l->classes = (int)scores - 1;
     l->background_first = boxes == 4 * scores;
     if (l->background_first && l->classes != classes.n && ids_as_rows(classes) && scores == classes.id[classes.n - 1] + 1 &&
-        !safetensors_meta(l->file, "classes")) { /* a job's checkpoint, whose rows follow one another */
+        !safetensors_meta(l->file, "classes")) { /* checkpoints of jobs have one row after the other */
         l->id = classes.id;
         l->classes = classes.n;
     }
@@ -159,7 +159,7 @@ static bool same_group(const struct rcnn_named *a, const char *group)
     return strcmp(rcnn_group(a->part.place), group) == 0;
 }
 
-/* Has the file any array of the group? */
+/* Returns whether the file has any array of the group. */
 static bool has_group(const struct load *l, const char *group)
 {
     for (int i = 0; i < l->n->nnamed; i++)
@@ -168,7 +168,8 @@ static bool has_group(const struct load *l, const char *group)
     return false;
 }
 
-/* What a spelling has no word for stays as it begins. */
+/* True for an array that the spelling has no name for, and for a group that is wholly missing. They keep their initial
+ * values. */
 static bool may_lack(const struct load *l, const struct rcnn_named *a)
 {
     const char *group = rcnn_group(a->part.place);
@@ -177,7 +178,7 @@ static bool may_lack(const struct load *l, const struct rcnn_named *a)
     return !rcnn_spell(l->spelling, &a->part, a->array, name, sizeof name) || (a->part.place > RCNN_SHORTCUT && !has_group(l, group));
 }
 
-/* Of parts that are there but for some arrays the first is named, and all go to the log. */
+/* Fails on a part with missing arrays. The message names the first one; the log lists all. */
 static int broken(const struct load *l, const struct rcnn_named *first, struct err *err)
 {
     struct weights_list list = { l->path, "not in the file", 0 };
@@ -208,7 +209,7 @@ static int put_all(struct load *l, struct model_classes classes, struct err *err
     return rc;
 }
 
-/* ---- what is said of it ---- */
+/* ---- messages ---- */
 
 static void list_missing(const struct load *l)
 {
@@ -279,7 +280,7 @@ static bool of_torchvision(enum rcnn_spelling spelling)
     return spelling == RCNN_TV || spelling == RCNN_TV_OLD;
 }
 
-/* Whose details the heads learned; a backbone has none. */
+/* The flavor that the heads were trained with. A backbone alone has none: NULL. */
 static const char *flavor_of(const struct load *l)
 {
     const char *told = safetensors_meta(l->file, RCNN_TRAIT_FLAVOR);
@@ -287,7 +288,7 @@ static const char *flavor_of(const struct load *l)
     return told ? told : of_torchvision(l->spelling) ? "tv" : NULL;
 }
 
-/* Any fits the others' weights, but what it learned it learned of cells of that size. */
+/* The pooled size of the mask head. Its weights fit any size, but they were trained for this one. 0: unknown. */
 static long pool_of(const struct load *l)
 {
     const char *told = safetensors_meta(l->file, RCNN_TRAIT_POOL);
@@ -299,8 +300,8 @@ static long pool_of(const struct load *l)
     return safetensors_meta(l->file, RCNN_TRAIT_FLAVOR) ? RCNN_USUAL_POOL : 0;
 }
 
-/* Where the strides of the file are and what its pictures were: it says so itself, or by its names, or not at all; with the others it would only be worse,
- * and nobody would know why. */
+/* Checks that the file has the job's backbone: place of the strides and colours of pictures. The file says so, or its
+ * names do, or it is unknown and accepted. A wrong backbone would only make results worse, without any error. */
 static int check_backbone(const struct load *l, const char *backbone, struct err *err)
 {
     const char *told = safetensors_meta(l->file, RCNN_TRAIT_BACKBONE);
@@ -365,7 +366,8 @@ int rcnn_load(struct model *m, const struct jobspec *spec, struct model_classes 
 
 /* ---- to files ---- */
 
-/* The numbers of p as they are stored, in the columns of `spelling`; of torchvision by id, where there are ids. Caller frees. */
+/* The numbers of p in stored order, with rows of classes as in `spelling`; torchvision has rows by id if there are ids.
+ * The caller frees. */
 static float *stored_copy(struct model *m, const struct rcnn_named *a, enum rcnn_spelling spelling, const int64_t *id, struct st_array *ret,
                           struct err *err)
 {
@@ -422,7 +424,8 @@ int rcnn_export_as(struct model *m, int dialect, struct model_classes classes, s
     return 0;
 }
 
-/* By dialect: what its program is to be told of a body, and of heads, that are the other's. Specs rcnn sections 1.3, 9.3 and 10. */
+/* For each dialect: the settings that its program needs for a body or heads of the other dialect. Specs rcnn sections
+ * 1.3, 9.3 and 10. */
 static const struct {
     const char *body, *heads;
 } told[] = {

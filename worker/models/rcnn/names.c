@@ -29,7 +29,7 @@ static void tv_backbone(const struct rcnn_part *p, bool norm, char *buf, size_t 
         snprintf(buf, size, "layer%d.%d.%s%d", p->stage + 1, p->block, norm ? "bn" : "conv", p->i + 1);
 }
 
-/* A name of the heads: `number` is counted from by the part's i; COUNTED_NOT: there is none. */
+/* A name in the heads. The part's i is added to `number`; COUNTED_NOT: the name has no number. */
 struct head_name {
     const char *before;
     int number;
@@ -60,7 +60,7 @@ static const struct head_name tv_heads[] = {
     [RCNN_PREDICTOR] = { "roi_heads.mask_predictor.mask_fcn_logits", COUNTED_NOT, "" },
 };
 
-/* Where the old names are others. */
+/* Only the old names that differ. */
 static const struct head_name tv_old_heads[RCNN_PREDICTOR + 1] = {
     [RCNN_LATERAL] = { "backbone.fpn.inner_blocks.", 0, "" },
     [RCNN_OUTPUT] = { "backbone.fpn.layer_blocks.", 0, "" },
@@ -114,7 +114,7 @@ static bool caffe2(const struct rcnn_part *p, enum rcnn_array array, char *buf, 
 
 /* ---- all ---- */
 
-/* Without ".weight" and the like. */
+/* The name without ".weight" and the like. */
 static void spell_part(enum rcnn_spelling spelling, const struct rcnn_part *p, bool norm, char *buf, size_t size)
 {
     bool d2 = spelling == RCNN_D2 || spelling == RCNN_D2_BODY, whole = spelling == RCNN_TV || spelling == RCNN_TV_OLD;

@@ -18,12 +18,12 @@ struct build {
     const struct jobspec *spec;
     enum rcnn_spelling spelling;
     bool tv;
-    bool frozen; /* what is added now */
+    bool frozen; /* added parameters do not train */
     int rc;
     struct err *err;
 };
 
-/* "mask_rcnn_r50_fpn": 50. */
+/* The depth 50 in "mask_rcnn_r50_fpn". */
 static const struct resnet_depth *depth_of(const char *preset)
 {
     const char *r = strstr(preset, "_r");
@@ -75,7 +75,7 @@ static void start(struct param *p, enum param_init init, double value)
 
 /* ---- the backbone ---- */
 
-/* Statistics of a frozen stage stay, and so do scale and shift wherever statistics are not of the batch. */
+/* Normalisations of a frozen stage keep statistics, scale and shift; so do all that use running statistics. */
 static void add_norm(struct build *b, struct net_conv *c, const struct rcnn_part *part, int k)
 {
     char name[96];
@@ -106,7 +106,7 @@ static int body_conv(void *arg, const struct resnet_part *at, int k, int size, i
     struct build *b = arg;
     const struct rcnn_part part = { place[at->place], at->stage, at->block, at->i };
 
-    (void)err; /* the build's */
+    (void)err; /* the build has its own */
     b->frozen = b->spec->model_freeze_at >= (at->place == RESNET_STEM ? 1 : at->stage + 2);
     *ret = (struct net_conv){ .norm = -1, .cv = { stride, size / 2 } };
     ret->w = add(b, &part, RCNN_WEIGHT, k, size, c);
@@ -129,7 +129,7 @@ static void add_body(struct build *b, const struct resnet_depth *d)
     b->rc = resnet_open(&b->n->body, b->n->m, &o, b->err);
 }
 
-/* ---- what stands on it: convolutions with a bias, which begins as 0 ---- */
+/* ---- FPN and heads: convolutions with a bias, which starts at 0 ---- */
 
 static struct net_conv head_conv(struct build *b, enum rcnn_place place, int i, int k, int size, int c)
 {
@@ -141,7 +141,7 @@ static struct net_conv head_conv(struct build *b, enum rcnn_place place, int i, 
     return conv;
 }
 
-/* A layer that sees all of its input, of `pixels` pixels of c channels. */
+/* A fully connected layer over `pixels` pixels of c channels. */
 static struct net_conv linear(struct build *b, enum rcnn_place place, int i, int k, int pixels, int c)
 {
     struct net_conv conv = head_conv(b, place, i, k, 1, pixels * c);
@@ -153,7 +153,7 @@ static struct net_conv linear(struct build *b, enum rcnn_place place, int i, int
     return conv;
 }
 
-/* Of the weight and the bias, as torch.nn.Linear has them. */
+/* Initial weights and biases as in torch.nn.Linear. */
 static void start_linear(struct net_conv *c, double inputs)
 {
     start(c->w, INIT_UNIFORM, 1 / sqrt(inputs));
@@ -237,7 +237,7 @@ static void add_mask_head(struct build *b, int fpn, const struct rcnn_columns *c
     }
 }
 
-/* Specs rcnn section 1.3. Torchvision's 0 .. 1 is the same numbers, times 255. */
+/* Specs rcnn section 1.3. torchvision's numbers are for 0 .. 1; these are the same times 255. */
 static const struct view_colours msra = { { 103.530f, 116.280f, 123.675f }, { 1, 1, 1 }, true };
 static const struct view_colours torchvision = { { 123.675f, 116.280f, 103.530f }, { 58.395f, 57.120f, 57.375f }, false };
 
@@ -251,7 +251,7 @@ int rcnn_network_open(struct rcnn_network *n, struct model *m, const struct jobs
 
     if (!d)
         return err_field(err, ERR_UNSUPPORTED, "model.preset", "model.preset: '%s' names no depth", spec->model_preset);
-    if (device_stride(m->dev, fpn) != fpn) /* of a stored job: others have a multiple of what any device asks for */
+    if (device_stride(m->dev, fpn) != fpn) /* only for stored jobs: new ones must have a multiple that suits every device */
         return err_field(err, ERR_UNSUPPORTED, "model.fpn_channels",
                          "model.fpn_channels: %d is nothing that this device can cut regions from", fpn);
     n->m = m;
@@ -329,7 +329,7 @@ struct value *rcnn_mask_head(struct rcnn_network *n, struct tape *t, struct valu
     return net_last_reader(t, x, net_f32(t, net_plain(t, x, &n->predictor)));
 }
 
-/* ---- what is coming ---- */
+/* ---- the convolutions to come ---- */
 
 static void visit_levels(struct net_visit *v, const struct rcnn_network *n, struct canvas canvas)
 {

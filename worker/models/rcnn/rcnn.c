@@ -21,10 +21,10 @@
 
 enum { MAX_LOCAL_SHARDS = JOB_MAX_SHARDS };
 
-/* Terms of a row of raw, one behind the other. */
+/* The terms in a row of raw, in a row. */
 enum { RAW_RPN = 0, RAW_BOX = RAW_RPN + RPN_TERMS, RAW_MASK = RAW_BOX + RCNN_BOX_TERMS, RAW_TERMS = RAW_MASK + RCNN_MASK_TERMS };
 
-/* What the last forward() with results left for result(). */
+/* Kept by the last forward() with results, for result(). */
 struct found {
     struct tape *tape;
     struct value *level[RCNN_POOLED];
@@ -38,13 +38,13 @@ struct rcnn {
     struct rcnn_network net;
     struct rcnn_settings how;
     struct st_meta traits[3];
-    char pool[8]; /* one of them */
+    char pool[8]; /* text of one trait */
     struct found found;
     struct candidate *candidates; /* [detection.max] */
     struct detection *dets;       /* [detection.max], of the last result */
-    struct mask_paster *paster;   /* NULL: boxes alone */
-    float *maps, *map; /* [detection.max][mask_side][mask_side][channels] as the mask head gives them; one of them, of one class */
-    /* places in a batch */
+    struct mask_paster *paster;   /* NULL: boxes only */
+    float *maps, *map;            /* [detection.max][mask_side][mask_side][channels], from the mask head; the map of one object and class */
+    /* array and list numbers in a batch */
     int image, size, truth, cls, box, polygon, point, xy, run, length;
 };
 
@@ -57,7 +57,7 @@ static const struct loss_term terms_of_masks[] = {
 };
 static const int term_source[] = { -1, RAW_RPN + RPN_CLS, RAW_RPN + RPN_BOX, RAW_BOX + RCNN_CLS, RAW_BOX + RCNN_BOX, RAW_MASK + RCNN_MASK };
 
-/* Scale and shift of normalisations: specs rcnn section 7.2. */
+/* Groups of parameters; they differ in the decay of norms: specs rcnn section 7.2. */
 static const struct param_group groups_d2[] = { { "weights", 1, 1 }, { "biases", 1, 1 }, { "norms", 1, 0 } };
 static const struct param_group groups_tv[] = { { "weights", 1, 1 }, { "biases", 1, 1 }, { "norms", 1, 1 } };
 
@@ -79,7 +79,7 @@ static void rcnn_free(struct model *m)
     free(r);
 }
 
-/* ---- a batch as the layers read it ---- */
+/* ---- a batch, as layers read it ---- */
 
 struct inputs {
     struct tensor picture[MAX_LOCAL_SHARDS];
@@ -109,7 +109,7 @@ static void read_batch(const struct rcnn *r, const struct batch *b, bool losses,
     }
 }
 
-/* Of every image, for one purpose. */
+/* Random keys of every image, for one purpose. */
 static struct philox_key *keys(struct tape *t, const struct batch *b, int total, const char *purpose)
 {
     struct philox_key *k = tape_host(t, (size_t)total * sizeof *k);
@@ -129,8 +129,8 @@ struct stage {
     const struct batch *b;
     const struct inputs *in;
     const struct model_want *want;
-    float scale; /* of gradients */
-    int nrows;   /* of want->raw */
+    float scale; /* scale of gradients */
+    int nrows;   /* rows of want->raw */
 };
 
 static double **terms(const struct stage *s, int first)
@@ -202,7 +202,7 @@ static void losses(const struct stage *s, struct value *const *p, struct value *
         mask_losses(s, p, samples);
 }
 
-/* A row of raw, of one shard in training, else of one image, has the quotients already. */
+/* A row of raw already holds quotients: of a shard in training, of an image in validation. */
 static void rcnn_sum_terms(const struct model *m, const double *raw, int images, double *ret)
 {
     (void)images;
@@ -217,7 +217,7 @@ static void rcnn_sum_terms(const struct model *m, const double *raw, int images,
 
 /* ---- forward ---- */
 
-/* The box head over all proposals, and what result() needs besides. */
+/* Runs the box head over all proposals and keeps the values that result() needs. */
 static void keep_results(const struct stage *s, struct value *const *p, const struct rpn_proposals *proposals)
 {
     struct rcnn *r = s->r;
@@ -277,7 +277,7 @@ struct planning {
     int n, nshards;
 };
 
-/* Rows of the heads: those that losses are of, and in validation those of results. */
+/* The number of rows of a head: for losses, or for results in validation. */
 static int rows_of(const struct planning *p, bool mask, bool results)
 {
     const struct rcnn *r = p->r;
@@ -307,7 +307,8 @@ static int rcnn_plan(struct model *m, enum tape_mode mode, int n, int nshards, s
 
 /* ---- results ---- */
 
-/* From the canvas to the picture, whose height and width on the canvas are size[2]: specs rcnn section 6.2. */
+/* Converts a box of the canvas to the picture. The picture's height and width on the canvas are size[2]: specs rcnn
+ * section 6.2. */
 static void to_picture(const struct rcnn *r, const struct candidate *c, const int32_t size[2], const struct model_picture *picture,
                        double box[4])
 {
@@ -324,7 +325,8 @@ static void to_picture(const struct rcnn *r, const struct candidate *c, const in
     }
 }
 
-/* Those that are nothing in the picture go. Returns how many are left; candidates and detections stay side by side. */
+/* Drops candidates that are empty in the picture. Returns the number left. Candidates and detections keep the same
+ * index. */
 static int to_detections(struct rcnn *r, int n, const int32_t size[2], const struct model_picture *picture)
 {
     int kept = 0;
@@ -347,8 +349,8 @@ static int to_detections(struct rcnn *r, int n, const int32_t size[2], const str
     return kept;
 }
 
-/* The mask head's rows for n candidates of an image: boxes of the canvas, in device memory. There is always room for as many as there may be, so that shapes
- * do not follow what was found. */
+/* The mask head's rows for n candidates of an image; boxes of the canvas, in device memory. There is always room for
+ * the maximum, so that shapes do not depend on the number found. */
 static int mask_rows(struct rcnn *r, int image, int n, struct roi_rows *ret, struct err *err)
 {
     struct device *dev = r->base.dev;
@@ -376,7 +378,7 @@ static int mask_rows(struct rcnn *r, int image, int n, struct roi_rows *ret, str
     return rc;
 }
 
-/* r->maps: logits of n candidates of an image. Shards but the one asked for have no rows. */
+/* Fills r->maps with logits of n candidates of an image. Only that shard has rows. */
 static int mask_maps(struct rcnn *r, int shard, int image, int n, int *ret_stride, struct err *err)
 {
     struct tape *t = r->found.tape;

@@ -6,7 +6,7 @@
 
 #include "proto/err.h"
 
-enum { ROUNDS = 1000 }; /* it ends long before: each round but the last moves a box */
+enum { ROUNDS = 1000 }; /* a limit that is never reached: each round but the last moves a box */
 
 static double iou(const double a[2], const double b[2])
 {
@@ -15,7 +15,7 @@ static double iou(const double a[2], const double b[2])
     return both / (a[0] * a[1] + b[0] * b[1] - both);
 }
 
-/* The first of those that fit best. */
+/* The index of the best fitting anchor, the first among equals. */
 static int nearest(const double box[2], const double (*anchor)[2], int k, double *ret_iou)
 {
     int best = 0;
@@ -50,7 +50,7 @@ static int by_area(const void *a, const void *b)
     return p != q ? (p > q) - (p < q) : (x[0] > y[0]) - (x[0] < y[0]);
 }
 
-/* The mean of each k-th part of the boxes, which are sorted. */
+/* Starts with the means of k equal parts of the sorted boxes. */
 static void start(const double (*box)[2], size_t n, int k, double (*ret)[2])
 {
     memset(ret, 0, (size_t)k * sizeof *ret);
@@ -63,7 +63,8 @@ static void start(const double (*box)[2], size_t n, int k, double (*ret)[2])
     }
 }
 
-/* Each anchor becomes the mean of the boxes that it fits best; one that fits none stays. Returns whether a box has changed sides. */
+/* Sets each anchor to the mean of the boxes that fit it best. An anchor without boxes stays. Returns true if a box has
+ * changed its anchor. */
 static bool move(const double (*box)[2], size_t n, int k, int *of, double (*anchor)[2], double (*sum)[3])
 {
     bool moved = false;
@@ -85,7 +86,7 @@ static bool move(const double (*box)[2], size_t n, int k, int *of, double (*anch
     return moved;
 }
 
-/* Means do not always raise the mean IoU: the best that were seen are kept. */
+/* Moving to means can lower the mean IoU, so the best set of anchors is kept. */
 static void rounds(const double (*box)[2], size_t n, int k, int *of, double (*anchor)[2], double (*sum)[3], double (*ret)[2])
 {
     double best = -1;

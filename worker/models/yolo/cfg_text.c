@@ -36,7 +36,7 @@ void cfg_warn(struct cfg_text *p, int line, const char *fmt, ...)
         fprintf(p->warnings, "%s: further warnings are not shown\n", p->name);
 }
 
-/* Cuts the comment and removes all blanks, also inside, as darknet does. */
+/* Cuts the comment and removes all blanks, also those between letters, as darknet does. */
 static void squeeze(char *line)
 {
     char *to = line;
@@ -112,7 +112,7 @@ static void read_line(struct cfg_text *p, char *line, int number)
         add_entry(p, line, number);
 }
 
-/* Fills sections and entries; there are at most as many of each as lines. */
+/* Fills sections and entries. Neither has more elements than the text has lines. */
 static void read_lines(struct cfg_text *p, size_t size)
 {
     static const char mark[] = "\xef\xbb\xbf"; /* byte order mark */
@@ -174,7 +174,7 @@ static const struct cfg_entry *find(const struct cfg_text *p, const struct cfg_s
     return NULL;
 }
 
-/* The line of a key, of its section where it is absent. */
+/* The line of a key. If the key is missing, the line of its section. */
 static int cfg_line(const struct cfg_text *p, const struct cfg_section *s, const char *key)
 {
     const struct cfg_entry *e = find(p, s, key);
@@ -182,7 +182,8 @@ static int cfg_line(const struct cfg_text *p, const struct cfg_section *s, const
     return e ? e->line : s->line;
 }
 
-/* One number at *at, up to a comma or the end; moves *at behind it. Decimal digits only: strtod alone would take hex, inf and nan. */
+/* Reads one number at *at, up to a comma or the end, and moves *at behind it. Only decimal digits count: strtod() alone
+ * would accept hex, inf and nan. */
 static double number(struct cfg_text *p, const struct cfg_entry *e, const char **at, double min, double max, bool whole)
 {
     size_t len = strcspn(*at, ",");
@@ -238,7 +239,7 @@ int cfg_list(struct cfg_text *p, const struct cfg_section *s, const char *key, d
             break;
         }
         next = number(p, e, &at, min, max, whole);
-        if (p->rc == 0) /* what is out of range fits into no int */
+        if (p->rc == 0) /* a number out of range does not fit an int */
             v[n++] = next;
     }
     return p->rc < 0 ? 0 : n;

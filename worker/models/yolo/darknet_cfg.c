@@ -10,7 +10,7 @@
 #include "worker/models/yolo/cfg_text.h"
 #include "worker/models/yolo/darknet_keys.h"
 
-static const char *const activations[] = { "linear", "leaky", "relu", "logistic", "tanh", NULL }; /* order of enum act_kind */
+static const char *const activations[] = { "linear", "leaky", "relu", "logistic", "tanh", NULL }; /* in the order of enum act_kind */
 
 /* stride_x and stride_y must equal stride. */
 static void check_strides(struct cfg_text *p, const struct cfg_section *s, const struct darknet_layer *l)
@@ -142,7 +142,7 @@ static const struct layer_kind {
     { "max", DARKNET_MAXPOOL, build_maxpool },        { "yolo", DARKNET_YOLO, build_yolo },
 };
 
-/* NULL: no such section; p has failed with the names of those that there are. */
+/* The kind of a section. NULL: unknown, and p has failed with a list of known names. */
 static const struct layer_kind *find_kind(struct cfg_text *p, const struct cfg_section *s, int index)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -153,7 +153,7 @@ static const struct layer_kind *find_kind(struct cfg_text *p, const struct cfg_s
     return NULL;
 }
 
-/* Full name of a kind, which may have a short one too. */
+/* The full name of a kind; some have a short one, too. */
 static const char *full_name(enum darknet_type type)
 {
     size_t i = 0;
@@ -186,7 +186,7 @@ static void build_net(struct cfg_text *p, const struct cfg_section *s, struct da
     net->channels = cfg_int(p, s, "channels", 0, 1, 1024);
 }
 
-/* Checks the kinds of all sections, before any key is looked at. */
+/* Checks the kinds of all sections before any key is read. */
 static void check_sections(struct cfg_text *p)
 {
     const struct cfg_section *first = p->sections;
@@ -242,7 +242,7 @@ int darknet_cfg_parse(const char *text, size_t size, const char *name, struct da
     return rc;
 }
 
-/* Says instead what the file is, where it is no text of this kind at all. */
+/* If the file is no text, replaces the error by the kind of the file. */
 static void name_kind(const char *path, const struct file_map *map, struct err *err)
 {
     const char *kind = file_kind(map->data, map->size, WEIGHTS_NONE);

@@ -7,9 +7,9 @@
 #include "worker/models/yolo/cfg_text.h"
 
 enum rule {
-    READ,    /* darknet_cfg.c reads it */
+    READ,    /* read by darknet_cfg.c */
     NEUTRAL, /* only this value is supported; "": no value */
-    JOB,     /* describes training: ignored, the job file has its own keys */
+    JOB,     /* about training: ignored, since the job file has its own keys */
     IDLE,    /* ignored: memory, printing, tracking in videos */
 };
 
@@ -20,11 +20,11 @@ static const char obj_gain[] = "the job's keys model.obj_gain and model.noobj_ga
 static const char weights_order[] = "all weights are read and written";
 static const char own_freeze[] = "the job's key train.freeze names what does not train";
 
-/* "": of every layer. */
+/* section "" means every layer. */
 static const struct {
     const char *section, *name;
     enum rule rule;
-    const char *neutral, *hint; /* hint: NULL where there is nothing to say */
+    const char *neutral, *hint; /* hint: NULL if there is nothing to add */
 } keys[] = {
     { "net", "width", READ, NULL, NULL },
     { "net", "height", READ, NULL, NULL },
@@ -195,7 +195,7 @@ static const struct {
     { "yolo", "map", NEUTRAL, "", NULL },
     { "yolo", "embedding_layer", NEUTRAL, "", NULL },
     { "yolo", "nms_kind", NEUTRAL, "default", "boxes are suppressed by their IoU" },
-    { "yolo", "max_delta", IDLE, NULL, NULL }, /* of the losses that iou_loss would choose, as are the next three */
+    { "yolo", "max_delta", IDLE, NULL, NULL }, /* for the losses that iou_loss would select, like the next three */
     { "yolo", "beta_nms", IDLE, NULL, NULL },
     { "yolo", "beta1", IDLE, NULL, NULL },
     { "yolo", "uc_normalizer", IDLE, NULL, NULL },
@@ -238,7 +238,7 @@ static const char *meant(const char *kind, const char *name)
     return best;
 }
 
-/* The same word, or the same number however it is written. */
+/* True for the same word, or the same number in another spelling. */
 static bool is_same(const char *value, const char *neutral)
 {
     char *end, *neutral_end;
@@ -281,7 +281,7 @@ void darknet_keys_check(struct cfg_text *p, const struct cfg_section *s, const c
     }
 }
 
-/* "batch, subdivisions": the ignored keys of one rule, each name once. */
+/* "batch, subdivisions": the ignored keys with that rule, each once. */
 static void list(const struct darknet_ignored *ignored, enum rule rule, char *text, size_t size)
 {
     size_t at = 0;

@@ -22,7 +22,8 @@ static int layer_err(const struct darknet_net *net, int i, struct err *err, cons
     return err_set(err, ERR_INPUT, "%s:%d: layer %d: %s", net->name, net->layers[i].line, i, what);
 }
 
-/* Whether layer i puts out logits that darknet would activate: a [yolo] section, or the convolution in front of one with new_coords. */
+/* True if layer i outputs logits that darknet would activate: a [yolo] section, or the convolution before it in case of
+ * new_coords. */
 static bool is_of_head(const struct darknet_net *net, int i)
 {
     return net->layers[i].type == DARKNET_YOLO || (darknet_net_is_head_conv(net, i) && net->layers[i + 1].yolo.new_coords);
@@ -41,7 +42,7 @@ static int check_inputs(const struct darknet_net *net, int i, struct err *err)
                          net->name, l->line, i, from);
 }
 
-/* Rows or columns of a window op, or 0 where the window does not fit. */
+/* Rows or columns of a window op; 0 if the window does not fit. */
 static int window_count(int in, int pad_total, int size, int stride)
 {
     return in + pad_total < size ? 0 : (in + pad_total - size) / stride + 1;
@@ -137,7 +138,7 @@ static int shape_layer(struct darknet_net *net, int i, struct err *err)
     return rc < 0 ? rc : shape[net->layers[i].type](net, i, err);
 }
 
-/* Sources and the product of strides on the way from the input; these do not depend on its size. */
+/* Computes sources and the product of strides since the input. They do not depend on the input's size. */
 static int scale_layer(struct darknet_net *net, int i, struct err *err)
 {
     struct darknet_layer *l = &net->layers[i];
@@ -159,7 +160,7 @@ static int scale_layer(struct darknet_net *net, int i, struct err *err)
     return 0;
 }
 
-/* Sides must divide evenly by every stride on the way, else heads see grids that do not tile the input. */
+/* Every stride must divide the sides evenly; otherwise a head's grid would not cover the input exactly. */
 static int check_sides(const struct darknet_net *net, struct err *err)
 {
     int stride = darknet_net_stride(net);
@@ -192,7 +193,7 @@ int darknet_net_shape(struct darknet_net *net, struct err *err)
     return rc;
 }
 
-/* A change is tried on a copy of the layers, so that a failure leaves the net as it was. */
+/* Copies the layers: a change is tried on the copy, so that a failure leaves the net unchanged. */
 static struct darknet_layer *layers_copy(const struct darknet_net *net)
 {
     size_t bytes = (size_t)net->nlayers * sizeof *net->layers;
@@ -247,7 +248,7 @@ int darknet_net_set_size(struct darknet_net *net, int width, int height, struct 
     return reshape_or_restore(net, &old, old_layers, err);
 }
 
-/* The nearest multiple of 8, at least 8; 0 where it would pass the limit. */
+/* The nearest multiple of 8, at least 8; 0 if it is above the limit. */
 static int scaled_filters(int filters, double factor)
 {
     double units = floor((double)filters * factor / 8.0 + 0.5);

@@ -12,25 +12,25 @@
 enum {
     HEADER_SHORT = 16, /* `seen` has 4 or 8 bytes */
     HEADER_LONG = 20,
-    LAST_VERSION = 99, /* there are 0.1 and 0.2; the length that begins a .safetensors file is larger */
-    TELLING = 16,      /* that so many variances by chance are none below 0 happens once in 65,536 files */
+    LAST_VERSION = 99, /* versions are 0.1 and 0.2; the length at the start of a .safetensors file is larger */
+    TELLING = 16,      /* chance that so many wrong variances are all positive: 1 in 65,536 */
 };
 
-/* The file while it is checked: the blocks it holds, and where its floats start. */
+/* The file in reading, and the network's blocks. */
 struct reading {
     const unsigned char *bytes;
     size_t size, header;
     const char *label;
     struct darknet_block *blocks;
     size_t nblocks;
-    int classes, own; /* of the file's heads; of the blocks' (0: no heads) */
-    bool open_ended;  /* its size says nothing of where it ends */
+    int classes, own; /* class count of the file's heads; that of the blocks (0: no heads) */
+    bool open_ended;  /* its size does not show the block where it ends */
 };
 
-/* How the file fits the network, if its header has a certain width. */
+/* How a file fits the network, for one width of its header. */
 struct fit {
-    long n;      /* it ends where this many blocks end; -1: where none does */
-    int classes; /* it has the numbers of the whole network at this count, which is not the blocks' own; 0: at none */
+    long n;      /* the file ends after this many blocks; -1: not at the end of a block */
+    int classes; /* it has the size of the whole network with this class count, unlike the blocks' own; 0: no such count */
 };
 
 static uint64_t filter_count(const struct darknet_block *b, int classes)
@@ -51,7 +51,7 @@ static const struct darknet_block *first_head(const struct reading *p)
     return NULL;
 }
 
-/* How many blocks end exactly at `floats`; -1: a boundary lies elsewhere. */
+/* The number of blocks that end exactly at `floats`. -1: no block ends there. */
 static long blocks_at(const struct reading *p, uint64_t floats)
 {
     uint64_t sum = 0;
@@ -64,7 +64,8 @@ static long blocks_at(const struct reading *p, uint64_t floats)
     return -1;
 }
 
-/* The class count at which the whole network has that many numbers, if it is another than the blocks'; else 0. Each class adds the same. */
+/* The class count for which the whole network has so many numbers. Each class adds the same number. 0: no such count,
+ * or it is that of the blocks. */
 static int other_classes(const struct reading *p, uint64_t floats)
 {
     uint64_t one = 0, two = 0, each;
@@ -80,7 +81,7 @@ static int other_classes(const struct reading *p, uint64_t floats)
     return classes == p->own ? 0 : classes;
 }
 
-/* Blocks in front of a layer; -1: the file does not hold them all. */
+/* The number of blocks before a layer. -1: the file is too short for them. */
 static long blocks_below(const struct reading *p, int layer)
 {
     uint64_t sum = 0;
@@ -100,7 +101,7 @@ static struct fit fits(const struct reading *p, size_t header)
     return (struct fit){ blocks_at(p, floats), other_classes(p, floats) };
 }
 
-/* What to do, other than what was done. */
+/* Advises on another way to load the file. */
 static void hint(const struct reading *p, int load_until, char *text, size_t size)
 {
     const struct darknet_block *head = first_head(p);
@@ -174,7 +175,7 @@ static int read_header(struct reading *p, struct darknet_weights_info *info, str
     return 0;
 }
 
-/* Some writers put a header of the other width behind their version number: the boundary tells. */
+/* Some writers' headers have the other width than their version says. The size of the file shows that. */
 static void try_other_header(struct reading *p, struct darknet_weights_info *info, struct fit *f)
 {
     size_t other = p->header == HEADER_LONG ? HEADER_SHORT : HEADER_LONG;
@@ -189,7 +190,7 @@ static void try_other_header(struct reading *p, struct darknet_weights_info *inf
     *f = found;
 }
 
-/* How many blocks lie in the file, and of which class count it is. */
+/* Finds the number of blocks in the file and its class count. */
 static int choose(struct reading *p, int load_until, struct darknet_weights_info *info, long *ret_n, struct err *err)
 {
     const struct darknet_block *head = first_head(p);
@@ -219,7 +220,8 @@ static bool wanted(const struct reading *p, const struct darknet_block *b, int l
     return (load_until < 0 || b->layer < load_until) && (b->anchors == 0 || p->classes == p->own);
 }
 
-/* bias, scale, mean, var: a shift by a layer's breadth puts weights where variances should be, and half of them are negative. */
+/* Order: bias, scale, mean, var. In a file of other widths weights would lie where variances should be, and half of
+ * them are negative. */
 static int check_variances(const struct reading *p, const struct darknet_block *b, const unsigned char *from, struct err *err)
 {
     for (int k = 0; b->scale && k < b->filters; k++) {
@@ -234,7 +236,7 @@ static int check_variances(const struct reading *p, const struct darknet_block *
     return 0;
 }
 
-/* Every number of a block is to be finite. */
+/* Checks that every number of a block is finite. */
 static int check_finite(const struct reading *p, const struct darknet_block *b, const unsigned char *from, struct err *err)
 {
     const uint64_t filters = (uint64_t)b->filters, each = (uint64_t)b->channels * (uint64_t)b->size * (uint64_t)b->size;
@@ -272,7 +274,7 @@ static const unsigned char *take(float *dst, const unsigned char *from, size_t c
     return from + count * 4;
 }
 
-/* OIHW in the file, KRSC here. */
+/* The file has OIHW, memory KRSC. */
 static void take_weights(const struct darknet_block *b, const unsigned char *from)
 {
     size_t taps = (size_t)b->size * (size_t)b->size, channels = (size_t)b->channels;
@@ -296,7 +298,8 @@ static void take_block(const struct darknet_block *b, const unsigned char *from)
     take_weights(b, from);
 }
 
-/* A wider network's first layer has scales where this one's has variances, and they are as good: of a file of any size only what comes behind tells. */
+/* A wider network's file has scales where the first layer has variances, and scales pass the check. So in a file that
+ * may end anywhere only later layers prove that it fits. */
 static int check_telling(const struct reading *p, long n, int load_until, struct err *err)
 {
     int telling = 0;
@@ -315,7 +318,7 @@ static int check_telling(const struct reading *p, long n, int load_until, struct
     return 0;
 }
 
-/* Looks at the n blocks of the file (take false), or takes what is wanted of them. */
+/* Checks the first n blocks of the file, or, with take_them, copies the wanted ones. */
 static int walk(const struct reading *p, long n, int load_until, bool take_them, struct darknet_weights_info *info, struct err *err)
 {
     const unsigned char *from = p->bytes + p->header;

@@ -14,9 +14,9 @@
 #include "worker/models/yolo/darknet_net.h"
 #include "worker/models/yolo/yolov3.h"
 
-static const char *const activations[] = { "linear", "leaky", "relu", "logistic", "tanh" }; /* order of enum act_kind */
+static const char *const activations[] = { "linear", "leaky", "relu", "logistic", "tanh" }; /* in the order of enum act_kind */
 
-/* How every .cfg of ours begins: no other is replaced. */
+/* The first line of every .cfg written here. Any other .cfg is not replaced. */
 static const char own[] = "# detd: a trained network\n";
 enum { CFG_BYTES = 64 << 20, HASH_LINE = sizeof "# weights \n" - 1 + 2 * SHA256_BYTES };
 
@@ -93,7 +93,8 @@ static void put_layer(struct file_out *o, const struct darknet_layer *l, int ind
         file_out_printf(o, err, "stopbackward=1\n");
 }
 
-/* The layers, with a [net] section for looking at pictures one at a time; what a job decides about training is not in it. Errors at the commit. */
+/* Writes the layers, and a [net] section to look at pictures one by one. It leaves out a job's decisions about
+ * training. The commit reports errors. */
 static void darknet_write_cfg(struct file_out *out, const struct darknet_net *net, struct err *err)
 {
     file_out_printf(out, err, "%s[net]\nbatch=1\nsubdivisions=1\nwidth=%d\nheight=%d\nchannels=%d\n", own, net->width, net->height,
@@ -125,7 +126,7 @@ static int put_block(struct file_out *o, struct model *m, const struct yolov3_co
     return rc;
 }
 
-/* Version 0.2.0, then every convolution's numbers. seen: images that were trained on. */
+/* Writes version 0.2.0, then every convolution's numbers. seen: number of trained images. */
 static int darknet_write_weights(struct file_out *out, struct model *m, int64_t seen, struct err *err)
 {
     static const int32_t version[3] = { 0, 2, 0 };
@@ -155,7 +156,7 @@ static bool is_own_cfg(const char *path)
     return is;
 }
 
-/* To ret: FILE.cfg of FILE.weights. */
+/* Puts FILE.cfg for FILE.weights into ret. */
 static int name_cfg(const char *path, char ret[PATH_MAX], struct err *err)
 {
     static const char end[] = ".weights";
@@ -167,7 +168,7 @@ static int name_cfg(const char *path, char ret[PATH_MAX], struct err *err)
     return 0;
 }
 
-/* The last line of the .cfg, by which its .weights is known. */
+/* The last line of the .cfg identifies its .weights by hash. */
 static void hash_line(const unsigned char hash[SHA256_BYTES], char ret[HASH_LINE + 1])
 {
     int n = snprintf(ret, HASH_LINE + 1, "# weights ");
@@ -188,7 +189,7 @@ static bool ends_in_hash_of(const struct file_map *cfg, const struct file_map *w
     return cfg->size > HASH_LINE && memcmp(cfg->data + cfg->size - HASH_LINE, line, HASH_LINE) == 0;
 }
 
-/* A .weights has no place for a name: the .cfg beside it tells. */
+/* A .weights has no room for a mark. The .cfg beside it has the hash. */
 static bool is_own_weights(const char *path)
 {
     struct file_map cfg, weights;
@@ -206,7 +207,7 @@ static bool is_own_weights(const char *path)
     return is;
 }
 
-/* Both files are open. The .weights gets its name first, so the hash never stands beside an older .weights. */
+/* Both files are open. The .weights is published first, so that the hash never stands beside an older .weights. */
 static int write_both(struct file_out *cfg, struct file_out *weights, struct model *m, int64_t seen, struct err *err)
 {
     unsigned char hash[SHA256_BYTES];

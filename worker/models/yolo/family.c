@@ -12,7 +12,7 @@
 #include "worker/models/yolo/yolov3.h"
 #include "worker/ops/families.h"
 
-/* What proto/job/jobspec_rules.c cannot say: only here the network and its strides are known. */
+/* Not possible in proto/job/jobspec_rules.c: the network and its strides are known only here. */
 static int check_side(const struct darknet_net *net, const char *key, int64_t side, struct err *err)
 {
     int grain = darknet_net_stride(net);

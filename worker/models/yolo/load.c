@@ -24,7 +24,7 @@ const struct rename yolo_renames[] = {
     { NULL, NULL },
 };
 
-/* Names are "module_list.N.conv_N.weight" and the like. */
+/* Names look like "module_list.N.conv_N.weight". */
 int yolo_layer(const struct param *p)
 {
     int layer = 0;
@@ -33,9 +33,9 @@ int yolo_layer(const struct param *p)
     return layer;
 }
 
-/* ---- what was loaded ---- */
+/* ---- the report of loading ---- */
 
-/* The next convolution from layer i on that is loaded, or is not; the number of layers where there is none. */
+/* The next convolution from layer i on with loaded == is. The number of layers: no such convolution. */
 static int next_layer(const struct model *m, const bool *loaded, int i, bool is)
 {
     const struct darknet_net *net = yolov3_net(m);
@@ -45,7 +45,7 @@ static int next_layer(const struct model *m, const bool *loaded, int i, bool is)
     return i;
 }
 
-/* "0-14, 18": runs of convolutions that are loaded, or are not. Returns whether there are any. */
+/* Lists "0-14, 18": the convolutions with loaded == is. Returns whether there are any. */
 static bool say_layers(struct model *m, const bool *loaded, bool is, const char *before)
 {
     int nlayers = yolov3_net(m)->nlayers, end, last;
@@ -125,7 +125,7 @@ static void mark(bool *loaded, const struct yolov3_conv *c)
             loaded[all[i]->index] = true;
 }
 
-/* blocks: room for all convolutions. */
+/* blocks has room for all convolutions. */
 static int load_blocks(struct model *m, const char *path, int load_until, struct darknet_block *blocks, bool *loaded, struct err *err)
 {
     const struct darknet_net *net = yolov3_net(m);
@@ -175,7 +175,7 @@ static int load_weights(struct model *m, const char *path, int load_until, bool 
 struct taking {
     const struct darknet_net *net;
     int load_until; /* -1: all */
-    int classes;    /* of the file's heads where these are left out, else 0 */
+    int classes;    /* class count of the file's heads if these are left out, else 0 */
 };
 
 static bool in_front(void *arg, const struct param *p)
@@ -185,7 +185,7 @@ static bool in_front(void *arg, const struct param *p)
     return t->load_until < 0 || yolo_layer(p) < t->load_until;
 }
 
-/* An array before a head of so many more or fewer rows as another class count makes, and the same in all heads. */
+/* True if the array belongs to a head convolution and fits another class count, the same in all heads. */
 static bool of_other_classes(void *arg, const struct param *p, const struct st_array *theirs)
 {
     struct taking *t = arg;
@@ -205,7 +205,7 @@ static bool of_other_classes(void *arg, const struct param *p, const struct st_a
     return true;
 }
 
-/* What the array that is not there, or of another shape, looks like. */
+/* Adds advice for an array that is missing or has another shape. */
 static void add_hint(const struct param *bad, struct err *err)
 {
     int layer = yolo_layer(bad), code = err->code;

@@ -38,7 +38,7 @@ static void put_head(FILE *o, const char *mask, const char *anchors, int num)
     fputs("jitter=.3\nignore_thresh=.7\ntruth_thresh=1\nrandom=1\n", o);
 }
 
-/* Halves the resolution, then `blocks` residual blocks: 1x1 to half the channels, 3x3 back, added to what came in. */
+/* Halves the resolution. Then `blocks` residual blocks: 1x1 to half the channels, 3x3 back, plus the block's input. */
 static void put_stage(FILE *o, int filters, int blocks)
 {
     put_conv(o, filters, 3, 2);
@@ -49,7 +49,7 @@ static void put_stage(FILE *o, int filters, int blocks)
     }
 }
 
-/* `pairs` of 1x1 to `filters` and 3x3 to twice as many. */
+/* `pairs` of convolutions: 1x1 to `filters`, 3x3 to twice as many. */
 static void put_pairs(FILE *o, int filters, int pairs)
 {
     for (int i = 0; i < pairs; i++) {
@@ -58,7 +58,7 @@ static void put_pairs(FILE *o, int filters, int pairs)
     }
 }
 
-/* Pools of three sizes beside the unpooled map, joined. */
+/* Joins pools of three sizes with the unpooled map. */
 static void put_pyramid(FILE *o)
 {
     put_maxpool(o, 5, 1);
@@ -69,7 +69,7 @@ static void put_pyramid(FILE *o)
     put_route(o, "-1,-3,-5,-6");
 }
 
-/* From the branch four layers back, up to the finer map of layer `skip`, to the next head. */
+/* Begins at the branch four layers back, enlarges it to the finer map of layer `skip`, and adds the next head. */
 static void put_finer_head(FILE *o, int filters, const char *skip, const char *mask)
 {
     put_route(o, "-4");
@@ -102,8 +102,8 @@ static void put_yolov3(FILE *o, int pyramid)
     put_finer_head(o, 128, "-1,36", "0,1,2");
 }
 
-/* The second head's mask is 0,1,2, each anchor in one head; the public pretrained weights were trained with 1,2,3 and want a cfg of
- * their own. */
+/* The second head has anchors 0,1,2, so that each anchor is in one head. The public pretrained weights were trained
+ * with 1,2,3 and need their own cfg. */
 static void put_tiny(FILE *o)
 {
     put_net(o, 416);
@@ -135,7 +135,7 @@ static int put_preset(FILE *o, const char *name)
     return 0;
 }
 
-/* The text, malloc'ed; caller frees. ERR_NOTFOUND for another name, -ENOMEM. */
+/* The text, malloc'ed; the caller frees it. Returns ERR_NOTFOUND for an unknown name, or -ENOMEM. */
 static int preset_cfg(const char *name, char **ret_text, struct err *err)
 {
     char *text = NULL;
@@ -165,6 +165,6 @@ int preset_net(const char *name, struct darknet_net **ret_net, struct err *err)
         free(text);
     }
     if (rc == 0)
-        (*ret_net)->warnings[0] = '\0'; /* of keys for other programs, which export writes */
+        (*ret_net)->warnings[0] = '\0'; /* warnings are of keys for other programs, which export writes */
     return rc;
 }

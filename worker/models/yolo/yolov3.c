@@ -23,23 +23,23 @@ struct yolov3 {
     struct model base;
     struct darknet_net *net;
     struct yolov3_conv *conv;               /* [nlayers] */
-    int *norm_of;                           /* [nlayers]: index of its normalisation, or -1 */
-    int *last_reader;                       /* [nlayers]: the layer that reads its output last */
-    struct value **out;                     /* [nlayers]: of the wave on the tape */
-    struct tensor *logits;                  /* [nheads][MAX_LOCAL_SHARDS]: of the last forward */
-    struct canvas net_of[MAX_LOCAL_SHARDS]; /* the input of each shard: likewise */
+    int *norm_of;                           /* [nlayers]: index of the layer's normalisation, or -1 */
+    int *last_reader;                       /* [nlayers]: the last layer that reads its output */
+    struct value **out;                     /* [nlayers]: outputs of the wave on the tape */
+    struct tensor *logits;                  /* [nheads][MAX_LOCAL_SHARDS]: logits of the last forward */
+    struct canvas net_of[MAX_LOCAL_SHARDS]; /* canvas of each shard in the last forward */
     struct yolo_head *heads;                /* [nheads] */
-    struct param_group *groups;             /* [ngroups]: two for each factor of the learning rate that a layer has */
+    struct param_group *groups;             /* [ngroups]: two for each learning rate factor of a layer */
     int ngroups;
     struct candidate *candidates;
-    size_t room;     /* of candidates */
+    size_t room;     /* room of candidates */
     float conf, nms; /* lowest score; IoU of suppression within a class */
     int max_det;
     struct detection *dets;     /* [max_det], of the last result */
-    int image, truth, cls, box; /* places of these in a batch */
+    int image, truth, cls, box; /* their array and list numbers in a batch */
 };
 
-/* Terms of the store, and where their numerator and denominator come from. -1: the number of images. */
+/* Numerator and denominator of each stored term. -1: the number of images. */
 static const struct {
     int num, den;
 } term_source[] = {
@@ -87,7 +87,7 @@ static struct value *source(struct yolov3 *y, int layer, struct value *image)
     return layer < 0 ? image : y->out[layer];
 }
 
-/* x has no other reader. */
+/* x must have no other reader. */
 static struct value *activate(struct tape *t, struct value *x, enum act_kind kind)
 {
     struct value *v = layer_act(t, x, kind);
@@ -156,7 +156,8 @@ static struct value *layer_forward(struct yolov3 *y, struct tape *t, int i, stru
     return NULL;
 }
 
-/* Gives back what no later layer reads. A route with one source is its source, so both stay until the later of the two is done. */
+/* Drops values that no later layer reads. A route with one source shares its source's value, which then stays until the
+ * last use of both. */
 static void drop_read(struct yolov3 *y, struct tape *t, int i)
 {
     for (int k = 0; k <= i; k++) {
@@ -206,7 +207,7 @@ static void yolov3_sum_terms(const struct model *m, const double *raw, int image
         }
 }
 
-/* terms of head h stand in each row behind those of the head before. */
+/* In each row the terms of a head follow those of the head before. */
 static int losses(struct yolov3 *y, struct tape *t, const struct batch *b, const struct model_want *want, struct err *err)
 {
     float scale = tape_mode_of(t) == TAPE_TRAIN ? 1.0f / (float)want->images_of_step : 1;
@@ -242,7 +243,7 @@ static int yolov3_forward(struct model *m, struct tape *t, const struct batch *b
     return rc >= 0 && want->raw ? losses(y, t, b, want, err) : rc;
 }
 
-/* Whose value the output of a layer is: routes of one source and heads hand on what they read. */
+/* The layer that made the output of this layer. Heads, and routes with one source, hand on their input. */
 static int origin(const struct yolov3 *y, int layer)
 {
     while (layer >= 0) {
@@ -258,7 +259,8 @@ static int origin(const struct yolov3 *y, int layer)
     return layer;
 }
 
-/* Gradients come back in reverse order: where a later layer reads what convolution i reads, that one has written its gradient. */
+/* Gradients come in reverse order. So a later layer that reads the input of convolution i has written its gradient
+ * before. */
 static bool has_later_reader(const struct yolov3 *y, int i)
 {
     int value = origin(y, i - 1);
@@ -275,7 +277,7 @@ static bool has_later_reader(const struct yolov3 *y, int i)
     return false;
 }
 
-/* Whether a convolution up to i does: what stands in front of the first one has no gradient. */
+/* True if a convolution up to i trains. Layers before the first such one need no gradient. */
 static bool any_trains(const struct yolov3 *y, int i)
 {
     for (; i >= 0; i--)
@@ -284,7 +286,7 @@ static bool any_trains(const struct yolov3 *y, int i)
     return false;
 }
 
-/* Of convolution i. The pictures have no gradient. */
+/* The passes of convolution i. Pictures need no gradient. */
 static enum conv_passes passes_of(const struct yolov3 *y, enum tape_mode mode, int i)
 {
     if (mode == TAPE_EVAL || !any_trains(y, i))
@@ -319,7 +321,7 @@ static int yolov3_plan(struct model *m, enum tape_mode mode, int n, int nshards,
 
 /* ---- detections ---- */
 
-/* All candidates of an image; the buffer grows to what an image ever needed. */
+/* Decodes all candidates of an image. The buffer grows when it is too small. */
 static int decode(struct yolov3 *y, int shard, int image, float conf, int *ret_count, struct err *err)
 {
     int total = 0, slot = 0;
@@ -373,7 +375,7 @@ static const struct model_ops yolov3_ops = { .name = "yolov3",
 
 /* ---- building ---- */
 
-/* Objectness of a new head starts at its prior, so that the first steps are not spent on the background. */
+/* The objectness of a new head starts at its prior, so that the first steps are not spent on the background. */
 static struct param_start head_start(const struct yolo_head *head, double prior)
 {
     if (prior <= 0)
@@ -381,7 +383,8 @@ static struct param_start head_start(const struct yolo_head *head, double prior)
     return (struct param_start){ INIT_FILL, -math_log64((1 - prior) / prior), 4, head->classes + 5 };
 }
 
-/* Groups of a layer: the first, and the rest behind it. Decay is for convolutions' weights alone: specs yolov3 section 6.1. */
+/* The two groups of a layer: weights of convolutions, and the rest behind them. Only the former decay: specs yolov3
+ * section 6.1. */
 static int groups_of(struct yolov3 *y, double learning_rate)
 {
     const float lr = (float)learning_rate;
@@ -397,7 +400,8 @@ static int groups_of(struct yolov3 *y, double learning_rate)
     return g;
 }
 
-/* stopbackward: as train.freeze has it, so that neither decay nor running statistics move what no gradient reaches. */
+/* Applies stopbackward like train.freeze: without a gradient, neither decay nor running statistics may change the
+ * layer. */
 static void freeze(struct yolov3 *y, int i)
 {
     const struct yolov3_conv *p = &y->conv[i];
@@ -412,7 +416,8 @@ static void freeze(struct yolov3 *y, int i)
     y->base.norms[y->norm_of[i]].sync = false;
 }
 
-/* The last layer with stopbackward, -1: none. darknet goes back through layers in order and ends there, before it. */
+/* The last layer with stopbackward, or -1. darknet's backward pass goes through the layers in order and ends before
+ * it. */
 static int last_stop(const struct darknet_net *net)
 {
     int i = net->nlayers - 1;
@@ -432,7 +437,7 @@ static struct param *add_param(struct yolov3 *y, enum param_kind kind, const cha
     return p;
 }
 
-/* Names as the reference implementation's state dict: conv_N.weight, batch_norm_N.*, conv_N.bias. */
+/* Names as in the reference implementation's state dict: conv_N.weight, batch_norm_N.*, conv_N.bias. */
 static int add_conv(struct yolov3 *y, int i, const struct jobspec *spec, struct err *err)
 {
     const struct darknet_layer *l = &y->net->layers[i];
@@ -480,7 +485,7 @@ static int add_convs(struct yolov3 *y, const struct jobspec *spec, struct err *e
     return rc;
 }
 
-/* Something must be left that learns. */
+/* At least one layer must train. */
 static int check_trains(const struct darknet_net *net, struct err *err)
 {
     int stop = last_stop(net), i = net->nlayers - 1;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/gradients/allreduce.c - a bucket: all-to-all of the chunks of what each rank sends, their sum and its squares, all-gather of the sums. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/gradients/allreduce.c - a bucket: all-to-all of chunks of the ranks'
+ * gradients, the sum of these and its squares, all-gather of the sums. */
 #include "worker/gradients/allreduce.h"
 
 #include <assert.h>
@@ -17,12 +18,12 @@
 #include "worker/gradients/layout.h"
 #include "worker/ops/families.h"
 
-enum { PIECE_BLOCKS = 32 }; /* at once on a CPU: their sums and what they are of stay in the L2 cache */
+enum { PIECE_BLOCKS = 32 }; /* a CPU sums so many blocks at once: sums and summands stay in the L2 cache */
 
-/* What each rank sends: its canonical segments, or one sum of all its shards. */
+/* The data that each rank sends: its canonical segments, or one sum of all its shards. */
 struct outline {
-    int *planes;             /* [ranks]: planes each rank sends */
-    struct tree_part *chunk; /* [nchunk], all ranks': what the chunk of a bucket is added from */
+    int *planes;             /* [ranks]: number of planes of each rank */
+    struct tree_part *chunk; /* [nchunk], of all ranks: the summands of a chunk */
     int nchunk;
 };
 
@@ -31,26 +32,26 @@ struct allreduce {
     struct comm *comm;
     int rank, nranks, nshards;
     const struct layout *layout;
-    float *planes, *sum;       /* what this rank sends; what comes of it */
-    struct device_mark **mark; /* [buckets]: passed when what this rank sends of a bucket is computed */
+    float *planes, *sum;       /* sent by this rank; result */
+    struct device_mark **mark; /* [buckets]: passed when this rank's part of a bucket is computed */
 
-    /* The communication thread's own. */
+    /* Used by the communication thread only. */
     struct outline segments, sums, *sent; /* sent: of this step */
     const void **view;                    /* [most chunks] */
     size_t *cut;
     size_t *square_cut;            /* [ranks + 1], bytes: each rank's blocks, bucket by bucket */
-    double *squares;               /* shared memory, in that order */
-    struct hash128 *hashes;        /* of this rank's blocks, in that order, in device memory; NULL: not wanted */
-    uint32_t *order;               /* device memory: where the blocks of the flat space lie in it. NULL: in their order */
-    struct device_mark *all_there; /* passed when a step's squares are */
+    double *squares;               /* shared memory, in the same order */
+    struct hash128 *hashes;        /* device memory: hashes of this rank's blocks, in the same order; NULL: not wanted */
+    uint32_t *order;               /* device memory: place of each block of the flat space in `squares`. NULL: the same order */
+    struct device_mark *all_there; /* passed when the squares of a step are complete */
 
     pthread_t thread;
     bool started;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int issued, done; /* buckets of this step; done counts one more for the squares. Under lock, like all below */
+    int issued, done; /* buckets of this step; done also counts the squares. Guarded by lock, like all members below */
     bool quit;
-    struct err failure; /* code 0: none */
+    struct err failure; /* code 0: no failure */
 };
 
 /* ---- the communication thread ---- */
@@ -64,8 +65,8 @@ static int all_to_all(struct allreduce *r, const struct layout_bucket *b, struct
     return comm_alltoall(r->comm, COMM_GRAD, &x, r->view, err);
 }
 
-/* This rank's chunk, over all ranks' segments, into its place in the gathered buffer: `count` numbers from `from` of it on. One rank's segment lies there
- * already. */
+/* Adds this rank's chunk of all ranks' segments: `count` numbers from number `from` on, to their place in the gathered
+ * buffer. With one rank the data lies there already. */
 static int add_chunk(struct allreduce *r, float *dst, size_t from, size_t count, struct err *err)
 {
     if (r->sent->nchunk == 1 && r->view[0] == dst)
@@ -75,13 +76,14 @@ static int add_chunk(struct allreduce *r, float *dst, size_t from, size_t count,
     return r->side->on->reduce->tree_add(r->side, dst + from, r->sent->chunk, r->sent->nchunk, count, err);
 }
 
-/* Of this rank's blocks, of which the squares stand at `at`. */
+/* The hashes of this rank's blocks that have their squares at `at`. */
 static struct hash128 *hashes_at(const struct allreduce *r, size_t at)
 {
     return r->hashes ? r->hashes + (at - r->square_cut[r->rank] / sizeof(double)) : NULL;
 }
 
-/* The sum of `blocks` blocks at dst, and what is said of them. A CPU does it piece by piece, so that what it has added is still in its cache. */
+/* Sums `blocks` blocks to dst, with their squares and hashes. A CPU does it piece by piece, so that a piece is still in
+ * its cache. */
 static int sum_chunk(struct allreduce *r, float *dst, size_t blocks, size_t squares_at, struct err *err)
 {
     const size_t most = r->side->host_memory ? PIECE_BLOCKS : blocks;
@@ -113,7 +115,7 @@ static int sum_bucket(struct allreduce *r, int bucket, size_t *squares_at, struc
     return rc;
 }
 
-/* The last of a step. Nobody waits for the side queue: what is queued on dev afterwards does. */
+/* The last task of a step. The host does not wait for the side queue; work queued on dev later does. */
 static int gather_squares(struct allreduce *r, struct err *err)
 {
     int rc = comm_allgather(r->comm, COMM_GRAD, r->squares, r->square_cut, err);
@@ -121,7 +123,7 @@ static int gather_squares(struct allreduce *r, struct err *err)
     return rc < 0 ? rc : r->side->ops->mark(r->side, r->all_there, err);
 }
 
-/* Waits for the next thing to do: a bucket's number, nbuckets for the squares, -1 to leave. */
+/* Waits for the next task: the number of a bucket, nbuckets for the squares, -1 to leave. */
 static int next_task(struct allreduce *r)
 {
     int task = -1;
@@ -165,9 +167,9 @@ static void *communicate(void *arg)
         if (task == 0)
             squares_at = r->square_cut[r->rank] / sizeof(double);
         rc = task < r->layout->nbuckets ? sum_bucket(r, task, &squares_at, &err) : gather_squares(r, &err);
-        finish_task(r, rc, &err); /* who is woken by the abort finds the reason */
+        finish_task(r, rc, &err); /* set before the abort, so that a woken thread finds the reason */
         if (rc < 0)
-            comm_abort(r->comm); /* the others must not wait for what will not come */
+            comm_abort(r->comm); /* the other ranks must not wait */
     }
     return NULL;
 }
@@ -177,7 +179,7 @@ static int start_thread(struct allreduce *r, struct err *err)
     sigset_t all, old;
     int rc;
 
-    sigfillset(&all); /* signals are the main thread's */
+    sigfillset(&all); /* the main thread handles signals */
     pthread_sigmask(SIG_SETMASK, &all, &old);
     rc = pthread_create(&r->thread, NULL, communicate, r);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -202,7 +204,7 @@ static int take_outline(struct allreduce *r, struct outline *o, int most)
     return o->planes && o->chunk ? 0 : -ENOMEM;
 }
 
-/* What every rank sends, and where its blocks stand in the gathered squares. */
+/* Computes the data that every rank sends, and the place of its blocks in the gathered squares. */
 static int know_ranks(struct allreduce *r, struct err *err)
 {
     const struct layout *p = r->layout;
@@ -229,7 +231,7 @@ static int know_ranks(struct allreduce *r, struct err *err)
     return 0;
 }
 
-/* As many planes as the rank with the most segments has: symmetric memory is alike everywhere. */
+/* Allocates as many planes as the rank with the most segments needs: symmetric memory must be equal on all ranks. */
 static int take_memory(struct allreduce *r, struct err *err)
 {
     const struct layout *p = r->layout;
@@ -250,11 +252,12 @@ static int take_hashes(struct allreduce *r, struct err *err)
 {
     size_t blocks = (r->square_cut[r->rank + 1] - r->square_cut[r->rank]) / sizeof(double);
 
-    r->hashes = r->dev->ops->alloc(r->dev, (blocks + 1) * sizeof *r->hashes); /* of a small model a rank may have none */
+    r->hashes = r->dev->ops->alloc(r->dev, (blocks + 1) * sizeof *r->hashes); /* a rank of a small model may have no block */
     return r->hashes ? 0 : no_memory(err);
 }
 
-/* The flat order knows neither ranks nor buckets. One rank's blocks lie in it already. */
+/* The flat space is ordered neither by ranks nor by buckets, so this maps its blocks. With one rank both orders are
+ * equal. */
 static int take_order(struct allreduce *r, struct err *err)
 {
     const struct layout *p = r->layout;
@@ -304,9 +307,9 @@ static void begin(struct allreduce *r, struct outline *sent)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Two steps of zeros, since a device of its own memory may stop all its queues when it meets a kernel, a size or a peer for the first time.
- * Later that could be for ever: the communication thread would wait for a collective of the main thread, whose peer waits for the
- * communication thread. */
+/* Runs two steps of zeros. A device with memory of its own may stop all queues when it first meets a kernel, a size or
+ * a peer. Later that could be a deadlock: the communication thread would wait for a collective of the main thread, and
+ * that thread's peer would wait for the communication thread. */
 static int rehearse(struct allreduce *r, struct err *err)
 {
     struct outline *const outlines[] = { &r->segments, &r->sums };
@@ -439,7 +442,7 @@ int allreduce_issue(struct allreduce *r, int n, struct err *err)
 {
     int rc = 0;
 
-    for (int i = r->issued; i < n && rc == 0; i++) /* written by this thread alone */
+    for (int i = r->issued; i < n && rc == 0; i++) /* only this thread writes it */
         rc = r->dev->ops->mark(r->dev, r->mark[i], err);
     pthread_mutex_lock(&r->lock);
     if (rc == 0 && r->failure.code < 0) {
@@ -453,7 +456,7 @@ int allreduce_issue(struct allreduce *r, int n, struct err *err)
     return rc;
 }
 
-/* Under lock. */
+/* The caller must hold the lock. */
 static int failure_of(const struct allreduce *r, struct err *err)
 {
     int rc = r->failure.code;

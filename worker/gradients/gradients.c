@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/gradients/gradients.c - where a shard's gradient goes, and its fold with those of other shards of this rank. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/gradients/gradients.c - the destination of a shard's gradient, and
+ * its fold with those of other shards of this rank. */
 #include "worker/gradients/gradients.h"
 
 #include <assert.h>
@@ -28,15 +29,15 @@ struct gradients {
 
     float **plane; /* [layout->nplanes] */
     struct arena *arena;
-    float **leaf; /* [entries][most shards of a wave]: NULL until asked for */
+    float **leaf; /* [entries][most shards of a wave]: NULL until used */
     int max_wave;
-    struct tree_part *part;   /* of the fold that is being made */
-    struct layout_wave *wave; /* the current one */
+    struct tree_part *part;   /* summands of the current fold */
+    struct layout_wave *wave; /* the current wave */
     bool last;
-    int *missing; /* [buckets]: parameters that are not ready */
-    int issued;   /* buckets of this step that were handed over */
-    bool one_sum; /* in this step */
-    int waves;    /* begun in this step */
+    int *missing; /* [buckets]: number of parameters still missing */
+    int issued;   /* buckets handed over in this step */
+    bool one_sum; /* of this step */
+    int waves;    /* waves begun in this step */
 };
 
 /* ---- opening ---- */
@@ -46,7 +47,7 @@ static int no_memory(struct err *err)
     return err_set(err, -ENOMEM, "gradients: out of memory");
 }
 
-/* Planes that peers read come first, the others are this rank's alone. */
+/* Planes that peers read come first; the others are private to this rank. */
 static int take_planes(struct gradients *g, struct err *err)
 {
     const struct layout *p = g->layout;
@@ -109,7 +110,7 @@ int gradients_open(const struct gradients_options *opt, struct param *const *par
     return 0;
 }
 
-/* Only the planes that peers do not read are the device's. */
+/* Frees the private planes, which are the device's. */
 static void free_planes(struct gradients *g)
 {
     for (int k = g->layout->nsegments; g->plane && k < g->layout->nplanes; k++)
@@ -200,7 +201,7 @@ static void drop_leaves(struct gradients *g, float **leaf)
     }
 }
 
-/* Hands over every bucket that is complete and whose turn it is. */
+/* Hands over the complete buckets, in order, up to the first incomplete one. */
 static int issue(struct gradients *g, struct err *err)
 {
     int n = g->issued, rc;

@@ -9,7 +9,7 @@
 
 enum { FIRST_BYTES = 1 << 20, BUCKET_BYTES = 16 << 20 };
 
-/* Segments that stand after a wave, and the plane each lies on. */
+/* The segments after a wave, and the plane of each. */
 struct stand {
     struct tree_span seg[TREE_MAX_SEGMENTS];
     int plane[TREE_MAX_SEGMENTS];
@@ -43,7 +43,8 @@ static void add_entry(struct layout *p, const struct param *param, size_t limit_
     b->nentries++;
 }
 
-/* Backward finishes the last parameters first, so they come first; the first bucket is small so that the first transfer starts early. */
+/* Backward finishes the last parameters first, so they come first. The first bucket is small, so that the first
+ * transfer starts early. */
 static int lay_out(struct layout *p, const struct gradients_options *opt, struct param *const *params, int nparams, struct err *err)
 {
     size_t first = opt->first_bytes ? opt->first_bytes : FIRST_BYTES, other = opt->bucket_bytes ? opt->bucket_bytes : BUCKET_BYTES;
@@ -69,7 +70,7 @@ static int plane_at(const struct stand *s, int lo, int hi)
     return -1;
 }
 
-/* A plane that no standing segment uses, before this wave or after it: shards of a wave are written before anything is folded. */
+/* A plane without a segment before or after this wave. The shards of a wave are written before any fold. */
 static int free_plane(struct layout *p, const struct stand *before, const struct stand *after)
 {
     for (int plane = p->nsegments;; plane++) {
@@ -86,7 +87,8 @@ static int free_plane(struct layout *p, const struct stand *before, const struct
     }
 }
 
-/* Where a new segment goes: onto its leftmost part, else to the final place it starts, else onto a private plane. */
+/* The plane of a new segment: that of its leftmost part; or the final plane that starts at the same shard; or a private
+ * one. */
 static int choose_plane(struct layout *p, struct tree_span seg, const struct tree_span *final, const struct stand *before,
                         const struct stand *after)
 {
@@ -158,7 +160,7 @@ static int fold_waves(struct layout *p, int nwaves, struct err *err)
     return rc;
 }
 
-/* ---- life ---- */
+/* ---- open and close ---- */
 
 static int check(const struct gradients_options *opt, int nranks, struct err *err)
 {

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/act.c - activations without normalisation, sums of two values, other dtypes. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/act.c - activations without normalisation, sums of two
+ * values, other dtypes. */
 #include "worker/layers/layer_op.h"
 
 #include <assert.h>
@@ -15,7 +16,7 @@ static int pending_backward(struct tape *t, struct node *n, struct err *err)
     return rc < 0 ? rc : tape_grad_hand_on(t, n->out, n->in[0], err);
 }
 
-/* scale 1, shift 0 and the slope stay pending. */
+/* scale is 1, shift is 0, and the slope stays pending. */
 static struct value *pending_leaky(struct tape *t, struct value *raw, float slope)
 {
     int nshards = tape_shards(t);
@@ -99,7 +100,7 @@ struct value *layer_dropout(struct tape *t, struct value *x, float rate, const s
     return layer_op(t, &dropout, &x, 1, &(struct dropout){ rate, own }, sizeof(struct dropout));
 }
 
-/* Not by layer_op(): a sum's gradient is that of both terms as it stands. */
+/* Does not use layer_op(): the gradient of a sum is that of both terms, unchanged. */
 static int add_backward(struct tape *t, struct node *n, struct err *err)
 {
     int rc = 0;
@@ -140,7 +141,7 @@ static int cast_fwd(const struct layer_call *c, struct err *err)
     return x ? c->dev->on->map->cast(c->dev, c->out->x, x, c->nshards, err) : tape_status(c->t, err);
 }
 
-/* What is added to a gradient comes in its dtype. */
+/* A gradient may only be added to in its own dtype, so this part is converted first. */
 static int cast_bwd(const struct layer_call *c, int i, float beta, struct err *err)
 {
     struct value *part;

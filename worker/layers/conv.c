@@ -7,7 +7,7 @@ struct conv_ctx {
     struct param *w, *bias;
 };
 
-/* Output shape of one shard, data NULL. */
+/* The output shape of one shard; data is NULL. */
 static struct tensor conv_shape(const struct tensor *x, const struct conv *cv, const struct param *w)
 {
     struct tensor y = *x;
@@ -51,7 +51,7 @@ int conv_weights_backward(struct tape *t, const struct conv *cv, struct param *w
     return rc < 0 ? rc : tape_grad_done(t, w, err);
 }
 
-/* Weights first: their bucket can leave while the data gradient is computed. */
+/* Weights first: their bucket can be sent while the data gradient is computed. */
 static int conv_backward(struct tape *t, struct node *n, struct err *err)
 {
     const struct conv_ctx *c = n->ctx;
@@ -71,7 +71,7 @@ static int conv_backward(struct tape *t, struct node *n, struct err *err)
     return rc < 0 ? rc : dev->on->conv->bwd_data(dev, x->grad, beta, dy, &c->cv, c->w, tape_shards(t), err);
 }
 
-/* What follows from it needs no gradient where neither its numbers nor what it read does. */
+/* The output needs a gradient if the input does, or if the weights or the bias train. */
 static struct value *output(struct tape *t, const struct value *x, const struct conv_ctx *c)
 {
     int nshards = tape_shards(t);

@@ -1,18 +1,19 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/norm.c - batch normalisation + leaky activation, pending on a convolution's raw output. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/norm.c - batch normalisation + leaky activation, pending on a
+ * convolution's raw output. */
 #include "worker/layers/conv.h"
 
 #include <assert.h>
 
 struct norm_ctx {
     const struct norm *n;
-    float **mean, **invstd; /* [nshards] -> [c]; all the same with running statistics */
-    double **stats;         /* [nshards] -> [2c + 1]; with SyncBN all the same; NULL with running statistics */
-    struct conv cv;         /* the convolution before it, which read x */
+    float **mean, **invstd; /* [nshards] -> [c]; running statistics: the same for all shards */
+    double **stats;         /* [nshards] -> [2c + 1]; SyncBN: the same for all shards; NULL: running statistics */
+    struct conv cv;         /* the convolution before it, with input x */
     struct param *w;
     struct value *x;
 };
 
-/* ret[s] points at c numbers of `each` bytes in device memory, one array per shard. */
+/* One array of `bytes` bytes in device memory for each shard. Returns [nshards] pointers. */
 static void **shard_arrays(struct tape *t, size_t bytes, const char *what)
 {
     int nshards = tape_shards(t);
@@ -26,7 +27,7 @@ static void **shard_arrays(struct tape *t, size_t bytes, const char *what)
     return ret;
 }
 
-/* Sums of this layer over all shards of the job, the same array for every local shard. */
+/* Merges the sums over all shards of the job. Every local shard then points to the same array. */
 static int merged(struct tape *t, enum merge_kind kind, double **local, int n, struct err *err)
 {
     const struct tape_hooks *hooks = tape_hooks_of(t);
@@ -41,7 +42,7 @@ static int merged(struct tape *t, enum merge_kind kind, double **local, int n, s
     return rc;
 }
 
-/* Where the gradient of a frozen parameter goes, which nobody reads. */
+/* Memory for the gradient of a frozen parameter, which is never read. */
 static float *const *nowhere(struct tape *t, const struct param *p)
 {
     int own = tape_device(t)->one_dest ? 0 : 1;
@@ -64,7 +65,7 @@ static struct sums_dest sums_dest(struct tape *t, const struct param *p, struct 
     return d;
 }
 
-/* The sums of each shard, which are the gradients of beta and gamma. */
+/* Computes the sums of each shard, which are the gradients of beta and gamma. */
 static int sums_backward(struct tape *t, const struct node *node, const struct operand *x, double *const *sums, struct err *err)
 {
     const struct norm_ctx *c = node->ctx;
@@ -85,7 +86,8 @@ static int sums_backward(struct tape *t, const struct node *node, const struct o
     return rc;
 }
 
-/* The gradient of the raw output is for weights alone: it need not be there as a whole. The convolution then finds none, and has nothing left to do. */
+/* True if only the weights need the gradient of the raw output. Then it is computed in pieces: the convolution finds no
+ * gradient and does nothing. */
 static bool is_read_once(struct tape *t, const struct norm_ctx *c)
 {
     return tape_device(t)->on->conv_norm && !c->x->needs_grad && c->w->c < CONV_NORM_CHANNELS;
@@ -125,13 +127,14 @@ static int norm_backward(struct tape *t, struct node *node, struct err *err)
     return rc < 0 ? rc : tape_grad_hand_on(t, v, raw, err);
 }
 
-/* Are the statistics made with what follows from them, and not by the convolution? SyncBN has an exchange in between. */
+/* True if one call computes the statistics and their results, instead of the convolution. SyncBN needs an exchange in
+ * between. */
 static bool in_one(struct tape *t, const struct norm *n)
 {
     return tape_device(t)->on->norm_apart && !n->sync;
 }
 
-/* Batch statistics -> mean, invstd, scale, shift of each shard. */
+/* Computes mean, invstd, scale and shift of each shard from batch statistics. */
 static int prepare_batch(struct tape *t, const struct value *raw, const struct norm *n, const struct norm_ctx *c, float **scale,
                          float **shift)
 {
@@ -197,7 +200,7 @@ static struct value *norm_act(struct tape *t, struct value *raw, const struct no
     return v;
 }
 
-/* Where this layer's batch statistics of each local shard go. */
+/* The destinations of this layer's batch statistics, one for each local shard. */
 static double **stats_dest(struct tape *t, const struct norm *n)
 {
     const struct tape_hooks *hooks = tape_hooks_of(t);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/photo.c - how unlike two pictures are, and losses that take the least of several answers. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/photo.c - photometric difference of two pictures, and losses
+ * that take the least of several candidates. */
 #include <assert.h>
 
 #include "worker/layers/depth.h"
@@ -43,7 +44,7 @@ struct value *layer_photometric_map(struct tape *t, struct value *a, struct valu
 
 /* ---- losses ---- */
 
-/* Shards, or, in TAPE_EVAL, each image as one. */
+/* The number of loss results: one a shard; in TAPE_EVAL one an image. */
 static int results(const struct tape *t, const struct value *v)
 {
     int n = 0;
@@ -84,7 +85,7 @@ static void check(const struct tape *t, struct value *const *warped, int nwarped
     }
 }
 
-/* One channel beside v's pixels; no gradient. */
+/* A value of one channel with v's pixels and no gradient. */
 static struct value *map_value(struct tape *t, const struct value *v)
 {
     struct tensor *shape = tape_host(t, (size_t)tape_shards(t) * sizeof *shape);
@@ -96,9 +97,9 @@ static struct value *map_value(struct tape *t, const struct value *v)
     return tape_dense(t, shape, "photometric map");
 }
 
-/* What a reprojection loss has for a while. */
+/* The intermediate values of a reprojection loss. */
 struct maps {
-    struct value *map[PHOTO_MAX_SOURCES], *slope[PHOTO_MAX_SOURCES]; /* slope NULL: the picture needs no gradient */
+    struct value *map[PHOTO_MAX_SOURCES], *slope[PHOTO_MAX_SOURCES]; /* slope is NULL if the picture needs no gradient */
     struct tensor *dwarped[PHOTO_MAX_SOURCES];
 };
 

@@ -23,7 +23,7 @@ static int maxpool_bwd(const struct layer_call *c, int i, float beta, struct err
     return c->dev->on->pool->max_bwd(c->dev, c->args, c->in[i]->grad, beta, c->out->grad, tape_operands(c->t, c->in[i]), c->nshards, err);
 }
 
-/* Is each pixel in one window? Padding of 1 is on the right, where nothing of an even map is. */
+/* True if each pixel is in exactly one window. Padding of 1 is on the right, beyond the pixels of an even map. */
 static bool pools_fours(const struct layer_call *c)
 {
     const struct pooling *p = c->args;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/rcnn.c - regions that are trained on, losses of the box and mask heads, detections. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/rcnn.c - regions for training, losses of the box and mask
+ * heads, detections. */
 #include "worker/layers/rcnn.h"
 
 #include <assert.h>
@@ -7,7 +8,7 @@
 #include "worker/kernels/delta.h"
 #include "worker/ops/families.h"
 
-enum { CANDIDATES = 4096 }; /* of an image, before more memory is asked for */
+enum { CANDIDATES = 4096 }; /* room for candidates of an image at first */
 
 static bool sample_memory(struct tape *t, struct rcnn_samples *s, int images, int cap, int mask_cap)
 {
@@ -50,7 +51,7 @@ const struct rcnn_samples *layer_rcnn_sample(struct tape *t, const struct rcnn_h
     return ret;
 }
 
-/* Memory for the gradient of a value that has one; *ret NULL: it needs none. */
+/* Memory for the gradient of a value. *ret is NULL if it needs no gradient. */
 static int grad_of(struct tape *t, struct value *v, struct tensor **ret)
 {
     float beta;
@@ -145,7 +146,7 @@ static bool suppressed(const struct candidate *kept, int nkept, const struct can
     return false;
 }
 
-/* All candidates of the image in memory that the caller frees. */
+/* All candidates of the image. The caller frees the memory. */
 static int all_candidates(struct device *dev, const struct rcnn_head *head, const struct rcnn_detection_options *opt,
                           const struct rcnn_images *images, const struct tensor *logits, const struct tensor *deltas,
                           const struct rpn_proposals *proposals, int image, struct candidate **ret, int *ret_count, struct err *err)

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/resample.c - operations that move pixels or channels, or make others of them. All read pending values. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/resample.c - operations that move or combine pixels or
+ * channels. All read pending values. */
 #include <assert.h>
 
 #include "worker/layers/layer_op.h"
@@ -13,7 +14,7 @@ static void concat_shape(const struct layer_call *c, int shard, struct tensor *y
     }
 }
 
-/* The channels of input i in every shard of y, as tensors of their own. */
+/* The channels of y that input i fills, as a tensor for each shard. */
 static struct tensor *slices(const struct layer_call *c, const struct tensor *y, int i)
 {
     struct tensor *s = tape_host(c->t, (size_t)c->nshards * sizeof *s);
@@ -56,7 +57,7 @@ static void channels_shape(const struct layer_call *c, int shard, struct tensor 
     y->c = *(const int *)c->args;
 }
 
-/* All shards of x without the channels that only one of both sides has. */
+/* All shards of x with only the channels that both sides have. */
 static struct tensor *common(const struct layer_call *c, const struct tensor *x)
 {
     struct tensor *s = tape_host(c->t, (size_t)c->nshards * sizeof *s);

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/roi.c - RoIAlign over the levels of a feature pyramid. All levels are one call, also on the way back: each has a gradient, to which
- * this layer adds. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/roi.c - RoIAlign over the levels of a feature pyramid. One
+ * call computes all levels, forward and backward; backward adds to the gradient of each level. */
 #include "worker/layers/layers.h"
 
 #include <assert.h>
@@ -39,7 +39,7 @@ static int backward(struct tape *t, struct node *n, struct err *err)
     return rc < 0 ? rc : dev->on->roi->align_bwd(dev, &r->roi, dx, beta, n->out->grad, r->rows, tape_shards(t), err);
 }
 
-/* A value for the output. */
+/* Makes the value for the output. */
 static struct value *output(struct tape *t, struct value *const *level, const struct roi_align *roi, const struct roi_rows *rows)
 {
     struct tensor *y = tape_host(t, (size_t)tape_shards(t) * sizeof *y);

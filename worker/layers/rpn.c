@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/rpn.c - anchors, their losses and proposals, over the shards of a wave. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/rpn.c - anchors, their losses and proposals, over the shards
+ * of a wave. */
 #include <assert.h>
 #include <math.h>
 #include <stddef.h>
@@ -6,7 +7,7 @@
 #include "worker/layers/rcnn.h"
 #include "worker/ops/families.h"
 
-/* Half to even, as the source rounds; a side of an anchor is far from 2^22. */
+/* Rounds half to even, as the source does. Sides of anchors are far below 2^22. */
 static float whole(float x)
 {
     const float magic = 12582912.0f; /* 1.5 * 2^23 */
@@ -41,7 +42,7 @@ static int count_rows(const struct tape *t, const struct rcnn_images *images)
     return n;
 }
 
-/* [nlevels][shards] of what values hold, or (grads) of their gradients. */
+/* [nlevels][shards]: tensors of values, or, with grads, of their gradients. */
 static const struct tensor **tensors_of(struct tape *t, struct value *const *v, const struct rpn_head *head, bool grads)
 {
     const struct tensor **x = tape_host(t, (size_t)head->nlevels * sizeof *x);

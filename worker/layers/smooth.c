@@ -1,11 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/smooth.c - edge-aware smoothness of disparities, and the regularisation of features. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/smooth.c - edge-aware smoothness of disparities, and the
+ * regularisation of features. */
 #include "worker/layers/depth.h"
 
 #include <assert.h>
 
 #include "worker/ops/families.h"
 
-/* ret[s] points at `each` doubles for every image of shard s. */
+/* ret[s] points to `each` doubles for every image of shard s. */
 static double **image_arrays(struct tape *t, const struct tensor *x, size_t each)
 {
     double **ret = tape_host(t, (size_t)tape_shards(t) * sizeof *ret);
@@ -45,7 +46,7 @@ static struct value *edges_of(struct tape *t, const struct tensor *x, const stru
     return edge;
 }
 
-/* At once: the gradient of x. */
+/* Computes the gradient of x in the same call. */
 static int put_gradient(struct tape *t, struct value *x, const struct smoothness *s, float scale, double *const *sums,
                         const struct smooth_in *in)
 {

@@ -33,10 +33,10 @@ struct tape {
     struct node *nodes;
     int count;
     size_t room;
-    int *uses;      /* per parameter: forward uses not yet gone back */
+    int *uses;      /* per parameter: uses in forward minus uses in backward */
     int *norm_uses; /* per normalisation */
     int nnorms;     /* room of norm_uses */
-    bool *written;  /* per parameter: a gradient of this wave stands in its destination */
+    bool *written;  /* per parameter: its destination holds a gradient of this wave */
     struct chunk *host, *host_at;
     struct {
         float value;
@@ -44,7 +44,7 @@ struct tape {
         float *data;
     } constant[MAX_CONSTANTS];
     int nconstants;
-    struct storage *turned; /* tape_grad_turn(): goes back when the record is done */
+    struct storage *turned; /* of tape_grad_turn(): freed when the record is done */
     int rc;
     struct err err;
     void (*done)(void *arg); /* tape_tell(), or NULL */
@@ -175,7 +175,7 @@ void *tape_host(struct tape *t, size_t bytes)
         struct chunk *c = malloc(sizeof *c + room);
 
         if (!c)
-            memory_out(); /* a few hundred KiB of bookkeeping: the machine is beyond help */
+            memory_out(); /* a few hundred KiB of bookkeeping: without them the process cannot continue */
         c->used = 0;
         c->room = room;
         c->next = NULL;
@@ -195,13 +195,13 @@ void *tape_host(struct tape *t, size_t bytes)
     return memset(p, 0, need);
 }
 
-/* Never 0 of what could not be had. */
+/* Rounds up, so that it is never 0 for a refused size. */
 static size_t mib(size_t bytes)
 {
     return (bytes + (1 << 20) - 1) >> 20;
 }
 
-/* shape: of all local shards, or NULL. */
+/* shape is that of all local shards, or NULL. */
 static void *device_mem(struct tape *t, size_t bytes, const char *what, const struct tensor *shape)
 {
     void *p = t->rc < 0 ? NULL : arena_alloc(t->arena, bytes);
@@ -323,7 +323,7 @@ struct value *tape_reshape(struct tape *t, struct value *v, const struct tensor 
     return a;
 }
 
-/* Dense: most of an image's pixel would be its gap. */
+/* Dense: padding would be larger than an image's pixel. */
 struct value *tape_input(struct tape *t, const struct tensor *x)
 {
     struct value *v;
@@ -525,7 +525,7 @@ static int grad_new(struct tape *t, struct value *v, struct err *err)
     return 0;
 }
 
-/* tape_grad_pooled() took its gradient. */
+/* True if tape_grad_pooled() set its gradient. */
 static bool is_pooled(const struct value *v)
 {
     return v->grad[0].h != v->x[0].h;
@@ -598,7 +598,7 @@ int tape_grad_hand_on(struct tape *t, struct value *from, struct value *to, stru
     return 0;
 }
 
-/* A parameter whose every use lies on a branch nobody reads, or that was not used: zeros. */
+/* Sets a gradient to zero if the parameter was not used, or only in branches without a reader. */
 static int zero_grad(struct tape *t, const struct param *p, struct err *err)
 {
     float beta;

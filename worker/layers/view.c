@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/view.c - pictures as the network reads them, images as single pixels, and convolutions that enlarge. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/view.c - pictures in the form that networks read, images as
+ * single pixels, and convolutions that enlarge. */
 #include "worker/layers/conv.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/warp.c - poses, and pictures as another camera sees them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/warp.c - poses, and pictures as seen by another camera. */
 #include <assert.h>
 #include <string.h>
 
@@ -45,7 +45,7 @@ static struct warp_in inputs(struct value *const *in, const float *const *camera
     return (struct warp_in){ in[SOURCE]->x, in[DISP]->x, in[POSE]->x, camera };
 }
 
-/* Disparities and poses are one call, the source is another. */
+/* One call computes the gradients of disparities and poses, another that of the source. */
 static int backward(struct tape *t, struct node *n, struct err *err)
 {
     const struct recorded *r = n->ctx;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/yolo.c - the loss of a YOLO head: terms and the gradient of its logits in one pass. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/yolo.c - the loss of a YOLO head: terms and the gradient of
+ * its logits in one pass. */
 #include "worker/layers/layers.h"
 
 #include <assert.h>
@@ -12,7 +13,7 @@ int layer_yolo_rows(const struct tape *t, const struct tensor *images)
     return n;
 }
 
-/* Each image as a shard of its own, so that each has its terms. */
+/* Treats each image as a shard, so that each has its own terms. */
 static int loss_of_images(struct tape *t, const struct value *logits, const struct yolo_head *head, const struct canvas *net,
                           const struct box_list *truth, double *const *terms)
 {

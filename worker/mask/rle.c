@@ -61,8 +61,8 @@ int rle_end(struct rle *m, struct err *err)
     return 0;
 }
 
-/* ---- the compressed form: 6 bits a character from '0', 5 of them value, low first, the sixth says that more follow; from the fourth run on each is the
- * difference to the run two before ---- */
+/* ---- the compressed form: 6 bits a character from '0'. Low 5 bits: value, low part first; sixth bit: more follows.
+ * From the fourth run on each is the difference to the run two before. ---- */
 
 enum { FIRST = 48, LAST = 111, MORE = 32, SIGN = 16, GROUP = 5 };
 
@@ -106,7 +106,7 @@ size_t rle_to_text(const struct rle *m, char *ret)
     return len;
 }
 
-/* ---- writing: what is set, piece by piece ---- */
+/* ---- writing pieces that are set ---- */
 
 void rle_write_begin(struct rle_writer *o, struct rle *m, int h, int w)
 {

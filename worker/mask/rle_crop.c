@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* Rows of bits and columns of runs: eight columns at a time go through blocks of 8 x 8 that are turned. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* Converts between rows of bits and columns of runs, eight columns at a time,
+ * by transposed blocks of 8 x 8. */
 #include "worker/mask/rle.h"
 
 #include <assert.h>
@@ -7,14 +8,14 @@
 
 #include "worker/mask/rle_writer.h"
 
-enum { COLUMNS = 8, COLUMN_BYTES = RLE_MAX_SIDE / 8 + 9 }; /* the last word of a column may be read as a whole */
+enum { COLUMNS = 8, COLUMN_BYTES = RLE_MAX_SIDE / 8 + 9 }; /* room to read a column's last word in full */
 
 /* Bit 7 of a column's first byte is its topmost pixel. */
 struct strip {
     uint8_t column[COLUMNS][COLUMN_BYTES];
 };
 
-/* Rows to columns of 8 x 8 bits; the first row is the highest byte. Warren, Hacker's Delight, section 7-3. */
+/* Transposes 8 x 8 bits; the first row is the highest byte. Warren, Hacker's Delight, section 7-3. */
 static uint64_t turn(uint64_t x)
 {
     uint64_t t = (x ^ (x >> 7)) & 0x00aa00aa00aa00aau;
@@ -28,7 +29,7 @@ static uint64_t turn(uint64_t x)
 
 /* ---- to bits ---- */
 
-/* Rows from .. to - 1 of a column. */
+/* Sets rows from .. to - 1 of a column. */
 static void fill(uint8_t *column, int from, int to)
 {
     int first = from / 8, last = to / 8;
@@ -66,7 +67,7 @@ static int most(int a, int b)
     return a > b ? a : b;
 }
 
-/* A reader that goes from piece to piece of what is set. */
+/* Reads the pieces that are set, one by one. */
 struct pieces {
     const struct rle *m;
     size_t next;
@@ -86,7 +87,7 @@ static bool piece_next(struct pieces *p)
     return false;
 }
 
-/* One column x of the picture, rows y .. y + h - 1 of which are bits 0 .. h - 1. *more: p holds a piece. */
+/* Fills column x of the picture: its rows y .. y + h - 1 become bits 0 .. h - 1. *more: p holds a piece. */
 static void fill_column(struct pieces *p, bool *more, int x, int y, int h, uint8_t *column)
 {
     int32_t begin = x * p->m->h, end = begin + p->m->h;
@@ -97,7 +98,7 @@ static void fill_column(struct pieces *p, bool *more, int x, int y, int h, uint8
         if (from < to)
             fill(column, from, to);
         if (p->to > end)
-            return; /* goes on in the next column */
+            return; /* the piece continues in the next column */
         *more = piece_next(p);
     }
 }
@@ -139,7 +140,8 @@ static void get_strip(struct strip *s, int b, int h, size_t stride, const uint8_
     }
 }
 
-/* The first row from `at` on, below `end`, that is set (or, with `flip` all ones, not set); `end`: none. */
+/* The first row in at .. end - 1 that is set, or with flip (all ones) the first one that is not. `end` if there is no
+ * such row. */
 static int find(const uint8_t *column, int at, int end, uint64_t flip)
 {
     while (at < end) {
@@ -154,7 +156,7 @@ static int find(const uint8_t *column, int at, int end, uint64_t flip)
     return end;
 }
 
-/* Rows first .. end - 1 of a column, whose row 0 is pixel `at` of the picture. */
+/* Writes rows first .. end - 1 of a column. Its row 0 is pixel `at` of the picture. */
 static void write_column(struct rle_writer *o, const uint8_t *column, int first, int end, int32_t at)
 {
     for (int from, to = first; (from = find(column, to, end, 0)) < end;) {
@@ -172,7 +174,7 @@ int rle_from_crop(struct rle *m, int h, int w, const struct rle_crop *crop, stru
 
     assert(crop->h <= RLE_MAX_SIDE);
     rle_write_begin(&o, m, h, w);
-    memset(&s, 0, sizeof s); /* words are read as a whole */
+    memset(&s, 0, sizeof s); /* whole words are read */
     for (int b = 0; b < (int)stride; b++) {
         get_strip(&s, b, crop->h, stride, crop->bits);
         for (int c = 0; c < COLUMNS; c++) {

@@ -6,7 +6,8 @@
 #include "worker/kernels/polygon.h"
 #include "worker/mask/rle_writer.h"
 
-/* Places (column * h + row) at which polygons are crossed; in the end pairs: from here to there is inside. */
+/* Places (column * h + row) where polygons cross a column; at the end pairs: the start and the end of a piece
+ * inside. */
 struct places {
     int32_t *at;
     size_t n, room;
@@ -34,7 +35,7 @@ static int compare_places(const void *a, const void *b)
     return (p > q) - (p < q);
 }
 
-/* Sorts those from `from` on. What is crossed twice at a place is not crossed there. */
+/* Sorts the places from index `from` on. Two crossings at one place cancel each other. */
 static void settle(struct places *p, size_t from)
 {
     size_t to = from;
@@ -69,7 +70,7 @@ int rle_from_polygons(struct rle *m, int h, int w, const double (*xy)[2], const 
     for (int k = 0; k < parts && ok; k++)
         ok = add_polygon(&p, xy + first[k], first[k + 1] - first[k], h, w);
     if (ok && parts > 1 && p.n > 0)
-        qsort(p.at, p.n / 2, 2 * sizeof *p.at, compare_places); /* by where they begin */
+        qsort(p.at, p.n / 2, 2 * sizeof *p.at, compare_places); /* by their starts */
     rle_write_begin(&o, m, h, w);
     for (size_t i = 0; i + 1 < p.n; i += 2)
         rle_write(&o, p.at[i], p.at[i + 1]);

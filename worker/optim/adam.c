@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/optim/adam.c - Adam, and AdamW, whose decay stays out of the moments. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/optim/adam.c - Adam, and AdamW with a decay outside of the moments. */
 #include <math.h>
 
 #include "proto/job/jobspec.h"
@@ -6,7 +6,7 @@
 #include "worker/ops/families.h"
 #include "worker/optim/optimizer.h"
 
-/* Of step t; steps that were skipped count. Everything in double, rounded once. */
+/* Parameters of step t; skipped steps count. Computed in double, rounded once. */
 static struct adam adam_of(const struct jobspec *s, int64_t t)
 {
     return (struct adam){ .beta1 = (float)s->train_beta1,

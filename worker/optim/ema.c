@@ -20,7 +20,7 @@ float ema_decay(double decay, int64_t t)
     return (float)(early < decay ? early : decay);
 }
 
-/* The average of one parameter, beginning at its weights. */
+/* Adds the average of one parameter. It starts at the weights. */
 static int add(struct ema *e, int i, struct err *err)
 {
     const struct param *p = e->params[i];
@@ -80,6 +80,6 @@ void ema_swap(struct ema *e)
             continue;
         p->data = e->other[i];
         e->other[i] = data;
-        p->version++; /* derived forms are of the values they were made from */
+        p->version++; /* forms derived from the old values are void */
     }
 }

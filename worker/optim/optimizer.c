@@ -17,8 +17,8 @@ struct optimizer {
     struct optim_item *items; /* [nitems], in the order of the parameters */
     int nitems;
     struct ema *ema;           /* NULL: train.ema is 0 */
-    struct clip *clip, *found; /* device memory; host memory, what clip was in the last step */
-    struct device_mark *sent;  /* found is there */
+    struct clip *clip, *found; /* device memory; host memory, a copy of clip of the last step */
+    struct device_mark *sent;  /* passed when found is complete */
 };
 
 static const struct optimizer_kind *const kinds[] = { &optimizer_sgd, &optimizer_adam, &optimizer_adamw };

@@ -6,7 +6,7 @@
 
 #include "worker/kernels/math.h"
 
-/* Darknet counts the step that is being done, detectron2 and torchvision those done before it. */
+/* Darknet counts the current step. detectron2 and torchvision count the steps before it. */
 static bool counts_from_0(const struct jobspec *spec)
 {
     return strcmp(spec->train_warmup, "linear") == 0;
@@ -34,7 +34,8 @@ static double falling_steps(const struct jobspec *spec, int64_t i)
     return factor;
 }
 
-/* The part of the steps from the end of the warm-up on that is done before step t: never 1, so that the last step still moves. */
+/* The fraction of the steps after warm-up that precede step t. It is never 1, so that the last step still changes the
+ * weights. */
 static double part_done(const struct jobspec *spec, int64_t t)
 {
     int64_t before = counts_from_0(spec) || spec->train_burn_in == 0 ? spec->train_burn_in : spec->train_burn_in - 1;
@@ -46,7 +47,7 @@ float schedule_lr(const struct jobspec *spec, int64_t t)
 {
     const char *form = spec->train_schedule;
     int64_t i = counts_from_0(spec) ? t - 1 : t;
-    double left; /* of 1, on the way down to lr_end */
+    double left; /* from 1 down to 0, on the way to lr_end */
 
     if (i < spec->train_burn_in)
         return (float)(spec->train_lr * warm_up(spec, (double)i / (double)spec->train_burn_in));

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/optim/sgd.c - gradient descent with momentum, Nesterov's too. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/optim/sgd.c - gradient descent with momentum, also Nesterov's. */
 #include "proto/job/jobspec.h"
 #include "worker/ops/families.h"
 #include "worker/optim/optimizer.h"

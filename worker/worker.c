@@ -60,22 +60,22 @@ static const char usage[] =
     "Example: detd-worker bccd.json train.steps=100 run.threads=2\n"
     "Exit status: 0 done, 1 failed or refused, 2 usage.\n";
 
-enum { COCO_CLASSES = 80 /* of a preset without data */, SAMPLES = 16, WARNINGS_SHOWN = 5, PROBLEMS_SHOWN = 20 };
+enum { COCO_CLASSES = 80 /* for a preset without data */, SAMPLES = 16, WARNINGS_SHOWN = 5, PROBLEMS_SHOWN = 20 };
 
 struct args {
     const struct model_registry *models;
     bool check, brief, count, predict, layers, anchors, sample, json;
-    const char *files; /* what a check rests on is written there; NULL: nowhere */
-    int classes;       /* 0: as the data has */
-    int number;        /* of anchors or samples; 0: as many as the network has, or SAMPLES */
+    const char *files; /* gets the list of files that a check read; NULL: no list */
+    int classes;       /* 0: as in the data */
+    int number;        /* of anchors or samples; 0: as in the network, or SAMPLES */
     const char *dir, *job_dir;
-    const char *dialect; /* NULL: nothing is exported */
+    const char *dialect; /* NULL: no export */
     int rank, ranks, local_rank, attempt;
     struct predict_options predict_opt;
 };
 
-static const char *called = "detd-worker"; /* what stands before messages: who runs it for a user may call it otherwise */
-static FILE *plain_out;                    /* for people, who may sit before a terminal; as stderr is */
+static const char *called = "detd-worker"; /* prefix of messages; the program that runs this one may set another */
+static FILE *plain_out;                    /* for people at a terminal, like stderr */
 
 static int usage_error(const char *what)
 {
@@ -89,7 +89,8 @@ static int failed(const struct err *err)
     return 1;
 }
 
-/* The job file of a command line, overrides applied, paths absolute. Where images are only counted, train.epochs may stand for train.steps. */
+/* Reads a job file with the overrides of the command line; its paths become absolute. If no training follows,
+ * train.epochs may replace train.steps. */
 static int read_job(const struct args *a, int argc, char **argv, struct jobspec **ret_spec, struct err *err)
 {
     char *slash, *file = NULL, *dir;
@@ -114,7 +115,7 @@ static int read_job(const struct args *a, int argc, char **argv, struct jobspec 
     return rc;
 }
 
-/* As a job's folder has it. */
+/* Reads the job in a job folder. */
 static int read_stored(const struct args *a, struct jobspec **ret_spec, struct err *err)
 {
     char path[4096];
@@ -166,7 +167,7 @@ static void tell_first(const char *text, int lines)
         fprintf(stderr, "... and %d more; detctl check tells all\n", more);
 }
 
-/* Of a good check the first warnings, of a bad one the first problems. */
+/* Shows the first warnings of a good check, or the first problems of a bad one. */
 static int check_in_brief(const struct args *a, const struct jobspec *spec, struct err *err)
 {
     char *text = NULL;
@@ -232,7 +233,7 @@ static bool ends_with(const char *name, const char *end)
     return len > n && strcmp(name + len - n, end) == 0;
 }
 
-/* A network that is to be looked at alone: keys of a job file that it needs besides are filled in. */
+/* A job for a network alone. Required keys of a job file are filled in. */
 static int network_spec(const struct args *a, const char *what, int argc, char **argv, struct jobspec **ret_spec, struct err *err)
 {
     bool cfg = ends_with(what, ".cfg");
@@ -250,7 +251,7 @@ static int network_spec(const struct args *a, const char *what, int argc, char *
     return rc;
 }
 
-/* By the endings of all programs: layerlist_file() says what it cannot read. */
+/* Knows the endings of all programs: layerlist_file() names a file that it cannot read. */
 static bool holds_weights(const char *name)
 {
     static const char *const ends[] = { ".safetensors", ".weights", ".pth", ".pt", ".pkl", ".bin", ".ckpt", ".onnx", ".h5" };
@@ -301,7 +302,7 @@ static int run_anchors(const struct args *a, int argc, char **argv)
     return rc < 0 ? failed(&err) : 0;
 }
 
-/* Of a job of epochs the steps are as many as it takes to have drawn all that is asked for: nobody counts its images here. */
+/* For a job of epochs the steps are as many as samples are asked for: the images are not counted here. */
 static int run_sample(const struct args *a, int argc, char **argv)
 {
     int count = a->number > 0 ? a->number : SAMPLES, rc;
@@ -363,7 +364,7 @@ static int run_trainer(const struct jobspec *spec, struct trainer_options opt)
     return rc < 0 ? failed(&err) : 0;
 }
 
-/* As detd does for jobs that it stores. */
+/* Chooses the precision as detd does for stored jobs. */
 static int choose_precision(struct jobspec *spec, struct err *err)
 {
     const bool unit = cpu_has_bf16_unit() && strcmp(spec->run_isa, "auto") == 0;
@@ -384,7 +385,7 @@ static int choose_precision(struct jobspec *spec, struct err *err)
     return 0;
 }
 
-/* What predict reads later, as a job's folder has it. */
+/* Writes the job for a later predict, as a job folder has it. */
 static int write_spec(const struct jobspec *spec, const char *dir, struct err *err)
 {
     json_t *root = jobspec_json(spec);
@@ -443,7 +444,7 @@ static int run_rank(const struct args *a)
     struct err err;
     int rc;
 
-    prctl(PR_SET_NAME, "detd-worker"); /* it was executed from a descriptor, whose number would be its name */
+    prctl(PR_SET_NAME, "detd-worker"); /* executed from a descriptor, so the name would be its number */
     rc = read_stored(a, &spec, &err);
     if (rc < 0)
         return failed(&err);
@@ -486,7 +487,7 @@ enum kind { FLAG, TEXT, NUMBER, COUNT, SCORE };
 static const struct setting {
     const char *name;
     enum kind kind;
-    size_t at; /* in struct args */
+    size_t at; /* offset in struct args */
 } settings[] = {
     { "check", FLAG, AT(check) },
     { "brief", FLAG, AT(brief) },
@@ -520,9 +521,9 @@ static const struct setting {
 };
 #undef AT
 
-enum { SETTINGS = sizeof settings / sizeof *settings, FIRST = 256 /* no letter */ };
+enum { SETTINGS = sizeof settings / sizeof *settings, FIRST = 256 /* no short option */ };
 
-/* Returns 0, or -1: out of range. */
+/* Returns 0, or -1 if the value is out of range. */
 static int set(const struct setting *s, struct args *a, const char *value)
 {
     void *to = (char *)a + s->at;

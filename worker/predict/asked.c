@@ -22,14 +22,14 @@
 
 enum { LINE_BYTES = PATH_MAX + 1, FOLDERS_DEEP = 100 };
 
-/* A list that grows, and the folder that all of it lies in. */
+/* A growing list of pictures, and their common folder. */
 struct finder {
     struct asked *a;
     size_t room;
-    char *common; /* absolute, without a slash at its end; NULL: before the first */
+    char *common; /* absolute, without a slash at its end; NULL: no picture yet */
     FILE *list;
-    int deep;        /* folders in folders, of those that are looked through */
-    struct stat out; /* of the folder that is written to; st_nlink 0: it is not there */
+    int deep;        /* depth of the folder in reading */
+    struct stat out; /* the output folder; st_nlink 0: it does not exist */
 };
 
 static int no_memory(struct err *err)
@@ -39,7 +39,8 @@ static int no_memory(struct err *err)
 
 /* ---- names ---- */
 
-/* Absolute, without ".", ".." and double slashes, by its letters alone; the caller frees. NULL: out of memory. */
+/* Makes a path absolute and removes ".", ".." and double slashes, without looking at the disk. The caller frees. NULL:
+ * out of memory. */
 static char *absolute(const char *path)
 {
     char here[PATH_MAX] = "", *to, *full;
@@ -72,7 +73,7 @@ static char *absolute(const char *path)
     return to;
 }
 
-/* Takes `folder` into what all pictures have in common. */
+/* Shortens the common folder to contain `folder`, which is taken. */
 static void narrow(struct finder *f, char *folder)
 {
     size_t n = 0, whole = 0;
@@ -109,7 +110,7 @@ static int add(struct finder *f, const char *path, struct err *err)
     return p.path && p.name && p.place ? 0 : no_memory(err);
 }
 
-/* A picture by its name: its folder is one of those that all are below. */
+/* Adds a picture by its name; the common folder then contains its folder. */
 static int add_file(struct finder *f, const char *path, struct err *err)
 {
     int rc = add(f, path, err);
@@ -180,7 +181,7 @@ static int add_folder(struct finder *f, const char *path, struct err *err)
 
     if (rc < 0)
         return rc;
-    if (f->a->n == before) { /* who would read it tells that */
+    if (f->a->n == before) { /* reading it reports the error later */
         rc = add_file(f, path, err);
         if (rc >= 0)
             f->a->picture[before].folder = true;
@@ -217,7 +218,8 @@ static int add_pattern(struct finder *f, const char *pattern, struct err *err)
     return rc;
 }
 
-/* A name as a line of a list holds it: without the line's end, also that of Windows, and in the first line without a byte order mark. */
+/* The name in a line of a list: without the line's end, also that of Windows, and without a byte order mark in the
+ * first line. */
 static char *name_of(char *line, bool first)
 {
     static const char mark[] = "\xef\xbb\xbf";
@@ -290,7 +292,7 @@ static int asked_new(const struct network *net, struct asked **ret, struct err *
     return 0;
 }
 
-/* Places without the folder that all have in common. Frees what f holds but for the pictures, which are *ret where rc is no error. */
+/* Cuts the common folder off the places. Frees f, except for the pictures: these become *ret if there is no error. */
 static int finish(struct finder *f, int rc, struct asked **ret, struct err *err)
 {
     if (rc >= 0 && f->a->n == 0)
@@ -339,7 +341,7 @@ int asked_by_name(char *const *args, int nargs, FILE *list, const char *out_dir,
 
 /* ---- a data set ---- */
 
-/* Of a set of frames the targets. */
+/* Takes the images of a set; of frames only the targets. */
 static int take_images(struct asked *a, const struct dataset *d, struct err *err)
 {
     char path[DATASET_MAX_PATH + DATASET_MAX_PATH], below[DATASET_MAX_PATH + 1], *place;
@@ -364,7 +366,7 @@ static int take_images(struct asked *a, const struct dataset *d, struct err *err
     return 0;
 }
 
-/* Their ids in the file, found by name. */
+/* Finds the classes' ids in the file by their names. */
 static int take_categories(struct asked *a, const struct dataset *d, const struct class_list *classes, FILE *out, struct err *err)
 {
     int found = 0;

@@ -15,7 +15,7 @@
 
 enum { PATH_BYTES = 4096 + 64 };
 
-/* A step by the name of its folder, or -1. */
+/* The step in a folder's name, or -1. */
 static int64_t step_of(const char *name)
 {
     char *end;
@@ -27,7 +27,7 @@ static int64_t step_of(const char *name)
     return *end ? -1 : n;
 }
 
-/* -1: none yet */
+/* *ret_step is -1 if there is no checkpoint. */
 static int newest(const char *dir, int64_t *ret_step, struct err *err)
 {
     DIR *d = opendir(dir);
@@ -53,7 +53,8 @@ static bool there(const char *dir, int64_t step)
     return snprintf(path, sizeof path, "%s/step-%lld", dir, (long long)step) < (int)sizeof path && access(path, F_OK) == 0;
 }
 
-/* The newest checkpoint remembers which step had the best validation. False: it was never validated, or cannot be read, which who opens it is told. */
+/* The step with the best validation, which the newest checkpoint remembers. Returns false if there was no validation,
+ * or if the checkpoint cannot be read: opening it later reports that. */
 static bool best_of(const char *dir, int64_t last, struct state_best *ret)
 {
     struct ckpt *c;
@@ -82,7 +83,7 @@ static void choose_best(const char *dir, int64_t last, struct choice *ret)
         snprintf(what, sizeof what, "the best %s", best.metric);
     else
         snprintf(what, sizeof what, "the lowest validation loss");
-    if (!there(dir, best.step)) { /* validated, and never saved */
+    if (!there(dir, best.step)) { /* validated, but never saved */
         snprintf(ret->why, sizeof ret->why, "the newest; step %lld had %s, and has no checkpoint", (long long)best.step, what);
         return;
     }

@@ -10,7 +10,7 @@
 #include "worker/predict/network.h"
 #include "worker/predict/predict.h"
 
-/* -1: there is none of that name; err lists the formats that there are. */
+/* The number of the format. -1: unknown; err lists the known formats. */
 static int dialect_of(const struct model_family *f, const char *name, struct err *err)
 {
     char known[160];
@@ -52,7 +52,7 @@ static int export_dialect(const struct network *net, int which, const char *path
     return rc;
 }
 
-/* In our names, which are those of the reference implementation where a family has no others. */
+/* Exports with our names. For a family without other names they are those of the reference implementation. */
 static int export_ours(const struct network *net, const char *path, FILE *out, struct err *err)
 {
     const struct model *m = net->model;

@@ -10,7 +10,7 @@
 #include "worker/data/sample/task.h"
 #include "worker/models/registry.h"
 
-/* Memory of an array of the batch, which grows. */
+/* Growing memory for an array of the batch. */
 struct slot {
     void *host, *device;
     size_t room;
@@ -25,7 +25,7 @@ struct input {
     int32_t index;
 };
 
-/* A data set of one picture that nothing is known of. */
+/* A data set of one picture without annotations. */
 struct alone {
     struct dataset set;
     struct dataset_image image;
@@ -97,7 +97,8 @@ static int set_of(struct alone *a, const char *path, int w, int h, struct err *e
     return 0;
 }
 
-/* Arrays with rows for images alone are the network's input; those of objects get room that the task may write to. */
+/* Arrays with rows for images are the network's input. Arrays for objects only get room, since the task may write to
+ * them. */
 static int place_arrays(struct input *in, const struct task *t, struct sample *sample, struct err *err)
 {
     const struct batch_form *f = t->form;

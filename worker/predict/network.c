@@ -57,17 +57,17 @@ int network_open(struct network *n, const struct model_registry *models, const c
     int rc;
 
     snprintf(dir, sizeof dir, "%s/checkpoints", job_dir);
-    rc = choice_make(dir, checkpoint, &choice, err); /* before the job file: a job that never ran has neither, and this says so */
+    rc = choice_make(dir, checkpoint, &choice, err); /* before the job file: a job that never ran lacks both, and this error says so */
     if (rc >= 0)
         rc = read_spec(n, models, job_dir, err);
     if (rc >= 0) {
-        /* as its validations; tf32, which the CPU has not, is nearest to fp32 */
+        /* like the job's validations; tf32 becomes fp32, the nearest that the CPU has */
         dev.precision = strcmp(n->spec->run_precision, "bf16") == 0 ? PRECISION_BF16 : PRECISION_FP32;
         n->masked = model_masks(models, n->spec);
         n->deep = strcmp(n->spec->family->name, "depth") == 0;
     }
     if (rc >= 0)
-        rc = device_backend("cpu", "auto", &ops, err); /* GPUs are granted to jobs, and this is none */
+        rc = device_backend("cpu", "auto", &ops, err); /* GPUs are granted to jobs, and predict is not a job */
     if (rc >= 0)
         rc = ops->open(0, &dev, &n->dev, err);
     if (rc >= 0)

@@ -17,7 +17,7 @@
 #include "worker/eval/depth/trajectory.h"
 #include "worker/predict/asked.h"
 
-enum { PATH_BYTES = PATH_MAX + NAME_MAX, STEM_BYTES = NAME_MAX - 48 }; /* room for a number, .png and what a temporary name adds */
+enum { PATH_BYTES = PATH_MAX + NAME_MAX, STEM_BYTES = NAME_MAX - 48 }; /* room for a number, .png and a temporary suffix */
 
 struct identity {
     dev_t dev;
@@ -27,8 +27,8 @@ struct identity {
 struct outputs {
     const char *dir;
     char results[OUTPUTS_FILES][PATH_BYTES], picture[PATH_BYTES];
-    void *inputs; /* tree of struct identity: the files given. Links are not written to in any case */
-    void *given;  /* tree of the names given away */
+    void *inputs; /* tree of struct identity: the input files. Links are never written to */
+    void *given;  /* tree of names in use */
 };
 
 static int compare_identities(const void *a, const void *b)
@@ -76,7 +76,7 @@ static bool is_input(const struct outputs *o, const struct stat *st)
     return tfind(&id, &o->inputs, compare_identities) != NULL;
 }
 
-/* 1 where a file may be put there, 0 where a link or another file of the user's is. */
+/* Returns 1 if a file may be put there, 0 if a link or another file of the user is there. */
 static int may_write(const struct outputs *o, const char *path, file_is_own *is_own, struct err *err)
 {
     struct stat st;
@@ -156,7 +156,7 @@ int outputs_results(const struct outputs *o, enum outputs_file file, const char 
     return rc;
 }
 
-/* Bytes of the name without its extension, whole UTF-8 sequences. */
+/* Length of the name without its extension, cut between UTF-8 sequences. */
 static int stem_length(const char *base)
 {
     const char *dot = strrchr(base, '.');
@@ -181,13 +181,13 @@ static int give_away(struct outputs *o, struct err *err)
     return 0;
 }
 
-/* 1 where o->picture is free for a picture, else 0. */
+/* Returns 1 if a picture may be put at o->picture, else 0. */
 static int is_free(const struct outputs *o, struct err *err)
 {
     return tfind(o->picture, &o->given, compare_names) ? 0 : may_write(o, o->picture, image_is_own_png, err);
 }
 
-/* Those of DIR/place, up to its last slash. */
+/* Makes the folders of DIR/place, up to its last slash. */
 static int make_folders(struct outputs *o, const char *place, struct err *err)
 {
     int rc = 0;
@@ -199,7 +199,7 @@ static int make_folders(struct outputs *o, const char *place, struct err *err)
     return rc;
 }
 
-/* To o->picture. number: 1 is that of the first name. */
+/* Puts the name into o->picture. Number 1 is left out. */
 static void name_picture(struct outputs *o, const char *place, const char *suffix, int number)
 {
     const char *slash = strrchr(place, '/'), *base = slash ? slash + 1 : place;

@@ -39,20 +39,20 @@ struct predictor {
     struct tape *tape;
     struct decoder *decoder;
     struct asked *asked;
-    double written; /* lowest score of results; NAN: as the job says */
+    double written; /* lowest score in results; NAN: the job's */
     struct outputs *outputs;
     struct input *input;
     struct pass *pass;
     struct detection *dets;     /* of all pictures */
-    struct results_mask *masks; /* theirs, where the model finds masks */
-    struct way *way;            /* a folder of frames was given; NULL: pictures */
+    struct results_mask *masks; /* masks of dets, if the model predicts masks */
+    struct way *way;            /* for a folder of frames; NULL: pictures */
     struct rle scratch;
     size_t ndets, room, masks_room;
 };
 
 /* ---- opening ---- */
 
-/* The split as the job trained on it, or validated: records that it left out are left out here. */
+/* Takes the split as the job read it: records that it left out are left out here, too. */
 static int ask_split(struct predictor *p, struct err *err)
 {
     const struct jobspec *s = p->net.spec;
@@ -73,7 +73,8 @@ static int ask_split(struct predictor *p, struct err *err)
     return rc;
 }
 
-/* In the place of the validation split. What the job says of its own sets holds for one of the same form alone, and bad records are left out. */
+/* Takes the set in place of the validation split. The job's keys about its own sets apply only to a set of the same
+ * format. Bad records are left out. */
 static int ask_set(struct predictor *p, struct err *err)
 {
     static const char *const forms[] = { "coco", "voc", "darknet", "yolo" };
@@ -186,7 +187,7 @@ static bool make_room(struct predictor *p, size_t n)
     return GROW(p->dets, p->room, p->ndets + n) && (!p->net.masked || GROW(p->masks, p->masks_room, p->ndets + n));
 }
 
-/* Of one image of w x h pixels, behind those of the images before. */
+/* Collects the results of one image of w x h pixels, behind those of earlier images. */
 static int collect(struct predictor *p, const struct result *r, int w, int h, struct err *err)
 {
     int rc = 0;
@@ -205,7 +206,7 @@ static int collect(struct predictor *p, const struct result *r, int w, int h, st
     return rc;
 }
 
-/* Of the results, which are the best first, those that are drawn. */
+/* The number of results to draw. The best results come first. */
 static int drawn_of(const struct predictor *p, const struct result *found)
 {
     int n = 0;
@@ -276,7 +277,7 @@ static int write_found(struct predictor *p, int index, const struct image *img, 
     return rc;
 }
 
-/* Begins the frame's line; who calls ends it. */
+/* Begins the frame's line; the caller ends it. */
 static int write_depth(struct predictor *p, int index, const struct result *found, struct err *err)
 {
     const struct asked_picture *a = &p->asked->picture[index];
@@ -295,7 +296,8 @@ static int write_depth(struct predictor *p, int index, const struct result *foun
     return rc;
 }
 
-/* The annotations' coordinates are those of another picture then, or the camera is that of another one. */
+/* Fails if the picture has another size than stated: the annotations or the camera are then those of another
+ * picture. */
 static int check_size(const struct predictor *p, const struct asked_picture *a, const struct image *img, struct err *err)
 {
     if (a->w == 0 || (a->w == img->w && a->h == img->h))
@@ -304,7 +306,7 @@ static int check_size(const struct predictor *p, const struct asked_picture *a, 
                    p->net.deep ? "intrinsics.json says" : "the annotations say", a->w, a->h);
 }
 
-/* What an earlier predict wrote of a picture that cannot be read now would look as if it were of today. */
+/* Removes outputs of an earlier predict for a picture that cannot be read now: they would look new. */
 static void forget(struct predictor *p, int index)
 {
     const char *place = p->asked->picture[index].place;
@@ -316,7 +318,8 @@ static void forget(struct predictor *p, int index)
     }
 }
 
-/* A picture that is itself at fault is told, and counted in *nbad; *ret_bad then, and 0. *ret is borrowed until the next call. */
+/* Reads a picture. A fault of its file is reported and counted in *nbad; *ret_bad is then true and the call returns 0.
+ * *ret is borrowed until the next call. */
 static int read_picture(struct predictor *p, int index, struct image *ret, bool *ret_bad, int *nbad, struct err *err)
 {
     const struct asked_picture *a = &p->asked->picture[index];
@@ -357,7 +360,7 @@ static int predict_image(struct predictor *p, int index, int *nbad, struct err *
         return rc;
     if (!p->net.deep)
         return write_found(p, index, &img, &found, err);
-    outputs_forget(p->outputs, p->asked->picture[index].place, "_next"); /* of a run that knew one */
+    outputs_forget(p->outputs, p->asked->picture[index].place, "_next"); /* an earlier run may have had the next frame */
     rc = write_depth(p, index, &found, err);
     if (rc >= 0)
         end_line(p);
@@ -366,7 +369,7 @@ static int predict_image(struct predictor *p, int index, int *nbad, struct err *
 
 /* ---- a folder of frames ---- */
 
-/* The next frame, as this one's camera would see it. */
+/* The next frame, warped to the camera of this one. */
 static int write_next(struct predictor *p, int i, const struct result *found, const double *motion, const struct image *next,
                       struct err *err)
 {
@@ -382,7 +385,7 @@ static int write_next(struct predictor *p, int i, const struct result *found, co
     return rc;
 }
 
-/* next: the frame behind it, where there is one that is not lost. */
+/* next: the following frame, if it can be read. */
 static int predict_frame(struct predictor *p, int i, const struct image *next, struct err *err)
 {
     const struct image size = { .w = p->asked->picture[i].w, .h = p->asked->picture[i].h };
@@ -404,7 +407,8 @@ static int predict_frame(struct predictor *p, int i, const struct image *next, s
     return rc;
 }
 
-/* All frames that can be read; each is read before the one in front of it is looked at, as the network compares the two. */
+/* Predicts all frames that can be read. Each frame is read before the one before it is predicted, since the network
+ * compares the two. */
 static int predict_frames(struct predictor *p, int *nbad, struct err *err)
 {
     int n = p->asked->n, rc = 0;
@@ -433,7 +437,8 @@ static void tell_way(struct predictor *p, int first, int n, const char *tum, con
     fprintf(p->out, "the way of %d frame%s%s%s%s -> %s, %s\n", n, n == 1 ? "" : "s", from, name, on, tum, kitti);
 }
 
-/* A way has no gaps: a frame that cannot be read ends it. Where there is none, that of an earlier predict does not stay either. */
+/* Writes the trajectory. It has no gaps: it ends before a frame that cannot be read. Without a trajectory the file of
+ * an earlier predict is removed. */
 static int write_way(struct predictor *p, struct err *err)
 {
     double factor = isnan(p->net.spec->val_depth_factor) ? 1 : p->net.spec->val_depth_factor;

@@ -21,7 +21,7 @@ enum { MAX_FRAMES = 1 << 24 };
 static const char intrinsics_file[] = "intrinsics.json";
 
 struct frame {
-    char *path; /* folder, a slash, and its file */
+    char *path; /* path with the folder */
     double camera[4];
     bool lost; /* it cannot be read */
 };
@@ -29,13 +29,13 @@ struct frame {
 struct way {
     char folder[DATASET_MAX_PATH];
     struct intrinsics k;
-    int nsources, source[FRAMES_MAX_SOURCES], next; /* next: which of them is the frame behind */
-    long long *number;                              /* [there]: all that are in the folder, ascending */
+    int nsources, source[FRAMES_MAX_SOURCES], next; /* next: index of the source that is the following frame */
+    long long *number;                              /* [there]: numbers of all frames in the folder, ascending */
     size_t there, room;
     int n;
     long long gap;
     struct frame *frame;           /* [n] */
-    char **path;                   /* [n], those of frame */
+    char **path;                   /* [n], the paths in frame */
     double (*motion)[RESULT_POSE]; /* [n] */
     struct {                       /* way_set() */
         struct dataset set;
@@ -103,7 +103,7 @@ static int read_camera(struct way *w, struct err *err)
     return rc;
 }
 
-/* The number in a file's name, or -1. prefix: bytes of the pattern's name before it. */
+/* The number in a file's name, or -1. prefix: bytes before it in the pattern's name. */
 static long long number_of(const char *pattern, const char *file, size_t folder, size_t prefix)
 {
     char made[DATASET_MAX_PATH], *end;
@@ -185,7 +185,7 @@ static int add_frame(struct way *w, const char *pattern, long long number, struc
     return 0;
 }
 
-/* From the first one on; what lies between those that the network compares is left out. */
+/* Takes frames from the first one on, in steps of the network's distance. Frames between are left out. */
 static int take_frames(struct way *w, const char *pattern, struct err *err)
 {
     long long number = w->number[0];
@@ -248,7 +248,7 @@ void way_size(const struct way *w, int *ret_w, int *ret_h)
     *ret_h = w->k.h;
 }
 
-/* ---- what of it can be read ---- */
+/* ---- frames that cannot be read ---- */
 
 void way_lose(struct way *w, int i)
 {
@@ -260,7 +260,7 @@ bool way_lost(const struct way *w, int i)
     return w->frame[i].lost;
 }
 
-/* Whether there is motion from frame i to the one behind it. */
+/* True if there is motion from frame i to the following one. */
 static bool goes_on(const struct way *w, int i)
 {
     return i + 1 < w->n && !w->frame[i + 1].lost;
@@ -280,7 +280,7 @@ int way_length(const struct way *w, int *ret_first)
     return last + 1 - first;
 }
 
-/* ---- what the network sees, and says ---- */
+/* ---- the network's input and output ---- */
 
 const struct dataset *way_set(struct way *w, int i)
 {

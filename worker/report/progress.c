@@ -12,7 +12,7 @@
 #include "proto/err.h"
 #include "proto/host/tasks.h"
 
-/* A process is one rank and has one page, so the thread that beats for it is one as well. */
+/* A process is one rank with one page, so one heartbeat thread is enough. */
 static struct beat {
     struct progress *page;
     pthread_t thread;
@@ -39,7 +39,7 @@ static void *beat_main(void *arg)
     return NULL;
 }
 
-/* Signals of the worker are the trainer's business, never the heartbeat's. */
+/* The heartbeat thread blocks signals: the trainer handles them. */
 static int start_thread(struct beat *b)
 {
     pthread_condattr_t attr;

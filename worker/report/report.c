@@ -19,19 +19,19 @@
 #include "proto/report.h"
 
 enum { MAX_CONTROLS = 64, MAX_TEXT = 4000, MAX_BAD = 20, MAX_BAD_TEXT = 400 };
-enum { ESCAPED_MAX = 6, NUMBER_MAX = 64 }; /* bytes of a line: of a character of a name, of all else that a metric needs */
+enum { ESCAPED_MAX = 6, NUMBER_MAX = 64 }; /* bytes in a line: for a character of a name; for the rest of a metric */
 
 struct report {
-    int fd, rank, local_rank, nranks; /* fd -1: alone */
+    int fd, rank, local_rank, nranks; /* fd -1: without detd-job */
     struct frame *in;
     void (*on_wait)(void *arg, bool waiting);
     void *on_wait_arg;
-    struct report_control controls[MAX_CONTROLS]; /* not taken by the trainer yet, oldest first */
+    struct report_control controls[MAX_CONTROLS]; /* not yet taken by the trainer, oldest first */
     int ncontrols;
-    int64_t published;         /* last step that may be published, -1 */
-    struct report_tier agreed; /* last durable change of tier, step -1: none */
-    struct report_go *go;      /* where the answer is put while report_wait_go() waits */
-    bool gone_on;              /* go came */
+    int64_t published;         /* last step that may be published, or -1 */
+    struct report_tier agreed; /* the last durable change of tier; step -1: no change */
+    struct report_go *go;      /* receives the answer while report_wait_go() waits */
+    bool gone_on;              /* the start message came */
     struct line line;
     char buf[REPORT_MAX_LINE];
 };
@@ -82,7 +82,7 @@ static int take_control(struct report *r, const json_t *msg, struct err *err)
     if (!word)
         return err_set(err, ERR_PROTO, "control: word is missing");
     if (r->ncontrols == MAX_CONTROLS)
-        return 0; /* commands are desired state: the trainer has a full queue of them and will not miss one more */
+        return 0; /* commands are desired state: with a full queue the trainer will not miss one more */
     for (int i = WORD_PAUSE; i <= WORD_EVAL; i++) {
         if (strcmp(word, words[i]) != 0)
             continue;
@@ -91,7 +91,7 @@ static int take_control(struct report *r, const json_t *msg, struct err *err)
         r->ncontrols++;
         return 0;
     }
-    return 0; /* a word of a later version */
+    return 0; /* from a later version */
 }
 
 static int take_go(struct report *r, const json_t *msg, struct err *err)
@@ -149,7 +149,7 @@ static int take_line(struct report *r, const char *text, size_t len, struct err 
     return rc;
 }
 
-/* Takes in what lies in the socket. Does not wait. */
+/* Reads the messages in the socket without waiting. */
 static int read_some(struct report *r, struct err *err)
 {
     char bytes[4096];
@@ -170,7 +170,7 @@ static int read_some(struct report *r, struct err *err)
     return rc;
 }
 
-/* Waits for the socket to become readable (or writable, where asked). */
+/* Waits until the socket is readable, or has the other events. */
 static int wait_socket(struct report *r, short events, struct err *err)
 {
     struct pollfd p = { .fd = r->fd, .events = (short)(POLLIN | events) };
@@ -201,7 +201,8 @@ static int write_alone(const char *bytes, size_t left, struct err *err)
     return 0;
 }
 
-/* detd-job reads nothing while its spool is full. Its messages are taken in meanwhile, so neither side waits for the other. */
+/* detd-job does not read while its spool is full. Its messages are read meanwhile, so that the two never wait for each
+ * other. */
 static int send_all(struct report *r, const char *bytes, size_t left, struct err *err)
 {
     bool waiting = false;
@@ -338,7 +339,7 @@ int report_loss(struct report *r, const struct report_loss *loss, struct err *er
     return finish(r, err);
 }
 
-/* One record of the first of n metrics, as many as it may hold and as surely fit; returns how many. */
+/* Writes one record of the first of n metrics, as many as are allowed and surely fit. Returns their number. */
 static int put_metrics(struct line *l, int n, const struct report_metric *metrics)
 {
     int i = 0;

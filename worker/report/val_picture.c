@@ -18,7 +18,7 @@
 
 /* ---- files ---- */
 
-/* How many of `names` are of steps above `step` and not above `limit`. */
+/* The number of `names` with a step above `step` and not above `limit`. */
 static int newer(struct dirent *const *names, int n, int64_t step, int64_t limit)
 {
     int count = 0;
@@ -31,13 +31,13 @@ static int newer(struct dirent *const *names, int n, int64_t step, int64_t limit
     return count;
 }
 
-/* Unfinished ones have another ending. */
+/* Unfinished files have another ending. */
 static int is_ours(const struct dirent *e)
 {
     return strncmp(e->d_name, "val-step-", 9) == 0;
 }
 
-/* What cannot be removed stays. */
+/* Removes old pictures. A picture that cannot be removed stays. */
 static void tidy(const char *folder, int64_t step)
 {
     struct dirent **names = NULL;
@@ -59,7 +59,7 @@ static void tidy(const char *folder, int64_t step)
 
 /* ---- the picture ---- */
 
-/* [2 * h][w][3] in both: above the picture. The caller frees. */
+/* A picture of [2 * h][w][3]: the image above its depth. The caller frees it. */
 static int compose(const struct image *img, const struct result_map *m, uint8_t **ret, struct err *err)
 {
     size_t bytes = (size_t)img->w * (size_t)img->h * 3;

@@ -20,7 +20,7 @@ void window_record(const struct loss_term *terms, int nterms, double *record)
 
         if (terms[k].aggregate == TERM_RATIO)
             continue;
-        r[0] = r[1] != 0 || !isfinite(r[0]) ? r[0] / r[1] : 0; /* what is not finite stays so */
+        r[0] = r[1] != 0 || !isfinite(r[0]) ? r[0] / r[1] : 0; /* infinities and NaNs are kept */
         r[1] = 1;
     }
 }
@@ -45,7 +45,7 @@ double window_value(const struct window *w, int term)
 int window_nonfinite(const double *record, int nterms)
 {
     for (int i = 1; i <= nterms; i++) {
-        int k = i % nterms; /* the total is last: it says less than what it is of */
+        int k = i % nterms; /* the total comes last: its parts say more */
 
         if (!isfinite(record[2 * k]) || !isfinite(record[2 * k + 1]))
             return k;

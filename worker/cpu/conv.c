@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/conv.c - the convolution ops: runs of equal shards go to the path of their shape together; and the bias gradient. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/conv.c - the convolution ops, which give runs of equal shards
+ * together to the path of their shape; and the bias gradient. */
 #include "worker/cpu/conv.h"
 
 #include <assert.h>
@@ -9,8 +10,8 @@
 #include "worker/cpu/elem.h"
 #include "worker/cpu/rows.h"
 
-/* Of a shard where only the data decides how many images are in use: those alone. Pixels that are images of their own are one row of pixels, which the
- * paths take in larger pieces. */
+/* Only the images in use, of a shard whose number of them depends on the data. If every pixel is an image, the pixels
+ * become one row, so that the paths can take larger pieces. */
 static struct tensor in_use(const struct tensor *t)
 {
     struct tensor u = *t;
@@ -29,7 +30,7 @@ static bool same_shape(const struct tensor *a, const struct tensor *b)
     return a->n == b->n && a->h == b->h && a->w == b->w && a->c == b->c && !a->rows && !b->rows;
 }
 
-/* Shards from v on that have v's shapes. */
+/* The number of shards from v on that have v's shapes. */
 static int equal_shards(const struct conv_call *q, int v)
 {
     int n = 1;
@@ -68,14 +69,14 @@ static int bwd_weights(const struct conv_call *q, struct err *err)
     return is_wino(q) && wino_fits(dy->h, dy->w, q->x->x.c, dy->c) ? wino_conv_bwd_weights(q, err) : rows_conv_bwd_weights(q, err);
 }
 
-/* No image is in use. */
+/* Handles shards without an image in use. */
 static void nothing(const struct conv_call *q)
 {
     if (q->dw && q->beta == 0.0f)
         memset(q->dw[0], 0, (size_t)q->r * (size_t)q->s * (size_t)q->x->x.c * (size_t)q->dy->c * sizeof(float));
 }
 
-/* q: of one shard. */
+/* q is of one shard. */
 static int run_in_use(const struct conv_call *q, path *run, struct err *err)
 {
     struct conv_call one = *q;
@@ -132,7 +133,7 @@ static int over_shards(const struct conv_call *all, path *run, struct err *err)
     return 0;
 }
 
-/* What all three have. */
+/* The part of a call that all three passes share. */
 static struct conv_call call(struct device *dev, const struct conv *cv, const struct param *w, int nshards)
 {
     return (struct conv_call){ .dev = dev, .r = w->r, .s = w->s, .stride = cv->stride, .pad = cv->pad, .nshards = nshards };
@@ -182,7 +183,7 @@ int cpu_conv_norm_bwd_weights(struct device *dev, float *const *dw, float beta, 
 
     for (int v = 0; v < nshards; v++)
         assert(!dy->x[v].x.rows);
-    assert(w->c < CONV_NORM_CHANNELS); /* see wino_fits(): Winograd reads dy as it lies */
+    assert(w->c < CONV_NORM_CHANNELS); /* see wino_fits(): Winograd reads dy in place */
     q.x = x;
     q.norm = dy;
     q.beta = beta;
@@ -191,7 +192,7 @@ int cpu_conv_norm_bwd_weights(struct device *dev, float *const *dw, float beta, 
 }
 
 /* ---- bias ---- */
-enum { BIAS_SLAB = 256 }; /* pixels, one chain of additions */
+enum { BIAS_SLAB = 256 }; /* pixels in one chain of additions */
 
 struct bias_args {
     const struct tensor *dy;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/conv_derived.c - the forms of its weights that a parameter carries along: a short list, searched by key. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/conv_derived.c - the derived forms of weights, kept with a
+ * parameter in a short list that is searched by key. */
 #include <errno.h>
 #include <stdlib.h>
 

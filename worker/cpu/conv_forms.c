@@ -141,7 +141,7 @@ static struct tiles_numbers back_numbers(const struct param *w, int stride, int 
     return (struct tiles_numbers){ w->data + r0 * row + (long)s0 * w->c, -stride * row, -(long)stride * w->c, row * w->r, 1 };
 }
 
-/* What is to be packed of a phase, filled in where it stays. */
+/* Fills in *ret for packing a phase. It must already be in its final place, since t points into it. */
 static void phase_tiles(const struct conv_call *q, int phase, float *dst, struct pack_tiles *ret)
 {
     struct phase_axis y, x;
@@ -152,9 +152,9 @@ static void phase_tiles(const struct conv_call *q, int phase, float *dst, struct
     ret->t = tiles_of(&ret->taps);
 }
 
-enum { PHASES = 4 }; /* of stride 2: with more, backward-data packs by itself */
+enum { PHASES = 4 }; /* phases of stride 2; for larger strides backward-data packs by itself */
 
-/* Forward and, of `phases`, backward, which has a block for each panel of 32 outputs. */
+/* Forms for forward and, for `phases` phases, backward. Backward has a block for each panel of 32 outputs. */
 struct both {
     struct pack_tiles fwd, back[PHASES];
     int phases;
@@ -177,15 +177,15 @@ static struct form_key back_key(const struct conv_call *q)
     return (struct form_key){ q->y->dtype == DTYPE_BF16 ? FORM_TILES_BACK : FORM_ROWS_BACK, q->stride, q->pad };
 }
 
-/* Weights are read from memory once for both directions. The form of backward-data, where somebody has asked for it before, goes past the
- * caches: it is read after all other layers' forward passes. */
+/* Reads the weights once for both directions. If backward-data has asked for its form before, that is written past the
+ * caches: it is read only after the forward passes of all other layers. */
 static void pack_both(const struct conv_call *q, const struct tiles *t, float *dst)
 {
     struct both a = { .fwd = { .t = *t, .numbers = fwd_numbers(q->w), .outputs = q->w->k, .all = (uint16_t *)(void *)dst } };
     const struct form_key key = back_key(q);
     float *back = NULL;
 
-    if (q->w->k >= TILE_BLOCK && q->stride * q->stride <= PHASES) /* back's blocks are of 32 outputs */
+    if (q->w->k >= TILE_BLOCK && q->stride * q->stride <= PHASES) /* blocks for backward are of 32 outputs */
         back = cpu_form_due(q->w, &key, back_floats(q));
     for (; back && a.phases < q->stride * q->stride; a.phases++) {
         phase_tiles(q, a.phases, back, &a.back[a.phases]);

@@ -8,11 +8,11 @@
 #include "worker/cpu/conv_tiles.h"
 
 enum {
-    PART_PIXELS = 128,       /* outputs of a part: enough to use a panel of weights often, few enough for the L2 cache */
+    PART_PIXELS = 128,       /* outputs of a part: many enough to use a panel of weights often, few enough for the L2 cache */
     PART_PIXELS_THIN = 512,  /* the same for few channels: fewer rows are copied twice */
-    PART_PIXELS_TILES = 256, /* and for tiles, at most: their positions are to fill blocks */
+    PART_PIXELS_TILES = 256, /* for tiles, at most: positions should fill blocks */
     THIN = 16,               /* channels */
-    SEG_PIXELS = 128,        /* outputs of a row of a part */
+    SEG_PIXELS = 128,        /* outputs in a row of a part */
     FAR = 1024               /* floats, see collides() */
 };
 
@@ -91,7 +91,8 @@ size_t rows_buffer(const struct rows *g)
     return (size_t)span(g->band_rows, g->stride, g->taps_y) * (size_t)span(rows_widest(g), g->stride, g->taps_x) * (size_t)g->pitch;
 }
 
-/* Whole pixels: they may lie so far apart that a second look at a line of one does not find it in the cache. */
+/* Copies whole pixels. They may lie so far apart that a line of a pixel would have left the cache before its second
+ * use. */
 static void copy_pixel(const float *from, const struct affine *act, int channels, float *to)
 {
     int c = 0;
@@ -120,7 +121,7 @@ static void copy_pixels(const struct rows *g, const float *from, int stride, con
         copy_pixel(from + (long)i * stride, act, g->c, to + (long)i * g->pitch);
 }
 
-/* The pixels of a part's outputs, when each reads one that is there. */
+/* Copies the pixels under a part's outputs. Each output must read one existing pixel. */
 static void copy_points(const struct rows *g, const struct rows_part *p, const float *from, const struct operand *in, float *buf)
 {
     for (int i = 0; i < p->h; i++)
@@ -154,7 +155,8 @@ static void copy_rows(const struct rows *g, const struct rows_part *p, const str
     }
 }
 
-/* Pixels so far apart meet in so few sets of the L1 cache that a tile of the GEMM finds none of its rows there again. */
+/* True for pixels so far apart that they share few sets of the L1 cache. A tile of the GEMM would then lose its rows
+ * between uses. */
 static bool collides(const struct operand *in, int stride)
 {
     return (long)in->x.stride * stride % FAR == 0;

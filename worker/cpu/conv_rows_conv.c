@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/conv_rows_conv.c - forward and backward-data convolution on rows, in bf16 by tiles (conv_tiles.h). Backward-data with stride is one stride-1
- * convolution of the output gradients for each phase (y mod stride, x mod stride) of the inputs: gathered, one writer an output. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/conv_rows_conv.c - forward and backward-data convolution on
+ * rows, for bf16 by tiles (conv_tiles.h). Backward-data with a stride is a stride-1 convolution of output gradients for
+ * each phase (y mod stride, x mod stride) of the inputs. It gathers, so each result has one writer. */
 #include <errno.h>
 #include <string.h>
 
@@ -11,13 +12,13 @@
 #include "worker/cpu/elem.h"
 #include "worker/cpu/tile.h"
 
-/* of tiles */
+/* limits for tiles */
 enum {
     AT_ONCE_MOST = 16,        /* parts */
-    WEIGHTS_KEPT = 256 << 10, /* bytes of packed weights that stay in the L2 cache anyway */
-    PANELS_BYTES = 1 << 20,   /* of inputs beside a panel of weights */
-    BANDS_BYTES = 256 << 10,  /* of inputs beside all of them */
-    UNITS = 2                 /* pieces of work a thread, at least */
+    WEIGHTS_KEPT = 256 << 10, /* bytes of packed weights that stay in the L2 cache in any case */
+    PANELS_BYTES = 1 << 20,   /* bytes of inputs beside a panel of weights */
+    BANDS_BYTES = 256 << 10,  /* bytes of inputs beside all weights */
+    UNITS = 2                 /* least pieces of work for each thread */
 };
 
 struct work {
@@ -29,8 +30,8 @@ struct work {
     const float *bias;
     const float *panels; /* [k / 32][taps_y][taps_x * c][32] */
     bool half;           /* bf16 */
-    struct tiles tiles;  /* where so, and panels are tiles_pack_weights()'s */
-    int at_once;         /* parts */
+    struct tiles tiles;  /* if half: panels are made by tiles_pack_weights() */
+    int at_once;         /* parts in one piece of work */
     long *shifts;        /* per thread: [taps] of weights, [parts][taps] of inputs */
     size_t shifts_size;
     const struct tile_unit *unit;
@@ -39,11 +40,11 @@ struct work {
     float *buf; /* per thread */
     size_t buf_size;
     float *out; /* per thread: [pixels of a part][ld_out] */
-    int ld_out; /* 32, or 16 where there are no more outputs */
+    int ld_out; /* 32; 16 if there are at most 16 outputs */
     size_t out_size;
 };
 
-/* The first number of a part's row of outputs. */
+/* The first number of a row of a part's outputs. */
 static void *place(const struct work *j, const struct rows_part *p, int row)
 {
     const struct rows *g = &j->g;
@@ -53,9 +54,9 @@ static void *place(const struct work *j, const struct rows_part *p, int row)
     return elem_at(y->data, (at + g->out_x) * y->stride, j->half);
 }
 
-/* Sums of some channels over the pixels of a part: pixel i is added to the i-th sum of four, and so on in turns. */
+/* Sums of some channels over the pixels of a part. Pixels go to four sums in turn, the i-th pixel to sum i mod 4. */
 struct sums {
-    vec shift, sum[4], square[4]; /* the next pixel's come first */
+    vec shift, sum[4], square[4]; /* the sum of the next pixel is first */
     int pixels;
 };
 
@@ -68,7 +69,7 @@ SIMD_FN struct sums sums_of(vec shift)
     return s;
 }
 
-/* The i-th from now on come first. */
+/* Rotates the sums so that the i-th from now comes first. */
 SIMD_FN void sums_turn(struct sums *s, int i)
 {
     const struct sums was = *s;
@@ -111,7 +112,7 @@ SIMD_FN void sums_end(struct sums *s, float *to, int ld)
     vstore(to + 2 * ld, vadd(vadd(s->square[0], s->square[1]), vadd(s->square[2], s->square[3])));
 }
 
-/* Outputs [k, k + 32) of row i of a part, to c. */
+/* The product that gives outputs [k, k + 32) of row i of a part, written to c. */
 static struct gemm product(const struct work *j, const struct rows_part *p, const struct rows_input *in, int k, int i)
 {
     const struct rows *g = &j->g;
@@ -130,7 +131,7 @@ static struct gemm product(const struct work *j, const struct rows_part *p, cons
                           .depth = (int)depth };
 }
 
-/* Straight to where they belong. */
+/* Multiplies straight into the result. */
 static void multiply_in_place(const struct work *j, const struct rows_part *p, const struct rows_input *in, int k)
 {
     const struct gemm_end end = { j->bias ? j->bias + k : NULL, j->beta, j->stream };
@@ -145,7 +146,7 @@ static void multiply_in_place(const struct work *j, const struct rows_part *p, c
     }
 }
 
-/* Into a buffer. */
+/* Multiplies into a buffer. */
 static void multiply(const struct work *j, const struct rows_part *p, const struct rows_input *in, int k, float *out)
 {
     for (int i = 0; i < p->h; i++) {
@@ -157,7 +158,7 @@ static void multiply(const struct work *j, const struct rows_part *p, const stru
     }
 }
 
-/* The same of packed inputs: rows of outputs are p->pitch pixels apart. */
+/* The same for packed inputs. Rows of outputs are p->pitch pixels apart. */
 static void multiply_tiles(const struct work *j, const struct tiles_part *p, const uint16_t *panels, const long *shifts, const long *b_tap,
                            int k, float *out)
 {
@@ -177,15 +178,16 @@ static void multiply_tiles(const struct work *j, const struct tiles_part *p, con
     j->unit->run(&mm);
 }
 
-/* How a row of outputs is written. */
+/* How to write a row of outputs. */
 struct ending {
-    int vecs, lanes; /* of a pixel, and of its last vector */
+    int vecs, lanes; /* vectors of a pixel; lanes of the last one */
     bool bias, add, stream, half;
     float beta;
     vec biases[GEMM_NP / VW];
 };
 
-/* Moments are of what is stored, so that is left in `from`. A pixel's outputs are written at once: so lines are written whole. */
+/* Writes a row of outputs. Moments are of the stored values, so these are left in `from`. All outputs of a pixel are
+ * written at once, so that lines are written whole. */
 SIMD_FN void finish_row(const struct ending *e, void *to, long step, float *from, int ld, int pixels)
 {
     for (int x = 0; x < pixels; x++, to = elem_at(to, step, e->half), from += ld)
@@ -208,7 +210,7 @@ SIMD_FN void finish_row(const struct ending *e, void *to, long step, float *from
         }
 }
 
-/* A vector of a pixel, the i-th of four. */
+/* Finishes a vector of a pixel, the i-th of four. */
 SIMD_FN void finish_sum(struct sums *s, int i, vec y, bool stream, uint16_t *to)
 {
     vec d = vsub(vkept_half(y), s->shift);
@@ -221,7 +223,7 @@ SIMD_FN void finish_sum(struct sums *s, int i, vec y, bool stream, uint16_t *to)
     s->square[i] = vfma(d, d, s->square[i]);
 }
 
-/* finish_row() in bf16, with nothing added, and sums_add() at once; `vecs` and `stream` are constants where this is expanded. */
+/* finish_row() in bf16 without addition, together with sums_add(). `vecs` and `stream` are constants at every call. */
 SIMD_FN void finish_row_sums(struct sums *s, int vecs, bool stream, uint16_t *to, long step, const float *from, int ld, int pixels)
 {
     struct sums own[GEMM_NP / VW];
@@ -246,10 +248,10 @@ SIMD_FN void finish_row_sums(struct sums *s, int vecs, bool stream, uint16_t *to
     }
 }
 
-/* Vectors of a pixel in the usual cases: no bias, nothing added, 32 outputs or 16. */
+/* Vectors of a pixel in the usual cases: no bias, no addition, 32 or 16 outputs. */
 enum { VECS = GEMM_NP / VW, VECS_HALF = 16 / VW };
 
-/* finish_row() and finish_row_sums() of these, each a loop of its own. */
+/* finish_row() and finish_row_sums() for the usual cases, each in its own loop. */
 SIMD_FN void finish_usual(int vecs, bool stream, bool half, void *to, long step, float *from, int ld, int pixels)
 {
     if (vecs == VECS && stream)
@@ -270,7 +272,7 @@ SIMD_FN void finish_usual_sums(struct sums *s, int vecs, bool stream, uint16_t *
         finish_row_sums(s, VECS_HALF, stream, to, step, from, ld, pixels);
 }
 
-/* Outputs [k, k + 32) of a part, rows of which are `pitch` pixels apart, go where they belong. */
+/* Writes outputs [k, k + 32) of a part to the result. Rows of `out` are `pitch` pixels apart. */
 SIMD_FN void finish(const struct work *j, const struct rows_part *p, int part, int k, float *out, int pitch, bool half)
 {
     const struct rows *g = &j->g;
@@ -305,7 +307,8 @@ SIMD_FN void finish(const struct work *j, const struct rows_part *p, int part, i
         sums_end(&sums[v], j->moments + (long)part * 3 * j->ld_moments + k + v * VW, j->ld_moments);
 }
 
-/* Do outputs go straight to where they belong? Statistics are quicker of a buffer, and outputs that do not fill vectors need one. */
+/* True if outputs are written straight to the result. Statistics are quicker from a buffer, and outputs that do not
+ * fill vectors need one. */
 static bool in_place(const struct work *j, int k)
 {
     return !j->moments && (j->g.k - k >= GEMM_NP || j->g.k - k == 16);
@@ -330,11 +333,11 @@ static void part_run(void *arg, size_t index, int thread)
         vstream_end();
 }
 
-/* Some parts of a job: those below each other in the image follow each other, and are packed together. */
+/* Some parts of a job. Parts below each other in the image are neighbours here and are packed together. */
 struct group {
     struct tiles_part part[AT_ONCE_MOST];
-    int index[AT_ONCE_MOST];          /* of g's parts */
-    const uint16_t *at[AT_ONCE_MOST]; /* the inputs */
+    int index[AT_ONCE_MOST];          /* numbers of the parts in g */
+    const uint16_t *at[AT_ONCE_MOST]; /* the packed inputs */
     const long *shifts[AT_ONCE_MOST];
     int n;
 };
@@ -359,7 +362,7 @@ static struct group group_pack(const struct work *j, int first, int n, uint16_t 
         for (end = i + 1; end < n && (first + end) % g->bands != 0; end++)
             all.h += rows_part(g, band_index(g, first + end)).h;
         packed = tiles_part(t, &all);
-        packed.pixels += TILE_BLOCK; /* whole tiles are read of the last one, too */
+        packed.pixels += TILE_BLOCK; /* whole tiles of the last part are read, too */
         tiles_pack(t, &packed, j->x, panels);
         tiles_shifts(t, &packed, shifts);
         for (int k = i; k < end; k++) {
@@ -376,7 +379,7 @@ static struct group group_pack(const struct work *j, int first, int n, uint16_t 
     return r;
 }
 
-/* Parts that go by a panel of weights while that is in the cache. */
+/* Computes several parts with a panel of weights while it is in the cache. */
 static void parts_run_tiles(void *arg, size_t index, int thread)
 {
     const struct work *j = arg;
@@ -400,7 +403,7 @@ static void parts_run_tiles(void *arg, size_t index, int thread)
         vstream_end();
 }
 
-/* All parts of all images. */
+/* Computes all parts of all images. */
 static void run_parts(const struct conv_call *q, struct work *j)
 {
     const size_t parts = (size_t)rows_parts(&j->g) * (size_t)j->g.images;
@@ -412,7 +415,8 @@ static void run_parts(const struct conv_call *q, struct work *j)
         threads_each(cpu_threads(q->dev), parts, part_run, j);
 }
 
-/* So many parts at once that weights are read seldom where they are many, or few rows are packed twice where parts are low, and each thread still has work. */
+/* The number of parts in one piece of work. More parts read many weights less often, and pack fewer rows twice if parts
+ * are low; but each thread must have work. */
 static int at_once(const struct work *j, int threads)
 {
     const long parts = (long)rows_parts(&j->g) * j->g.images, panels = (long)(tiles_panels(&j->tiles) * sizeof(uint16_t));

@@ -1,8 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/conv_rows_dw.c - weight gradients on rows: dw[(r, s, c)][k] = sum over outputs of input times output gradient, inputs broadcast
- * from the buffer of conv_rows.h, output gradients as vectors.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/conv_rows_dw.c - weight gradients on rows: dw[(r, s, c)][k] =
+ * sum over outputs of input times output gradient. Inputs are broadcast from the buffer of conv_rows.h; output
+ * gradients are vectors.
  *
- * A slab is about a thousand outputs of one shard, in bf16 eight times as many, one chain of FMAs; slabs are summed in a pairwise tree. Work is shared out by groups of
- * slabs and, where weights are many and slabs few, by groups of outputs k. */
+ * A slab is about a thousand outputs of one shard, in bf16 eight times as many, in one chain of FMAs. Slabs are summed
+ * in a pairwise tree. Threads share groups of slabs and, if weights are many and slabs few, groups of outputs k. */
 #include <errno.h>
 #include <string.h>
 
@@ -15,12 +16,13 @@
 
 enum {
     SLAB_PIXELS = 1024,
-    SLAB_PIXELS_TILES = 8192, /* of blocks of 32 products: fewer sums go through memory, which takes longer than they do */
-    UNITS = 4,                /* pieces of work a thread, at least, where the shape has them */
-    ROWS = 512,               /* inputs that go by all outputs at once: those of a part stay in the L2 cache meanwhile */
-    OUTPUTS = 128,            /* in bf16, of a piece of work, at least where there is enough for all threads */
-    PACKED_DEPTH = 64,        /* of weights an output from which on its gradients are packed */
-    /* packed inputs at once, in bytes: what stays in the cache where the sums do, too, and else so many that these are written once */
+    SLAB_PIXELS_TILES = 8192, /* for blocks of 32 products: large, since sums that go through memory cost more than the products */
+    UNITS = 4,                /* least pieces of work for each thread, if the shape has so many */
+    ROWS = 512,               /* inputs used with all outputs at once: those of a part stay in the L2 cache meanwhile */
+    OUTPUTS = 128,            /* bf16: least outputs of a piece of work, if all threads have enough */
+    PACKED_DEPTH = 64,        /* weights of an output from which on its gradients are packed */
+    /* bytes of inputs packed at once: PAIRS_KEPT stays in the cache together with sums up to SUMS_KEPT; with larger
+     * sums PAIRS_BYTES, so that these are written once */
     SUMS_KEPT = 512 << 10,
     PAIRS_KEPT = 128 << 10,
     PAIRS_BYTES = 4 << 20
@@ -30,16 +32,16 @@ struct work {
     struct rows g;
     const struct conv_call *q;
     int depth;                          /* taps_y * taps_x * c */
-    int shard_parts, slab_parts, slabs; /* of a shard */
-    int group, groups;                  /* slabs of a group (a power of two), groups of a shard */
-    int panels, group_panels, k_groups; /* panels of 32 outputs; of a group; groups */
+    int shard_parts, slab_parts, slabs; /* per shard */
+    int group, groups;                  /* slabs of a group (a power of two); groups of a shard */
+    int panels, group_panels, k_groups; /* panels of 32 outputs; panels of a group; groups */
     float *buf, *dy, *stack, *part;     /* part: [shards][k_groups][groups][depth][cols] */
     float *means;                       /* with q->norm: see norm_apply.h */
     size_t buf_size, dy_size, stack_size, part_size;
-    bool half; /* bf16: by tiles, and part: [shards][k_groups][groups][cols][taps][depth, whole tiles] */
+    bool half; /* bf16: by tiles; part is then [shards][k_groups][groups][cols][taps][depth, whole tiles] */
     struct tiles tiles;
-    bool in_place;            /* sums go straight to where they belong */
-    uint16_t *x_all, *dy_all; /* of all parts, packed once; NULL: packed where they are read */
+    bool in_place;            /* sums are written straight to the result */
+    uint16_t *x_all, *dy_all; /* of all parts, packed once; NULL: packed by each reader */
     int parts_at_once;
     long pairs_size; /* numbers of a part's packed inputs */
     long *shifts;    /* per thread: [parts][taps], twice [parts], and twice [2 * taps] */
@@ -54,7 +56,8 @@ static int group_cols(const struct work *j)
     return j->group_panels * GEMM_NP;
 }
 
-/* Output gradients of a part, 32 of them at at + i * panel: pixel x of row y at y * row + x * pixel. */
+/* Output gradients of a part. Panel i of 32 outputs begins at at + i * panel; pixel x of row y is at y * row + x *
+ * pixel. */
 struct gradients {
     const float *at;
     long panel, row, pixel;
@@ -83,7 +86,7 @@ static struct norm_piece piece_of(const struct work *j, const struct rows_part *
                                 .cols = cols };
 }
 
-/* What a normalisation leaves of columns from k on, packed. */
+/* Computes the output gradients behind a normalisation for columns from k on, packed. */
 static struct gradients gradients_of_norm(const struct work *j, const struct rows_part *p, int k, int cols, float *pack)
 {
     const long pixel = cols > 16 ? GEMM_NP : 16, panel = (long)p->h * p->w * pixel;
@@ -99,8 +102,8 @@ static struct gradients gradients_of_norm(const struct work *j, const struct row
     return (struct gradients){ pack, panel, p->w * pixel, pixel };
 }
 
-/* Columns from k on: as they lie where they are read few times, or packed, with zeros after the last where they do not fill vectors: pixels that lie apart meet in
- * few sets of the L1 cache. */
+/* Columns from k on: in place if they are read few times, else packed. Zeros fill up the last vector. Packing helps
+ * since pixels that lie apart share few sets of the L1 cache. */
 static struct gradients gradients(const struct work *j, const struct rows_part *p, int k, int cols, float *pack)
 {
     const struct tensor *t = &j->q->dy[p->image / j->g.per];
@@ -163,13 +166,13 @@ static void slab_run(const struct work *j, int shard, int first, int n, int k, i
     }
 }
 
-/* Numbers of a part's packed gradients, where they have `cols` rows. */
+/* Numbers of a part's packed gradients with `cols` rows. */
 static long gradients_size(const struct work *j, int cols)
 {
     return (long)round_up(cols, TILE_COLS) * tiles_positions(&j->tiles);
 }
 
-/* Columns [k, k + cols) as they lie, or as a normalisation leaves them. */
+/* Columns [k, k + cols), in place or computed behind a normalisation. */
 static struct tiles_gradients half_gradients(const struct work *j, const struct rows_part *p, int k, int cols, int thread)
 {
     const struct norm_piece piece = piece_of(j, p, k, cols);
@@ -192,12 +195,12 @@ static void part_pack(const struct work *j, int part, int k, int cols, int threa
     struct tiles_part tp = tiles_part(t, &p);
     struct tiles_gradients grad = half_gradients(j, &p, k, cols, thread);
 
-    tp.pixels = tiles_pixels(t); /* of all parts alike: columns of a product are equally far apart in each */
+    tp.pixels = tiles_pixels(t); /* the same for all parts, so that columns of a product are equally far apart */
     tiles_pack_pairs(t, &tp, j->q->x, j->lines + (size_t)thread * j->lines_size, x);
     tiles_pack_gradients(t, &tp, &grad, cols, dy);
 }
 
-/* All parts, where several groups of outputs read them. */
+/* Packs all parts, if several groups of outputs read them. */
 static void pack_run(void *arg, size_t part, int thread)
 {
     const struct work *j = arg;
@@ -205,13 +208,15 @@ static void pack_run(void *arg, size_t part, int thread)
     part_pack(j, (int)part, 0, j->g.k, thread, j->x_all + (long)part * j->pairs_size, j->dy_all + (long)part * gradients_size(j, j->g.k));
 }
 
-/* Which columns of sums two halves of the inputs have, a tap each: those whose inputs lie near each other come one after the other. */
+/* Columns of sums for two halves of the inputs, one for each tap. Columns with inputs close to each other are
+ * neighbours. */
 struct columns {
     long *b, *c; /* as in a tile_product */
     int n;
 };
 
-/* Of one half, taps that begin at an even position or, `odd`, the others: they are read of different rows of pairs. */
+/* Adds the columns of one half: taps that begin at an even position or, with `odd`, the others. The two kinds read
+ * different rows of pairs. */
 static void columns_of(const struct tiles *t, const long *shift, int half, bool odd, long b_half, struct columns *to)
 {
     const int taps = tiles_taps(t), halves = tiles_halves(t);
@@ -232,8 +237,8 @@ static bool same_shifts(const long *shift, int taps, int n)
     return true;
 }
 
-/* Complete sums go past the caches: they are written in whole lines, each in another page than the one before where an output has many
- * weights. To read those lines first, only to replace them, would take longer than the products. */
+/* Writes complete sums past the caches, in whole lines. If an output has many weights, each line is in another page
+ * than the one before; loading the lines only to overwrite them would take longer than the products. */
 static void run_past_caches(const struct tile_unit *unit, const struct tile_product *mm)
 {
     enum { LD = TILE_COLUMNS * 16 };
@@ -251,7 +256,8 @@ static void run_past_caches(const struct tile_unit *unit, const struct tile_prod
                 vstream(mm->c + i * mm->c_row + mm->c_column[n] + v, vload(sums + i * LD + column[n] + v));
 }
 
-/* Parts whose numbers are packed at once: their sums stay in registers. Rows of output gradients, columns of inputs, sums over positions. */
+/* Sums n parts that are packed together, so that their sums stay in registers. Rows are output gradients, columns
+ * inputs, sums run over positions. */
 static void parts_run_tiles(const struct work *j, int first, int n, int k, int cols, int thread, float *acc, bool add)
 {
     const struct tile_unit *unit = cpu_device(j->q->dev)->tiles;
@@ -280,7 +286,7 @@ static void parts_run_tiles(const struct work *j, int first, int n, int k, int c
         b_half = tiles_pairs_half(&tp);
     }
     mm.c_row = taps * halves * 16;
-    at_once = same_shifts(shifts, taps, n) ? n : 1; /* parts of which rows have another width have taps elsewhere */
+    at_once = same_shifts(shifts, taps, n) ? n : 1; /* parts with rows of another width have other tap positions */
     past_caches = VSTREAMS && j->in_place && n == j->shard_parts && at_once == n && (uintptr_t)acc % 64 == 0;
     unit->begin();
     for (int h = 0; h < halves; h += 2)
@@ -340,7 +346,7 @@ static void unit_run(void *arg, size_t index, int thread)
         slab_write(sum, 0.0f, slab_finish(&s), j->part_size);
 }
 
-/* src[depth][ld] turned to dst[cols][depth] */
+/* Transposes src[depth][ld] to dst[cols][depth]. */
 static void turn(const float *src, long ld, int depth, int cols, float *dst, float beta)
 {
     for (int d = 0; d < depth; d += VW)
@@ -361,7 +367,7 @@ static void turn(const float *src, long ld, int depth, int cols, float *dst, flo
         }
 }
 
-/* src[cols][taps][depth, whole tiles], and `more` where it is not NULL, to dst[cols][taps][depth] */
+/* Copies src[cols][taps][depth, whole tiles], plus `more` if that is not NULL, to dst[cols][taps][depth]. */
 static void unpad(const struct tiles *t, const float *src, const float *more, int cols, float *dst, float beta)
 {
     const long ld = tiles_halves(t) * 16;
@@ -499,7 +505,7 @@ int rows_conv_bwd_weights(const struct conv_call *q, struct err *err)
     threads_each(threads, (size_t)(q->nshards * j.groups * j.k_groups), unit_run, &j);
     if (j.in_place)
         return 0;
-    for (int i = 0; i < q->nshards * j.k_groups && !(j.half && j.groups == 2); i++) { /* two are added while they are written */
+    for (int i = 0; i < q->nshards * j.k_groups && !(j.half && j.groups == 2); i++) { /* two groups are added when they are written */
         float *part = j.part + (size_t)(i * j.groups) * j.part_size;
 
         slab_sum(threads, part, 0.0f, part, j.groups, j.part_size);

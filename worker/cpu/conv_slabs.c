@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/conv_slabs.c - partial sums of slabs of pixels in a pairwise tree, and Chan's merge of moments in the same tree. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/conv_slabs.c - partial sums of slabs of pixels in a pairwise
+ * tree, and Chan's merge of moments in the same tree. */
 #include <string.h>
 
 #include "worker/core/simd.h"

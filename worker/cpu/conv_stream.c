@@ -1,9 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/conv_stream.c - which results of convolutions are written past the caches. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/conv_stream.c - decides on results of convolutions that are
+ * written past the caches. */
 #include "worker/cpu/conv.h"
 
 #include "worker/core/simd.h"
 
-enum { STREAM_BYTES = 8 << 20 }; /* results this large are written past the caches: reading lines only to replace them costs more */
+enum { STREAM_BYTES = 8 << 20 }; /* results this large are written past the caches: loading a line only to overwrite it costs more */
 
 bool conv_streams(const struct conv_call *q)
 {

@@ -26,20 +26,21 @@ struct tiles tiles_of(const struct rows *g)
     return t;
 }
 
-/* Rows, or columns, that the last tap is away from the first, in panels. */
+/* Rows or columns between the first and the last tap, in panels. */
 static int reach(int taps, int stride)
 {
     return taps > 0 ? (taps - 1) / stride : 0;
 }
 
-/* Positions that a row of inputs has room for where a position is a row of taps: `w` outputs, and whole blocks of the last one. So what is read of a row does not
- * depend on what is packed below it. */
+/* Positions of a row of inputs, if a position is a row of taps: `w` outputs and the whole blocks of the last one. A row
+ * is then read without touching the data packed below it. */
 static int line_pitch(const struct tiles *t, int w)
 {
     return w - 1 + (t->blocks * TILE_BLOCK + tiles_step(t) - 1) / tiles_step(t);
 }
 
-/* The fewest positions a row can have: of rows that are not cut the padding on their right is that on the left of the next one. */
+/* The fewest positions of a row. In rows that are not cut, the padding on the right is that on the left of the next
+ * row. */
 static int pitch_of(const struct tiles *t, int w)
 {
     const struct rows *g = t->g;
@@ -80,7 +81,7 @@ long tiles_pixels(const struct tiles *t)
     return pixels_of(t, t->g->band_rows, widest(t));
 }
 
-/* Numbers of a panel of lines of so many positions: whole blocks are read of the last one, too. */
+/* Numbers in a panel of lines of so many positions. Whole blocks of the last position are read, too. */
 static long lines_size(const struct tiles *t, long pixels)
 {
     return (pixels * tiles_step(t) + t->blocks * TILE_BLOCK + TILE_BLOCK - 1) / TILE_BLOCK * TILE_BLOCK;
@@ -131,7 +132,7 @@ int tiles_band_rows(const struct rows *g)
         int whole = g->oh / h, rest = g->oh % h;
         long blocks = (long)whole * round_up((h - 1) * pitch + w, TILE_BLOCK) + (rest ? round_up((rest - 1) * pitch + w, TILE_BLOCK) : 0);
         long packed = (long)(g->oh + (whole + (rest > 0)) * halo) * pitch,
-             work = 4 * blocks + packed; /* a position that is packed costs about so much */
+             work = 4 * blocks + packed; /* a computed position costs about as much as 4 packed ones */
 
         if (h == 1 || work < least_work) {
             least_work = work;
@@ -143,7 +144,8 @@ int tiles_band_rows(const struct rows *g)
 
 /* ---- inputs ---- */
 
-/* Which of positions [0, n) of a row read a column that the image has: that of position j is first + j * step. */
+/* The positions of [0, n) in a row that read an existing column of the image. Position j reads column first + j *
+ * step. */
 struct range {
     int from, to;
 };
@@ -166,7 +168,7 @@ static int lanes_of(int count, int at, int most)
     return count <= at ? 0 : least(count - at, most);
 }
 
-/* Some channels' part of a pending activation. */
+/* The part of a pending activation for some channels. */
 struct pending {
     vec scale, shift, slope;
 };
@@ -181,7 +183,7 @@ SIMD_FN vec activated(const struct pending *p, vec x)
     return vact(vfma(x, p->scale, p->shift), p->slope);
 }
 
-/* Channels c ... c + 31 of `count` pixels `step` numbers apart, to rows of 32. */
+/* Packs channels c ... c + 31 of `count` pixels, `step` numbers apart, into rows of 32. */
 SIMD_FN void pack_block(const struct affine *a, const uint16_t *from, long step, int c, int channels, int count, uint16_t *to)
 {
     for (int v = 0; v < TILE_BLOCK && !a->scale; v += 2 * VW) {
@@ -199,7 +201,7 @@ SIMD_FN void pack_block(const struct affine *a, const uint16_t *from, long step,
     }
 }
 
-/* Pixels side by side, zeros outside of the image. */
+/* Pixels side by side, with zeros outside of the image. */
 static void gather(const struct tiles *t, const struct operand *x, const uint16_t *row, int first, int count, uint16_t *line)
 {
     const int c = t->g->c;
@@ -229,7 +231,7 @@ static void gather(const struct tiles *t, const struct operand *x, const uint16_
 
 /* ---- by position ---- */
 
-/* Row i of a panel, where the image has one: a position is a pixel. */
+/* Packs row i of a panel, if the image has it. A position is a pixel. */
 static void pack_pixels(const struct tiles *t, const struct tiles_part *p, const struct operand *x, const uint16_t *row, int first,
                         long panels, uint16_t *to)
 {
@@ -244,7 +246,7 @@ static void pack_pixels(const struct tiles *t, const struct tiles_part *p, const
     }
 }
 
-/* A position is a row of taps: rows of inputs as they lie, those of positions side by side overlap. */
+/* Packs rows of inputs unchanged. A position is a row of taps, and those of neighbouring positions overlap. */
 static void pack_lines(const struct tiles *t, const struct rows_part *p, const struct operand *x, int phase, long pixels, uint16_t *to)
 {
     const struct rows *g = t->g;
@@ -263,7 +265,7 @@ static void pack_lines(const struct tiles *t, const struct rows_part *p, const s
     memset(to, 0, (size_t)(end - to) * sizeof *to);
 }
 
-/* Positions [from, to) of a panel are zeros, in all blocks. */
+/* Fills positions [from, to) of a panel with zeros, in all blocks. */
 static void clear(const struct tiles *t, const struct tiles_part *p, long panels, uint16_t *panel, long from, long to)
 {
     for (int n = 0; n < t->blocks; n++)
@@ -298,7 +300,7 @@ void tiles_pack(const struct tiles *t, const struct tiles_part *p, const struct 
     }
 }
 
-/* Panel and position of a tap. */
+/* The panel and position of a tap. */
 static long tap_at(const struct tiles *t, const struct tiles_part *p, int r, int s, int *ret_panel)
 {
     int stride = t->g->stride;
@@ -332,15 +334,16 @@ size_t tiles_pairs(const struct tiles *t)
     return (size_t)(t->phases_y * t->phases_x * tiles_halves(t)) * (size_t)tiles_pairs_half(&most);
 }
 
-/* Positions that come one after the other are paired with the next one each: pairs that begin at an even position go to one row of blocks, the others to another. */
+/* Pairs each position with the next one. Pairs that begin at an even position go to one row of blocks, the others to
+ * another. */
 struct pairing {
-    uint16_t *to, *then; /* where the pair that is complete next goes, and the one after it */
-    vec last;            /* the position before */
+    uint16_t *to, *then; /* destinations of the next pair and of the one after it */
+    vec last;            /* the previous position */
 };
 
 SIMD_FN struct pairing pairing_of(uint16_t *even, uint16_t *odd)
 {
-    return (struct pairing){ odd - 2 * 16, even, vset1(0.0f) }; /* the first pair is of no position: it is overwritten, or never read */
+    return (struct pairing){ odd - 2 * 16, even, vset1(0.0f) }; /* the first pair has no position: it is overwritten, or never read */
 }
 
 SIMD_FN void pair_next(struct pairing *p, vec next)
@@ -359,7 +362,7 @@ SIMD_FN void pair_zeros(struct pairing *p, long count)
         pair_next(p, vset1(0.0f));
 }
 
-/* Of `count` positions, `step` numbers apart, n that lie side by side. */
+/* Adds `count` positions of n numbers each, `step` numbers apart. */
 SIMD_FN void pair_row(struct pairing *to, const uint16_t *from, long step, int count, const struct pending *act, int n)
 {
     struct pairing p = *to;
@@ -373,7 +376,7 @@ SIMD_FN void pair_row(struct pairing *to, const uint16_t *from, long step, int c
     *to = p;
 }
 
-/* Inputs d ... of all positions of a panel, at most 16 of them. */
+/* Pairs inputs d ... of all positions of a panel, at most 16 inputs. */
 SIMD_FN void pair_panel(const struct tiles *t, const struct tiles_part *p, const struct operand *x, int panel, const uint16_t *lines, int d,
                         uint16_t *to)
 {
@@ -433,8 +436,8 @@ void tiles_pairs_shifts(const struct tiles *t, const struct tiles_part *p, long 
 
 /* ---- output gradients ---- */
 
-/* 2 * VW positions, of which pixel i stands at at[i] (NULL: zeros), or, without that, i * step from `from` on: turned, to rows of a block. 32 columns have
- * `ld` numbers. */
+/* Transposes 2 * VW positions to rows of a block. Pixel i is at at[i] (NULL: zeros), or, without at, at from + i *
+ * step. 32 columns have `ld` numbers. */
 SIMD_FN void turn(const uint16_t *const *at, const uint16_t *from, long step, int cols, uint16_t *to, long ld)
 {
     for (int c = 0; c < round_up(cols, 16); c += VW) {
@@ -491,7 +494,7 @@ size_t tiles_weights(const struct tiles *t, int outputs)
     return panels * (size_t)tiles_taps(t) * (size_t)t->blocks * TILE_PANEL * sizeof(uint16_t) / sizeof(float);
 }
 
-/* A block of weights whose channels lie side by side, `count` of them. */
+/* A block of weights stored channel by channel, `count` of them side by side. */
 SIMD_FN void block_by_channel(const float *from, long output, int outputs, int count, uint16_t *to)
 {
     for (int d = 0; d < TILE_BLOCK; d += 2 * VW)
@@ -510,7 +513,7 @@ SIMD_FN void block_by_channel(const float *from, long output, int outputs, int c
         }
 }
 
-/* One whose outputs do. Number d of the block is of channel (first + d) % c. */
+/* A block of weights stored output by output. Number d of the block belongs to channel (first + d) % c. */
 SIMD_FN void block_by_output(const struct tiles *t, const struct tiles_numbers *w, const float *from, int first, int outputs, uint16_t *to,
                              bool stream)
 {

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/cpu.c - opening and closing the CPU device, and its table of ops. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/cpu.c - opening and closing the CPU device, and its table of
+ * ops. */
 #include "worker/cpu/cpu.h"
 
 #include "worker/cpu/tile_amx.h"
@@ -13,7 +14,7 @@
 #include "proto/err.h"
 #include "proto/version.h"
 
-/* The makefile compiles this file once per ISA and gives the symbol the name of its build. */
+/* The makefile compiles this file once for each ISA, with an own name for the symbol. */
 static int isa_supported(void)
 {
 #if defined(__AVX512F__)
@@ -35,7 +36,7 @@ static int threads_allowed(void)
     return CPU_COUNT(&set);
 }
 
-/* ---- what it computes ---- */
+/* ---- the tables of ops ---- */
 
 #define ROW(family, name, params, args) .name = cpu_##family##_##name,
 #define TABLE(family, LIST)             static const struct family##_ops family##_table = { LIST(ROW) };
@@ -55,7 +56,7 @@ int cpu_available(struct err *err)
     return isa_supported() ? 0 : err_set(err, ERR_UNSUPPORTED, "this CPU cannot run the %s build", ISA_NAME);
 }
 
-/* What multiplies bf16 here. Whoever names a build gets that and nothing else. */
+/* Chooses the unit that multiplies bf16. A job that names an ISA gets that build without AMX. */
 static void choose_tiles(struct cpu_device *d, const char *isa)
 {
     char why[160];
@@ -74,7 +75,8 @@ static void choose_tiles(struct cpu_device *d, const char *isa)
     d->dev.note = d->note;
 }
 
-/* Never inlined: a sanitizer marks the memory of variables with instructions of this build, and whether the CPU has them is asked first. */
+/* Never inlined: a sanitizer marks variables with instructions of this build, and the caller first checks that the CPU
+ * has them. */
 __attribute__((noinline)) static int open_available(const struct device_options *opt, struct device **ret_dev, struct err *err)
 {
     struct cpu_device *d = calloc(1, sizeof *d);
@@ -116,7 +118,7 @@ void cpu_close(struct device *dev)
     free(dev);
 }
 
-/* The model name as the kernel knows it. */
+/* The name of the CPU's model in /proc/cpuinfo. */
 static void processor_name(char *ret, size_t size)
 {
     FILE *f = fopen("/proc/cpuinfo", "re");
@@ -159,7 +161,7 @@ int cpu_sync(struct device *dev, struct err *err)
     return 0;
 }
 
-/* Every op is done when it returns, so one mark that is always passed serves all. */
+/* Every op is done when it returns, so all share one mark that is always passed. */
 struct device_mark {
     char passed;
 };

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/gemm.c - one body, unrolled for every number of rows that fits the registers of the ISA, one or two vectors wide. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/gemm.c - one body, unrolled for every number of rows that fits
+ * the registers of the ISA, for one or two vectors of width. */
 #include "worker/cpu/gemm.h"
 
 #include <limits.h>
@@ -6,18 +7,19 @@
 
 #include "worker/core/simd.h"
 
-/* Rows of b that a narrow tile fetches early: output gradients as they lie come from memory, in pieces too short for the hardware to see. */
+/* Rows of b that a narrow tile prefetches: output gradients in place come from memory, in pieces too short for the
+ * hardware to foresee. */
 #define FETCH_AHEAD 24
 
-/* Where a tile of two vectors is less than a row of a panel, and few rows high, rows of b are read often: so many of them are read by all tiles at once, half of
- * whose lines are another strip's. Sums of so many rows wait meanwhile. */
+/* If a panel is wider than two vectors and a tile is few rows high, rows of b are read often. So all tiles use
+ * DEPTH_KEPT rows of b first; half of each line belongs to another strip. Meanwhile the sums of ROWS_KEPT rows wait. */
 enum { DEPTH_KEPT = 128, DEPTH_LEAST = VW == 16 ? INT_MAX : DEPTH_KEPT * 3 / 2, ROWS_KEPT = 96 };
 
-/* What is known of a: strides that are constants leave registers to the tile. */
+/* Known strides of a: constants leave registers to the tile. */
 enum layout {
-    ANY_ROWS /* a_depth 1; the only one that knows an end */,
+    ANY_ROWS /* a_depth 1; only this one supports an end */,
     ROWS_16,
-    ROWS_32 /* a_row so long, a_depth 1 */,
+    ROWS_32 /* a_row 32, a_depth 1 */,
     COLUMNS /* a_row 1 */,
     LAYOUTS
 };
@@ -34,14 +36,14 @@ SIMD_FN void end_vec(const struct gemm_end *e, vec y, float *c, long col)
         vstore(c, y);
 }
 
-/* Where the sums of a tile are begun, and go. */
+/* Start and destination of a tile's sums. */
 struct sums {
     const float *from; /* NULL: zeros */
     float *to;
     long from_row, to_row;
 };
 
-/* mr, nv and layout are constants where this is expanded. */
+/* mr, nv and layout are constants at every call. */
 SIMD_FN void tile(const struct gemm *g, const float *a, const float *ahead, const float *b, const struct sums *sums, int mr, int nv,
                   enum layout layout)
 {
@@ -53,7 +55,7 @@ SIMD_FN void tile(const struct gemm *g, const float *a, const float *ahead, cons
     const long a_skip = g->a_seg - g->depth * a_depth, b_skip = g->b_seg - g->depth * b_depth;
     vec x[GEMM_MR], y[GEMM_MR];
 
-    /* Unrolled, or the compiler keeps the two arrays in memory. */
+    /* Unrolled: the compiler would otherwise keep the two arrays in memory. */
 #pragma GCC unroll 16
     for (int i = 0; i < mr; i++) {
         x[i] = vset1(0.0f);
@@ -70,7 +72,7 @@ SIMD_FN void tile(const struct gemm *g, const float *a, const float *ahead, cons
         }
     }
     for (int s = g->segs; s > 0; s--) {
-        const float *fetch = ahead; /* rows of a panel lie one after the other: the next tile's are fetched meanwhile */
+        const float *fetch = ahead; /* rows of a panel follow each other: prefetches the next tile's */
 
         for (int d = g->depth; d > 0; d--) {
             if (layout == ROWS_32 || layout == ROWS_16) {
@@ -157,7 +159,7 @@ static enum layout layout_of(const struct gemm *g)
     return g->a_row == 16 ? ROWS_16 : g->a_row == 32 ? ROWS_32 : ANY_ROWS;
 }
 
-/* Tiles of a column of them. next, next_b: what is read of a, and DEPTH_KEPT rows of b, after it, or NULL. */
+/* Computes the tiles of a column. next and next_b: the next data of a, and the next DEPTH_KEPT rows of b, or NULL. */
 static void strip(const struct gemm *g, enum layout layout, int col, int nv, struct sums sums, const float *next, const float *next_b)
 {
     tile_fn *const *fn = table[layout][nv - 1];
@@ -177,7 +179,7 @@ static void strip(const struct gemm *g, enum layout layout, int col, int nv, str
     }
 }
 
-/* As much of the chain from segment s and depth d on as is summed at once. */
+/* The part of the chain from segment s and depth d on that is summed at once. */
 static struct gemm piece(const struct gemm *g, int s, int d)
 {
     struct gemm p = *g;
@@ -189,7 +191,8 @@ static struct gemm piece(const struct gemm *g, int s, int d)
     return p;
 }
 
-/* A long chain in pieces, so that the rows of b that all tiles read stay in the L1 cache: sums wait in memory, where they are not rounded again. */
+/* Computes a long chain in pieces, so that the rows of b stay in the L1 cache for all tiles. Sums wait in memory, which
+ * does not round them. */
 static void strip_in_pieces(const struct gemm *g, int col, int nv)
 {
     float waiting[ROWS_KEPT * 2 * VW];

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/hash.c - the hash of a block of numbers in vectors: integer sums, so the order of additions is free. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/hash.c - the hash of a block of numbers in vectors. Sums are of
+ * integers, so their order is free. */
 #include "worker/cpu/hash.h"
 
 #include <string.h>

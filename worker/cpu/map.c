@@ -23,14 +23,14 @@ static size_t pixels(const void *arg, int v)
     return cpu_pixels(&a->dst[v]);
 }
 
-/* Dense tensors without anything per channel are one long row: a loop of 16 channels would spend its time starting. */
+/* Treats dense tensors without parameters per channel as one long row: loops of only 16 channels would be slow. */
 static size_t as_one_row(size_t npixels, int c, bool dense, size_t *ret_rows)
 {
     *ret_rows = dense ? 1 : npixels;
     return dense ? npixels * (size_t)c : (size_t)c;
 }
 
-/* from_half and half: x and y are bf16. */
+/* from_half, half: x, y are bf16. */
 KERNEL_FN void fwd_rows(struct tensor *y, const struct operand *x, size_t from, size_t to, enum act_kind kind, bool pending, bool from_half,
                         bool half)
 {
@@ -110,7 +110,7 @@ int cpu_map_cast(struct device *dev, struct tensor *y, const struct tensor *x, i
         struct act_args a = { .dst = &y[v], .a = &of };
 
         if (x[v].dtype == y[v].dtype)
-            rc = cpu_map_act_fwd(dev, ACT_LINEAR, &y[v], &of, 1, err); /* a copy */
+            rc = cpu_map_act_fwd(dev, ACT_LINEAR, &y[v], &of, 1, err); /* a plain copy */
         else
             cpu_over_shards(dev, &(struct shard_work){ 1, pixels, cast_part, &a });
     }

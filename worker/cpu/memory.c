@@ -10,7 +10,7 @@
 #include "proto/err.h"
 
 #define ALIGN_BYTES 64
-#define HUGE_BYTES  ((size_t)2 << 20) /* from twice this size on memory is asked for in huge pages: convolutions walk many rows at once */
+#define HUGE_BYTES  ((size_t)2 << 20) /* blocks of at least twice this size use huge pages: convolutions walk many rows at once */
 
 static size_t round_up(size_t bytes, size_t to)
 {
@@ -26,7 +26,7 @@ void *cpu_memory(size_t bytes)
         return NULL;
     p = aligned_alloc(align, round_up(bytes ? bytes : 1, align));
     if (p && align == HUGE_BYTES)
-        (void)madvise(p, round_up(bytes, align), MADV_HUGEPAGE); /* a wish: without it everything still works */
+        (void)madvise(p, round_up(bytes, align), MADV_HUGEPAGE); /* only a hint */
     return p;
 }
 
@@ -47,8 +47,8 @@ void *cpu_scratch(struct device *dev, size_t bytes, struct err *err)
     return d->scratch;
 }
 
-/* Memory that cpu_alloc() took from the kernel itself. One list for all instances, which give back each other's and may run at the same
- * time. */
+/* Memory that cpu_alloc() mapped. All instances share this list: one may free what another allocated, and they may run
+ * at the same time. */
 struct mapping {
     struct mapping *next;
     void *at;
@@ -67,7 +67,7 @@ static void mapping_add(struct mapping *m)
     pthread_mutex_unlock(&mappings_lock);
 }
 
-/* NULL: there is none at that address. */
+/* Returns NULL if there is no mapping at that address. */
 static struct mapping *mapping_remove(const void *ptr)
 {
     struct mapping *m;
@@ -82,8 +82,8 @@ static struct mapping *mapping_remove(const void *ptr)
     return m;
 }
 
-/* Large memory comes from the kernel, which zeroes a page when it is first touched: much of an arena's chunk may never be, and zeroing all of
- * it would cost every rank the more CPU time the more ranks there are. */
+/* Large memory is mapped: the kernel zeroes a page at its first use. Much of an arena's chunk may never be used, and
+ * with more ranks zeroing all of it would cost each rank more CPU time. */
 static void *map_zeroed(size_t bytes)
 {
     size_t length, room;
@@ -105,7 +105,7 @@ static void *map_zeroed(size_t bytes)
         munmap(base, (size_t)(at - base));
     if (base + room > at + length)
         munmap(at + length, (size_t)(base + room - (at + length)));
-    (void)madvise(at, length, MADV_HUGEPAGE); /* a wish: without it everything still works */
+    (void)madvise(at, length, MADV_HUGEPAGE); /* only a hint */
     *m = (struct mapping){ NULL, at, length };
     mapping_add(m);
     return at;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/norm.c - batch normalisation: scale and shift from statistics, the sums of its backward, running statistics. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/norm.c - batch normalisation: scale and shift from statistics,
+ * the sums for backward, running statistics. */
 #include "worker/kernels/norm.h"
 
 #include <errno.h>
@@ -8,7 +9,7 @@
 #include "worker/cpu/rows.h"
 #include "worker/kernels/reduce.h"
 
-enum { BLOCK = 32 /* channels whose sums stay in registers while a slab goes by */ };
+enum { BLOCK = 32 /* channels with sums in registers during a slab */ };
 
 int cpu_norm_prepare(struct device *dev, float *const *mean, float *const *invstd, float *const *scale, float *const *shift,
                      const double *const *stats, const float *gamma, const float *beta, float eps, int c, int nshards, struct err *err)
@@ -71,7 +72,7 @@ static float *partial_of(const struct reduce_args *a, int v, size_t slab)
     return p + slab * 2 * (size_t)a->x[v].x.c;
 }
 
-/* norm_slab() of `width` channels from channel k on; width is a constant wherever it matters. */
+/* norm_slab() for `width` channels from channel k on. width is a constant at every call that matters. */
 KERNEL_FN void slab_block(const struct reduce_args *a, int v, size_t from, size_t to, int k, int width, float *ret, bool half)
 {
     const struct operand *o = &a->x[v];
@@ -101,7 +102,7 @@ KERNEL_FN void slab_block(const struct reduce_args *a, int v, size_t from, size_
     }
 }
 
-/* The same of gradients of maxima, of channels k ... k + n of a span. */
+/* The same for gradients of maxima, channels k ... k + n of a span. */
 SIMD_FN void pooled_span(const struct span4 *s, const struct channels *ch, int k, int n, bool lower, bool half, vec sum[2])
 {
     vec s0 = sum[0], s1 = sum[1];
@@ -186,7 +187,7 @@ static size_t sum_units(const void *arg, int v)
     return ((size_t)a->x[v].x.c * 2 + SUM_LANES - 1) / SUM_LANES;
 }
 
-/* 16 of a shard's 2c sums: the pairwise tree over its slabs. */
+/* Folds 16 of a shard's 2c sums over its slabs in a pairwise tree. */
 static void fold_slabs(double *dst, const float *partial, size_t nslabs, size_t step, int width)
 {
     double sum[TREE_DEPTH][SUM_LANES];

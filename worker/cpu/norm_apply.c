@@ -9,7 +9,7 @@
 
 enum { STREAM_BYTES = 4 << 20 };
 
-/* Of one shard. */
+/* The inputs of one shard. */
 struct shard {
     const struct operand *x;
     const struct tensor *da;
@@ -31,7 +31,7 @@ static struct shard shard_of(const struct norm_grad *g, const float *means, int 
     return s;
 }
 
-/* Where pixels go: the first one, numbers to the next one and to the one below. */
+/* The destination of pixels: the first one, the step to the next one and to the one below. */
 struct place {
     void *at;
     ptrdiff_t step, below;
@@ -83,7 +83,7 @@ static void apply(const struct shard *s, size_t from, size_t to, int k, int cols
 
 /* ---- gradients of maxima ---- */
 
-/* Some channels, and their means. */
+/* Some channels and their means. */
 struct apply4 {
     struct channels ch;
     vec mean_dy, mean_dyxhat;
@@ -101,7 +101,7 @@ SIMD_FN void apply_pixel(const struct apply4 *a, const struct pixel4 *px, void *
         elem_store_n(to, 0, y, n, half);
 }
 
-/* The pixels of a span that is part of a row. */
+/* The pixels of a span in one row. */
 SIMD_FN void apply_span(const struct apply4 *a, const struct span4 *s, const struct place *at, int k, int n, bool lower, bool half)
 {
     for (int x = s->from / 2 * 2; x < s->to; x += 2) {
@@ -116,7 +116,7 @@ SIMD_FN void apply_span(const struct apply4 *a, const struct span4 *s, const str
     }
 }
 
-/* Of whole windows, those of the row below, too: what a window's pixels have in common is computed once. */
+/* The pixels of whole windows, including the row below. Values shared by the pixels of a window are computed once. */
 SIMD_FN void apply_windows(const struct apply4 *a, const struct span4 *s, const struct place *at, int k, int n, bool stream, bool half)
 {
     for (int x = 0; x < s->to - s->from; x += 2) {
@@ -131,7 +131,7 @@ SIMD_FN void apply_windows(const struct apply4 *a, const struct span4 *s, const 
     }
 }
 
-/* Channels [k0, k0 + cols) of a span; `both`: with the row below it. */
+/* Channels [k0, k0 + cols) of a span. both: also of the row below it. */
 SIMD_FN void apply_pooled(const struct shard *s, const struct span4 *span, bool both, int k0, int cols, const struct place *at, bool half)
 {
     for (int k = k0; k < k0 + cols; k += VW) {
@@ -147,7 +147,7 @@ SIMD_FN void apply_pooled(const struct shard *s, const struct span4 *span, bool 
             apply_windows(&q, span, &to, k, VW, false, half);
         else if (both)
             apply_windows(&q, span, &to, k, n, false, half);
-        else if (n == VW) /* few: not past the caches */
+        else if (n == VW) /* few: not written past the caches */
             apply_span(&q, span, &to, k, VW, span->lower, half);
         else
             apply_span(&q, span, &to, k, n, span->lower, half);
@@ -182,7 +182,7 @@ SIMD_FN void pooled_row(const struct shard *s, size_t from, size_t to, const str
     }
 }
 
-/* An upper row of a piece and the one below: whole windows, and columns of those that the piece cuts. */
+/* An upper row of a piece and the row below it: whole windows, and the columns of cut windows at its ends. */
 SIMD_FN void pooled_rows(const struct shard *s, size_t first, const struct norm_piece *p, void *at, ptrdiff_t step, bool half)
 {
     const size_t w = (size_t)p->w, left = first % (size_t)s->x->x.w % 2, right = (left + w) % 2, end = first + w - right;
@@ -199,7 +199,7 @@ SIMD_FN void pooled_rows(const struct shard *s, size_t first, const struct norm_
     }
 }
 
-/* A piece that has several rows does not go beyond a row of the image. */
+/* A piece with several rows stays inside of a row of the image. */
 SIMD_FN void pooled_piece(const struct shard *s, const struct norm_piece *p, void *to, ptrdiff_t step, bool half)
 {
     for (int y = 0; y < p->h;) {
@@ -250,7 +250,7 @@ void norm_apply_piece(const struct norm_grad *g, const float *means, const struc
     }
 }
 
-/* ---- all of it ---- */
+/* ---- the op ---- */
 
 struct apply_args {
     const struct norm_grad *g;
@@ -265,11 +265,11 @@ static size_t apply_pixels(const void *arg, int v)
     return cpu_pixels(&a->dx[v]);
 }
 
-/* It is new, and too large to be found in a cache again: it is written past them. */
+/* True if the result is new, and too large to stay in a cache: it is written past the caches. */
 static bool streams(const struct tensor *dx)
 {
     return VSTREAMS && tensor_count(dx) * dtype_bytes(dx->dtype) >= STREAM_BYTES && (uintptr_t)dx->data % 64 == 0 &&
-           (dx->c == 16 || (dx->dtype == DTYPE_F32 && dx->c % 16 == 0)) && dx->stride == dx->c; /* a line's halves follow each other */
+           (dx->c == 16 || (dx->dtype == DTYPE_F32 && dx->c % 16 == 0)) && dx->stride == dx->c; /* a line's halves are written in a row */
 }
 
 static void apply_part(const void *arg, int v, size_t from, size_t to)

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/optim.c - parameter updates over flat arrays, and the hashes of what they leave. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/optim.c - parameter updates over flat arrays, and hashes of the
+ * new values. */
 #include "worker/kernels/optim.h"
 
 #include "proto/hash/hash_keys.h"
@@ -52,7 +53,7 @@ static void sgd_numbers(const struct step *s, const struct optim_item *item, siz
 
 typedef void adam_fn(float *w, float *m, float *v, float g, float lr, float decay, const struct adam *a);
 
-/* Inlined with a constant `element`: each Adam is a loop of its own, without a call in it. */
+/* Inlined with a constant `element`, so that each kind of Adam is a loop without a call. */
 static inline __attribute__((always_inline)) void adams(const struct step *s, const struct optim_item *item, size_t from, size_t to,
                                                         adam_fn *element)
 {
@@ -75,7 +76,7 @@ static void adamw_numbers(const struct step *s, const struct optim_item *item, s
     adams(s, item, from, to, adamw_element);
 }
 
-/* Block by block, so that what is averaged and hashed is still in the first cache. */
+/* Goes block by block, so that values to average and hash are still in the L1 cache. */
 static void step_blocks(const void *arg, int index, size_t from, size_t to)
 {
     const struct step *s = arg;

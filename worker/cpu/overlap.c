@@ -16,7 +16,7 @@ void overlap_set(const struct overlap_boxes *b, size_t i, struct box box)
     b->area[i] = box_area(box);
 }
 
-/* rpn_iou() without a branch. */
+/* Computes rpn_iou() without a branch. */
 static inline float iou_at(const struct overlap_boxes *b, size_t i, struct box t, float area)
 {
     float w = box_min(t.x2, b->x2[i]) - box_max(t.x1, b->x1[i]), h = box_min(t.y2, b->y2[i]) - box_max(t.y1, b->y1[i]);
@@ -30,7 +30,7 @@ float overlap_match(const struct overlap_boxes *b, size_t from, size_t to, struc
                     int32_t *restrict arg)
 {
     float area = box_area(truth);
-    int32_t peak = 0; /* as bits: what is not negative is ordered as its bits are */
+    int32_t peak = 0; /* as bits, which have the same order for numbers >= 0 */
 
     for (size_t i = from; i < to; i++) {
         float iou = iou_at(b, i, truth, area);

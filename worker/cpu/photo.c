@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/photo.c - how unlike two pictures are, and the way back. A row of an image is one run of numbers whose neighbours stand c before and
- * behind them, whatever the channel: loops go along that. Rows are copied with what is mirrored beside them; a band of rows keeps those it needs. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/photo.c - the photometric difference of two pictures, and its
+ * gradient. A row of an image is one run of numbers, with the neighbours of each c numbers before and behind it in
+ * every channel; loops run along it. Rows are copied with mirrored pixels at both ends; a band keeps the rows that it
+ * needs. */
 #include "worker/kernels/photo.h"
 
 #include <assert.h>
@@ -10,9 +12,9 @@
 #include "worker/cpu/rows.h"
 
 enum {
-    BAND = 32, /* rows a thread takes at once */
-    RUN = 512, /* numbers whose windows are in the first cache */
-    KEPT = 4,  /* rows of a picture: the three of a window, and one that comes */
+    BAND = 32, /* rows of a thread's piece of work */
+    RUN = 512, /* numbers with windows that fit the L1 cache */
+    KEPT = 4,  /* rows of a picture: three of a window, and the next one */
     SHARES = 3,
 };
 
@@ -26,21 +28,21 @@ struct photo_args {
     size_t bytes_per_thread;
 };
 
-/* Rows of a picture of one image, in dense pixels between two mirrored ones. */
+/* Some rows of a picture, dense, each between two mirrored pixels. */
 struct kept {
     const struct tensor *t;
     int image, at[KEPT];
     float *row[KEPT];
 };
 
-/* What a thread works with. */
+/* The memory of a thread. */
 struct work {
     struct kept a, b;
     float *term;                /* [w][c] */
-    float *share[KEPT][SHARES]; /* rows of shares; forward: unused */
+    float *share[KEPT][SHARES]; /* rows of shares; unused in forward */
     int share_at[KEPT];
     float *column[SHARES]; /* sums of shares over rows, between two pixels of 0 */
-    float *grad;           /* [w][c]: of each number's pixel */
+    float *grad;           /* [w][c]: gradient of each number's pixel */
     float *zero;           /* [w][c] */
 };
 
@@ -101,7 +103,7 @@ static void keep(struct kept *k, const struct tensor *t, int image)
         k->at[i] = -1;
 }
 
-/* Row y, mirrored where it is beyond the image: its first number. */
+/* The first number of row y, mirrored if the row is outside of the image. */
 static const float *kept_row(struct kept *k, int y)
 {
     const struct tensor *t = k->t;
@@ -125,7 +127,7 @@ struct windows {
     float mx[RUN], my[RUN], sx[RUN], sy[RUN], sxy[RUN];
 };
 
-/* Windows of n <= RUN numbers of row y, from number `from` on. */
+/* Computes the windows of n <= RUN numbers of row y, from number `from` on. */
 static void windows(struct windows *restrict ret, struct work *w, int y, int from, int n)
 {
     const float *a0 = kept_row(&w->a, y - 1) + from, *a1 = kept_row(&w->a, y) + from, *a2 = kept_row(&w->a, y + 1) + from;
@@ -189,7 +191,7 @@ static void map_row(const struct photo_args *p, struct work *w, int v, int image
     }
 }
 
-/* Shard, image and first row of a band, and the thread's memory. */
+/* Finds shard, image and first row of a band, and the thread's memory. */
 static int begin_band(const struct photo_args *p, size_t unit, int thread, struct work *w, int *ret_image, int *ret_y)
 {
     struct carve c = { p->mem + (size_t)thread * p->bytes_per_thread, 0 };
@@ -243,7 +245,7 @@ static void spread_grad(float *restrict to, const struct tensor *dmap, int image
     }
 }
 
-/* The shares of windows of row y. */
+/* Computes the shares of the windows of row y. */
 static void share_row(const struct photo_args *p, struct work *w, int v, int image, int y)
 {
     int c = p->a[v].c, count = p->a[v].w * c, slot = y % KEPT;
@@ -271,7 +273,7 @@ static void share_row(const struct photo_args *p, struct work *w, int v, int ima
     }
 }
 
-/* Sums over the rows whose windows see row y. */
+/* Sums over the rows that have row y in their windows. */
 static void add_rows(struct work *w, int h, int y, int c, int count)
 {
     float times[3];
@@ -289,7 +291,7 @@ static void add_rows(struct work *w, int h, int y, int c, int count)
     }
 }
 
-/* Number i of row y: sums over the columns whose windows see it. */
+/* Number i of row y: sums over the columns that have it in their windows. */
 KERNEL_FN float row_slope(const struct work *w, int i, int c, const float times[3], float a, float b)
 {
     float sum[SHARES];

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/photo_loss.c - losses that take the least of several answers. A row of an image is the unit of work; its sum is a double, and those of a
- * shard are added as a tree. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/photo_loss.c - losses that take the least of several candidates.
+ * A row of an image is the unit of work. Its sum is a double; the sums of a shard are added as a tree. */
 #include "worker/kernels/photo.h"
 
 #include <assert.h>
@@ -21,7 +21,7 @@ static size_t rows_before(const struct tensor *t, int v)
     return n;
 }
 
-/* ret[v] = weight * sum of the shard's rows / its pixels */
+/* ret[v] = weight * (sum of the shard's rows) / its pixels */
 static void finish(double *const *ret, const double *rows, const struct tensor *t, float weight, int nshards)
 {
     for (int v = 0; v < nshards; v++) {
@@ -32,7 +32,7 @@ static void finish(double *const *ret, const double *rows, const struct tensor *
     }
 }
 
-/* ---- the least of maps ---- */
+/* ---- the least of several maps ---- */
 
 struct least_args {
     const struct photo_maps *in;
@@ -48,7 +48,7 @@ static size_t least_units(const void *arg, int v)
     return (size_t)t->n * (size_t)t->h;
 }
 
-/* Noise of n <= PIECE pixels from `element` on. */
+/* The noise of n <= PIECE pixels from `element` on. */
 static void noise(float *ret, const struct least_args *a, const struct philox_key *key, uint64_t element, int n)
 {
     const struct automask_noise *m = &a->in->noise;
@@ -92,7 +92,7 @@ static void load(float *restrict ret, const struct tensor *t, size_t pixel, int 
         ret[i] = from[(ptrdiff_t)i * t->stride];
 }
 
-/* Pixels [x, x + n) of a row, of shard v. first: the row's first pixel in the shard. */
+/* Pixels [x, x + n) of a row of shard v. first: the row's first pixel in the shard. */
 static void least_piece(struct choice *c, const struct least_args *a, int v, size_t row, int x, int n)
 {
     const struct photo_maps *in = a->in;
@@ -131,7 +131,7 @@ static void mark_chosen(const struct choice *c, const struct least_args *a, int 
     }
 }
 
-/* Adds n numbers to the lanes of a row's sum; the piece begins at a multiple of the lanes. */
+/* Adds n numbers to the lanes of a row's sum. The piece begins at a multiple of the lanes. */
 static void add_piece(double lane[PHOTO_LANES], const float *value, int n)
 {
     int i = 0;
@@ -194,7 +194,7 @@ static size_t nearest_units(const void *arg, int v)
     return (size_t)t->n * (size_t)t->h;
 }
 
-/* The mean robust distance over channels. */
+/* The mean robust distance over all channels. */
 static float distance(const float *a, const float *b, int c)
 {
     float lane[PHOTO_LANES] = { 0 };
@@ -216,7 +216,7 @@ static float *at_pixel(const struct tensor *t, size_t pixel)
     return (float *)t->data + pixel * (size_t)t->stride;
 }
 
-/* dst = beta * dst + g * slope; sign turns it round. */
+/* dst = beta * dst + g * slope; a negative g gives the slope of b. */
 static void add_slopes(float *restrict dst, float beta, const float *restrict a, const float *restrict b, float g, int c)
 {
     CPU_LANES

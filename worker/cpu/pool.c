@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/pool.c - maximum pooling. Loops run along channels; windows of 2 x 2 with stride 2 have passes of their own. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/pool.c - maximum pooling. Loops run along channels; windows of 2
+ * x 2 with stride 2 have passes of their own. */
 #include "worker/kernels/pool.h"
 
 #include <stddef.h>
@@ -8,7 +9,7 @@
 #include "worker/cpu/rows.h"
 #include "worker/cpu/wide.h"
 
-enum { BLOCK = 64 }; /* channels whose winners are kept while a window goes by */
+enum { BLOCK = 64 }; /* channels with winners kept during a window */
 
 struct maxpool_args {
     const struct pooling *p;
@@ -37,8 +38,8 @@ KERNEL_FN bool is_two_by_two(const struct pooling *p)
 
 /* ---- forward ---- */
 
-/* The maxima of a window, of n channels from k on; ret_win: how many pixels after the
- * window's first one they are first, as floats, which hold that: windows have 64 rows at most, and rows thousands of pixels; or NULL. */
+/* The maxima of a window, for n channels from k on. ret_win may be NULL; it gives the pixels from the window's first
+ * one to the first maximum. A float is exact enough: windows have at most 64 rows, and rows thousands of pixels. */
 SIMD_FN vec window_best(const struct operand *x, int image, struct maxpool_range ry, struct maxpool_range rx, int k, int n, bool pending,
                         bool half, vec *ret_win)
 {
@@ -47,7 +48,7 @@ SIMD_FN vec window_best(const struct operand *x, int image, struct maxpool_range
     vec win = vset1(0.0f);
 
     for (int i = ry.from; i < ry.to; i++)
-        for (int j = rx.from; j < rx.to; j++) { /* the first one again changes nothing */
+        for (int j = rx.from; j < rx.to; j++) { /* the first pixel is compared twice, which changes nothing */
             vec v = read_channels(&x->act, pending, pixel(t, image, i, j, half), k, n, half), more = vsub(v, best);
 
             best = vpick(more, v, best);
@@ -58,7 +59,7 @@ SIMD_FN vec window_best(const struct operand *x, int image, struct maxpool_range
     return best;
 }
 
-/* It is all one which of two that are stored alike is taken. */
+/* Among values that are stored alike, either may be taken. */
 SIMD_FN void fwd_window(void *y, const struct operand *x, int image, struct maxpool_range ry, struct maxpool_range rx, bool pending,
                         bool half)
 {
@@ -69,7 +70,7 @@ SIMD_FN void fwd_window(void *y, const struct operand *x, int image, struct maxp
     }
 }
 
-/* The first outputs of a row, of windows of 2 x 2 with stride 2: of n channels from k on. */
+/* The first outputs of a row with 2 x 2 windows and stride 2, for n channels from k on. */
 SIMD_FN void fwd_fours(struct tensor *y, const struct operand *x, int image, int oy, int count, int k, int n, bool pending, bool half)
 {
     const ptrdiff_t step = x->x.stride;
@@ -136,10 +137,10 @@ int cpu_pool_max_fwd(struct device *dev, const struct pooling *p, struct tensor 
     return 0;
 }
 
-/* ---- backward, any window: the owner of (image, block of channels) walks the windows in row-major order and adds to their winners,
- * which gives each input the order of additions of maxpool_grad() without looking at a window more than once ---- */
+/* ---- backward, any window: the owner of (image, block of channels) walks the windows in row-major order and adds to
+ * their winners. Each input thus has the order of additions of maxpool_grad(), and each window is read once. ---- */
 
-/* The pixels where the maxima are first. */
+/* The pixels of the first maxima. */
 SIMD_FN void window_winners(int32_t win[BLOCK], const struct operand *x, int image, int first, int width, struct maxpool_range ry,
                             struct maxpool_range rx, bool pending, bool half)
 {
@@ -211,7 +212,8 @@ static void bwd_part(const void *arg, int v, size_t from, size_t to)
     }
 }
 
-/* ---- backward, 2 x 2 with stride 2: every input has at most one window, so each pair of input rows is written once, in one pass ---- */
+/* ---- backward, 2 x 2 with stride 2: every input is in at most one window, so each pair of input rows is written once,
+ * in one pass ---- */
 
 SIMD_FN void bwd_four(struct tensor *dx, float beta, const void *dy, const struct operand *x, int image, int oy, int ox, bool pending,
                       bool half)
@@ -239,7 +241,7 @@ SIMD_FN void bwd_four(struct tensor *dx, float beta, const void *dy, const struc
     }
 }
 
-/* An input at the rim, in no window of four: alone, in a clipped window, or in none. */
+/* An input at the rim, outside of all whole windows: alone, in a clipped window, or in no window. */
 KERNEL_FN void bwd_rim(const struct maxpool_args *a, int v, int image, int y, int x, bool half)
 {
     const struct operand *o = &a->x[v];

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/rcnn.c - which regions are trained on, what their boxes and masks cost, what they detect. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/rcnn.c - regions for training, losses of the box head,
+ * detections. */
 #include "worker/kernels/rcnn.h"
 
 #include <assert.h>
@@ -22,15 +23,15 @@ struct sample_args {
     size_t most;         /* candidates of an image */
     int32_t *arg;        /* [images][most] the box that a candidate overlaps most */
     uint8_t *choice;     /* [images][most] enum rcnn_choice */
-    int32_t (*count)[2]; /* [images] chosen, and those with masks */
+    int32_t (*count)[2]; /* [images] chosen regions, and those with masks */
     float *boxes;        /* per thread */
     uint64_t *keys;      /* per thread: [2][most] */
 };
 
-/* Candidates of an image: its proposals, then its boxes. */
+/* The candidates of an image: its proposals, then its true boxes. */
 struct candidates {
     const float *proposal, *truth;
-    const int32_t *cls; /* of the truth */
+    const int32_t *cls; /* classes of truth */
     int nproposals, ntruth, n;
 };
 
@@ -50,7 +51,7 @@ static const float *candidate_box(const struct candidates *c, int i)
     return i < c->nproposals ? c->proposal + (size_t)i * 4 : c->truth + (size_t)(i - c->nproposals) * 4;
 }
 
-/* What the candidates of an image are. */
+/* Best overlap of each candidate, and its box. */
 struct matches {
     const float *best;
     const int32_t *arg;
@@ -61,7 +62,8 @@ static bool is_foreground(const struct rcnn_head *head, const struct candidates 
     return c->ntruth > 0 && rcnn_foreground(head, m->best[i], c->cls[m->arg[i]]);
 }
 
-/* Draws `want` of the candidates that are foreground or not; the first nmasks become RCNN_MASKED. Returns how many. */
+/* Draws `want` candidates that are, or are not, foreground. The first nmasks become RCNN_MASKED. Returns the number
+ * drawn. */
 static int draw(const struct sample_args *a, const struct candidates *c, const struct matches *m, bool foreground,
                 const struct philox_key *key, int want, int nmasks, uint8_t *choice, uint64_t *keys)
 {
@@ -204,7 +206,7 @@ struct box_loss_args {
     float grad_scale;
     double *rows; /* [rows of all shards][RCNN_BOX_TERMS] */
     int v;
-    size_t first; /* row of this shard's first */
+    size_t first; /* row of this shard's first region */
 };
 
 static float *row_of(const struct tensor *t, size_t row)

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/rcnn_mask.c - what masks should be, and what they cost. A row is the unit of work. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/rcnn_mask.c - targets and losses of masks. A row is the unit of
+ * work. */
 #include <errno.h>
 #include <string.h>
 
@@ -16,11 +17,11 @@ struct target_args {
     float *const *target;
     const struct rcnn_samples *samples;
     int nshards;
-    char *memory; /* per thread: of a bitmap */
+    char *memory; /* per thread: a bitmap's */
     size_t bytes;
 };
 
-/* The polygons [from, to) on the cells of a box. */
+/* Draws polygons [from, to) on the cells of a box. */
 static void draw_outlines(float *target, int side, const struct rcnn_outlines *o, int from, int to, struct box box)
 {
     uint64_t all[RCNN_MAX_MASK_SIDE] = { 0 };
@@ -157,7 +158,7 @@ struct loss_args {
     const float *const *target;
     const struct rcnn_samples *samples;
     float grad_scale;
-    double *rows; /* sums of this shard's */
+    double *rows; /* sums of this shard's rows */
     int v;
 };
 

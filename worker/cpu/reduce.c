@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/reduce.c - sums over flat arrays with a fixed shape, and evidence hashes. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/reduce.c - sums over flat arrays with a fixed shape, and
+ * evidence hashes. */
 #include "worker/kernels/reduce.h"
 
 #include "proto/hash/hash_keys.h"
@@ -16,7 +17,7 @@ struct tree_args {
     int nparts;
 };
 
-/* A slice of every part. More than 64 parts at once are rare: their slice is added number by number. */
+/* Adds a slice of every part. More than 64 parts are rare, so their slice is added number by number. */
 static void tree_part_run(void *arg, size_t from, size_t to)
 {
     const struct tree_args *a = arg;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/resample.c - nearest-neighbour upsampling, alone or with mirrored pixels around. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/resample.c - nearest-neighbour upsampling, with or without
+ * mirrored pixels at the edges. */
 #include "worker/kernels/resample.h"
 
 #include <string.h>
@@ -21,7 +22,7 @@ static size_t rows(const void *arg, int v)
     return (size_t)a->dst[v].n * (size_t)a->dst[v].h;
 }
 
-/* A pixel with what is pending on it. */
+/* Copies a pixel and applies its pending operation. */
 KERNEL_FN void copy_pixel(void *dst, const void *src, const struct affine *p, int c, bool half)
 {
     if (!p->scale) {
@@ -63,7 +64,8 @@ int cpu_resample_upsample_fwd(struct device *dev, int factor, struct tensor *y, 
     return 0;
 }
 
-/* Channels of input pixel (y, x), whose outputs are in an image of rows of ow pixels. factor is a constant where it matters; the sum is upsample_grad()'s. */
+/* The channels of input pixel (y, x); its outputs are in an image with rows of ow pixels. factor is a constant at every
+ * call that matters. The sum is that of upsample_grad(). */
 KERNEL_FN void bwd_pixel(void *dx, float beta, const void *dy, int stride, int ow, int factor, int y, int x, int c, bool half)
 {
     CPU_LANES
@@ -163,7 +165,7 @@ int cpu_resample_mirror_fwd(struct device *dev, const struct mirror *m, struct t
     return 0;
 }
 
-/* Channels of one pixel, from the n outputs that read it. n is a constant where it matters. */
+/* The channels of one pixel from the n outputs that read it. n is a constant at every call that matters. */
 KERNEL_FN void mirror_bwd_pixel(void *dx, float beta, const void *const *dy, int n, int c, bool half)
 {
     CPU_LANES

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/roi.c - RoIAlign. Bands of all boxes come first. Forward a box is a unit: its rows of cells are read once each, along channels. Backward
- * a tile of cells is a unit, which takes what each box gives it: the boxes of a tile find it in the cache. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/roi.c - RoIAlign. The bands of all boxes are computed first.
+ * Forward: a box is a unit, and each of its rows of cells is read once, along channels. Backward: a tile of cells is a
+ * unit and takes the share of each box; boxes find the tile in the cache. */
 #include "worker/kernels/roi.h"
 
 #include <assert.h>
@@ -12,18 +13,19 @@
 #include "worker/cpu/wide.h"
 
 enum {
-    TILE = 16,  /* cells a side: with SLAB channels a quarter of a core's second cache */
+    TILE = 16,  /* cells of a side: with SLAB channels a quarter of a core's L2 cache */
     SLAB = 256, /* channels of a tile */
-    VECS = 8,   /* vectors that are summed at once */
+    VECS = 8,   /* vectors summed at once */
 };
 
-/* A weight and the cell, or bin, it is for. */
+/* The weight of a cell, or a bin. */
 struct term {
     int32_t at;
     float w;
 };
 
-/* Where a box comes in the forward pass: boxes whose cells are close follow each other, so that they find them in the cache. */
+/* A box's place in the order of the forward pass. Boxes with close cells are neighbours, so that cells are found in the
+ * cache. */
 struct turn {
     uint64_t where;
     int32_t row;
@@ -34,16 +36,16 @@ struct roi_args {
     const struct roi_rows *rows;
     struct roi_table *table; /* [nshards] */
     int nshards;
-    /* forward */
+    /* for forward */
     const struct tensor *const *x;
     struct tensor *y;
     struct turn **turns; /* [nshards][cap] */
-    /* backward */
+    /* for backward */
     struct tensor *const *dx;
     const float *beta;
     const struct tensor *dy;
     size_t *first_unit; /* [nlevels * nshards + 1] */
-    /* a thread's memory */
+    /* memory of the threads */
     char *mem;
     size_t bytes_per_thread;
 };
@@ -100,7 +102,7 @@ static void layout(struct roi_args *a, const struct tensor *const *level, struct
 
 /* ---- bands ---- */
 
-/* The box' bands along one axis; false: it sees nothing. */
+/* The box's bands along one axis. Returns false if it covers no cell. */
 static bool place_axis(const struct roi_args *a, int v, int row, int axis, float scale, int cells)
 {
     const struct roi_table *t = &a->table[v];
@@ -161,7 +163,7 @@ static void place_part(const void *arg, int v, size_t from, size_t to)
         place_row(p->a, p->level, v, (int)r);
 }
 
-/* Takes memory, and places the rows. */
+/* Allocates memory and places the rows. */
 static int start(struct roi_args *a, struct device *dev, const struct tensor *const *level, struct err *err)
 {
     struct place_args p = { a, level };
@@ -181,7 +183,7 @@ static int start(struct roi_args *a, struct device *dev, const struct tensor *co
 
 /* ---- forward ---- */
 
-/* Level, image, then tiles row by row. Rows that see nothing come first. */
+/* Order: level, image, then tiles row by row. Rows without cells come first. */
 static uint64_t where(const struct roi_place *p)
 {
     if (p->level < 0)
@@ -190,7 +192,7 @@ static uint64_t where(const struct roi_place *p)
            (uint64_t)(p->from[ROI_X] / TILE & 0xFFFFF);
 }
 
-/* Shell sort: in place, and what order equals come in is nobody's matter. */
+/* Shell sort, in place. Equal elements may come in any order. */
 static void sort_turns(struct turn *t, int n)
 {
     int gap = 1;
@@ -217,7 +219,7 @@ static void take_turns(struct roi_args *a, int v)
     sort_turns(a->turns[v], n);
 }
 
-/* The rows of bins that see one row of cells. */
+/* The rows of bins that read one row of cells. */
 struct seen_by {
     int n;
     int p[ROI_MAX_POOL];
@@ -237,12 +239,12 @@ static void seen_by(struct seen_by *ret, const struct roi_view *view, int pool, 
     }
 }
 
-/* A box while its rows of cells go by. */
+/* A box during the loop over its rows of cells. */
 struct fwd_box {
     int pool, x_stride, y_stride;
     struct term *term; /* of bin q's columns: first[q] .. first[q + 1] */
     int first[ROI_MAX_POOL + 1];
-    bool begun[ROI_MAX_POOL]; /* rows of bins that hold something */
+    bool begun[ROI_MAX_POOL]; /* rows of bins with a first value */
     float *y;
 };
 
@@ -264,7 +266,8 @@ static void fwd_columns(struct fwd_box *b, const struct roi_view *view)
     b->first[b->pool] = n;
 }
 
-/* `vecs` vectors of channels of bins (p, q) for all p that see the row of cells x; of the last vector `lanes`. */
+/* Adds `vecs` vectors of channels to the bins (p, q), for all p that read the row of cells x. `lanes`: of the last
+ * vector. */
 SIMD_FN void fwd_vecs(const struct fwd_box *b, const struct seen_by *rows, int q, const float *x, float *y, int vecs, int lanes)
 {
     vec part[VECS];
@@ -294,7 +297,7 @@ SIMD_FN void fwd_vecs(const struct fwd_box *b, const struct seen_by *rows, int q
     }
 }
 
-/* A row of cells. */
+/* Adds a row of cells. */
 static void fwd_line(struct fwd_box *b, const struct seen_by *rows, const float *x, int c)
 {
     for (int q = 0; q < b->pool; q++) {
@@ -371,7 +374,7 @@ static int align_fwd(struct device *dev, const struct roi_align *roi, struct ten
     return 0;
 }
 
-/* Levels in bf16; beta: they are what is written. */
+/* Levels in bf16. beta: not NULL if levels are written. */
 static void wide_levels(struct wide *w, const struct tensor *const *x, int nlevels, const float *beta)
 {
     for (int l = 0; l < nlevels; l++)
@@ -407,14 +410,14 @@ struct tile {
     int w, stride;
 };
 
-/* What a box has for a tile. */
+/* The part of a box in a tile. */
 struct bwd_box {
     int pool, dy_stride, x, x_end; /* columns of cells */
     const float *dy;               /* channel k of bin (0, 0) */
-    struct term *term;             /* of column j's bins: first[j - x] .. first[j - x + 1] */
+    struct term *term;             /* for column j: bins first[j - x] .. first[j - x + 1] */
     int first[TILE + 1];
     bool used[ROI_MAX_POOL]; /* columns of bins */
-    float *sum;              /* [pool][SLAB]: of a row of cells */
+    float *sum;              /* [pool][SLAB]: sums for a row of cells */
 };
 
 static int least(int a, int b)
@@ -446,7 +449,7 @@ static void bwd_columns(struct bwd_box *b, const struct roi_view *view)
     b->first[b->x_end - b->x] = n;
 }
 
-/* The sum over the bins of column q that see a row of cells. */
+/* Sums the bins of column q that read a row of cells. */
 SIMD_FN void bwd_sum(const struct bwd_box *b, const struct seen_by *rows, int q, int k, int vecs, int lanes)
 {
     vec sum[VECS];
@@ -460,11 +463,11 @@ SIMD_FN void bwd_sum(const struct bwd_box *b, const struct seen_by *rows, int q,
         for (int i = 0; i < vecs; i++)
             sum[i] = vfma(w, lanes == VW ? vload(dy + i * VW) : vload_n(dy, lanes), sum[i]);
     }
-    for (int i = 0; i < vecs; i++) /* past the last channel nobody reads */
+    for (int i = 0; i < vecs; i++) /* numbers past the last channel are not used */
         vstore(b->sum + q * SLAB + k + i * VW, sum[i]);
 }
 
-/* To a cell, from the columns of bins that see it. */
+/* Adds the columns of bins that read a cell to it. */
 SIMD_FN void bwd_add(const struct bwd_box *b, int column, float *dx, int k, int vecs, int lanes)
 {
     vec sum[VECS];
@@ -537,7 +540,7 @@ static void bwd_row(const struct roi_args *a, const struct tile *t, int v, int r
     }
 }
 
-/* What a cell has before the first box. */
+/* Initial value of a cell, before the first box. */
 static void begin_cell(float *dx, float beta, int c)
 {
     if (beta == 0.0f) {
@@ -608,7 +611,7 @@ static int align_bwd(struct device *dev, const struct roi_align *roi, struct ten
 
     if (rc < 0)
         return rc;
-    for (int l = roi->nlevels - 1; l >= 0; l--) /* levels of few tiles and much work first */
+    for (int l = roi->nlevels - 1; l >= 0; l--) /* first levels with few tiles and much work */
         for (int v = 0; v < nshards; v++) {
             a.first_unit[set++] = units;
             units += dx[l] ? tiles(&dx[l][v]) : 0;

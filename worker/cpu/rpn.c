@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/rpn.c - anchors are labelled and drawn. Matching goes by rows of a level's grid, of which a box meets few; drawing by image. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/rpn.c - labels anchors and draws samples. Matching runs by rows
+ * of a level's grid, since a box overlaps few of them; drawing runs by image. */
 #include "worker/kernels/rpn.h"
 
 #include <errno.h>
@@ -14,12 +15,11 @@
 struct sample_shard {
     struct rpn_grid grid;
     const struct rcnn_truth *truth;
-    int rows; /* of all levels' grids */
+    int rows; /* of the grids of all levels */
     float *best;
-    int32_t *arg, *low; /* [n][anchors]; low: it is a box's best */
-    float *
-        peak; /* by image, row of a grid and box of the image: the most that an anchor of the row overlaps it. Image i's begin at offset[i] * rows */
-    float *top; /* [truth rows] the most that any anchor overlaps it */
+    int32_t *arg, *low; /* [n][anchors]; low: the anchor is a box's best */
+    float *peak;        /* [images][rows][boxes of the image]: largest overlap of a row's anchors; image i begins at offset[i] * rows */
+    float *top;         /* [truth rows] the largest overlap of any anchor */
 };
 
 struct sample_args {
@@ -29,13 +29,13 @@ struct sample_args {
     struct sample_shard *shard;
     const struct philox_key *positive, *negative;
     struct rpn_samples *ret;
-    float *row;     /* per thread: boxes of a row */
+    float *row;     /* per thread: the boxes of a row */
     uint64_t *keys; /* per slot: [most anchors + batch] */
     size_t row_floats, most;
-    struct slots slots; /* of images */
+    struct slots slots; /* one image each */
 };
 
-/* Row `row` of the grids of one image. */
+/* Row number `row` of the grids of one image. */
 struct row_of_image {
     int image, level, y, row, first; /* first: the number of its first anchor */
     size_t n;
@@ -57,7 +57,7 @@ static int find_row(const struct sample_args *a, size_t index, struct row_of_ima
     return v;
 }
 
-/* The row's anchors. Returns what encloses all ratios about one grid point. */
+/* Computes the row's anchors. Returns the hull of the anchors of all ratios at a grid point. */
 static struct box fill_row(const struct sample_args *a, const struct rpn_grid *g, const struct row_of_image *r,
                            const struct overlap_boxes *b)
 {
@@ -84,7 +84,7 @@ static int clamp_column(float x, int w)
     return x > 0.0f ? x < (float)w ? (int)x : w : 0;
 }
 
-/* Anchors [from, to) of the row can overlap the box, others cannot; with a column to spare for rounding. */
+/* Only anchors [from, to) of the row can overlap the box. One column on each side is left for rounding. */
 static void meets(const struct rpn_grid *g, const struct row_of_image *r, struct box hull, struct box t, size_t *ret_from, size_t *ret_to)
 {
     const struct rpn_level *l = &g->level[r->level];
@@ -124,7 +124,7 @@ static void match_row(void *arg, size_t index, int thread)
     }
 }
 
-/* Marks the anchors of the row that overlap a box as much as the best does. */
+/* Marks the anchors of the row that overlap a box as much as the best anchor does. */
 static void mark_row(void *arg, size_t index, int thread)
 {
     const struct sample_args *a = arg;
@@ -165,7 +165,8 @@ static void find_tops(const struct sample_shard *s, int n)
     }
 }
 
-/* The `want` candidates (label `label`) of the smallest draws, by ascending number. Returns how many. */
+/* Draws the `want` candidates with label `label` that have the smallest random numbers, by ascending index. Returns
+ * their number. */
 static int draw(const struct sample_args *a, const struct sample_shard *s, size_t at, int label, const struct philox_key *key, int want,
                 int32_t *ret, uint64_t *keys)
 {
@@ -213,7 +214,7 @@ static void sample_image(void *arg, size_t index, int thread)
     a->ret[v].count[2 * image + 1] = positive;
 }
 
-/* Anchors, and rows of all levels' grids. */
+/* Counts the anchors and the rows of all grids. */
 static void measure(const struct sample_args *a, const struct tensor *const *shape, int nshards, size_t *ret_rows)
 {
     *ret_rows = 0;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/rpn_loss.c - what the drawn anchors cost: gradients are zero but for theirs. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/rpn_loss.c - losses of the drawn anchors; all other gradients
+ * are zero. */
 #include <errno.h>
 #include <string.h>
 
@@ -24,7 +25,7 @@ struct loss_args {
     double *sums;            /* per thread: [2][batch] */
 };
 
-/* Rows of pixels of one tensor. */
+/* Zeroes rows of pixels of one tensor. */
 static void zero_tensor(void *arg, size_t from, size_t to)
 {
     const struct tensor *t = arg;
@@ -47,7 +48,7 @@ static int sum_counts(const struct rpn_samples *s, int n, int which)
     return sum;
 }
 
-/* Of sample i of an image: what it costs, and its gradients. */
+/* The loss of sample i of an image, and its gradients. */
 static struct rpn_cost cost_of(const struct loss_args *a, const struct rpn_grid *g, int v, int image, int anchor, int truth, float scale)
 {
     int l = rpn_level_of(g, anchor), i = anchor - g->level[l].first;
@@ -84,7 +85,7 @@ static void image_loss(void *arg, size_t index, int thread)
     a->cost[index].box = sum_in_lanes(cls + batch, 1, n);
 }
 
-/* The images of a shard are one chain. */
+/* Adds the images of a shard in one chain. */
 static void shard_terms(const struct loss_args *a, int v, const struct image_cost *cost, double *const *terms, bool by_image, int broken)
 {
     const struct rpn_samples *s = &a->samples[v];

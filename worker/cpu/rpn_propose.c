@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/rpn_propose.c - from logits to proposals: each level of an image by itself, then the best of all levels, then all images of a shard. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/rpn_propose.c - from logits to proposals: each level of an image
+ * by itself, then the best of all levels, then all images of a shard. */
 #include <errno.h>
 #include <string.h>
 
@@ -8,7 +9,8 @@
 #include "worker/cpu/work.h"
 #include "worker/kernels/rpn.h"
 
-/* What is left of one level of an image: [pre] boxes, and keys by score and place among all levels' best. */
+/* The proposals left in one level of an image: [pre] boxes, and keys made of score and place among the best of all
+ * levels. */
 struct level_found {
     float (*box)[4];
     float *score;
@@ -24,9 +26,9 @@ struct propose_args {
     struct level_found *found; /* [images][nlevels] */
     int32_t *count;            /* [images] proposals */
     uint64_t *best;            /* [images][most of an image]: keys of an image's proposals */
-    size_t most, widest;       /* keys of an image; of a level, before selection */
-    int pre;                   /* of a level, at most */
-    struct slots slots;        /* of levels of images; images are no more */
+    size_t most, widest;       /* keys of an image; keys of a level before selection */
+    int pre;                   /* most boxes of a level */
+    struct slots slots;        /* for levels of images; there are fewer images */
     uint64_t *keys;            /* per slot: [widest + pre] */
     float *boxes;              /* per slot */
     int32_t *gone;             /* per slot: [2][pre] */
@@ -37,7 +39,7 @@ static int not_finite(float x)
     return !(x - x == 0.0f);
 }
 
-/* Keys of all anchors of a level; returns how many of their numbers are not finite. */
+/* Makes the keys of all anchors of a level. Returns the number of anchors with a number that is not finite. */
 static int level_keys(const struct tensor *z, int image, uint64_t *key)
 {
     size_t pixels = (size_t)z->h * (size_t)z->w, i = 0;
@@ -52,7 +54,7 @@ static int level_keys(const struct tensor *z, int image, uint64_t *key)
     return broken;
 }
 
-/* Decodes the n best of a level. gone[i]: it does not stay. */
+/* Decodes the n best anchors of a level. gone[i]: box i is dropped. */
 static int decode_best(const struct propose_args *a, const struct rpn_grid *g, int v, int image, int l, const uint64_t *key, size_t n,
                        const struct overlap_boxes *b, float *score, int32_t *gone)
 {
@@ -106,7 +108,7 @@ static void propose_level(void *arg, size_t index, int thread)
     }
 }
 
-/* The best of all levels; a key then says level and place there. */
+/* Merges the best of all levels. A key then contains level and place in the level. */
 static void merge_levels(void *arg, size_t index, int thread)
 {
     const struct propose_args *a = arg;
@@ -124,7 +126,7 @@ static void merge_levels(void *arg, size_t index, int thread)
     a->count[index] = (int32_t)n;
 }
 
-/* The place in its level of what has a key: levels keep their order. */
+/* The place in its level of the box with this key. Levels keep their order. */
 static int place_of(const struct level_found *f, uint64_t key)
 {
     int lo = 0, hi = f->n;
@@ -188,7 +190,7 @@ static void layout(struct carve *c, struct propose_args *a, size_t images, int n
     a->count = carve(c, images * sizeof *a->count);
     a->best = carve(c, images * a->most * sizeof *a->best);
     if (a->widest < a->most)
-        a->widest = a->most; /* merging sorts there, too */
+        a->widest = a->most; /* merging sorts in this memory, too */
     a->keys = carve(c, a->slots.n * (a->widest + (size_t)a->pre) * sizeof *a->keys);
     a->boxes = carve(c, a->slots.n * (size_t)a->pre * (OVERLAP_FLOATS + 1) * sizeof *a->boxes);
     a->gone = carve(c, a->slots.n * 2 * (size_t)a->pre * sizeof *a->gone);

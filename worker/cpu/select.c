@@ -21,7 +21,7 @@ static unsigned digit_of(uint64_t key, int shift)
     return (unsigned)(key >> shift) % DIGITS;
 }
 
-/* The digit with which the k-th smallest (from 1) has; *ret_below: how many keys have a smaller one. */
+/* The digit of the k-th smallest key, from 1. *ret_below: the number of keys with a smaller digit. */
 static unsigned cut_digit(const uint64_t *key, size_t n, size_t k, int shift, size_t *ret_below)
 {
     uint32_t count[DIGITS];
@@ -37,12 +37,13 @@ static unsigned cut_digit(const uint64_t *key, size_t n, size_t k, int shift, si
     return d;
 }
 
-/* Keys below the cut come to the front, then those at it; the rest may be lost from view, but stays. Returns how many are at it. */
+/* Puts keys below the cut first, then those at it; the other keys stay in the array behind these. Returns the number of
+ * keys at the cut. */
 static size_t split(uint64_t *key, size_t n, unsigned cut, int shift, size_t below)
 {
     size_t small = 0, at = below;
 
-    /* Two passes of swaps: first all at or below the cut to the front, then those below it. */
+    /* Two passes of swaps: first all keys up to the cut to the front, then those below it. */
     for (size_t i = 0, to = 0; i < n; i++)
         if (digit_of(key[i], shift) <= cut) {
             uint64_t k = key[i];

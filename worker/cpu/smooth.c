@@ -108,7 +108,7 @@ static void sums_part(const void *arg, int v, size_t from, size_t to)
             sum[0] += one[0];
             sum[1] += one[1];
         }
-        row[0] = sum[0]; /* the first of a row's stands for all of it */
+        row[0] = sum[0]; /* the row's first sum stands for the row */
         row[1] = sum[1];
     }
 }
@@ -156,7 +156,7 @@ int cpu_smooth_loss(struct device *dev, const struct smoothness *s, double *cons
     return 0;
 }
 
-/* ---- the way back ---- */
+/* ---- backward ---- */
 
 static void bwd_part(const void *arg, int v, size_t from, size_t to)
 {

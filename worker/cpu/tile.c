@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/tile.c - products of bf16 matrices without a tile unit. The chains of even and odd products stay in registers; the mode of the CPU in which
- * numbers too small are zeros is on while tile_rows() runs, which reads and writes memory only: the compiler moves arithmetic across the switch, not calls. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/tile.c - products of bf16 matrices without a tile unit. The
+ * chains of even and odd products stay in registers. While tile_rows() runs the CPU flushes tiny numbers to zero.
+ * tile_rows() only reads and writes memory: the compiler may move arithmetic across the switch of that mode, but not
+ * calls. */
 #include "worker/cpu/tile.h"
 
 #include <string.h>
@@ -9,12 +11,12 @@
 
 #if VW > 4
 enum {
-    VECS = 16 / VW,         /* of a row of half a block of b */
-    MR = VECS == 1 ? 4 : 2, /* rows of a at once */
-    FLUSH = 0x8040          /* of MXCSR: results and operands below the smallest normal number are zeros */
+    VECS = 16 / VW,         /* vectors in a row of half a block of b */
+    MR = VECS == 1 ? 4 : 2, /* rows of a computed at once */
+    FLUSH = 0x8040          /* bits of MXCSR: results and operands below the smallest normal number become zeros */
 };
 
-/* Pairs of bf16, one a lane, as floats. */
+/* Splits pairs of bf16, one in each lane, into floats. */
 #if VW == 16
 SIMD_FN void pairs(__m512i p, vec *ret_even, vec *ret_odd)
 {
@@ -45,7 +47,7 @@ SIMD_FN void pairs_set1(int p, vec *ret_even, vec *ret_odd)
 }
 #endif
 
-/* mr rows of a block times 16 columns; mr is a constant where this is expanded. */
+/* mr rows of a block times 16 columns. mr is a constant at every call. */
 SIMD_FN void block(const uint16_t *a, long a_row, const uint16_t *b, float *c, long c_row, int mr)
 {
     vec even[MR][VECS], odd[MR][VECS];
@@ -114,7 +116,7 @@ static void few_rows(const uint16_t *a, long a_row, const uint16_t *b, float *c,
 }
 #endif
 
-/* A tile of a goes by a block of b while that is in the cache. */
+/* Multiplies a tile of a by a block of b while that is in the cache. */
 static void tile(const uint16_t *a, long a_row, const uint16_t *b, float *c, long c_row, int rows)
 {
     int i = 0;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/tile_amx.c - see tile_amx.h. Builds for CPUs that never have the unit have nothing of it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/tile_amx.c - see tile_amx.h. Builds for CPUs that never have the
+ * unit contain almost nothing. */
 #include "worker/cpu/tile_amx.h"
 
 #include <stdio.h>
@@ -20,7 +21,7 @@
 #include "worker/cpu/tile_unit.h"
 
 enum {
-    STATE_TILES = 3 << 17,   /* of XCR0: the kernel saves configuration and tiles */
+    STATE_TILES = 3 << 17,   /* bits of XCR0: the kernel saves configuration and tiles */
     ASK_PERMISSION = 0x1023, /* arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) */
     TILE_DATA = 18,
 };
@@ -41,7 +42,7 @@ UNIT_FN static void amx_begin(void)
 
 UNIT_FN static void amx_end(void)
 {
-    _tile_release(); /* a thread that holds no tiles is switched as fast as any */
+    _tile_release(); /* a thread without tiles costs no more at a switch */
 }
 
 const struct tile_unit tile_amx = { amx_begin, amx_end, unit_run };
@@ -54,7 +55,7 @@ static unsigned long long saved_states(void)
     return (unsigned long long)hi << 32 | lo;
 }
 
-/* One product with numbers of every size, by the unit and without it. */
+/* Compares a product of numbers of every size, computed with and without the unit. */
 static bool agrees(void)
 {
     enum { ROWS = 50, BLOCKS = 3, PADDED = 64 };
@@ -110,5 +111,5 @@ bool amx_ready(char *ret_why, size_t size)
     return false;
 }
 
-const struct tile_unit tile_amx = { 0 }; /* never ready, so never called */
+const struct tile_unit tile_amx = { 0 }; /* never ready, so it is never called */
 #endif

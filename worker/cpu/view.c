@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/view.c - pictures as the network reads them, channels that become pixels. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/view.c - pictures in the form that networks read, channels that
+ * become pixels. */
 #include "worker/kernels/view.h"
 
 #include "worker/cpu/elem.h"
@@ -60,7 +61,7 @@ struct shuffle_args {
     float beta;
 };
 
-/* Of the small side. */
+/* Pixels of the small side. */
 static size_t small_fwd(const void *arg, int v)
 {
     return cpu_pixels(&((const struct shuffle_args *)arg)->src[v]);

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/warp.c - pictures as another camera sees them. A piece of a row is placed first, in loops over its pixels; then its pixels are
- * sampled one after the other, along channels: a pixel's neighbours lie together, and a load of four numbers is cheaper than a gather of four. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/warp.c - pictures as seen by another camera. A piece of a row is
+ * placed first, in loops over its pixels. Then each pixel is sampled along channels: a pixel's neighbours lie together,
+ * and a load of four numbers is cheaper than a gather of four. */
 #include "worker/cpu/warp.h"
 
 #include <errno.h>
@@ -84,7 +85,7 @@ static void weigh(struct warp_piece *restrict p, int n)
 
 /* ---- channels ---- */
 
-/* In order, as a store of four numbers writes into the next pixel, too. */
+/* Must go in order: a store of four numbers also writes into the next pixel. */
 SIMD_FN void sample_quads(const struct warp_piece *p, const struct warp_image *m, float *y, int n, int c)
 {
     size_t limit = reach(m->source_h, m->source_w, m->source_stride, c), right = (size_t)(m->lens.right * m->source_stride);

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/warp_back.c - the way back from pictures as another camera sees them to disparities and poses: slopes of a piece's pixels along channels, then what
- * they make of everything before them, in loops over its pixels. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/warp_back.c - gradients of warped pictures for disparities and
+ * poses: first the slopes of a piece's pixels along channels, then the chain rule back from these, in loops over its
+ * pixels. */
 #include "worker/cpu/warp.h"
 
 #include <errno.h>
@@ -8,7 +9,7 @@
 
 /* ---- slopes ---- */
 
-/* The sums over channels of a gradient times the slopes, as warp_sum() adds them. */
+/* Sums over channels of a gradient times the slopes, in the order of warp_sum(). */
 SIMD_FN float quad_sum(quad q)
 {
     return ((q[0] + q[1]) + (q[2] + q[3])) + 0.0f;
@@ -33,7 +34,7 @@ SIMD_FN void slope_quads(float *restrict du, float *restrict dv, const struct wa
     }
 }
 
-enum { PARTS = WARP_LANES / VW }; /* vectors of the lanes of a sum */
+enum { PARTS = WARP_LANES / VW }; /* vectors that hold the lanes of a sum */
 
 SIMD_FN void slope_vec(vec *x, vec *y, const float *at, size_t right, size_t below, const float *dy, vec fx, vec fy, int lanes)
 {
@@ -91,7 +92,7 @@ static void slopes(float *restrict du, float *restrict dv, const struct warp_pie
     }
 }
 
-/* Lanes that no pixel has add 0. */
+/* Fills lanes without a pixel with 0. */
 static void fill_up(struct warp_piece *p, float *du, float *dv, int n)
 {
     for (int i = n; i % WARP_LANES != 0; i++) {
@@ -100,7 +101,7 @@ static void fill_up(struct warp_piece *p, float *du, float *dv, int n)
     }
 }
 
-/* Sums of the piece, and the gradient of its disparities. */
+/* Adds the piece to the sums and computes the gradient of its disparities. */
 static void settle(double sum[WARP_SUMS], float *restrict ddisp, const struct warp_piece *restrict p, const struct warp_image *m,
                    const struct warp_view *view, const float *restrict du, const float *restrict dv, int y, int from, int n)
 {

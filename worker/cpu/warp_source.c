@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/warp_source.c - the gradient of what another camera's pictures are made of, a source: in bands of its rows, which find by the rows that each row of
- * the target falls in what is theirs. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/warp_source.c - the gradient of the warped source, in bands
+ * of its rows. For each row of the target the range of source rows is known, so a band skips rows without a share
+ * for it. */
 #include "worker/cpu/warp.h"
 
 #include <errno.h>
@@ -8,7 +9,7 @@
 
 enum { BAND = 8 /* rows of a source */ };
 
-/* Where the pixels of all images fall. */
+/* The places where the pixels of all images fall. */
 struct source_args {
     struct warp_args w;
     float beta;
@@ -23,7 +24,7 @@ struct cell {
     float fx, fy;
 };
 
-/* The rows of a source that a row of the target falls in. */
+/* The rows of a source that a row of the target falls into. */
 struct rows_seen {
     int32_t from, to;
 };
@@ -74,7 +75,7 @@ SIMD_FN void add_weighted(float *restrict dst, const float *restrict g, float w,
         vstore_n(dst + k, vfma(weight, vload_n(g + k, c - k), vload_n(dst + k, c - k)), c - k);
 }
 
-/* What a pixel gives those of its four cells that stand in rows [from, to). */
+/* Adds a pixel's shares to those of its four cells that lie in rows [from, to). */
 static void spread(const struct warp_image *m, const struct cell *at, const float *g, int from, int to)
 {
     struct warp_weights w = warp_weights(at->fx, at->fy);
@@ -129,7 +130,7 @@ static size_t bands(const struct warp_image *m)
     return (size_t)(m->source_h + BAND - 1) / BAND;
 }
 
-/* Where an image's pixels, rows and bands begin. */
+/* Computes the first pixel, row and band of each image. */
 static void number(struct source_args *a, struct tensor *dsource, int nshards)
 {
     size_t pixels = 0, rows = 0, units = 0, at = 0;

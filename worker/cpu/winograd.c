@@ -1,10 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/winograd.c - how images are cut into tiles, strips and blocks. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/winograd.c - cuts images into tiles, strips and blocks. */
 #include "worker/cpu/winograd.h"
 
 #include <limits.h>
 
-/* Costs of a tile along one axis, in tenths of a product: 6 points, and 7 that carry more transforms and 13 more matrices. So lengths that
- * are multiples of 4 stay with 4. */
+/* Costs of a tile along one axis, in tenths of a product, for 6 and for 7 points; 7 points need more transforms and 13
+ * more matrices. So lengths that are multiples of 4 stay with tiles of 4. */
 enum { COST4 = 60, COST5 = 76 };
 
 struct wino_axis wino_cut(int length)
@@ -49,7 +49,7 @@ void wino_init(struct wino *g, int images, int h, int w, int ih, int iw, int pad
     g->pz = g->cz % 64 == 0 ? 64 : g->cz % 48 == 0 ? 48 : g->cz % 32 == 0 ? 32 : 16;
 }
 
-/* Tiles [from, to) of a row of tiles belong to segment s. */
+/* The first tile of segment s in a row of tiles. */
 static int seg_start(const struct wino *g, int s)
 {
     return (int)((long)g->x.tiles * s / g->segs);
@@ -72,7 +72,7 @@ static int tile_start(const struct wino_axis *a, int t)
     return t < a->n5 ? 5 * t : 5 * a->n5 + 4 * (t - a->n5);
 }
 
-/* Outputs of tiles [from, to) of an axis that is `length` long. */
+/* Outputs of tiles [from, to) of an axis of `length` outputs. */
 static int covered(const struct wino_axis *a, int from, int to, int length)
 {
     int end = tile_start(a, to);
@@ -99,7 +99,7 @@ static void strip_tiles(const struct wino *g, int strip, struct wino_tile *tile)
 
 void wino_block_init(const struct wino *g, struct wino_block *b, int first, int strips)
 {
-    int next[2][2] = { { 0 } }; /* [5 high][5 wide]: first counts, then the next row of the kind */
+    int next[2][2] = { { 0 } }; /* [5 high][5 wide]: first the counts, then the next row of each kind */
 
     b->first = first;
     b->strips = strips;

@@ -1,9 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/winograd_conv.c - forward and backward-data convolution by Winograd: the same code, with mirrored, transposed weights.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/winograd_conv.c - forward and backward-data convolution by
+ * Winograd: the same code, with mirrored, transposed weights.
  *
- * Two orders of work, with the same bits. Where the weights' matrices are small, threads own blocks of tiles, and the matrices are kept with
- * the parameter. Where they are larger than the L2 cache and all transformed inputs fit the L3, threads own panels of 32 outputs:
- * they transform their weights on the fly, once, straight from the parameter, since reading and writing matrices that are 4 to 5 times as
- * large as the weights would cost more than making them. */
+ * There are two orders of work, with the same bits. If the weights' matrices are small, threads own blocks of tiles,
+ * and the matrices are kept with the parameter. If they are larger than the L2 cache and all transformed inputs fit
+ * the L3, threads own panels of 32 outputs. They then transform their weights once, straight from the parameter:
+ * matrices are 4 to 5 times as large as weights, so reading and writing them would cost more than making them. */
 #include <errno.h>
 
 #include "worker/cpu/conv.h"
@@ -12,11 +13,11 @@
 
 enum {
     BLOCK_ROWS = 56,          /* tiles of a block: four register tiles high */
-    PANEL_BLOCK_ROWS = 112,   /* with panels, where the products of a block are only 32 wide */
+    PANEL_BLOCK_ROWS = 112,   /* with panels: products of a block are only 32 wide */
     GROUP = 64,               /* outputs at a time in a block: the products stay in the L2 cache */
     SMALL_U_BYTES = 2 << 20,  /* larger matrices are made panel by panel */
-    CHUNK_ONE = 64,           /* depths whose matrices, with the products of one block, fit the L2 cache */
-    CHUNK_MANY = 128,         /* the same where products of several blocks are read and written for each chunk */
+    CHUNK_ONE = 64,           /* depths with matrices that fit the L2 cache, together with the products of one block */
+    CHUNK_MANY = 128,         /* the same, when products of several blocks are read and written for each chunk */
     LARGE_V_BYTES = 24 << 20, /* transformed inputs that stay in the L3 cache */
 };
 
@@ -27,12 +28,12 @@ struct work {
     struct param *w;
     bool back, panels;
     int block_strips, nblocks, block_rows; /* the last block may be shorter */
-    const float *u;                        /* [panels][points][cv][32], points wino_point() apart, or NULL with `panels` */
-    struct wino_block *block;              /* [nblocks] with panels, else one per thread */
-    float *v, *m, *up, *tmp;               /* v: per block with panels; else all per thread */
-    size_t v_size, m_size, u_size;         /* floats of one */
+    const float *u;                        /* [panels][points][cv][32], points wino_point() apart; NULL with `panels` */
+    struct wino_block *block;              /* [nblocks] with panels; otherwise one per thread */
+    float *v, *m, *up, *tmp;               /* v: per block with panels, otherwise per thread; the others per thread */
+    size_t v_size, m_size, u_size;         /* floats of one of these */
     size_t block_m;                        /* floats of the products of one block */
-    int chunk;                             /* with panels: depths whose matrices are made and used at a time */
+    int chunk;                             /* with panels: depths with matrices made and used together */
 };
 
 static int outputs_panels(const struct work *j)
@@ -40,7 +41,7 @@ static int outputs_panels(const struct work *j)
     return (j->g.k + GEMM_NP - 1) / GEMM_NP;
 }
 
-/* Columns of a panel's products: half a panel is enough where there are no more outputs. */
+/* Columns of a panel's products: half a panel if there are at most 16 outputs. */
 static int panel_width(const struct work *j)
 {
     return j->g.k <= 16 ? 16 : GEMM_NP;
@@ -64,7 +65,8 @@ static void block_at(const struct work *j, struct wino_block *b, int index)
     wino_block_init(&j->g, b, first, left < j->block_strips ? left : j->block_strips);
 }
 
-/* m[point][rows][cols] (+)= products of depths [d0, d1) for `panels` panels of outputs whose matrices of these depths start at u. */
+/* m[point][rows][cols] (+)= products of depths [d0, d1), for `panels` panels of outputs. u: the matrices of these
+ * depths. */
 static void multiply(const struct work *j, const struct wino_block *b, const float *v, const float *u, int d0, int d1, int panels, float *m)
 {
     const struct wino *g = &j->g;
@@ -282,7 +284,8 @@ int wino_conv_fwd(const struct conv_call *q, struct err *err)
     return run(q, &j, err);
 }
 
-/* Shards of output gradients as operands with nothing pending, some at a time so that no memory is needed. */
+/* Makes operands of output gradients without pending operations, a few shards at a time, so that no memory is
+ * needed. */
 int wino_conv_bwd_data(const struct conv_call *q, struct err *err)
 {
     enum { AT_A_TIME = 64 };

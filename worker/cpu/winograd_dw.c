@@ -1,9 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/winograd_dw.c - weight gradients by Winograd: inputs and output gradients go to points, 36 (or 42, 49) products sum over the
- * tiles of a slab in order, and the transpose of the weights' transform brings them back.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/winograd_dw.c - weight gradients by Winograd: inputs and output
+ * gradients go to points, 36 (or 42, 49) products sum over the tiles of a slab in order, and the transposed transform
+ * of the weights brings them back.
  *
- * A slab is a run of strips of one shard, cut by the shard's shape; slabs are summed in a pairwise tree. Where the products are small,
- * threads own groups of slabs. Where they are not, threads own pieces of up to 64 outputs x 32 inputs and go through all points of a piece at
- * once, so the products, 4 to 5 times as large as the weights, never leave the L2 cache. */
+ * A slab is a run of strips of one shard, cut by the shard's shape; slabs are summed in a pairwise tree. If the
+ * products are small, threads own groups of slabs. Otherwise threads own pieces of up to 64 outputs x 32 inputs and go
+ * through all points of a piece at once. So the products, 4 to 5 times as large as the weights, never leave the L2
+ * cache. */
 #include <errno.h>
 #include <string.h>
 
@@ -12,8 +14,8 @@
 #include "worker/cpu/winograd.h"
 
 enum {
-    SMALL_BYTES = 3 << 19,  /* products that a thread can keep to itself */
-    SLAB_ROWS = 512,        /* tiles of a slab where slabs are shared out */
+    SMALL_BYTES = 3 << 19,  /* products that fit a thread's own memory */
+    SLAB_ROWS = 512,        /* tiles of a slab, if threads share slabs */
     BLOCK_ROWS = 28,        /* tiles at a time within such a slab */
     ROUND_BYTES = 24 << 20, /* transformed inputs and gradients that stay in the L3 cache */
     PIECE_K = 64,
@@ -21,14 +23,14 @@ enum {
     PIECE_POINT = PIECE_K * PIECE_C + 32, /* floats, as wino_point() */
     STREAM_BYTES = 4 << 20,
     CHUNK = 6, /* tiles that are transformed at a time */
-    GROUPS = 4 /* at least this many groups of slabs a thread, where there are as many slabs */
+    GROUPS = 4 /* least groups of slabs for each thread, if there are so many slabs */
 };
 
 struct work {
-    struct wino g; /* of one shard: images are counted through all of them */
+    struct wino g; /* of one shard; images are numbered through all shards */
     const struct conv_call *q;
     int per, nshards, shard_strips;
-    int slabs, slab_strips, slab_rows; /* of a shard; the last may be shorter */
+    int slabs, slab_strips, slab_rows; /* per shard; the last slab may be shorter */
     size_t dw_size;
 };
 
@@ -42,7 +44,7 @@ static void cut_slabs(struct work *j, int rows)
     j->slab_rows = wino_max_rows(&j->g, j->slab_strips);
 }
 
-/* Strips [*ret_first, + returned count) of slab s of shard v. */
+/* The strips of slab s of shard v: the first, and as return value their number. */
 static int slab_strips(const struct work *j, int v, int s, int *ret_first)
 {
     int first = s * j->slab_strips, left = j->shard_strips - first;
@@ -51,7 +53,7 @@ static int slab_strips(const struct work *j, int v, int s, int *ret_first)
     return left < j->slab_strips ? left : j->slab_strips;
 }
 
-/* du[point][pz][ld_du] (+)= z^T v over the tiles of b, for one panel of outputs and one of inputs. */
+/* du[point][pz][ld_du] (+)= z^T v over the tiles of b, for a panel of outputs and a panel of inputs. */
 static void multiply(const struct wino *g, const struct wino_block *b, const float *z, int zp, const float *v, int vp, float *du,
                      long ld_point, int ld_du, bool add)
 {
@@ -87,7 +89,7 @@ struct small {
     float *part; /* [shards][groups][dw_size] */
 };
 
-/* Floats from a point's products to the next one's, for the reason of wino_point(). */
+/* Floats between the products of two points, with padding as in wino_point(). */
 static long small_point(const struct wino *g)
 {
     return wino_point(g->cz * g->cv / 32);
@@ -182,13 +184,13 @@ static int small_weights(const struct work *j, struct err *err)
 struct large {
     struct work j;
     int pieces_k, pieces_c, levels;
-    int round_slabs;          /* most slabs of a round, of one or several shards */
-    int round_first, round_n; /* of this round, counted through all shards */
+    int round_slabs;          /* most slabs of a round, from one or several shards */
+    int round_first, round_n; /* of this round, numbered through all shards */
     struct wino_block *block; /* [round_slabs] */
     float *v, *z;             /* [round_slabs] */
     size_t v_size, z_size;
     float *du;           /* per thread: [points][PIECE_K][PIECE_C], points PIECE_POINT apart */
-    struct slabs *piece; /* [pieces], or NULL where a shard is one slab: it goes straight to dw */
+    struct slabs *piece; /* [pieces]; NULL if a shard is one slab, which is written straight to dw */
     float *stack;
 };
 
@@ -210,7 +212,7 @@ static void large_transform(void *arg, size_t index, int thread)
     wino_gradient(&a->j.g, b, from, to, q->dy, a->j.per, a->z + (size_t)slab * a->z_size);
 }
 
-/* One piece of one slab. */
+/* Computes one piece of one slab. */
 static void piece_slab(const struct large *a, int slab, int zp, int vp, int rows, int cols, float *du, const struct wino_taps *to)
 {
     const struct wino *g = &a->j.g;
@@ -228,7 +230,7 @@ static void piece_write(const struct large *a, const float *sum, int shard, int 
                    (size_t)cols);
 }
 
-/* Large gradients are not read again soon. */
+/* True for large gradients, which are not read again soon. */
 static bool streams(const struct large *a, int shard)
 {
     return VSTREAMS && a->j.q->beta == 0.0f && a->j.g.c % 16 == 0 && (uintptr_t)a->j.q->dw[shard] % 64 == 0 &&

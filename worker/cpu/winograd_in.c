@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/winograd_in.c - inputs and output gradients to points. */
 #include "worker/cpu/winograd_math.h"
 
-/* Where the vectors of one patch lie: pixel (r, s) at at + r * row + s * col. */
+/* The vectors of one patch: pixel (r, s) is at at + r * row + s * col. */
 struct patch {
     const float *at;
     long row, col;
@@ -11,7 +11,8 @@ struct pending {
     vec scale, shift, slope;
 };
 
-/* hi, wi: size of the patch; pts of both axes follow from five. Column transform first, then rows; v: where point (0, 0) of this tile goes. */
+/* hi, wi: size of the patch; pts of both axes follow from five. Transforms columns first, then rows. v: destination of
+ * point (0, 0) of this tile. */
 SIMD_FN void input_tile(const struct patch *p, const struct pending *act, float *v, long ld_point, int px, bool pend, bool fy, bool fx)
 {
     vec mid[WINO_SIDE][WINO_SIDE]; /* [point of y][pixel of x] */
@@ -92,7 +93,7 @@ static tile_fn *const plain[2][2] = { { plain_44, plain_45 }, { plain_54, plain_
 static tile_fn *const active[2][2] = { { active_44, active_45 }, { active_54, active_55 } };
 static tile_fn *const back[2][2] = { { back_44, back_45 }, { back_54, back_55 } };
 
-/* What one tile reads: a window of an image, whose part outside of the image is zero. */
+/* The window of an image that one tile reads. Its part outside of the image is zero. */
 struct window {
     const float *image;
     int stride, h, w;         /* of the image */
@@ -110,7 +111,8 @@ static struct pending pending_at(const struct affine *a, int ch, int lanes)
     return (struct pending){ vload_n(a->scale + ch, lanes), vload_n(a->shift + ch, lanes), vload_n(a->slope + ch, lanes) };
 }
 
-/* Copies `lanes` channels of a window that is not all image, or whose vector is not full, activated, into a dense patch. */
+/* Copies `lanes` channels of a window, activated, into a dense patch. Used at the image's edges and for vectors that
+ * are not full. */
 static struct patch gather(const struct window *q, int ch, int lanes, float *buf)
 {
     bool act = q->act->scale != NULL;
@@ -133,7 +135,7 @@ static struct patch gather(const struct window *q, int ch, int lanes, float *buf
     return (struct patch){ buf, (long)q->wi * VW, VW };
 }
 
-/* All channels of one tile, a vector at a time; lanes past the last channel are zero. */
+/* All channels of one tile, one vector at a time. Lanes past the last channel are zero. */
 struct target {
     float *v; /* point (0, 0), channel 0 of this tile */
     long ld_point, ld_panel;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/winograd_out.c - points to outputs, with bias, accumulation and the moments of each strip while the values are at hand. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/winograd_out.c - points to outputs, with bias and accumulation.
+ * Moments of each strip are computed while its values are in registers. */
 #include "worker/cpu/winograd_math.h"
 
 enum { ROW = 5 /* outputs[i * ROW + j] */ };
@@ -44,7 +45,7 @@ TILE(55, true, true)
 
 static tile_fn *const tiles[2][2] = { { tile_44, tile_45 }, { tile_54, tile_55 } }; /* [5 high][5 wide] */
 
-/* Four partial sums by column keep the additions of a strip independent of each other's latency. */
+/* Four partial sums by column, so that additions do not wait for each other. */
 struct moments {
     vec shift, sum[4], square[4];
 };
@@ -68,7 +69,7 @@ static void moments_store(const struct moments *mo, float *to, int ld)
 }
 
 struct place {
-    float *at; /* first output of the tile, this vector of channels */
+    float *at; /* first output of the tile, at this vector of channels */
     long row, col;
     int hi, wi, lanes;
 };
@@ -106,7 +107,7 @@ static struct place place_of(const struct wino *g, const struct wino_tile *q, co
     return p;
 }
 
-/* One vector of channels of one strip. m: column of this vector in the row of matrix (0, 0) with number 0. */
+/* One vector of channels of one strip. m: this vector's column in row 0 of matrix (0, 0). */
 static void strip(const struct wino *g, const struct wino_tile *q, int count, const float *m, long ldm, long ld_point, int ch, int lanes,
                   const struct wino_sink *sink, float *moments)
 {

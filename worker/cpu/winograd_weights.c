@@ -1,9 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/winograd_weights.c - weights to points in packed panels, and gradients at points back to weights. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/winograd_weights.c - weights to points in packed panels, and
+ * gradients at points back to weights. */
 #include <string.h>
 
 #include "worker/cpu/winograd_math.h"
 
-/* Point i * px + j of the transform of the 3 x 3 vectors g goes to u[(i * px + j) * point]. */
+/* Transforms the 3 x 3 vectors g. Point i * px + j goes to u[(i * px + j) * point]. */
 SIMD_FN void taps_tile(const vec g[9], float *u, long point, bool sy, bool sx)
 {
     vec mid[WINO_SIDE][3];
@@ -75,9 +76,10 @@ static void taps_back(const vec *u, vec g[9], bool sy, bool sx)
         taps_back_tile(u, g, false, false);
 }
 
-enum { FETCH_AHEAD = 6 /* outputs k whose weights are asked for early */ };
+enum { FETCH_AHEAD = 6 /* outputs k ahead with prefetched weights */ };
 
-/* Forward: what lies side by side is c, the depth, and lanes run over outputs: VW x VW weights are turned, tap by tap, to tmp[9][VW of c][VW of k]. */
+/* Forward: memory runs along c, the depth, but lanes run over outputs. So VW x VW weights are transposed, tap by tap,
+ * to tmp[9][VW of c][VW of k]. */
 static void turn_taps(const struct param *w, int first, int outs, int d, float *tmp)
 {
     const int lanes = d < w->c ? vlanes(w->c, d) : 0;
@@ -89,7 +91,7 @@ static void turn_taps(const struct param *w, int first, int outs, int d, float *
         for (int k = 0; k < VW; k++) {
             t[k] = k < outs ? vload_n(from + (long)k * 9 * w->c, lanes) : vset1(0.0f);
             if (k < outs)
-                __builtin_prefetch(from + (long)k * 9 * w->c + VW); /* what the next d reads: short pieces that no hardware foresees */
+                __builtin_prefetch(from + (long)k * 9 * w->c + VW); /* for the next d; too short for the hardware to foresee */
         }
         vtranspose(t);
         for (int c = 0; c < VW; c++)
@@ -114,7 +116,7 @@ static void panel_fwd(const struct wino *g, const struct param *w, int first, in
         }
 }
 
-/* Back: lanes run over c, the outputs; taps are mirrored. */
+/* Backward: lanes run over c, which are then the outputs; taps are mirrored. */
 static void panel_back(const struct wino *g, const struct param *w, int first, int d0, int d1, float *u)
 {
     const long point = wino_point(d1 - d0);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/yolo.c - loss and decoding of a YOLO head. An image is the unit of work: its claims, then its slots, in file order. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/yolo.c - loss and decoding of a YOLO head. An image is the unit
+ * of work: first its claims, then its slots, in file order. */
 #include "worker/kernels/yolo.h"
 
 #include <assert.h>
@@ -34,7 +35,7 @@ static int class_words(const struct yolo_head *head)
     return (head->classes + 31) / 32;
 }
 
-/* Shard and image of one unit of work. */
+/* Finds shard and image of a unit of work. */
 static int find_shard(const struct loss_args *a, size_t index, int *ret_image)
 {
     int v = 0;
@@ -45,7 +46,7 @@ static int find_shard(const struct loss_args *a, size_t index, int *ret_image)
     return v;
 }
 
-/* Who answers for each slot: the highest claim. */
+/* Finds the owner of each slot: the highest claim. */
 static void claim_slots(const struct yolo_head *head, struct canvas net, int32_t *owner, const struct yolo_truth *truth, int gh, int gw)
 {
     for (int t = 0; t < truth->count; t++) {
@@ -61,7 +62,7 @@ static void claim_slots(const struct yolo_head *head, struct canvas net, int32_t
     }
 }
 
-/* Classes of a slot: those of every claim of the kind that won. A class out of range sets nothing. */
+/* The classes of a slot: those of every claim of the winning kind. A class out of range is ignored. */
 static void unite_classes(const struct yolo_head *head, struct canvas net, uint32_t *bits, const int32_t *owner,
                           const struct yolo_truth *truth, int gh, int gw)
 {
@@ -80,7 +81,7 @@ static void unite_classes(const struct yolo_head *head, struct canvas net, uint3
     }
 }
 
-/* One slab of slots, in order. logits and dlogits are the image's. */
+/* Computes one slab of slots in order. logits and dlogits are those of the image. */
 static void slab_loss(double terms[YOLO_TERMS], const struct loss_args *a, struct canvas net, const struct tensor *z, int image,
                       struct tensor *dz, const struct yolo_truth *truth, const int32_t *owner, const uint32_t *bits, int from, int to)
 {
@@ -96,7 +97,7 @@ static void slab_loss(double terms[YOLO_TERMS], const struct loss_args *a, struc
     }
 }
 
-/* Sums of terms wait for their sibling as in tree_sum(). */
+/* Sums of terms wait for their sibling, as in tree_sum(). */
 struct term_tree {
     double sum[TREE_DEPTH][YOLO_TERMS];
     int depth, leaves;
@@ -188,7 +189,7 @@ int cpu_yolo_loss(struct device *dev, const struct yolo_head *head, const struct
     return rc;
 }
 
-/* The slot's candidates, in order of class. */
+/* The candidates of a slot, in order of class. */
 static int decode_slot(const struct yolo_head *head, const void *z, bool half, struct yolo_cell c, float conf, int slot,
                        struct candidate *ret, int cap)
 {

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/backend.c - the tables of the CUDA device, and the one symbol the plugin exports. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/backend.c - the tables of the CUDA device, and the only symbol that
+ * the plugin exports. */
 #include "cuda/cuda.h"
 
 #include "proto/version.h"

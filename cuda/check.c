@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/check.c - what went wrong on the GPU, and which operations were queued last. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/check.c - errors of the GPU, and the operations queued last. */
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -6,7 +6,7 @@
 #include "cuda/cuda.h"
 #include "proto/err.h"
 
-enum { LABELS = 16 }; /* operations that are named when the context is lost: the faulty one was queued before the one that noticed */
+enum { LABELS = 16 }; /* operations named after a lost context: the faulty one was queued before the one that noticed */
 
 static const char *_Atomic labels[LABELS];
 
@@ -33,7 +33,7 @@ static bool context_lost(cudaError_t e)
     }
 }
 
-/* The last ops that were queued, oldest first: "act_fwd, add_fwd". */
+/* The ops queued last, oldest first: "act_fwd, add_fwd". */
 static void last_ops(char *ret, size_t size)
 {
     unsigned end = atomic_load(&nlabels), from = end > LABELS ? end - LABELS : 0;
@@ -55,7 +55,7 @@ int cuda_check(cudaError_t e, const char *what, struct err *err)
     atomic_store(&labels[atomic_fetch_add(&nlabels, 1) % LABELS], what);
     if (e == cudaSuccess)
         return 0;
-    (void)cudaGetLastError(); /* what can be cleared is, so that the next op is not blamed for it */
+    (void)cudaGetLastError(); /* clears the error if possible, so that it is not blamed on the next op */
     if (!context_lost(e))
         return err_set(err, ERR_DEVICE, "%s: %s (%s)", what, cudaGetErrorName(e), cudaGetErrorString(e));
     last_ops(ops, sizeof ops);

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/conv.cu - the convolution ops: which shards go to the engine together, weights and bias in the element type of the activations, and
- * the bias gradient, whose bits are those of cpu/conv.c. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/conv.cu - the convolution ops: groups of shards for the engine,
+ * weights and bias in the element type of the activations, and the bias gradient with the bits of worker/cpu/conv.c. */
 #include "cuda/engine.h"
 
 #include <assert.h>
@@ -12,11 +12,11 @@
 #include "cuda/fold.h"
 
 enum {
-    BIAS_SLAB = 256, /* pixels whose sum is one fp32 chain */
-    BIAS_AHEAD = 64  /* registers of them on their way while the chain waits: chains are few, so a pass takes as long as it waits */
+    BIAS_SLAB = 256, /* pixels summed in one fp32 chain */
+    BIAS_AHEAD = 64  /* pixels loaded into registers while the chain waits: there are few chains, so waiting decides the time */
 };
 
-/* ---- what convolutions read beside the activations ---- */
+/* ---- inputs of convolutions besides the activations ---- */
 
 static struct cuda_derived *derived_new(struct device *dev, struct param *w, struct err *err)
 {
@@ -34,7 +34,7 @@ static struct cuda_derived *derived_new(struct device *dev, struct param *w, str
     return d;
 }
 
-/* The weights in the dtype of the activations. NULL: *err says why. */
+/* The weights in the dtype of the activations. NULL: see *err. */
 static const void *weights(struct device *dev, struct param *w, struct err *err)
 {
     struct cuda_derived *d = cuda_derived(w);
@@ -63,7 +63,8 @@ void cuda_param_release(struct device *dev, struct param *p)
     p->derived = NULL;
 }
 
-/* The engine has a workspace of its own, so scratch memory keeps the bias until the convolution is queued. */
+/* The bias in that dtype. The engine has its own workspace, so scratch memory keeps the bias until the convolution is
+ * queued. */
 static int bias_in_dtype(struct device *dev, const void **ret, const float *bias, int k, struct err *err)
 {
     *ret = bias;
@@ -83,7 +84,7 @@ static bool same_shape(const struct tensor *a, const struct tensor *b)
     return a->n == b->n && a->h == b->h && a->w == b->w && a->c == b->c && a->stride == b->stride;
 }
 
-/* Does b begin where a ends? Shapes alone where there is no memory yet: shards of a value lie one after the other. */
+/* True if b begins where a ends. Without memory only shapes count: shards of a value lie one after the other. */
 static bool follows(const struct tensor *a, const struct tensor *b)
 {
     size_t bytes = tensor_pixels(a) * (size_t)a->stride * dtype_bytes(a->dtype);
@@ -91,7 +92,7 @@ static bool follows(const struct tensor *a, const struct tensor *b)
     return same_shape(a, b) && (!a->data || (const char *)a->data + bytes == (const char *)b->data);
 }
 
-/* The library's engines count elements of a tensor in 31 bits. */
+/* The library's engines count the elements of a tensor in 31 bits. */
 static bool countable(const struct tensor *t, int shards)
 {
     return tensor_pixels(t) * (size_t)t->stride * (size_t)shards < (size_t)1 << 31;
@@ -103,7 +104,7 @@ struct conv_call {
     const struct conv *cv;
     const struct param *w;
     const struct operand *in; /* x of forward and weight gradient */
-    const struct tensor *x;   /* dx, or x where `in` is NULL */
+    const struct tensor *x;   /* dx, or x if `in` is NULL */
     const struct tensor *y;   /* y or dy */
     int nshards;
     bool bias, add;
@@ -114,7 +115,8 @@ static const struct tensor *x_of(const struct conv_call *q, int v)
     return q->in ? &q->in[v].x : &q->x[v];
 }
 
-/* Shards from v on that are computed together. In TIER_WORLD the library could choose another algorithm for another number of them. */
+/* The number of shards from v on to compute together. In TIER_WORLD it is 1: the library could choose another algorithm
+ * for another number. */
 static int together(const struct conv_call *q, int v)
 {
     int n = 1;
@@ -127,7 +129,7 @@ static int together(const struct conv_call *q, int v)
     return n;
 }
 
-/* Compared as bytes, so padding is zero. */
+/* Keys are compared as bytes, so padding must be zero. */
 static struct conv_key key_of(const struct conv_call *q, int v, int shards)
 {
     const struct tensor *x = x_of(q, v);
@@ -157,7 +159,7 @@ static struct conv_key key_of(const struct conv_call *q, int v, int shards)
 static void check_nothing_pends(const struct conv_call *q)
 {
     for (int v = 0; v < q->nshards; v++)
-        assert(!q->in || !q->in[v].act.scale); /* dev->pending is false: layers have it computed first */
+        assert(!q->in || !q->in[v].act.scale); /* dev->pending is false, so layers apply pending operations first */
     (void)q;
 }
 
@@ -226,7 +228,7 @@ int cuda_conv_bwd_data(struct device *dev, struct tensor *dx, float beta, const 
     return rc;
 }
 
-/* Do all shards have one destination? */
+/* True if all shards have the same destination. */
 static bool one_dest(struct device *dev, float *const *dst, int nshards)
 {
     bool one = nshards > 1 && dst[0] == dst[1];
@@ -338,7 +340,7 @@ int cuda_plan_text(struct device *dev, char **ret, struct err *err)
     return 0;
 }
 
-/* ---- bias: slabs of pixels are chains, which add pairwise ---- */
+/* ---- bias: slabs of pixels are chains, which are added pairwise ---- */
 
 struct bias_shard {
     const void *dy;
@@ -351,7 +353,7 @@ struct bias_shard {
 struct bias_args {
     struct bias_shard shard[SHARDS_AT_ONCE];
     int nshards, c;
-    bool one; /* all shards have one destination, which gets their sum */
+    bool one; /* all shards have the same destination, which gets their sum */
     float beta;
 };
 
@@ -395,7 +397,7 @@ template <typename T, int W> static __global__ void __launch_bounds__(VEC_THREAD
     vec_store(s->part + (size_t)slab * a.c + k, sum);
 }
 
-/* The tree over one shard's slabs of column k, in the threads of row 0. */
+/* The tree over one shard's slabs of column k, computed by the threads of row 0. */
 DEVICE_FN float bias_sum(float *runs, const struct bias_shard *s, unsigned k, unsigned c)
 {
     unsigned n = bias_slabs(s->npixels), run = fold_run(n), first = threadIdx.y * run;
@@ -433,7 +435,7 @@ template <typename T, int W> static void bias_launch(struct device *dev, const s
                 dim3(FOLD_WIDTH, FOLD_RUNS), cuda_device(dev)->stream, *a);
 }
 
-/* Shards [first, first + n) and the parts of `memory` they fill. */
+/* Shards [first, first + n) and their parts of `memory`. */
 static void bias_gather(struct bias_args *a, float *memory, float *const *db, const struct tensor *dy, int first, int nshards)
 {
     a->nshards = nshards - first < SHARDS_AT_ONCE ? nshards - first : SHARDS_AT_ONCE;

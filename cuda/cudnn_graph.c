@@ -2,7 +2,7 @@
 
 #define ATTR(name) CUDNN_ATTR_##name
 
-/* A graph being written down. */
+/* A graph under construction. */
 struct sketch {
     struct cudnn_descs *b;
     const struct plan_key *key;
@@ -26,7 +26,7 @@ static cudnnBackendDescriptor_t tensor(struct sketch *g, int uid, const int64_t 
     return t;
 }
 
-/* x and dx. */
+/* The descriptor of x or dx. */
 static cudnnBackendDescriptor_t image(struct sketch *g)
 {
     const struct conv_key *k = &g->key->conv;
@@ -35,7 +35,7 @@ static cudnnBackendDescriptor_t image(struct sketch *g)
     return tensor(g, CUDNN_X, dim, k->x_stride, g->dtype, g->key->align_x);
 }
 
-/* y and dy, or with uid CUDNN_INNER what becomes y. */
+/* The descriptor of y or dy; with uid CUDNN_INNER the fp32 sum before the bias. */
 static cudnnBackendDescriptor_t result(struct sketch *g, int uid)
 {
     const struct conv_key *k = &g->key->conv;
@@ -46,7 +46,7 @@ static cudnnBackendDescriptor_t result(struct sketch *g, int uid)
     return tensor(g, uid, dim, k->y_stride, g->dtype, g->key->align_y);
 }
 
-/* w and dw. */
+/* The descriptor of w or dw. */
 static cudnnBackendDescriptor_t filter(struct sketch *g)
 {
     const struct conv_key *k = &g->key->conv;
@@ -74,7 +74,7 @@ static cudnnBackendDescriptor_t geometry(struct sketch *g)
     return c;
 }
 
-/* The three directions differ in names only. */
+/* The three directions differ only in names. */
 static const struct conv_names {
     cudnnBackendDescriptorType_t type;
     cudnnBackendAttributeName_t conv, x, w, y, alpha, beta;

@@ -10,7 +10,7 @@
 
 enum { KNOBS = 48 };
 
-/* The library's own words on the last failure, cut to a line's worth. */
+/* Reports the library's own text for the last failure, cut to one line. */
 static int failed(const struct cudnn_api *api, cudnnStatus_t status, const char *what, struct err *err)
 {
     char why[256] = "";
@@ -66,8 +66,8 @@ void cudnn_target_close(struct cudnn_target *t)
     t->device = NULL;
 }
 
-/* Puts up to CUDNN_CANDIDATES engine configurations, best first, into `list` (they are list->d[1] and on). Returns how many; 0 where the mode
- * knows none. */
+/* Puts up to CUDNN_CANDIDATES engine configurations, best first, into list->d[1] and the following. Returns their
+ * number; 0: the mode knows no engine. */
 static int candidates(struct cudnn_descs *list, const struct cudnn_target *t, cudnnBackendDescriptor_t graph, cudnnBackendHeurMode_t mode)
 {
     cudnnBackendDescriptor_t heur = cudnn_desc_new(list, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
@@ -78,7 +78,7 @@ static int candidates(struct cudnn_descs *list, const struct cudnn_target *t, cu
     if (t->device)
         cudnn_desc_set_desc(list, heur, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, t->device);
     cudnn_desc_finalize(list, heur);
-    for (int i = 0; i < CUDNN_CANDIDATES; i++) /* results are copied into descriptors that the caller made */
+    for (int i = 0; i < CUDNN_CANDIDATES; i++) /* the library copies results into descriptors of the caller */
         cudnn_desc_new(list, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     if (list->status == CUDNN_STATUS_SUCCESS)
         list->status = t->api->cudnnBackendGetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
@@ -94,7 +94,7 @@ struct engine_facts {
     bool runtime; /* compiled when the plan is made */
 };
 
-/* An engine that does not tell about itself cannot be judged: false. */
+/* Returns false if the engine does not describe itself and cannot be judged. */
 static bool read_engine(const struct cudnn_api *api, cudnnBackendDescriptor_t config, struct engine_facts *ret)
 {
     cudnnBackendNumericalNote_t note[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
@@ -113,7 +113,7 @@ static bool read_engine(const struct cudnn_api *api, cudnnBackendDescriptor_t co
         api->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT,
                                       &nbehaviours, behaviour))
         goto out;
-    /* a newer library may have more notes than these headers know, and count them all; what is not understood is not trusted */
+    /* a newer library may count more notes than these headers know; such an engine is not trusted */
     if (nnotes > CUDNN_NUMERICAL_NOTE_TYPE_COUNT || nbehaviours > CUDNN_BEHAVIOR_NOTE_TYPE_COUNT)
         goto out;
     for (int64_t i = 0; i < nnotes; i++)
@@ -126,7 +126,7 @@ out:
     return ok;
 }
 
-/* A list of the heuristics, and what of it is looked at. */
+/* A list of the heuristics and the kinds of engines to try from it. */
 struct pass {
     cudnnBackendHeurMode_t mode;
     unsigned kinds;
@@ -134,8 +134,8 @@ struct pass {
 
 enum { COME_COMPILED = 1 << false, BY_COMPILER = 1 << true, OF_BOTH_KINDS = COME_COMPILED | BY_COMPILER };
 
-/* Ends with one of no kind. Of the engines that give a bf16 weight gradient dozens come compiled, while a compiler takes seconds for each of
- * its own; the fallbacks come compiled, too, and are many times slower. */
+/* The passes; the last one has no kinds. For a bf16 weight gradient dozens of engines are ready compiled, while each
+ * other engine takes a compiler seconds. The fallbacks are ready compiled, too, but many times slower. */
 static const struct pass *passes_of(const struct conv_key *k)
 {
     static const struct pass any[] = { { CUDNN_HEUR_MODE_A, OF_BOTH_KINDS }, { CUDNN_HEUR_MODE_FALLBACK, OF_BOTH_KINDS }, { 0 } };
@@ -146,13 +146,13 @@ static const struct pass *passes_of(const struct conv_key *k)
     return cudnn_rounds_dw(k) ? compiled_first : any;
 }
 
-/* An engine that does not tell about itself counts as one that comes compiled. */
+/* An engine that does not describe itself counts as ready compiled. */
 static bool takes(const struct pass *pass, const struct engine_facts *e)
 {
     return pass->kinds >> e->runtime & 1;
 }
 
-/* The filter. Counts an engine once, under its gravest note. */
+/* The filter. Counts a refused engine once, under its gravest note. */
 static bool allowed(const struct conv_key *k, const struct engine_facts *e, struct cudnn_tally *tally)
 {
     bool strict = k->dtype == DTYPE_F32 && k->precision != PRECISION_TF32;
@@ -206,7 +206,7 @@ static bool out_of_memory(cudnnStatus_t status)
     return status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED || status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
 }
 
-/* Answers that depend on what was asked for alone. */
+/* True for errors that depend only on the request. */
 static bool refuses(cudnnStatus_t status)
 {
     return CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED || CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_BAD_PARAM;
@@ -262,14 +262,14 @@ static void describe(struct cudnn_plan *p, const struct engine_facts *e, cudnnBa
              e->notes, e->runtime ? " runtime" : "", p->workspace);
 }
 
-/* The configuration moves from the list to the plan, whose lifetime it shares. */
+/* Moves the configuration from the list to the plan, so that both live equally long. */
 static void keep(struct cudnn_plan *p, struct cudnn_descs *list, int config)
 {
     p->descs.d[p->descs.n++] = list->d[config];
     list->d[config] = list->d[--list->n];
 }
 
-/* What is looked for. */
+/* The engine to look for. */
 struct wish {
     const struct cudnn_target *t;
     const struct conv_key *k;
@@ -277,7 +277,8 @@ struct wish {
     const char *only; /* NULL: any */
 };
 
-/* One engine: p->plan is set if it is the one. Short memory must not change the choice, so it stops the search (p->descs.status). */
+/* Tries one engine. Sets p->plan if it fits. A lack of memory must not change the choice, so it ends the search
+ * (p->descs.status). */
 static void try_engine(struct cudnn_plan *p, const struct wish *q, struct cudnn_descs *list, int config, struct cudnn_tally *tally)
 {
     const struct cudnn_target *t = q->t;
@@ -329,7 +330,7 @@ static void choose(struct cudnn_plan *p, const struct wish *q, cudnnBackendDescr
 
     cudnn_descs_init(&list, q->t->api);
     n = candidates(&list, q->t, graph, q->pass->mode);
-    if (out_of_memory(list.status)) /* the engines it would have named count, too */
+    if (out_of_memory(list.status)) /* a list lost for lack of memory must not change the choice, either */
         p->descs.status = list.status;
     for (int i = 1; i <= n && !p->plan && p->descs.status == CUDNN_STATUS_SUCCESS; i++)
         try_engine(p, q, &list, i, tally);
@@ -369,7 +370,7 @@ static bool is_named(const struct cudnn_name *list, int n, const char *text)
     return false;
 }
 
-/* Behind the n names of *ret. Returns how many there are then. */
+/* Appends names to the n names of *ret. Returns their new number. */
 static int name_all(const struct wish *q, cudnnBackendDescriptor_t graph, struct cudnn_name ret[CUDNN_NAMES], int n)
 {
     struct cudnn_tally ignored = { 0 };

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/device.c - opening and closing a queue of work on the GPU, what it says of itself, and marks. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/device.c - opens and closes a queue of work on the GPU; describes the
+ * GPU; marks. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdatomic.h>
@@ -15,17 +16,18 @@
 #include "proto/err.h"
 
 enum {
-    COMPUTE_MIN = 80, /* bf16 and TF32 products start here, and so do our binaries */
+    COMPUTE_MIN = 80, /* bf16 and TF32 products need this, and so do our binaries */
 };
 
 struct device_mark {
     cudaEvent_t event;
 };
 
-/* The first queue a process opens computes; those after it copy and exchange, short pieces that others wait for, and go first. */
+/* Number of queues. The first one of a process computes. Later ones copy and exchange short pieces that others wait
+ * for, so they have priority. */
 static atomic_int nopened;
 
-/* The runtime keeps to itself why it could not load the driver. */
+/* The runtime does not say why it could not load the driver. */
 static int no_driver(struct err *err)
 {
     struct err why;
@@ -69,9 +71,9 @@ static int compute_capability(int *ret_compute, struct err *err)
     return 0;
 }
 
-/* Streams that share one of the driver's queues wait for each other, those of the libraries too. A collective behind work that waits for a
- * peer, which has the two the other way round, never begins. So there are as many queues as a GPU has, unless somebody said otherwise. The
- * driver reads it once. */
+/* Asks the driver for as many queues as a GPU has, unless the user has set a number. Streams on one queue wait for each
+ * other, also those of libraries. A collective could then wait behind work for a peer that has the two in the other
+ * order, which is a deadlock. The driver reads the variable once. */
 static void want_queues(void)
 {
     (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
@@ -138,7 +140,7 @@ int cuda_queue_open(int index, const struct device_options *opt, struct cuda_dev
     return 0;
 }
 
-/* Also of a device that was opened half. */
+/* Works also on a device that was only partly opened. */
 void cuda_close(struct device *dev)
 {
     struct cuda_device *d = cuda_device(dev);
@@ -165,8 +167,8 @@ static void add_version(struct device_info *info, const char *name, int major, i
     snprintf(info->version[info->nversions++].value, sizeof info->version[0].value, "%d.%d", major, minor);
 }
 
-/* As nvidia-smi writes it and CUDA_VISIBLE_DEVICES takes it. Of a slice some drivers tell its own number and some its GPU's: it is called a
- * slice's where it is the one that was asked for. */
+/* The UUID in the form of nvidia-smi and CUDA_VISIBLE_DEVICES. For a slice some drivers give its own UUID, others that
+ * of its GPU. It gets the prefix of a slice if it is the UUID in CUDA_VISIBLE_DEVICES. */
 static void uuid_text(const void *uuid, char *ret, size_t size)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -216,7 +218,7 @@ struct device_mark *cuda_mark_new(struct device *dev)
     struct device_mark *m = calloc(1, sizeof *m);
 
     (void)dev;
-    /* Who waits for a mark sleeps: the cores decode images meanwhile. */
+    /* Waiting for a mark sleeps: the cores decode images meanwhile. */
     if (m && cudaEventCreateWithFlags(&m->event, cudaEventDisableTiming | cudaEventBlockingSync) != cudaSuccess) {
         (void)cudaGetLastError();
         free(m);

@@ -10,11 +10,11 @@
 #include "cuda/stem.h"
 #include "proto/err.h"
 
-#define WORKSPACE_STEP ((size_t)16 << 20) /* grows in steps, so that the first pass over a network takes memory a few times only */
+#define WORKSPACE_STEP ((size_t)16 << 20) /* grows in steps, so that the first pass over a network allocates memory only a few times */
 
 struct engine {
     struct cuda_device *d;
-    struct plan_target run; /* the stream's handles; the cache's threads have their own */
+    struct plan_target run; /* the stream's handles; threads of the cache have their own */
     struct plan_cache *plans;
     char *workspace;
     size_t workspace_bytes;
@@ -22,7 +22,7 @@ struct engine {
 
 static void attach(void)
 {
-    cudaSetDevice(0); /* if it fails, so does making a plan, which says why */
+    cudaSetDevice(0); /* if it fails, making a plan fails, too, and reports it */
 }
 
 void engine_gpu(const struct cuda_device *d, char *ret, size_t size)
@@ -34,7 +34,7 @@ void engine_gpu(const struct cuda_device *d, char *ret, size_t size)
     snprintf(ret, size, "%s, %d multiprocessors, compute %d.%d", p.name, d->multiprocessors, d->compute / 10, d->compute % 10);
 }
 
-/* With the choices that were measured on such a GPU. */
+/* Opens a target with the choices measured on this kind of GPU. */
 static int open_target(const struct engine *e, struct plan_target *ret, struct err *err)
 {
     char gpu[160];
@@ -93,7 +93,7 @@ void engine_close(struct engine *e)
     free(e);
 }
 
-/* Only shapes that are met for the first time come here for more. The old memory goes first, so that there is room for the new. */
+/* Enlarges the workspace. Only a new shape needs that. The old memory is freed first, to make room for the new. */
 static int reserve(struct engine *e, size_t bytes, const char *what, struct err *err)
 {
     void *memory = NULL;
@@ -119,7 +119,7 @@ static size_t aligned(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-/* Where the library's result is not what was asked for it goes to the front of the workspace first. */
+/* Bytes at the front of the workspace for the library's result, if that still must be converted or added. */
 static size_t scratch(const struct plan *p, const struct conv_args *args)
 {
     return p->finish == PLAN_CAST || (p->finish == PLAN_ADD && args->add) ? aligned(p->scratch) : 0;
@@ -134,7 +134,7 @@ static int run_cudnn(struct engine *e, const struct plan *p, const struct conv_a
     return cudnn_plan_run(&p->dnn, e->run.dnn.handle, args->x, w, args->y, p->key.conv.bias ? args->bias : NULL, workspace, err);
 }
 
-/* Moves what the library left in scratch memory to where it belongs. */
+/* Adds or converts the library's result in scratch memory to its destination. */
 static int finish(struct engine *e, const struct plan *p, const struct conv_args *args, struct err *err)
 {
     const struct conv_key *k = &p->key.conv;

@@ -9,10 +9,10 @@
 #include "proto/err.h"
 #include "worker/core/device.h"
 
-/* The first versions that know all GPUs of this build, sm_80 to sm_100. */
+/* The first versions that support all GPUs of this build, sm_80 to sm_100. */
 enum { CUDNN_MIN = 90700, CUBLASLT_MIN = 120800, NCCL_MIN = 22501 };
 
-static struct library_found nvrtc; /* a part of cuDNN; no handle: it has none */
+static struct library_found nvrtc; /* part of cuDNN; handle NULL: not found */
 
 static long size_version(void *symbol)
 {
@@ -26,7 +26,7 @@ static long nccl_version(void *symbol)
     return ((__typeof__(ncclGetVersion) *)symbol)(&version) == ncclSuccess ? version : 0;
 }
 
-/* One library of this process. */
+/* A library of this process. */
 struct slot {
     struct library lib;
     pthread_once_t once;
@@ -49,7 +49,7 @@ static struct nccl_api nccl_api;
 
 struct symbol {
     const char *name;
-    void *at; /* the member of the table */
+    void *at; /* member of the table of functions */
 };
 
 static int resolve(struct slot *s, const struct symbol *symbols, size_t n)
@@ -84,8 +84,8 @@ static long compiler_version(void *symbol)
     return ((int (*)(int *, int *))symbol)(&major, &minor) == 0 ? 10000L * major + 100L * minor : 0;
 }
 
-/* cuDNN asks the linker for the runtime compiler by its bare name when it builds a fused engine. One that is open already answers to that
- * name, wherever it lies; where there is none cuDNN does without these engines. */
+/* To build a fused engine cuDNN opens the runtime compiler by its bare name. A library that is open already answers to
+ * that name, from any folder. Without it cuDNN does not use these engines. */
 static void preload_compiler(void)
 {
     struct library compiler = { .name = "NVRTC", .version_symbol = "nvrtcVersion", .version = compiler_version, .minimum = 1 };
@@ -104,7 +104,7 @@ static void open_cudnn(void)
     const struct symbol symbols[] = { CUDNN_FUNCTIONS(X) };
 #undef X
 
-    (void)pthread_once(&cublaslt.once, open_cublaslt); /* cuDNN finds it by its bare name, too */
+    (void)pthread_once(&cublaslt.once, open_cublaslt); /* cuDNN opens it by its bare name, too */
     cudnn.rc = library_find(&cudnn.lib, &cudnn.found, &cudnn.err);
     if (cudnn.rc == 0)
         cudnn.rc = resolve(&cudnn, symbols, COUNT(symbols));

@@ -55,7 +55,8 @@ struct lt_product lt_product(const struct conv_key *k)
     return (struct lt_product){ k->c, k->k, pixels, LT_X, LT_Y, LT_W, false, true, k->x_stride, k->y_stride, k->c };
 }
 
-/* The bias has no address yet, but the heuristic reads its alignment off the address: one that is as aligned as promised and no more. */
+/* The bias has no address yet, but the heuristic derives its alignment from the address. So it gets an address with
+ * exactly the promised alignment. */
 static cublasStatus_t describe_bias(struct lt_plan *p, const struct plan_key *key, cudaDataType_t type)
 {
     const void *some = (const void *)(uintptr_t)key->align_w;
@@ -101,8 +102,8 @@ static uint32_t align_of(const struct plan_key *key, enum lt_operand o)
     return (uint32_t)(o == LT_X ? key->align_x : o == LT_Y ? key->align_y : key->align_w);
 }
 
-/* Partial sums of split products may only be added in fp32 and apart from the product: in place they come in the order in which blocks
- * finish. */
+/* Partial sums of split products must be added in fp32 and outside of the product: in place, their order depends on the
+ * blocks that finish first. */
 static cublasStatus_t describe_wishes(const struct lt_plan *p, const struct plan_key *key, cublasLtMatmulPreference_t pref)
 {
     const struct cublaslt_api *api = p->api;
@@ -125,7 +126,8 @@ static cublasStatus_t describe_wishes(const struct lt_plan *p, const struct plan
     return s;
 }
 
-/* The filter: fp32 sums always; no tensor cores (their inputs are rounded) where strict fp32 was asked for. Counts what it refuses. */
+/* The filter: sums must be in fp32, and strict fp32 forbids tensor cores, which round their inputs. Counts refused
+ * algorithms. */
 static bool allowed(const struct cublaslt_api *api, const struct conv_key *k, const cublasLtMatmulHeuristicResult_t *r,
                     struct lt_tally *tally)
 {
@@ -154,7 +156,7 @@ static bool allowed(const struct cublaslt_api *api, const struct conv_key *k, co
     return false;
 }
 
-/* "algo 66 tile 20 split 1 ...": what the opaque 64 bytes hold. */
+/* The contents of the opaque 64 bytes: "algo 66 tile 20 split 1 ...". */
 static void name_algo(const struct cublaslt_api *api, const cublasLtMatmulAlgo_t *algo, char ret[LT_NAME_TEXT])
 {
     static const struct {
@@ -176,7 +178,7 @@ static void name_algo(const struct cublaslt_api *api, const cublasLtMatmulAlgo_t
 
     ret[0] = '\0';
     for (size_t i = 0; i < sizeof part / sizeof *part && len < LT_NAME_TEXT; i++) {
-        uint32_t value = 0; /* little-endian: two bytes land in the low half */
+        uint32_t value = 0; /* little-endian: two bytes fill the low half */
         size_t got;
 
         if (api->cublasLtMatmulAlgoConfigGetAttribute(algo, part[i].attr, &value, part[i].size, &got) == CUBLAS_STATUS_SUCCESS)
@@ -184,7 +186,7 @@ static void name_algo(const struct cublaslt_api *api, const cublasLtMatmulAlgo_t
     }
 }
 
-/* The allowed of the heuristic's answers, best first. */
+/* The allowed answers of the heuristic, best first. */
 static cublasStatus_t ask(const struct lt_plan *p, const struct lt_target *t, const struct plan_key *key,
                           cublasLtMatmulHeuristicResult_t ret[LT_CANDIDATES], int *ret_n, struct lt_tally *tally)
 {
@@ -226,7 +228,7 @@ static cublasStatus_t choose(struct lt_plan *p, const struct lt_target *t, const
     return CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
-/* All but the algorithm. lt_plan_free() must follow. */
+/* Makes all descriptors, but not the algorithm. The caller must call lt_plan_free(), also after a failure. */
 static cublasStatus_t describe(struct lt_plan *p, const struct lt_target *t, const struct plan_key *key)
 {
     const struct conv_key *k = &key->conv;

@@ -1,22 +1,23 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/map.cu - activations, the sum of two values, and change of element type, over strided tensors. fp32 gives the bits of cpu/map.c.
- * Dense tensors with nothing per channel go as rows of one vector, so their number of channels does not matter. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/map.cu - activations, the sum of two values, and change of element
+ * type, over strided tensors. fp32 gives the bits of worker/cpu/map.c. Dense tensors without parameters per channel are
+ * rows of one vector, so any number of channels is fast. */
 #include "cuda/vec.h"
 #include "worker/kernels/philox.h"
 
 #include <assert.h>
 
 enum {
-    RUN = 8,  /* pixels of a thread */
-    AHEAD = 4 /* of them on their way at once */
+    RUN = 8,  /* pixels per thread */
+    AHEAD = 4 /* pixels loaded at once */
 };
 
-/* What a kernel does with its operands a and b. */
+/* How a kernel uses its operands a and b. */
 enum {
     PENDING_A = 1,
     PENDING_B = 2,
-    READ_B = 4,   /* there is a b */
+    READ_B = 4,   /* b exists */
     READ_DST = 8, /* beta is not 0 */
-    GRAD = 16     /* b is the output whose slope is wanted; else the sum of a and b, or the activation of a */
+    GRAD = 16     /* b is the output, and the result is a times its slope; otherwise the sum of a and b, or the activation of a */
 };
 
 struct act_shard {
@@ -36,7 +37,7 @@ struct act_args {
 
 /* ---- kernels ---- */
 
-/* The curved kinds are long: they go one number at a time, where arithmetic is the limit and not memory. */
+/* The curved kinds need much code. They go one number at a time, since arithmetic limits them, not memory. */
 static bool is_curved(enum act_kind kind)
 {
     return kind == ACT_LOGISTIC || kind == ACT_TANH || kind == ACT_ELU;
@@ -87,7 +88,7 @@ template <int W> struct act_channels {
     struct vec_affine<W> a, b;
 };
 
-/* a becomes the result. */
+/* Computes the result in a. */
 template <int OP, int W>
 DEVICE_FN void compute(float (&a)[W], float (&b)[W], const float (&old)[W], const struct act_channels<W> &p, const struct act_args *args)
 {
@@ -108,7 +109,7 @@ DEVICE_FN void compute(float (&a)[W], float (&b)[W], const float (&old)[W], cons
     }
 }
 
-/* Results of type T from operands of type S. */
+/* Results have type T, operands type S. */
 template <typename T, typename S, int W, int OP> static __global__ void __launch_bounds__(VEC_THREADS, 2) act_kernel(struct act_args args)
 {
     const struct act_shard *s = &args.shard[vec_shard_back()];
@@ -156,9 +157,9 @@ template <typename T, typename S, int W, int OP> static __global__ void __launch
     }
 }
 
-/* ---- how the shards of an op go ---- */
+/* ---- the shards of an op ---- */
 
-/* One op over all shards: operands (a, b) or plain tensors (ta, tb); what an op does not read is NULL. */
+/* One op over all shards, with operands (a, b) or plain tensors (ta, tb). An unused one is NULL. */
 struct act_op {
     const char *what;
     const struct tensor *dst, *ta, *tb;
@@ -167,7 +168,7 @@ struct act_op {
     float beta;
 };
 
-/* What one shard of it reads and writes; data is NULL where there is nothing. */
+/* The tensors of one shard; data is NULL for an unused one. */
 struct views {
     struct tensor dst;
     struct operand a, b;
@@ -194,7 +195,7 @@ static bool is_dense(const struct tensor *t)
     return !t->data || t->stride == t->c;
 }
 
-/* Can these numbers go w at a time? in_rows: channel by channel; else as one row. */
+/* True if the numbers can be read w at a time. in_rows: channel by channel; otherwise all as one row. */
 static bool is_wide(const struct tensor *t, int w, bool in_rows)
 {
     struct tensor row = *t;
@@ -204,7 +205,7 @@ static bool is_wide(const struct tensor *t, int w, bool in_rows)
     return !t->data || vec_fits(&row, w);
 }
 
-/* All shards of an op go one way. */
+/* The same for all shards of an op. */
 struct act_way {
     bool in_rows, wide;
 };
@@ -227,7 +228,7 @@ static struct act_way way_of(const struct act_op *op, int w, int nshards)
     return way;
 }
 
-/* c: channels that the kernel sees. */
+/* c: number of channels for the kernel. */
 static struct act_shard make_shard(const struct views *v, struct act_way way, int c)
 {
     struct act_shard s = {};
@@ -244,7 +245,7 @@ static struct act_shard make_shard(const struct views *v, struct act_way way, in
     return s;
 }
 
-/* Shards of one launch. */
+/* Collects the shards of one launch. Returns their number. */
 static int gather(struct act_args *a, const struct act_op *op, int first, int nshards, struct act_way way, int w)
 {
     int n = nshards - first < SHARDS_AT_ONCE ? nshards - first : SHARDS_AT_ONCE;
@@ -271,7 +272,7 @@ static struct vec_grid grid_of(const struct act_args *a, int n, int w)
 
 /* ---- ops ---- */
 
-/* What `op` reads, as a constant of the kernel. */
+/* Makes `op` a constant of the kernel. */
 template <typename T, int W> static void launch(struct device *dev, const struct act_args *a, int n, int op)
 {
     struct vec_grid g = grid_of(a, n, W);
@@ -310,7 +311,7 @@ static int run(struct device *dev, const struct act_op *op, int flags, int nshar
     return cuda_check(cudaPeekAtLastError(), op->what, err);
 }
 
-/* Nothing is pending on any shard, or something on all. */
+/* Returns flag if the shards have a pending operation: all have one, or all have none. */
 static int pending(const struct operand *x, int flag, int nshards)
 {
     for (int v = 0; v < nshards; v++)
@@ -363,7 +364,7 @@ struct dropout_shard {
     const void *src;
     void *dst;
     struct affine act;
-    struct philox_key key; /* of the image */
+    struct philox_key key; /* key of the image */
     size_t count;
     int src_stride, dst_stride;
 };
@@ -393,7 +394,8 @@ template <typename T> static __global__ void __launch_bounds__(DROPOUT_THREADS) 
     from_float(dst, act_store(a.beta, &old, x * factor[i % 4]));
 }
 
-/* Images first .. of all local shards, at most SHARDS_AT_ONCE; each is a shard of the launch. Returns how many. */
+/* Images from `first` on of all local shards, at most SHARDS_AT_ONCE; each is a shard of the launch. Returns their
+ * number. */
 static int dropout_images(struct dropout_args *a, const struct philox_key *keys, const struct tensor *y, const struct operand *x,
                           int nshards, int first)
 {

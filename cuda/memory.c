@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* cuda/memory.c - device and pinned memory, and copies inside it.
  *
- * Device memory is plain cudaMalloc. What comes and goes in a step lives in the arena (worker/core/arena.h), which takes a few big chunks,
- * then one for whole steps, and keeps it: it is the stream-ordered pool, with host order on one stream as its order, and offsets that
- * depend on the sequence of sizes alone. A driver's pool below it would never be asked in the steady state, and NCCL can neither register
- * nor map what comes from one. */
+ * Device memory is plain cudaMalloc. Memory for a step comes from the arena (worker/core/arena.h). The arena takes a
+ * few big chunks, then one for whole steps, and keeps it. It works like a stream-ordered pool: one stream in host
+ * order, with offsets that depend only on the sequence of sizes. A driver's pool below it would see no calls after the
+ * first steps, and NCCL can neither register nor map memory of such a pool. */
 #include "cuda/memory.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include "proto/err.h"
 
 #define MIB          ((size_t)1 << 20)
-#define SCRATCH_STEP (2 * MIB) /* scratch grows in steps, so that shapes a little larger do not each take new memory */
+#define SCRATCH_STEP (2 * MIB) /* scratch grows in steps, so that slightly larger shapes do not each need new memory */
 
 int cuda_malloc(void **ret, size_t bytes, const char *what, struct err *err)
 {
@@ -26,7 +26,7 @@ int cuda_malloc(void **ret, size_t bytes, const char *what, struct err *err)
         return 0;
     }
     if (e != cudaErrorMemoryAllocation) {
-        int rc = cuda_check(e, "cudaMalloc", err); /* `what` may be the caller's buffer, and labels are kept */
+        int rc = cuda_check(e, "cudaMalloc", err); /* `what` may be a buffer of the caller, but labels stay */
 
         err_prefix(err, "%s", what);
         return rc;
@@ -46,7 +46,7 @@ void *cuda_alloc(struct device *dev, size_t bytes)
 
     if (cuda_malloc(&mem, bytes, "alloc", NULL) < 0)
         return NULL;
-    /* Other queues may use it at once, so the zeros have to be there before they can know the address. */
+    /* Other queues may use the memory at once, so it must be zero before they know the address. */
     if (cuda_check(cudaMemsetAsync(mem, 0, bytes ? bytes : 1, stream), "alloc", NULL) == 0 &&
         cuda_check(cudaStreamSynchronize(stream), "alloc", NULL) == 0)
         return mem;
@@ -107,7 +107,7 @@ void *cuda_scratch(struct device *dev, size_t bytes, const char *what, struct er
         err_set(err, -ENOMEM, "%s: %zu bytes of working memory are more than any GPU has", what, bytes);
         return NULL;
     }
-    /* Given back first, so that the peak is not both; queued ops may still use it. */
+    /* The old memory is freed first, so that both are never held; queued ops may still use it. */
     if (cuda_check(cudaStreamSynchronize(d->stream), what, err) < 0)
         return NULL;
     (void)cudaFree(d->scratch);

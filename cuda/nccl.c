@@ -1,9 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/nccl.c - a link: collectives over device memory through NCCL (worker/comm/comm.h says what a link promises). Opening, memory,
- * closing.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/nccl.c - a link: collectives over device memory through NCCL
+ * (worker/comm/comm.h has the contract of a link). Opening, memory, closing.
  *
- * Rank 0's link_id() makes two ids, one a channel, as text; every rank's link_open() joins both communicators. NCCL listens for the
- * others inside rank 0's process from link_id() on, so rank 0 must live until all have joined. Errors are final for the process:
- * detd-job starts all ranks again with a new id, which also clears whatever the failure left in the driver. */
+ * Rank 0's link_id() makes two ids, one for each channel, as text. Every rank's link_open() joins both communicators.
+ * NCCL listens for the others inside rank 0's process from link_id() on, so rank 0 must live until all have joined.
+ * Errors are final for the process: detd-job starts all ranks again with a new id, which also clears any state left in
+ * the driver. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,14 +14,14 @@
 #include "cuda/nccl_impl.h"
 
 enum {
-    OPEN_MS = 300 * 1000, /* joining takes seconds; all ranks have said hello before */
-    CLOSE_MS = 10 * 1000, /* of a rank that closes while another one still works or is gone */
-    GRAD_CTAS = 16,       /* blocks that NCCL may take from the multiprocessors while backward goes on */
-    SYNC_CTAS = 4,        /* few: small operations, and both channels must fit on the GPU beside each other */
+    OPEN_MS = 300 * 1000, /* joining takes seconds; all ranks said hello before */
+    CLOSE_MS = 10 * 1000, /* for a rank that closes while another one still works or is gone */
+    GRAD_CTAS = 16,       /* blocks that NCCL may take from the multiprocessors during backward */
+    SYNC_CTAS = 4,        /* few: operations are small, and both channels must fit on the GPU together */
     ID_HEX = 2 * COMM_CHANNELS * NCCL_UNIQUE_ID_BYTES
 };
 
-/* ---- id: "nccl VERSION HEX", HEX both ids one after the other ---- */
+/* ---- id: "nccl VERSION HEX"; HEX holds both ids ---- */
 
 int cuda_link_id(char *ret, size_t size, struct err *err)
 {
@@ -73,8 +74,8 @@ static int parse_id(const struct nccl_api *api, const char *text, ncclUniqueId *
 
 /* ---- memory ---- */
 
-/* Symmetric windows let NCCL copy between peers without a stage of its own. Collective; where the machine cannot, NCCL says so by
- * leaving the handle alone. */
+/* Symmetric windows let NCCL copy between peers without a stage of its own. This is a collective. If the machine cannot
+ * do it, NCCL leaves the handle unset. */
 static int register_window(struct link *l, enum comm_channel ch, size_t bytes, struct link_region *g, struct err *err)
 {
     struct link_channel *c = &l->channel[ch];
@@ -92,11 +93,11 @@ static void *link_alloc(struct comm *c, size_t bytes, bool shared, struct err *e
     struct link *l = (struct link *)c;
     struct device *dev = l->channel[COMM_SYNC].dev;
     struct link_region *g = &l->region[l->nregions];
-    size_t length = (bytes + COMM_ALIGN) / COMM_ALIGN * COMM_ALIGN; /* not 0 */
+    size_t length = (bytes + COMM_ALIGN) / COMM_ALIGN * COMM_ALIGN; /* never 0 */
     ncclResult_t r;
     int rc = link_state(l, err);
 
-    (void)shared; /* every rank's own in either case */
+    (void)shared; /* in both cases each rank has its own memory */
     if (rc < 0)
         return NULL;
     if (l->nregions == LINK_REGIONS) {
@@ -109,10 +110,10 @@ static void *link_alloc(struct comm *c, size_t bytes, bool shared, struct err *e
         err_set(err, ERR_DEVICE, "no device memory for %zu bytes that ranks exchange: %s", length, l->api->ncclGetErrorString(r));
         return NULL;
     }
-    l->nregions++; /* freed by link_close() from here on */
+    l->nregions++; /* from here on link_close() frees it */
     rc = dev->ops->zero(dev, g->mem, length, err);
     if (rc == 0)
-        rc = dev->ops->sync(dev, err); /* zero for all queues */
+        rc = dev->ops->sync(dev, err); /* so that all queues see zeros */
     for (int ch = 0; rc == 0 && l->api->ncclCommWindowRegister && ch < COMM_CHANNELS; ch++)
         rc = register_window(l, (enum comm_channel)ch, length, g, err);
     return rc < 0 ? NULL : g->mem;
@@ -135,7 +136,8 @@ static bool link_aborted(const struct comm *c)
     return atomic_load_explicit(&l->failed, memory_order_acquire) || l->host->ops->aborted(l->host);
 }
 
-/* Everything this rank did on a channel is through and no peer needs it. Any failure on the way makes the watchdog abort what is left. */
+/* Waits until this rank's work on a channel is done and no peer needs it. After a failure the watchdog aborts the
+ * rest. */
 static void leave(struct link *l, enum comm_channel ch)
 {
     struct link_channel *c = &l->channel[ch];
@@ -183,7 +185,7 @@ static void link_close(struct comm *comm)
         if (l->channel[ch].nccl)
             leave(l, (enum comm_channel)ch);
     link_unwatch(l);
-    (void)cudaDeviceSynchronize(); /* after an abort what was queued behind it still uses this memory */
+    (void)cudaDeviceSynchronize(); /* after an abort, work queued behind it still uses this memory */
     for (int ch = 0; ch < COMM_CHANNELS; ch++)
         free_channel(&l->channel[ch]);
     for (int i = 0; i < l->nregions; i++)

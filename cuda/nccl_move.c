@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* The collectives of a link: groups of NCCL calls on the stream of the channel's device. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* The collectives of a link: groups of NCCL calls on the stream of the
+ * channel's device. */
 #include "cuda/nccl_impl.h"
 
 enum { STAGE_ALIGN = 256, STAGE_MIN = 4 << 20 };
@@ -20,9 +21,9 @@ static char *stage_of(const struct link_channel *c)
     return c->nstages > 0 ? c->stage[c->nstages - 1] : NULL;
 }
 
-/* Grown in the first steps only: sizes repeat. What was too small is kept: giving device memory back waits for all queues, so also for
- * operations that the main thread has queued since and that need the other ranks, which may be waiting for the operation that is to be
- * queued here. */
+/* Makes the stage larger; that happens in the first steps only, since sizes repeat. The smaller stage is kept until the
+ * end: freeing device memory waits for all queues. These may hold later operations of the main thread that need other
+ * ranks, and those ranks may wait for the operation to be queued here. */
 static int want_stage(struct link *l, struct link_channel *c, size_t bytes, struct err *err)
 {
     size_t want = c->stage_bytes + c->stage_bytes / 2;
@@ -43,7 +44,8 @@ static int want_stage(struct link *l, struct link_channel *c, size_t bytes, stru
     return 0;
 }
 
-/* Where chunks lie: the own ones where they are, peers' in the stage one after the other. Returns the bytes of the stage. */
+/* Places the chunks: own ones stay where they are, those of peers go to the stage one after the other. Returns the size
+ * of the stage in bytes. */
 static size_t place_chunks(const struct comm *c, const struct comm_planes *x, char *stage, const void **views)
 {
     size_t place = align_up(x->cut[c->rank + 1] - x->cut[c->rank], STAGE_ALIGN), at = 0;
@@ -60,13 +62,14 @@ static size_t place_chunks(const struct comm *c, const struct comm_planes *x, ch
     return at;
 }
 
-/* Inside a group a call on a communicator that is not blocking may say that it goes on; it is still one of the group. */
+/* Inside a group, a call on a non-blocking communicator may return ncclInProgress. It still belongs to the group. */
 static bool accepted(ncclResult_t r)
 {
     return r == ncclSuccess || r == ncclInProgress;
 }
 
-/* Inside a group. Between two ranks the planes go in order; who has nothing to send or to get is left out by both. */
+/* Called inside a group. Between two ranks the planes go in order. Both sides leave out a rank without data to send or
+ * receive. */
 static ncclResult_t send_and_receive(struct link *l, struct link_channel *c, const struct comm_planes *x, const void *const *views)
 {
     int me = l->comm.rank, v = 0;
@@ -115,7 +118,7 @@ static ncclResult_t gather_parts(struct link *l, struct link_channel *c, char *b
 
 /* ---- queueing ---- */
 
-/* One operation, as a group: either the planes or the gathered buffer. */
+/* One operation, as a group: either planes or the gathered buffer. */
 struct movement {
     const struct comm_planes *x;
     const void *const *views;
@@ -130,7 +133,7 @@ static ncclResult_t issue(struct link *l, struct link_channel *c, const struct m
     if (r != ncclSuccess)
         return r;
     r = m->x ? send_and_receive(l, c, m->x, m->views) : gather_parts(l, c, m->buffer, m->cut);
-    end = l->api->ncclGroupEnd(); /* always: the group is the thread's */
+    end = l->api->ncclGroupEnd(); /* always called: the group belongs to the thread */
     return accepted(r) ? end : r;
 }
 
@@ -176,7 +179,7 @@ int link_allgather(struct comm *comm, const struct comm_op *op, void *buffer, co
     return rc < 0 ? rc : queue(l, op, &m, err);
 }
 
-/* Host bytes go by the host comm. */
+/* Host bytes go through the host comm. */
 int link_exchange(struct comm *comm, const struct comm_op *op, const void *mine, size_t bytes, int reader, const void **ret_views,
                   size_t *ret_sizes, struct err *err)
 {

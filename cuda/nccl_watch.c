@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* Waiting with a deadline, and the thread that ends what cannot go on. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* Waits with deadlines, and the watchdog thread that ends operations without
+ * a chance. */
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -7,7 +8,7 @@
 
 #include "cuda/nccl_impl.h"
 
-enum { SPINS = 300 }; /* of sched_yield() before settle() sleeps: queueing an operation takes NCCL's thread some 10 us */
+enum { SPINS = 300 }; /* calls of sched_yield() before settle() sleeps: queueing an operation takes NCCL's thread some 10 us */
 
 static int64_t link_now_ms(void)
 {
@@ -51,7 +52,7 @@ int link_fail(struct link *l, const struct err *why, struct err *err)
     return link_state(l, err);
 }
 
-/* A result of NCCL as a failure: `what` failed for the reason that NCCL gives. */
+/* Turns a result of NCCL into a failure of the link: `what` failed for NCCL's reason. */
 static int link_nccl_failed(struct link *l, enum comm_channel ch, ncclResult_t r, const char *what, struct err *err)
 {
     const char *detail = l->api->ncclGetLastError(NULL);
@@ -65,7 +66,7 @@ static int link_nccl_failed(struct link *l, enum comm_channel ch, ncclResult_t r
 
 /* ---- waiting ---- */
 
-/* What a communicator is at. ncclInProgress with *ret_gone: it was aborted. */
+/* The state of a communicator. ncclInProgress with *ret_gone: it was aborted. */
 static ncclResult_t progress(struct link *l, struct link_channel *c, bool *ret_gone)
 {
     ncclResult_t state = ncclInProgress, r = ncclSuccess;
@@ -84,7 +85,7 @@ int link_settle(struct link *l, enum comm_channel ch, ncclResult_t r, const char
     bool gone = false;
 
     if (r == ncclSuccess)
-        r = ncclInProgress; /* some calls (registering memory) say so of work that they have only begun: the communicator knows */
+        r = ncclInProgress; /* some calls (registering memory) return this after only beginning: the communicator knows the state */
     for (int i = 0; r == ncclInProgress; i++) {
         int rc = link_state(l, err);
 
@@ -116,7 +117,7 @@ int link_check(struct comm *comm, enum comm_channel ch, struct err *err)
 
 /* ---- operations on the stream ---- */
 
-/* Passes what is done. With the channel's lock held. */
+/* Removes finished operations. The caller holds the channel's lock. */
 static cudaError_t retire(struct link_channel *c)
 {
     cudaError_t e = cudaSuccess;
@@ -127,11 +128,11 @@ static cudaError_t retire(struct link_channel *c)
     }
     if (e != cudaErrorNotReady)
         return e;
-    (void)cudaGetLastError(); /* it counts as one, and would be the next launch's */
+    (void)cudaGetLastError(); /* it is stored as an error and would be blamed on the next launch */
     return cudaSuccess;
 }
 
-/* Waits for the oldest where FLIGHTS are under way; the watchdog ends that wait too. */
+/* Waits for the oldest operation if FLIGHTS are under way. The watchdog ends that wait, too. */
 static int make_room(struct link *l, struct link_channel *c, struct err *err)
 {
     for (;;) {
@@ -142,7 +143,7 @@ static int make_room(struct link *l, struct link_channel *c, struct err *err)
             return rc;
         pthread_mutex_lock(&c->lock);
         if (c->next - c->first == FLIGHTS)
-            (void)retire(c); /* errors are the watchdog's */
+            (void)retire(c); /* the watchdog reports errors */
         room = c->next - c->first < FLIGHTS;
         pthread_mutex_unlock(&c->lock);
         if (room)
@@ -159,7 +160,7 @@ int link_enter(struct link *l, const struct comm_op *op, struct err *err)
 
     if (rc < 0 || op->number > CHECKED_OPS)
         return rc;
-    on_host = comm_op_on(l->host, op); /* empty: the host comm compares kind, bytes and fingerprint */
+    on_host = comm_op_on(l->host, op); /* no data: the host comm compares kind, bytes and fingerprint */
     rc = l->host->ops->exchange(l->host, &on_host, NULL, 0, -1, NULL, NULL, &why);
     return rc < 0 ? link_fail(l, &why, err) : 0;
 }
@@ -186,7 +187,7 @@ int link_queued(struct link *l, const struct comm_op *op, struct err *err)
 
 /* ---- the watchdog ---- */
 
-/* Fills *why where a channel cannot go on. */
+/* Returns an error in *why if the channel cannot continue. */
 static int inspect(struct link *l, enum comm_channel ch, struct err *why)
 {
     struct link_channel *c = &l->channel[ch];
@@ -236,21 +237,21 @@ struct aborting {
     bool started;
 };
 
-/* The lock is held over ncclCommAbort(): whoever waits for it then finds no communicator. */
+/* Holds the lock during ncclCommAbort(), so that other threads find no communicator afterwards. */
 static void *abort_channel(void *arg)
 {
     struct aborting *a = arg;
 
     pthread_mutex_lock(&a->c->lock);
     if (a->c->nccl)
-        (void)a->l->api->ncclCommAbort(a->c->nccl); /* its result changes nothing any more */
+        (void)a->l->api->ncclCommAbort(a->c->nccl); /* its result does not matter any more */
     a->c->nccl = NULL;
     pthread_mutex_unlock(&a->c->lock);
     return NULL;
 }
 
-/* All at once: a communicator's memory is given back when the GPU is through, which kernels of another one keep busy until that is aborted,
- * too. */
+/* Aborts all channels at once: a communicator's memory is freed when the GPU is idle, and kernels of another
+ * communicator keep it busy until that is aborted, too. */
 static void abort_all(struct link *l)
 {
     struct aborting a[COMM_CHANNELS];
@@ -286,7 +287,7 @@ int link_watch(struct link *l, struct err *err)
     sigset_t all, old;
     int rc;
 
-    sigfillset(&all); /* signals are the main thread's */
+    sigfillset(&all); /* the main thread handles signals */
     pthread_sigmask(SIG_SETMASK, &all, &old);
     rc = pthread_create(&l->watchdog, NULL, watch, l);
     pthread_sigmask(SIG_SETMASK, &old, NULL);

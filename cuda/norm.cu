@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/norm.cu - batch normalisation: scale and shift from statistics, sums of shards, the second pass of the backward, running statistics;
- * the sums over pixels are in norm_sums.cu. fp32 gives the bits of cpu/norm.c. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/norm.cu - batch normalisation: scale and shift from statistics, sums
+ * of shards, the second pass of backward, running statistics. The sums over pixels are in norm_sums.cu. fp32 gives the
+ * bits of worker/cpu/norm.c. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -7,10 +8,10 @@
 #include "cuda/norm.h"
 
 enum {
-    CHANNEL_THREADS = 128, /* blocks of kernels with a thread per channel */
-    APPLY_RUN = 8,         /* pixels of a thread */
-    APPLY_AHEAD = 4,       /* of them on their way at once */
-    ROWS_AT_ONCE = 64      /* pointers in the arguments of a launch; more come as a table */
+    CHANNEL_THREADS = 128, /* block size of kernels with a thread per channel */
+    APPLY_RUN = 8,         /* pixels per thread */
+    APPLY_AHEAD = 4,       /* pixels loaded at once */
+    ROWS_AT_ONCE = 64      /* pointers in the arguments of a launch; more go in a table */
 };
 
 /* ---- one thread a channel ---- */
@@ -80,7 +81,7 @@ int cuda_norm_prepare_running(struct device *dev, float *invstd, float *scale, f
     return norm_checked("norm_prepare_running", err);
 }
 
-/* Arrays of doubles, one a shard of the job. */
+/* Arrays of doubles, one for each shard of the job. */
 struct rows {
     const double *at[ROWS_AT_ONCE];
     const double *const *table; /* device memory; NULL: at[] */
@@ -104,12 +105,12 @@ static int rows_make(struct device *dev, struct rows *ret, const double *const *
     return ret->table ? 0 : err->code;
 }
 
-/* FOLD_AHEAD rows of statistics at one channel. They leave together: the kernels of this part are nothing but waiting for memory. */
+/* FOLD_AHEAD rows of statistics at one channel. They are loaded together: these kernels mostly wait for memory. */
 struct stats_rows {
     double count[FOLD_AHEAD], mean[FOLD_AHEAD], m2[FOLD_AHEAD];
 };
 
-/* Returns how many there are from `first` on, at most FOLD_AHEAD of which are read. */
+/* Reads up to FOLD_AHEAD rows from `first` on. Returns the number of all rows from there. */
 DEVICE_FN unsigned stats_read(struct stats_rows *ret, const struct rows *r, size_t at, int first, int c, int k)
 {
 #pragma unroll
@@ -124,7 +125,7 @@ DEVICE_FN unsigned stats_read(struct stats_rows *ret, const struct rows *r, size
     return (unsigned)(r->n - first);
 }
 
-/* tree_moments_channel() */
+/* Computes tree_moments_channel(). */
 DEVICE_FN struct moments merged_channel(const struct rows *r, size_t at, int c, int k)
 {
     struct moments a[FOLD_AHEAD];
@@ -203,7 +204,7 @@ int cuda_reduce_tree_sums(struct device *dev, double *dst, const double *const *
     return norm_checked("merge_sums", err);
 }
 
-/* One normalisation of a launch over all of them: blocks [first_block, that of the next). */
+/* A normalisation in a launch over all of them. Its blocks begin at first_block. */
 struct running_layer {
     float *mean, *var;
     size_t at;
@@ -212,7 +213,7 @@ struct running_layer {
     bool sync;
 };
 
-/* The last layer that begins at or before block b. */
+/* The layer that block b belongs to. */
 DEVICE_FN struct running_layer layer_of(const struct running_layer *layer, int n, unsigned b)
 {
     int lo = 0, hi = n;
@@ -228,7 +229,7 @@ DEVICE_FN struct running_layer layer_of(const struct running_layer *layer, int n
     return layer[lo];
 }
 
-/* What one update adds to channel k; nvars = 0: it has no unbiased variance. */
+/* The values that one update adds to channel k. nvars is 0 if there is no unbiased variance. */
 struct running_values {
     double mean, var;
     int nvars;
@@ -288,7 +289,7 @@ static __global__ void __launch_bounds__(CHANNEL_THREADS)
         l.var[k] = norm_running_value(l.var[k], v.var, momentum);
 }
 
-/* The layers in device memory, and the blocks they take together. NULL: *err says why. */
+/* The layers in device memory, and the number of their blocks. NULL: see *err. */
 static const struct running_layer *layers_make(struct device *dev, const struct running_item *items, int nitems, unsigned *ret_blocks,
                                                struct err *err)
 {
@@ -369,7 +370,8 @@ template <bool FROZEN, int W> DEVICE_FN void apply_pixel(float (&da)[W], const f
     }
 }
 
-/* Means of dy and dy * xhat of the block's channels, [2][VEC_THREADS * W]: divisions of doubles, so each is done once a block. */
+/* The means of dy and dy * xhat for the block's channels, [2][VEC_THREADS * W]. They need divisions of doubles, so each
+ * is done once per block. */
 template <int W> DEVICE_FN void block_means(float *means, const struct apply_shard *s, unsigned c)
 {
     unsigned width = blockDim.x * W, threads = blockDim.x * blockDim.y;
@@ -386,12 +388,12 @@ template <int W> DEVICE_FN void block_means(float *means, const struct apply_sha
     __syncthreads();
 }
 
-/* Pixels of a thread that are on their way. */
+/* The pixels of a thread that are being loaded. */
 template <typename T, int W> struct apply_ahead {
     pack<T, W> x[APPLY_AHEAD], da[APPLY_AHEAD];
 };
 
-/* From pixel p on, as far as there are any. */
+/* Loads pixels from p on, as far as they exist. */
 template <typename T, int W> DEVICE_FN void apply_load(struct apply_ahead<T, W> *ret, const struct apply_shard *s, size_t p, int k)
 {
 #pragma unroll
@@ -423,7 +425,7 @@ DEVICE_FN void apply_store(const struct apply_ahead<T, W> *ahead, const struct a
     }
 }
 
-/* The first pixels leave before the means are there: those are a wait of their own. */
+/* The first pixels are loaded before the means are ready, since the means take a wait of their own. */
 template <typename T, int W, bool FROZEN> static __global__ void __launch_bounds__(VEC_THREADS, 2) apply_kernel(struct apply_args a)
 {
     const struct apply_shard *s = &a.shard[vec_shard_back()];
@@ -432,7 +434,7 @@ template <typename T, int W, bool FROZEN> static __global__ void __launch_bounds
     struct apply_channels<W> b;
     struct apply_ahead<T, W> ahead;
 
-    if (p - threadIdx.y >= s->npixels) /* the whole block */
+    if (p - threadIdx.y >= s->npixels) /* the whole block has no pixels */
         return;
     if (k < a.c)
         apply_load(&ahead, s, p, k);

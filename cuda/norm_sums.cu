@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/norm_sums.cu - sums over the pixels of a shard, per channel: those of the normalisation's backward, with the bits of cpu/norm.c, and
- * the statistics of a convolution's output, in slabs of this device's own. A thread's slab is one fp32 chain per channel; a block folds its
- * slabs to one row of partials, a second kernel folds the rows. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/norm_sums.cu - sums over the pixels of a shard for each channel: those
+ * of the normalisation's backward, with the bits of worker/cpu/norm.c, and the statistics of a convolution's output, in
+ * slabs of this device's own. A thread's slab is one fp32 chain for each channel. A block folds its slabs to one row of
+ * partials; a second kernel folds the rows. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -9,17 +10,17 @@
 
 enum {
     SLAB_THREADS = 256,    /* of a block, at most */
-    SLAB_THREADS_FEW = 64, /* of a block, where more would leave multiprocessors without one: chains are long, and few in a small map */
-    SLAB_BLOCKS = 512,     /* so many are enough for all multiprocessors */
-    STATS_THREADS = 128,   /* the same for statistics, whose bits depend on it: not a matter of what is computed together */
-    SLAB_LANES = 32,       /* threads of a block that stand side by side, at most; the others take slabs further down */
-    SLAB_BYTES = 8,        /* of an access. Chains are long and few: narrow ones make twice as many threads of them as wide ones */
-    SLAB_AHEAD = 16,       /* pixels on their way while a chain waits: each must keep the memory busy */
-    STATS_AHEAD = 32,      /* the same, where a pixel is one access and not two */
-    STATS_CHAIN = 8        /* pixels of statistics that are added before they join the sum of the slab */
+    SLAB_THREADS_FEW = 64, /* of a block, if larger blocks would leave multiprocessors idle: a small map has few, long chains */
+    SLAB_BLOCKS = 512,     /* number of blocks that keeps all multiprocessors busy */
+    STATS_THREADS = 128,   /* of a block for statistics; their bits depend on it, so it does not depend on the shards in a launch */
+    SLAB_LANES = 32,       /* threads of a block side by side, at most; other threads take later slabs */
+    SLAB_BYTES = 8,        /* bytes of an access. Chains are few and long, and narrow accesses give twice as many threads */
+    SLAB_AHEAD = 16,       /* pixels loaded while a chain waits: each chain must keep the memory busy */
+    STATS_AHEAD = 32,      /* the same for a pixel with one access instead of two */
+    STATS_CHAIN = 8        /* pixels of statistics added up before they join the sum of the slab */
 };
 
-/* fn<T, W>(...): T by dtype, W the channels of an access. */
+/* fn<T, W>(...): T by dtype; W is the channels of an access. */
 #define SLAB_WIDTH(T) (SLAB_BYTES / (int)sizeof(T))
 #define SLAB_CALL(fn, dtype, wide, ...)                                                                    \
     ((dtype) == DTYPE_BF16 ? ((wide) ? fn<bf16, SLAB_WIDTH(bf16)>(__VA_ARGS__) : fn<bf16, 1>(__VA_ARGS__)) \
@@ -40,7 +41,7 @@ struct slab_args {
     unsigned slab; /* pixels */
 };
 
-/* Where the slabs of a launch stand; part of the geometry, so that both kernels agree. */
+/* The shape of the slabs of a launch. Both kernels must use the same. */
 struct slab_shape {
     dim3 block;
     unsigned across;
@@ -64,7 +65,7 @@ static struct slab_shape slab_shape(int c, int w, unsigned threads)
     return s;
 }
 
-/* Rows of partials of npixels pixels, `per` of them a row. */
+/* Rows of partials for npixels pixels, `per` pixels a row. */
 static __host__ __device__ unsigned slab_rows(unsigned npixels, unsigned per)
 {
     return (npixels + per - 1) / per;
@@ -72,8 +73,8 @@ static __host__ __device__ unsigned slab_rows(unsigned npixels, unsigned per)
 
 struct slab_place {
     int k;             /* first channel of this thread */
-    unsigned from, to; /* pixels of its slab; empty where it has none */
-    unsigned rows;     /* slabs of this block; 0: the block has nothing to do */
+    unsigned from, to; /* pixels of its slab; empty: the thread has no slab */
+    unsigned rows;     /* slabs of this block; 0: the block is idle */
 };
 
 template <int W> DEVICE_FN struct slab_place slab_place(const struct slab_args *a, unsigned npixels)
@@ -90,7 +91,7 @@ template <int W> DEVICE_FN struct slab_place slab_place(const struct slab_args *
     return p;
 }
 
-/* What is kept per channel while a slab goes by. */
+/* The values of a thread's channels during a slab. */
 template <int W> struct bwd_channels {
     struct vec_affine<W> act;
     float mean[W], invstd[W];
@@ -112,8 +113,8 @@ template <typename T, int W> DEVICE_FN void bwd_pixel(struct bwd_channels<W> *b,
     }
 }
 
-/* The loads stand behind a test of their own, also where all pixels are there: without it the compiler moves them down to where they are
- * used, a few at a time. */
+/* The loads have their own test, even if all pixels exist: otherwise the compiler moves them to their use, a few at a
+ * time. */
 template <typename T, int W> DEVICE_FN void bwd_slab(struct bwd_channels<W> *b, const struct slab_shard *s, struct slab_place at)
 {
     const T *x = (const T *)s->x + (size_t)at.from * s->x_stride + at.k, *da = (const T *)s->da + (size_t)at.from * s->da_stride + at.k;
@@ -139,7 +140,7 @@ template <typename T, int W> DEVICE_FN void bwd_slab(struct bwd_channels<W> *b, 
     }
 }
 
-/* Two chains of every channel go to shared memory: [2][slab][channel of the block]. */
+/* Writes two chains of every channel to shared memory: [2][slab][channel of the block]. */
 template <int W> DEVICE_FN void put_chains(float *chains, const float (&s0)[W], const float (&s1)[W])
 {
     unsigned width = blockDim.x * W, at = threadIdx.y * width + threadIdx.x * W;
@@ -181,10 +182,10 @@ template <typename T, int W> static __global__ void __launch_bounds__(SLAB_THREA
     }
 }
 
-/* Shards that a block of the second kernel folds side by side, and what it keeps of them. */
+/* Shards that a block of the second kernel folds together, and its shared numbers. */
 enum { SUMS_AT_ONCE = 4, SUMS_RUNS = SUMS_AT_ONCE * FOLD_THREADS, SUMS_COLUMNS = SUMS_AT_ONCE * FOLD_WIDTH };
 
-/* What becomes of a shard's rows of partials. */
+/* A shard's rows of partials and their destinations. */
 struct sums_shard {
     const double *part;
     double *ret;   /* [2c] */
@@ -194,7 +195,7 @@ struct sums_shard {
 
 struct sums_args {
     struct sums_shard shard[SHARDS_AT_ONCE];
-    const struct sums_shard *table; /* device memory, where there are more shards; NULL: shard[] */
+    const struct sums_shard *table; /* device memory, for more shards than shard[] holds; NULL: shard[] */
     unsigned nshards, per;          /* per: pixels of a row */
     float beta[2];
     int c;
@@ -205,7 +206,7 @@ DEVICE_FN struct sums_shard sums_shard(const struct sums_args *a, unsigned v)
     return a->table ? a->table[v] : a->shard[v];
 }
 
-/* The thread's run of the rows of column j. */
+/* Folds this thread's run of rows of column j. */
 DEVICE_FN void sums_run(double *runs, const struct sums_shard &s, unsigned columns, unsigned j, unsigned per)
 {
     unsigned n = slab_rows(s.npixels, per), run = fold_run(n), first = threadIdx.y * run;
@@ -215,14 +216,14 @@ DEVICE_FN void sums_run(double *runs, const struct sums_shard &s, unsigned colum
             fold_rows<double>(s.part + (size_t)first * columns + j, columns, vec_least(n - first, run));
 }
 
-/* ret[j] = the tree over the rows of partials; a shard without pixels has no rows. A block has one shard, or all: then it adds their sums in
- * order, in double, for the one destination that they have. */
+/* ret[j] = the tree over the rows of partials; a shard without pixels has no rows. A block has one shard, or all. If it
+ * has all, it adds their sums in order, in double, for their common destination. */
 static __global__ void __launch_bounds__(FOLD_THREADS) bwd_fold_kernel(struct sums_args a)
 {
     SHARED(double, runs, SUMS_RUNS);
     SHARED(double, sums, SUMS_COLUMNS);
     unsigned j = blockIdx.x * FOLD_WIDTH + threadIdx.x, columns = 2 * (unsigned)a.c, which = j / (unsigned)a.c;
-    double total = -0.0; /* changes no number that is added to it */
+    double total = -0.0; /* leaves every number added to it unchanged */
 
     for (unsigned first = blockIdx.y; first < a.nshards; first += SUMS_AT_ONCE * gridDim.y) {
         unsigned mine = first + threadIdx.y * gridDim.y;
@@ -253,13 +254,13 @@ static __global__ void __launch_bounds__(FOLD_THREADS) bwd_fold_kernel(struct su
 
 enum { SUMS = 2, MOMENTS = 3 };
 
-/* Doubles of partials of one shard, `each` per block and channel. */
+/* Doubles for partials of one shard, `each` for each block and channel. */
 static size_t part_size(const struct tensor *t, unsigned slab, struct slab_shape shape, size_t each)
 {
     return (size_t)slab_rows((unsigned)tensor_pixels(t), slab * shape.block.y) * each * (size_t)t->c;
 }
 
-/* Of the backward sums, whose bits do not show it: large blocks leave few rows to fold. */
+/* The shape for backward sums. Their bits do not depend on it, and large blocks leave few rows to fold. */
 static struct slab_shape bwd_shape(const struct tensor *da, bool wide, unsigned slab, int nshards)
 {
     unsigned threads = SLAB_THREADS;
@@ -307,7 +308,7 @@ static struct slab_shard bwd_shard(const struct operand *x, const float *mean, c
     return s;
 }
 
-/* Partials of all shards, one after the other. */
+/* Memory for the partials of all shards, one after the other. */
 static double *part_memory(struct device *dev, const struct tensor *t, int nshards, unsigned slab, struct slab_shape shape, size_t each,
                            const char *what, struct err *err)
 {
@@ -318,7 +319,7 @@ static double *part_memory(struct device *dev, const struct tensor *t, int nshar
     return (double *)cuda_scratch(dev, sum * sizeof(double), what, err);
 }
 
-/* The second kernel, once for all shards. */
+/* Launches the second kernel, once for all shards. */
 static int sums_launch(struct device *dev, const struct sums_shard *shards, const struct sums_dest dest[2], int c, unsigned per,
                        int nshards, struct err *err)
 {
@@ -381,17 +382,17 @@ int cuda_norm_bwd_reduce(struct device *dev, double *const *sums, const struct s
     return rc;
 }
 
-/* ---- statistics: sums of y and of squares of y - shift, where shift is the value of the block's first pixel: no digits are lost far from
- * zero ---- */
+/* ---- statistics: sums of y and of squares of y - shift; shift is the value of the block's first pixel, so no digits
+ * are lost far from zero ---- */
 
-/* Pixels of a slab of statistics, by the number of channels alone. Nobody else needs these bits, so slabs are as short as it takes to keep
- * all multiprocessors busy with a small map. */
+/* Pixels of a slab of statistics; depends only on the number of channels. No other device needs these bits, so slabs
+ * are short enough to keep all multiprocessors busy with a small map. */
 static int stats_slab_pixels(int c)
 {
     return norm_slab_pixels(c) / 2;
 }
 
-/* Few numbers at a time: short chains round less. */
+/* Adds a few numbers at a time: short chains round less. */
 template <typename T, int W>
 DEVICE_FN void stats_chain(float (&s0)[W], float (&s1)[W], const float (&shift)[W], const pack<T, W> *p, unsigned n)
 {
@@ -479,7 +480,7 @@ template <typename T, int W> static __global__ void __launch_bounds__(STATS_THRE
     }
 }
 
-/* What becomes of a shard's rows of moments. */
+/* A shard's rows of moments and their destinations. */
 struct moments_shard {
     const struct moments *part;
     double *ret; /* count, mean[c], M2[c] */
@@ -489,7 +490,7 @@ struct moments_shard {
 
 struct moments_args {
     struct moments_shard shard[SHARDS_AT_ONCE];
-    const float *gamma, *beta; /* NULL: the statistics are all that is asked for */
+    const float *gamma, *beta; /* NULL: only statistics are wanted */
     float eps;
     int c;
     unsigned per; /* pixels of a row */
@@ -538,7 +539,7 @@ static struct slab_shard stats_shard(const struct tensor *y, double *part)
     return s;
 }
 
-/* m: what is asked for beyond statistics; to: of each shard, NULL: nothing. */
+/* m: the wanted results besides statistics. to: destinations of each shard; NULL: only statistics. */
 static int stats_of(struct device *dev, double *const *stats, const struct norm_vectors *to, struct moments_args *m, const struct tensor *y,
                     int nshards, const char *what, struct err *err)
 {

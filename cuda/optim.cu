@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ // cuda/optim.cu - parameter updates: all parameters of a step in one launch, blocks of 4096 numbers of one parameter each. Where
-// convolutions read a bf16 copy of a weight, it is written beside the weight; where hashes of the new weights are wanted, they are made of what is in
-// registers. The norm of the gradient stays on the device.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/optim.cu - parameter updates: one launch for all parameters of a step,
+ * in blocks of 4096 numbers of one parameter each. If convolutions read a bf16 copy of a weight, it is written together
+ * with the weight. If hashes of the new weights are wanted, they are computed from registers. The norm of the gradient
+ * stays on the device. */
 #include "cuda/cuda.h"
 
 #include <assert.h>
@@ -18,16 +19,16 @@ enum { THREADS = HASH_THREADS, BLOCK_NUMBERS = HASH_NUMBERS };
 struct step_item {
     float *w, *state[OPTIM_STATES];
     const float *g;
-    float *ema;             /* NULL: none */
-    bf16 *copy;             /* NULL: none, or stale */
+    float *ema;             /* NULL: no average */
+    bf16 *copy;             /* NULL: no copy, or a stale one */
     struct hash128 *hashes; /* NULL: not wanted */
     size_t count;
-    unsigned first; /* block */
-    bool wide;      /* all may be read and written four at a time */
+    unsigned first; /* first block */
+    bool wide;      /* all arrays may be read and written four at a time */
     float lr, decay, ema_decay;
 };
 
-/* ---- the optimizers: how many arrays they keep, and the body of one element ---- */
+/* ---- the optimizers: number of arrays, and the update of one element ---- */
 
 struct sgd_how {
     enum { STATES = 1 };
@@ -56,7 +57,7 @@ struct adamw_how {
     }
 };
 
-/* W numbers from index i on; w: the new weights. */
+/* Updates W numbers from index i on; w: the new weights. */
 template <int W, class HOW> DEVICE_FN void step_numbers(float (&w)[W], const struct step_item *t, const HOW &how, float factor, size_t i)
 {
     float s[HOW::STATES][W], g[W], ema[W];
@@ -91,7 +92,7 @@ template <int W, class HOW> DEVICE_FN void step_numbers(float (&w)[W], const str
         vec_store(t->copy + i, w);
 }
 
-/* The same of fours that were not written as fours, read again. */
+/* Hashes the numbers at the end that were not written as fours. They are read again. */
 DEVICE_FN void hash_rest(uint64_t (&sums)[HASH_SUMS], const struct step_item *t, size_t first, size_t from, size_t end)
 {
 #pragma unroll
@@ -178,7 +179,7 @@ static unsigned fill_items(struct step_item *to, const struct optim_item *items,
     return blocks;
 }
 
-/* The copies that were written are those of the new weights. */
+/* Sets the versions of the written copies to those of the new weights. */
 static void bump_versions(const struct optim_item *items, int nitems)
 {
     for (int i = 0; i < nitems; i++) {
@@ -263,9 +264,10 @@ int cuda_optim_adamw(struct device *dev, const struct optim_item *items, int nit
 
 /* ---- the length of the gradient ---- */
 
-enum { SUM_THREADS = 512, SUM_NUMBERS = 2 * SUM_THREADS }; /* a power of two: what a block of threads adds is a subtree */
+enum { SUM_THREADS = 512, SUM_NUMBERS = 2 * SUM_THREADS }; /* a power of two, so that a block of threads adds a subtree */
 
-/* Level by level: neighbours are added, an odd one goes up as it is. That is the binary counter of tree_sum(). */
+/* Adds level by level: neighbours are added, an odd one goes up unchanged. That equals the binary counter of
+ * tree_sum(). */
 DEVICE_FN double tree_of_block(double *sum, const double *x, const uint32_t *order, int n)
 {
     for (int i = threadIdx.x; i < n; i += SUM_THREADS)

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ // cuda/photo.cu - how unlike two pictures are, and the way back: a thread a pixel forward; backward a thread a number for the shares of its window,
-// then one for what its windows give it.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/photo.cu - the photometric difference of two pictures, and its
+ * gradient. Forward: a thread for each pixel. Backward: a thread for each number computes the shares of its window,
+ * then a thread for each number adds the shares of its windows. */
 #include "cuda/cuda.h"
 
 #include <errno.h>
@@ -25,7 +26,7 @@ struct photo_args {
     float ssim_weight, beta;
 };
 
-/* The windows of a number of a and b; y, x: its pixel in image `image`. */
+/* Reads the windows of a number of a and b. y, x: its pixel in image `image`. */
 DEVICE_FN struct ssim_window window_of(const struct photo_shard *s, unsigned image, int y, int x, int k, float *ret_a, float *ret_b)
 {
     float a[3][3], b[3][3];
@@ -77,7 +78,7 @@ static __global__ void __launch_bounds__(THREADS) share_kernel(const struct phot
     s->share[i] = ssim_share(&w, s->dmap[(size_t)pixel * (size_t)s->map_stride] * (p.ssim_weight / (float)s->c));
 }
 
-/* Sums of shares over the rows whose windows see row y, of column x. */
+/* Sums of shares in column x over the rows that have row y in their windows. */
 DEVICE_FN struct ssim_share column_of(const struct photo_shard *s, const struct ssim_share *image, int y, int x, int k)
 {
     struct ssim_share sum = { 0.0f, 0.0f, 0.0f };
@@ -132,7 +133,7 @@ static __global__ void __launch_bounds__(THREADS) slope_kernel(const struct phot
 struct photo_call {
     struct photo_args p;
     struct photo_shard *shard; /* host, [nshards] */
-    unsigned most;             /* numbers of a shard */
+    unsigned most;             /* numbers of the largest shard */
     cudaStream_t stream;
 };
 
@@ -162,7 +163,7 @@ static void fill(struct photo_call *c, struct carve *at, const struct tensor *ds
     }
 }
 
-/* Then the table is on its way, and, where there is dmap, scratch is there. */
+/* After it the table is being sent and, with dmap, scratch is ready. */
 static int call_open(struct photo_call *c, struct device *dev, const struct tensor *dst, const struct tensor *dmap, const struct tensor *a,
                      const struct tensor *b, int nshards, struct err *err)
 {

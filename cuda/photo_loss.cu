@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ // cuda/photo_loss.cu - losses that take the least of several answers: a thread, or half a warp, a pixel; then half a warp a row for its sum, and a block a
-// shard for the tree over them.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/photo_loss.cu - losses that take the least of several candidates: a
+ * thread, or half a warp, for each pixel; half a warp for the sum of each row; a block for the tree of each shard. */
 #include "cuda/cuda.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ struct pixels {
 struct loss_shard {
     struct pixels identity[PHOTO_MAX_SOURCES], warped[PHOTO_MAX_SOURCES], target;
     struct pixels dwarped[PHOTO_MAX_SOURCES], dtarget; /* NULL: not wanted */
-    const struct philox_key *key[PHOTO_MAX_SOURCES];   /* of the shard's images */
+    const struct philox_key *key[PHOTO_MAX_SOURCES];   /* keys of the shard's images */
     float *value;                                      /* [pixels] */
     double *rows, *ret;                                /* [n h] */
     int n, h, w, c;
@@ -75,9 +75,9 @@ static __global__ void __launch_bounds__(THREADS) least_kernel(const struct phot
             *at_pixel(s->dwarped[i], pixel) = chosen == a.nidentity + i ? s->grad : 0.0f;
 }
 
-// ---- the nearest features: half a warp a pixel ----
+// ---- the nearest features: half a warp for each pixel ----
 
-/* The lanes of a half of a warp, added in pairs. */
+/* The sum of the lanes of half a warp, added in pairs. */
 template <typename T> DEVICE_FN T sum_half(T x)
 {
     for (int step = 1; step < PHOTO_LANES; step *= 2)
@@ -153,7 +153,7 @@ static __global__ void __launch_bounds__(THREADS) row_kernel(const struct photo_
         s->rows[row] = sum;
 }
 
-/* As tree_sum(). */
+/* Adds like tree_sum(). */
 static __global__ void __launch_bounds__(THREADS) tree_kernel(const struct photo_loss_args a)
 {
     const struct loss_shard *s = &a.shard[blockIdx.x];
@@ -176,7 +176,7 @@ struct loss_call {
     struct photo_loss_args a;
     struct loss_shard *shard; /* host, [nshards] */
     int nshards;
-    size_t pixels, rows; /* the most of a shard */
+    size_t pixels, rows; /* of the largest shard */
     cudaStream_t stream;
 };
 
@@ -195,7 +195,7 @@ static struct pixels pixels_at(const struct tensor *t, int v)
     return p;
 }
 
-/* What all shards have, from a tensor of theirs. */
+/* Sets the sizes and weights of all shards from one of their tensors. */
 static void set_sides(struct loss_call *c, const struct tensor *t, float weight, float grad_scale, double *const *ret)
 {
     c->a.weight = weight;
@@ -214,7 +214,7 @@ static void set_sides(struct loss_call *c, const struct tensor *t, float weight,
     }
 }
 
-/* A piece of scratch for each shard; base NULL: counted only. */
+/* Gives each shard a piece of scratch. base NULL: only counts. */
 static void lay_out(struct loss_call *c, struct carve *at)
 {
     for (int v = 0; v < c->nshards; v++) {
@@ -248,7 +248,7 @@ static int finish(struct loss_call *c, const char *what, struct err *err)
     return cuda_check(cudaPeekAtLastError(), what, err);
 }
 
-/* Keys of all images of all sources on the device. */
+/* Puts the keys of all images of all sources on the device. */
 static int set_keys(struct loss_call *c, struct device *dev, const struct photo_maps *in, struct err *err)
 {
     const struct philox_key *key;

@@ -39,8 +39,8 @@ void plan_target_close(struct plan_target *t)
     cudnn_target_close(&t->dnn);
 }
 
-/* cuDNN can also give the fp32 sums of bf16 tensors as they are, by engines that it compiles. Those are not asked: where channels are slices
- * their results were wrong (9.14 and 9.19 on H100), and nowhere were they faster. */
+/* cuDNN also has engines, which it compiles, for fp32 sums of bf16 tensors. They are not used: with slices of channels
+ * their results were wrong (9.14 and 9.19 on H100), and they were never faster. */
 static enum plan_finish finish_of(const struct conv_key *k)
 {
     return cudnn_rounds_dw(k) ? PLAN_CAST : k->dir == CONV_BWD_WEIGHTS ? PLAN_ADD : PLAN_DONE;
@@ -87,7 +87,7 @@ static int with_lt(struct plan *p, const struct plan_target *t, const char *only
     return 0;
 }
 
-/* The engine of a name that ends as this finish does. */
+/* Cuts the text of this finish off a name. Returns false if the name ends otherwise. */
 static bool cut(const char *name, enum plan_finish finish, char ret[CUDNN_NAME_TEXT])
 {
     const char *end = finish_text(finish);
@@ -157,7 +157,7 @@ static void remark(struct plan *p, const char *what)
     snprintf(p->text + len, sizeof p->text - len, "; %s", what);
 }
 
-/* A product that is not cuBLASLt's may be slow: why it is not. */
+/* A product without cuBLASLt may be slow, so the reason is noted. */
 static void remark_refusal(struct plan *p)
 {
     const struct lt_tally *t = &p->lt_tally;
@@ -170,7 +170,7 @@ static void remark_refusal(struct plan *p)
     remark(p, what);
 }
 
-/* The first that the heuristics name and that can be made. */
+/* Takes the first choice of the heuristics that can be made. */
 static int by_rule(struct plan *ret, const struct plan_target *t, const struct plan_key *key, struct err *err)
 {
     char text[PLAN_KEY_TEXT];
@@ -198,7 +198,8 @@ static int by_rule(struct plan *ret, const struct plan_target *t, const struct p
     return err_set(err, rc, "plan of convolution %s: %s", plan_key_text(key, text), why.msg);
 }
 
-/* ERR_UNSUPPORTED: the table has no row for the key, or, *ret_listed, none that the filter lets through. */
+/* Returns ERR_UNSUPPORTED if the table has no row for the key, or, with *ret_listed, only rows that the filter
+ * refuses. */
 static int by_table(struct plan *ret, const struct plan_target *t, const struct plan_key *key, bool *ret_listed, struct err *err)
 {
     char text[PLAN_KEY_TEXT], name[PLAN_NAME_TEXT];

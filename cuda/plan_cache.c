@@ -17,16 +17,16 @@ struct entry {
     struct entry *next_in_bucket, *next_in_queue;
     struct plan_key key;
     enum entry_state state;
-    int64_t asked;     /* in which turn it was, last */
-    struct plan *plan; /* of ENTRY_MADE */
-    char *line;        /* of ENTRY_DROPPED: the plan's */
-    bool compiled;     /* likewise; of ENTRY_MADE too */
-    struct err err;    /* of ENTRY_FAILED */
+    int64_t asked;     /* turn of the last request */
+    struct plan *plan; /* only for ENTRY_MADE */
+    char *line;        /* ENTRY_DROPPED: line of the dropped plan */
+    bool compiled;     /* the same; also for ENTRY_MADE */
+    struct err err;    /* only for ENTRY_FAILED */
 };
 
 struct planner {
     struct plan_cache *cache;
-    struct plan_target target; /* the thread's alone */
+    struct plan_target target; /* only this thread uses it */
     pthread_t thread;
 };
 
@@ -34,12 +34,12 @@ struct plan_cache {
     void (*attach)(void);
     int nplanners;
     struct planner planner[PLAN_THREADS];
-    pthread_mutex_t lock; /* all below */
+    pthread_mutex_t lock; /* guards all below */
     pthread_cond_t asked, made;
     bool stop;
     int making;
     int64_t turn;
-    size_t held; /* plans that are made */
+    size_t held; /* number of made plans */
     struct entry *queue;
     struct entry *bucket[BUCKETS];
 };
@@ -54,7 +54,7 @@ static size_t bucket_of(const struct plan_key *key)
     return (size_t)(h ^ h >> 32) % BUCKETS;
 }
 
-/* The oldest first, but one that somebody waits for goes to the front. */
+/* Queues an entry behind the others; front: ahead of them, since a thread waits for it. */
 static void enqueue(struct plan_cache *c, struct entry *e, bool front)
 {
     struct entry **at = &c->queue;
@@ -76,7 +76,7 @@ static void hurry(struct plan_cache *c, struct entry *e)
     enqueue(c, e, true);
 }
 
-/* The entry of the key; a new one is as one whose plan was dropped. NULL: out of memory. */
+/* The entry of the key. A new one looks like one with a dropped plan. NULL: out of memory. */
 static struct entry *find(struct plan_cache *c, const struct plan_key *key)
 {
     struct entry **head = &c->bucket[bucket_of(key)], *e;
@@ -94,7 +94,7 @@ static struct entry *find(struct plan_cache *c, const struct plan_key *key)
     return e;
 }
 
-/* What there is of it is asked for in this turn; if there is no plan it is queued. */
+/* Notes a request in this turn. Without a plan the entry is queued. */
 static struct entry *ask(struct plan_cache *c, const struct plan_key *key, bool front)
 {
     struct entry *e = find(c, key);
@@ -109,7 +109,7 @@ static struct entry *ask(struct plan_cache *c, const struct plan_key *key, bool 
     return e;
 }
 
-/* Caller frees with unmake(). */
+/* The caller frees it with unmake(). */
 static struct plan *make_plan(const struct planner *p, const struct plan_key *key, struct err *err)
 {
     struct plan *plan = malloc(sizeof *plan);
@@ -128,7 +128,7 @@ static void unmake(struct plan *p)
     free(p);
 }
 
-/* With the lock held, but not while it works. */
+/* The caller holds the lock; it is released during the work. */
 static void make_one(struct planner *p, struct entry *e)
 {
     struct plan_cache *c = p->cache;
@@ -181,7 +181,7 @@ int plan_cache_new(void (*attach)(void), struct plan_cache **ret_cache, struct e
     return 0;
 }
 
-/* Signals are the worker's main thread's business. */
+/* The worker's main thread handles signals. */
 int plan_cache_add(struct plan_cache *c, const struct plan_target *target, struct err *err)
 {
     struct planner *p = &c->planner[c->nplanners];
@@ -270,13 +270,13 @@ int plan_cache_get(struct plan_cache *c, const struct plan_key *key, struct plan
 
 /* ---- dropping ---- */
 
-/* Nobody asked for it in the last `keep` turns. */
+/* True if there was no request in the last `keep` turns. */
 static bool unused(const struct plan_cache *c, const struct entry *e, int keep)
 {
     return e->state == ENTRY_MADE && c->turn - e->asked > keep;
 }
 
-/* Those that may go into `entry`, or with NULL only their number. */
+/* Lists the unused entries in `entry`; NULL: only counts them. */
 static size_t list_unused(const struct plan_cache *c, int keep, struct entry **entry)
 {
     size_t n = 0;
@@ -298,7 +298,7 @@ static int by_turn(const void *a, const void *b)
     return (x->asked > y->asked) - (x->asked < y->asked);
 }
 
-/* The plan, but not its line, of which the run's identity goes on to speak. */
+/* Drops the plan, but keeps its line: the identity of the run still lists it. */
 static void drop(struct plan_cache *c, struct entry *e)
 {
     e->line = strdup(e->plan->text);
@@ -337,14 +337,14 @@ void plan_cache_drop(struct plan_cache *c, int keep, size_t least)
     free(entry);
 }
 
-/* ---- what there is ---- */
+/* ---- lists of plans ---- */
 
 static int by_text(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* All lines one after the other; the array of them is sorted. */
+/* Joins all lines to one text. Sorts the array of lines. */
 static char *join(const char **line, size_t n)
 {
     size_t size = 1;
@@ -367,7 +367,7 @@ static char *join(const char **line, size_t n)
     return text;
 }
 
-/* The lines of all plans into `line`, or with NULL only their number. */
+/* Lists the lines of all plans in `line`; NULL: only counts them. */
 static size_t lines(const struct plan_cache *c, const char **line)
 {
     size_t n = 0;
@@ -382,7 +382,7 @@ static size_t lines(const struct plan_cache *c, const char **line)
     return n;
 }
 
-/* With the lock held. */
+/* The caller holds the lock. */
 static void wait_all(struct plan_cache *c)
 {
     while (c->queue || c->making)

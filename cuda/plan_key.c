@@ -28,7 +28,7 @@ static int alignment(const void *ptr, size_t span)
     return (int)(bits & -bits);
 }
 
-/* Field by field, since a struct's padding is not copied reliably. */
+/* Copies field by field: padding in a struct is not copied reliably. */
 static void copy_conv(struct conv_key *d, const struct conv_key *s)
 {
     d->dir = s->dir;

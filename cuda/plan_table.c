@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The assembler reads the file relative to the folder the compiler runs in, which is the root of the source tree. */
+/* The assembler looks for the file from the compiler's working folder, which is the root of the source tree. */
 __asm__(".section .rodata\n"
         "shipped_engines:\n"
         ".incbin \"cuda/engines.txt\"\n"

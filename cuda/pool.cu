@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ // cuda/pool.cu - maximum pooling. A thread owns a few channels of a window, or of an input; windows of 2 x 2 with stride 2 have kernels of
-// their own. Backward of overlapping windows takes two passes: which position each window chose, then every input asks the windows that
-// hold it.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/pool.cu - maximum pooling. A thread owns a few channels of a window or
+ * of an input. Windows of 2 x 2 with stride 2 have their own kernels. Backward of overlapping windows takes two passes:
+ * first the position of each window's maximum, then every input reads the windows that contain it. */
 #include "cuda/cuda.h"
 
 #include <assert.h>
@@ -10,13 +10,13 @@
 #include "cuda/vec.h"
 #include "worker/kernels/pool.h"
 
-enum { RUN = 2 /* pixels a thread walks */ };
+enum { RUN = 2 /* pixels per thread */ };
 
 struct pool_shard {
     const void *x, *dy;
     void *dst; /* y, or dx */
     struct affine act;
-    uint16_t *win; /* [n][oh][ow][c]: the place in its window of each maximum, row by row */
+    uint16_t *win; /* [n][oh][ow][c]: position of each maximum in its window, row by row */
     int n, h, w, oh, ow, x_stride, dy_stride, dst_stride;
 };
 
@@ -33,7 +33,7 @@ struct place {
     int image, y, x;
 };
 
-/* Number i of the places of images of h x w. */
+/* Place number i in images of h x w. */
 DEVICE_FN struct place place_of(unsigned i, int h, int w)
 {
     unsigned row = i / (unsigned)w;
@@ -51,7 +51,7 @@ DEVICE_FN size_t pixel_at(int image, int h, int w, int y, int x)
     return ((size_t)image * (size_t)h + (size_t)y) * (size_t)w + (size_t)x;
 }
 
-/* What is pending on a thread's channels. */
+/* The pending operation of a thread's channels. */
 template <int W> struct pending {
     bool any;
     vec_affine<W> act;
@@ -73,7 +73,8 @@ template <typename T, int W> DEVICE_FN void read_pixel(float (&ret)[W], const pa
 
 /* ---- forward, and the choice of each window ---- */
 
-/* The maximum of a window and its place; see maxpool_element(). x points to the thread's channels in pixel 0 of the image. */
+/* The maximum of a window and its position; see maxpool_element(). x points to the thread's channels in pixel 0 of the
+ * image. */
 template <typename T, int W>
 DEVICE_FN void window_max(float (&best)[W], int (&win)[W], const struct pool_args *a, const struct pool_shard *s, const T *x, int oy,
                           int ox, const struct pending<W> *pend)
@@ -99,7 +100,7 @@ DEVICE_FN void window_max(float (&best)[W], int (&win)[W], const struct pool_arg
         }
 }
 
-/* A whole window of 2 x 2: all four are on their way before the first is used. */
+/* A whole window of 2 x 2. All four pixels are loaded before the first is used. */
 template <typename T, int W>
 DEVICE_FN void four_max(float (&best)[W], const struct pool_shard *s, const T *x, int oy, int ox, const struct pending<W> *pend)
 {
@@ -126,7 +127,7 @@ DEVICE_FN bool is_two_by_two(const struct pooling *p)
     return p->size == 2 && p->stride == 2; /* pad_total is 0 or 1: no padding on the left */
 }
 
-/* An output. x points to the thread's channels in pixel 0 of the image. */
+/* Writes an output. x points to the thread's channels in pixel 0 of the image. */
 template <typename T, int W>
 DEVICE_FN void write_max(const struct pool_args *a, const struct pool_shard *s, unsigned out, struct place at, int k, const T *x,
                          const struct pending<W> *pend)
@@ -156,7 +157,7 @@ DEVICE_FN void write_winners(const struct pool_args *a, const struct pool_shard 
     *(pack<uint16_t, W> *)(s->win + (size_t)out * (size_t)a->c + k) = places;
 }
 
-/* WINNERS: the places, else the maxima. */
+/* WINNERS: writes positions, otherwise maxima. */
 template <typename T, int W, bool WINNERS>
 static __global__ void __launch_bounds__(VEC_THREADS) pool_outputs_kernel(const struct pool_args a)
 {
@@ -181,7 +182,7 @@ static __global__ void __launch_bounds__(VEC_THREADS) pool_outputs_kernel(const 
 
 /* ---- backward of any window, second pass ---- */
 
-/* What an input starts from. */
+/* The initial value of an input's gradient. */
 template <typename T, int W> DEVICE_FN void start_grad(float (&ret)[W], const T *dx, float beta)
 {
 #pragma unroll
@@ -229,9 +230,9 @@ template <typename T, int W> static __global__ void __launch_bounds__(VEC_THREAD
         pool_input<T, W>(&a, s, (unsigned)in, k);
 }
 
-/* ---- backward, 2 x 2 with stride 2: every input has at most one window, so one pass writes all ---- */
+/* ---- backward, 2 x 2 with stride 2: every input is in at most one window, so one pass writes all ---- */
 
-/* Up to four inputs that share a window; those past the rim do not exist. */
+/* Up to four inputs that share a window. Those past the rim do not exist. */
 struct square {
     bool there[4];
     size_t pixel[4];
@@ -251,7 +252,7 @@ DEVICE_FN struct square square_at(const struct pool_shard *s, struct place at)
     return q;
 }
 
-/* Which of them has the maximum; see maxpool_element(). */
+/* Finds the input with the maximum; see maxpool_element(). */
 template <typename T, int W>
 DEVICE_FN void square_winner(int (&win)[W], const struct pool_shard *s, const struct square *q, int k, const struct pending<W> *pend)
 {
@@ -277,7 +278,7 @@ DEVICE_FN void square_winner(int (&win)[W], const struct pool_shard *s, const st
     }
 }
 
-/* All inputs of a square. Those of a square past the last output are in no window and get nothing. */
+/* Writes all inputs of a square. A square past the last output is in no window, so its inputs get no gradient. */
 template <typename T, int W>
 DEVICE_FN void pool_square(const struct pool_args *a, const struct pool_shard *s, struct place at, int k, const struct pending<W> *pend)
 {
@@ -325,7 +326,7 @@ struct pool_call {
     cudaStream_t stream;
     struct pool_args a;
     int nshards;
-    size_t outputs, inputs, squares; /* the most of any shard */
+    size_t outputs, inputs, squares; /* of the largest shard */
 };
 
 template <typename T, int W> static void launch_fwd(struct pool_call *c)
@@ -355,7 +356,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* y, or dy: the side of the outputs. */
+/* y may also be dy: the side of the outputs. */
 static void fill_shard(struct pool_call *c, int v, const struct operand *x, const struct tensor *y)
 {
     struct pool_shard *s = &c->a.shard[v];
@@ -407,7 +408,7 @@ int cuda_pool_max_fwd(struct device *dev, const struct pooling *p, struct tensor
     return cuda_check(cudaPeekAtLastError(), "maxpool_fwd", err);
 }
 
-/* Memory for the winners of all shards; NULL with *err set, or where windows do not overlap and none is needed. */
+/* Memory for the winners of all shards. NULL: see *err. */
 static uint16_t *winners(struct device *dev, const struct tensor *dy, int nshards, struct err *err)
 {
     size_t count = 0;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ // cuda/rcnn.cu - which regions are trained on, what their boxes cost, what they detect. A block an image draws and writes, a thread a row costs.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/rcnn.cu - regions for training, losses of their boxes, detections. A
+ * block for each image draws and writes; a thread for each row computes losses. */
 #include "cuda/cuda.h"
 
 #include <assert.h>
@@ -20,9 +21,9 @@ struct regions_image {
     struct rcnn_truth truth;
     struct rcnn_samples ret;
     struct philox_key key[2];      // background, foreground
-    int image, images;             // in its shard; of it
-    int most;                      // candidates there is room for
-    int32_t *arg, *choice, *count; // [most]; of all images of the shard: [2] chosen, with masks
+    int image, images;             // index in its shard; images of the shard
+    int most;                      // room for candidates
+    int32_t *arg, *choice, *count; // [most]; count: of all images of the shard: [2] chosen, with masks
     uint64_t *draw[2];             // [most]
 };
 
@@ -67,7 +68,7 @@ static __device__ void match(const struct regions_args *a, const struct regions_
         s->draw[kind][i] = foreground == kind ? select_draw(&s->key[kind], (uint32_t)i) : SELECT_NONE;
 }
 
-// Those at or below a threshold become `choice`.
+// Draws at or below a threshold become `choice`.
 static __device__ int draw(const struct regions_image *s, int kind, int n, int want, int choice)
 {
     int count;
@@ -114,7 +115,7 @@ static __device__ struct row_dest dest_of(const struct rcnn_samples *r, int mask
     return d;
 }
 
-// box NULL: zeros.
+// box NULL: writes zeros.
 static __device__ void write_row(const struct row_dest *d, int at, const float *box, int image, int label, int truth)
 {
     for (int c = 0; c < 4; c++)
@@ -124,7 +125,7 @@ static __device__ void write_row(const struct row_dest *d, int at, const float *
     d->truth[at] = truth;
 }
 
-// Rows of one image, of all regions or of those with masks, from row `at` on; in order of candidates.
+// Writes the rows of one image, for all regions or for those with masks, from row `at` on, in the order of candidates.
 static __device__ void write_rows(const struct regions_args *a, const struct regions_image *s, int n, int masks, int at)
 {
     struct row_dest d = dest_of(&s->ret, masks);
@@ -238,7 +239,7 @@ struct box_loss_args {
     const struct terms_of *terms;
     struct rcnn_head head;
     float grad_scale;
-    int columns; // of deltas
+    int columns; // number of columns of deltas
 };
 
 static __global__ void __launch_bounds__(THREADS) box_rows_kernel(const struct box_loss_args a)
@@ -348,7 +349,7 @@ int cuda_rcnn_box_loss(struct device *dev, const struct rcnn_head *head, const s
     return cuda_check(cudaPeekAtLastError(), "rcnn_box_loss", err);
 }
 
-// ---- detections: one block, a thread a row; rows in order ----
+// ---- detections: one block, a thread for each row; rows in order ----
 
 struct rcnn_decode_args {
     const float *z, *d, *box;
@@ -360,7 +361,7 @@ struct rcnn_decode_args {
     struct rcnn_head head;
 };
 
-// Candidates of a row; written from `at` on where write.
+// The candidates of a row; with write they are written from `at` on. Returns their number.
 static __device__ int decode_row(const struct rcnn_decode_args *a, int r, int at, bool write)
 {
     const float *z = a->z + (size_t)r * (size_t)a->z_stride, *d = a->d + (size_t)r * (size_t)a->d_stride, *box = a->box + (size_t)r * 4;

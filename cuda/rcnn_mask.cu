@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ // cuda/rcnn_mask.cu - what masks should be, and what they cost. A block a row for the targets, some blocks for all rows of a shard where bitmaps need memory.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/rcnn_mask.cu - targets and losses of masks. A block computes the
+ * targets of a row; if bitmaps need memory, some blocks compute all rows of a shard. */
 #include "cuda/cuda.h"
 
 #include <errno.h>
@@ -20,7 +21,7 @@ struct mask_target_args {
     const int32_t *size;
     float *target;
     char *memory;
-    size_t bytes; // of a block
+    size_t bytes; // bytes of a block
     int images, binary, side;
 };
 
@@ -86,7 +87,7 @@ static __device__ void bits_of_polygons(const struct mask_window *w, const struc
     }
 }
 
-// The runs of ones, each by a thread that has summed up what is before it.
+// Sets the bits of runs of ones. Each thread has one run and knows the sum of the lengths before it.
 static __device__ void bits_of_runs(const struct mask_window *w, const struct rcnn_outlines *o, int from, int to)
 {
     int64_t at = 0;
@@ -207,7 +208,7 @@ struct mask_loss_args {
     float grad_scale;
 };
 
-// A thread a number of the gradient.
+// A thread for each number of the gradient.
 static __global__ void __launch_bounds__(SELECT_THREADS) gradient_kernel(const struct mask_loss_args a)
 {
     const struct mask_loss_shard *s = &a.shard[blockIdx.y];

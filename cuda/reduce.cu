@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ // cuda/reduce.cu - sums over flat arrays with a fixed shape, and evidence hashes. Memory-bound: four numbers a load where addresses
-// allow.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/reduce.cu - sums over flat arrays with a fixed shape, and evidence
+ * hashes. Memory limits them, so four numbers are loaded at once where addresses allow. */
 #include "cuda/cuda.h"
 
 #include <assert.h>
@@ -13,8 +13,8 @@
 
 enum {
     THREADS = 256,
-    LEAVES_AT_ONCE = 64, /* parts that travel in the arguments of a launch; more come as a table */
-    SHALLOW = 8          /* sums that wait at once in nearly every tree: V shards wait on log2 V + 1 levels */
+    LEAVES_AT_ONCE = 64, /* parts in the arguments of a launch; more go in a table */
+    SHALLOW = 8          /* waiting sums in nearly every tree: V shards need log2 V + 1 levels */
 };
 
 static bool is_aligned(const void *p, size_t bytes)
@@ -24,7 +24,7 @@ static bool is_aligned(const void *p, size_t bytes)
 
 /* ---- the canonical tree ---- */
 
-/* A part, and how many of the sums that wait are added once it is there: what tree_element() finds out for every element. */
+/* A part, and the number of waiting sums to add to it. tree_element() computes that number for every element. */
 struct leaf {
     const float *data;
     int folds;
@@ -32,7 +32,7 @@ struct leaf {
 
 struct tree_args {
     float *dst;
-    size_t count, vectors; /* the first 4 * vectors elements go by fours */
+    size_t count, vectors; /* the first 4 * vectors elements are added four at a time */
     int nleaves;
     const struct leaf *table; /* NULL: leaf[] */
     struct leaf leaf[LEAVES_AT_ONCE];
@@ -48,7 +48,8 @@ static __device__ float4 add(float4 a, float4 b)
     return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
-/* Number i of type T of the tree over 2, 4 or 8 parts of one size: neighbours, then neighbours of those. dst may be one of the parts. */
+/* Number i of type T of the tree over 2, 4 or 8 parts of one size: neighbours are added, then neighbours of these. dst
+ * may be one of the parts. */
 template <class T, int LEAVES> static __device__ void add_even(const struct tree_args *a, size_t i)
 {
     T sum[LEAVES];
@@ -64,7 +65,7 @@ template <class T, int LEAVES> static __device__ void add_even(const struct tree
     ((T *)a->dst)[i] = sum[0];
 }
 
-/* The same for any parts of which no more than DEPTH sums wait at once. */
+/* The same for any parts with at most DEPTH waiting sums. */
 template <class T, int DEPTH> static __device__ void add_any(const struct tree_args *a, size_t i)
 {
     const struct leaf *leaf = a->table ? a->table : a->leaf;
@@ -108,7 +109,7 @@ static __global__ void __launch_bounds__(THREADS) tree_deep_kernel(const struct 
         add_any<float, TREE_PENDING>(&a, i);
 }
 
-/* How tree_element() would fold the parts. Returns the most sums that ever wait, the top one not counted. */
+/* Finds the folds that tree_element() would do. Returns the largest number of waiting sums, without the top one. */
 static int plan_folds(struct leaf *leaf, const struct tree_part *parts, int nparts)
 {
     int lo[TREE_PENDING + 1], n = 0, deepest = 0;
@@ -124,7 +125,8 @@ static int plan_folds(struct leaf *leaf, const struct tree_part *parts, int npar
     return deepest;
 }
 
-/* Is the tree the full one over 2, 4 or 8 parts? Then the k-th part ends as many subtrees as k + 1 has factors of two. */
+/* True for the full tree over 2, 4 or 8 parts. There the k-th part ends as many subtrees as k + 1 has factors of
+ * two. */
 static bool is_even(const struct leaf *leaf, int n)
 {
     if (n != 2 && n != 4 && n != 8)
@@ -198,14 +200,14 @@ int cuda_reduce_tree_add(struct device *dev, float *dst, const struct tree_part 
 /* ---- sums of squares ---- */
 
 enum {
-    SQUARES_THREADS = 128, /* few, so that a bucket of gradients fills all multiprocessors */
-    SQUARES_AHEAD = 32     /* loads of a thread that are on their way together */
+    SQUARES_THREADS = 128, /* few, so that a bucket of gradients keeps all multiprocessors busy */
+    SQUARES_AHEAD = 32     /* loads of a thread at once */
 };
 
 static_assert((int)SUM_BLOCK == (int)HASH_BLOCK, "a block is squared and hashed in one pass");
 
-/* Numbers 16 i + lane of a block from row i = `row` on: a word has its halves in two neighbouring threads, of which the even one adds to the hash's lane
- * 0 and the odd one to lane 1. */
+/* Hashes numbers 16 i + lane of a block, from row i = `row` on. The halves of a word are in two neighbouring threads:
+ * the even one adds to lane 0 of the hash, the odd one to lane 1. */
 DEVICE_FN uint64_t hash_rows(const float (&v)[SQUARES_AHEAD], unsigned row)
 {
     unsigned odd = threadIdx.x % 2;
@@ -221,8 +223,9 @@ DEVICE_FN uint64_t hash_rows(const float (&v)[SQUARES_AHEAD], unsigned row)
     return sum;
 }
 
-/* 16 threads own the lanes of a block of 1024 numbers; see sum_squares_block(). The loads stand behind a test of their own, or the compiler
- * would move each down to where it is used. Where hashes are wanted, all threads of a warp go through all rows: they need each other. */
+/* 16 threads own the lanes of a block of 1024 numbers; see sum_squares_block(). The loads have their own test:
+ * otherwise the compiler moves each to its use. For hashes all threads of a warp go through all rows, since they
+ * exchange halves. */
 template <bool HASH>
 static __global__ void __launch_bounds__(SQUARES_THREADS)
     squares_kernel(double *blocks, struct hash128 *hashes, const float *g, size_t count)
@@ -283,7 +286,7 @@ int cuda_reduce_sum_squares(struct device *dev, double *blocks, struct hash128 *
 
 struct blocks_item {
     struct hash_item of;
-    unsigned first; /* block of threads */
+    unsigned first; /* first block of threads */
     bool wide;      /* may be read four at a time */
 };
 
@@ -312,7 +315,7 @@ static __global__ void __launch_bounds__(HASH_THREADS) hash_blocks_kernel(const 
     hash_store(t.of.blocks + first / HASH_BLOCK, (unsigned)((here + HASH_BLOCK - 1) / HASH_BLOCK * HASH_LANES), sums, shared);
 }
 
-/* Returns the number of blocks of threads. */
+/* Returns the number of thread blocks. */
 static unsigned fill_items(struct blocks_item *to, const struct hash_item *items, int nitems)
 {
     unsigned blocks = 0;
@@ -346,7 +349,7 @@ int cuda_reduce_hash_blocks(struct device *dev, const struct hash_item *items, i
     return rc < 0 ? rc : cuda_check(cudaPeekAtLastError(), "hash_blocks", err);
 }
 
-/* A block of threads a piece. */
+/* A block of threads for each piece. */
 static __global__ void __launch_bounds__(HASH_THREADS) hash_tensors_kernel(struct hash128 *ret, const struct hash_piece *pieces)
 {
     SHARED(uint64_t, shared, HASH_LANES * HASH_WARPS);

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ // cuda/resample.cu - nearest-neighbour upsampling. A thread owns a few channels of an input pixel: read once, written factor^2 times, and
-// back.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/resample.cu - nearest-neighbour upsampling. A thread owns a few
+ * channels of an input pixel. Forward reads them once and writes them factor^2 times; backward is the reverse. */
 #include "cuda/cuda.h"
 
 #include <assert.h>
@@ -8,13 +8,13 @@
 #include "cuda/vec.h"
 #include "worker/kernels/resample.h"
 
-enum { RUN = 2 /* pixels a thread walks */ };
+enum { RUN = 2 /* pixels per thread */ };
 
 struct upsample_shard {
     const void *src; /* x, or dy */
     void *dst;       /* y, or dx */
     struct affine act;
-    int n, h, w, src_stride, dst_stride; /* n x h x w: the small side */
+    int n, h, w, src_stride, dst_stride; /* n, h and w of the small side */
 };
 
 struct upsample_args {
@@ -23,15 +23,16 @@ struct upsample_args {
     float beta;
 };
 
-/* The pixel of the large side that is the first of small pixel i. */
+/* The first pixel on the large side that belongs to small pixel i. */
 DEVICE_FN size_t large_pixel(const struct upsample_args *a, const struct upsample_shard *s, unsigned i)
 {
-    unsigned row = i / (unsigned)s->w, x = i % (unsigned)s->w; /* all rows of all images are one list on both sides */
+    unsigned row = i / (unsigned)s->w, x = i % (unsigned)s->w; /* on both sides all rows of all images form one list */
 
     return ((size_t)row * (size_t)s->w * (size_t)a->factor + x) * (size_t)a->factor;
 }
 
-/* FACTOR 0: any. Of a factor known here the compiler keeps the stores whole; in a loop it takes them apart into single numbers. */
+/* FACTOR 0: any. With a constant factor the compiler keeps stores whole; in a loop it splits them into single
+ * numbers. */
 template <typename T, int W, int FACTOR>
 DEVICE_FN void spread(const struct upsample_args *a, const struct upsample_shard *s, unsigned i, int k)
 {
@@ -109,7 +110,7 @@ struct upsample_call {
     cudaStream_t stream;
     struct upsample_args a;
     int nshards;
-    size_t pixels; /* the most of any shard */
+    size_t pixels; /* of the largest shard */
     bool wide;
 };
 
@@ -144,7 +145,7 @@ static void start_call(struct upsample_call *c, struct device *dev, int factor, 
     c->nshards = nshards < SHARDS_AT_ONCE ? nshards : SHARDS_AT_ONCE;
 }
 
-/* One of src and dst is the small side, whose shape is `small`. */
+/* `small` and `large` are the shapes of the two sides. Either dst or src is the small one. */
 static void fill_shard(struct upsample_call *c, int v, const struct tensor *dst, const struct tensor *src, const struct tensor *small,
                        const struct tensor *large)
 {

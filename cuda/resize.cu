@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ // cuda/resize.cu - pixels mirrored around, bilinear resizing, means of whole images. A thread owns one number of what is written.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/resize.cu - mirrored pixels at the edges, bilinear resizing, means of
+ * whole images. A thread owns one number of the result. */
 #include "cuda/cuda.h"
 
 #include <string.h>
@@ -22,7 +23,7 @@ struct resize_args {
     int c;
 };
 
-/* The number that this thread owns: image, row, column and channel of dst. false: none. */
+/* The number of dst that this thread owns: image, row, column and channel. */
 struct number {
     int image, y, x, k;
 };
@@ -150,7 +151,7 @@ template <typename T> static __global__ void __launch_bounds__(THREADS) mean_bac
 struct resize_call {
     struct device *dev;
     struct tensor *dst;
-    const struct tensor *src; /* or */
+    const struct tensor *src; /* alternative: x */
     const struct operand *x;
     int nshards;
     struct resize_args a;

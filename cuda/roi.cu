@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ // cuda/roi.cu - RoIAlign. A block a box for its bands; forward a thread owns a few channels of a bin. Backward a block owns a tile of 8 x 8 cells,
-// a warp a row of it, a lane a few channels: the boxes that touch the tile are listed in ascending order, and each warp goes through the list.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/roi.cu - RoIAlign. A block computes the bands of a box. Forward: a
+ * thread owns a few channels of a bin. Backward: a block owns a tile of 8 x 8 cells, a warp a row of it, a lane a few
+ * channels. The boxes that touch the tile are listed in ascending order, and each warp goes through the list. */
 #include "cuda/cuda.h"
 
 #include <errno.h>
@@ -8,7 +9,7 @@
 #include "cuda/vec.h"
 #include "worker/kernels/roi.h"
 
-enum { TILE = 8, WARP = 32, THREADS = TILE * WARP, RUN = 1 /* bins a thread walks */ };
+enum { TILE = 8, WARP = 32, THREADS = TILE * WARP, RUN = 1 /* bins per thread */ };
 
 #define FULL 0xFFFFFFFFu /* all lanes of a warp */
 
@@ -41,7 +42,7 @@ DEVICE_FN int rows_of(const struct roi_shard *s)
     return n < 0 ? 0 : n < s->rows.cap ? n : s->rows.cap;
 }
 
-/* ---- bands: a block a row, a thread a bin of an axis ---- */
+/* ---- bands: a block for each row, a thread for each bin of an axis ---- */
 
 static __global__ void __launch_bounds__(ROI_AXES *ROI_MAX_POOL) roi_place_kernel(const struct roi_args a)
 {
@@ -87,7 +88,7 @@ static __global__ void __launch_bounds__(ROI_AXES *ROI_MAX_POOL) roi_place_kerne
 
 /* ---- forward ---- */
 
-/* The W channels of roi_value(). */
+/* W channels of roi_value(). */
 template <typename T, int W>
 DEVICE_FN void bin_value(float (&sum)[W], const struct roi_view *v, int p, int q, const T *x, int w, int stride)
 {
@@ -150,10 +151,10 @@ static __host__ __device__ __forceinline__ unsigned tiles_of(const struct roi_sh
 }
 
 struct roi_tile {
-    int level, image, y, x; /* level -1: the shard has fewer */
+    int level, image, y, x; /* level -1: the shard has fewer tiles */
 };
 
-/* A block's tile: levels of few tiles and much work come first. */
+/* The tile of a block. Levels with few tiles and much work come first. */
 DEVICE_FN struct roi_tile tile_of_block(const struct roi_args *a, const struct roi_shard *s)
 {
     unsigned i = blockIdx.x, across, down;
@@ -172,7 +173,7 @@ DEVICE_FN struct roi_tile tile_of_block(const struct roi_args *a, const struct r
     return t;
 }
 
-/* Lists which of THREADS rows from `first` on touch the tile, in their order. Returns how many. */
+/* Lists the rows of `first` .. first + THREADS - 1 that touch the tile, in order. Returns their number. */
 static __device__ int list_rows(int *list, int *found, const struct roi_shard *s, struct roi_tile t, int first, int count)
 {
     int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, row = first + (int)threadIdx.x, before = 0, all = 0;
@@ -192,7 +193,7 @@ static __device__ int list_rows(int *list, int *found, const struct roi_shard *s
     return all;
 }
 
-/* A warp's row of cells: what one box adds to it; see roi_gradient(). Lane l knows the weights of bins l. */
+/* Adds the share of one box to a warp's row of cells; see roi_gradient(). Lane l holds the weights of bins l. */
 template <typename T, int W>
 DEVICE_FN void add_box(float (&sum)[TILE][W], const struct roi_args *a, const struct roi_shard *s, int row, struct roi_tile t, int i, int k)
 {
@@ -236,10 +237,10 @@ DEVICE_FN void add_box(float (&sum)[TILE][W], const struct roi_args *a, const st
     }
 }
 
-/* A lane's numbers of a row of cells. */
+/* A lane's numbers in a row of cells. */
 template <typename T, int W> struct roi_line {
     T *dx;
-    int stride, cells; /* 0: not in the image, or no channels */
+    int stride, cells; /* 0: outside of the image, or no channels */
 };
 
 template <typename T, int W> DEVICE_FN void line_begin(float (&sum)[TILE][W], const roi_line<T, W> &line, float beta)
@@ -301,12 +302,12 @@ struct roi_call {
     cudaStream_t stream;
     struct roi_args a;
     int nshards;
-    size_t bins;         /* the most of any shard */
-    unsigned tiles, cap; /* likewise */
+    size_t bins;         /* of the largest shard */
+    unsigned tiles, cap; /* of the largest shard, too */
     bool wide;
 };
 
-/* Bytes of a shard's table; with `at`, which is as aligned as scratch, its pointers. */
+/* Lays out a shard's table. Returns its size in bytes. With `at`, aligned like scratch, also sets its pointers. */
 static size_t lay_out(struct roi_table *t, const struct roi_align *roi, const struct tensor *const *map, int v, int cap, char *at)
 {
     size_t rows = (size_t)cap, bands = rows * ROI_AXES * (size_t)roi->pool * sizeof(*t->band), places = rows * sizeof(*t->place);
@@ -367,7 +368,7 @@ template <typename T, int W> static void launch_fwd(struct roi_call *c)
     CUDA_LAUNCH((roi_values_kernel<T, W>), g.grid, g.block, c->stream, c->a);
 }
 
-/* At most four channels a lane: eight cells of them stand in its registers. */
+/* At most four channels for each lane: eight cells of these fit its registers. */
 template <typename T, int W> static void launch_bwd(struct roi_call *c)
 {
     const int few = W < 4 ? W : 4;
@@ -377,7 +378,7 @@ template <typename T, int W> static void launch_bwd(struct roi_call *c)
         CUDA_LAUNCH((roi_gradients_kernel<T, few>), grid, THREADS, c->stream, c->a);
 }
 
-/* All shards, some at a time. map: the levels, x or dx; y: or dy; beta NULL: forward. */
+/* Launches all shards, some at a time. map: the levels, x or dx; y: or dy; beta NULL: forward. */
 static int launch(struct device *dev, const struct roi_align *roi, const struct tensor *const *map, const float *beta,
                   const struct tensor *y, const struct roi_rows *rows, int nshards, struct err *err)
 {

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ // cuda/rpn.cu - anchors are labelled and drawn: a thread an anchor matches and labels, a block an image draws.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/rpn.cu - labels anchors and draws samples: a thread matches and labels
+ * an anchor, a block draws for an image. */
 #include "cuda/cuda.h"
 
 #include <errno.h>
@@ -18,7 +19,7 @@ struct anchors_image {
     int32_t *arg;
     uint64_t *draw[2];  // keys of negative and of positive anchors
     uint64_t *selected; // room for the batch
-    int32_t *top;       // of the shard's boxes: bits of the most that an anchor overlaps them
+    int32_t *top;       // of the shard's boxes: the largest overlap with an anchor, as bits
     struct philox_key key[2];
     int32_t *anchor, *truth, *count; // results
 };
@@ -68,7 +69,7 @@ static __global__ void __launch_bounds__(THREADS) match_kernel(const struct anch
     s->arg[anchor] = arg;
 }
 
-// Does it overlap some box as much as the best anchor does?
+// True if the anchor overlaps a box as much as the best anchor does.
 static __device__ int is_low_match(const struct anchors_image *s, struct box box, float best)
 {
     float area = box_area(box);
@@ -129,7 +130,7 @@ static size_t fill_images(struct carve *c, struct anchors_image *item, const str
     *ret_most = 0;
     for (int v = 0; v < nshards; v++) {
         struct rpn_grid grid = rpn_grid(head, images[v].canvas, shape, v);
-        int32_t *top = (int32_t *)cuda_carve(c, (size_t)truth[v].rows * sizeof(int32_t)); // first of each shard's
+        int32_t *top = (int32_t *)cuda_carve(c, (size_t)truth[v].rows * sizeof(int32_t)); // comes first in the memory of each shard
 
         *ret_most = grid.anchors > *ret_most ? grid.anchors : *ret_most;
         for (int i = 0; i < images[v].n; i++, n++) {
@@ -180,7 +181,7 @@ int cuda_rpn_sample(struct device *dev, const struct rpn_head *head, const struc
     if (!a.image)
         rc = err->code;
     for (size_t i = 0; i < n && rc == 0; i++)
-        if (i == 0 || item[i].top != item[i - 1].top) // a shard's rows: up to its first image's arrays
+        if (i == 0 || item[i].top != item[i - 1].top) // top ends where the arrays of the shard's first image begin
             rc = cuda_zero(dev, item[i].top, (size_t)((char *)item[i].best - (char *)item[i].top), err);
     free(item);
     if (rc < 0)

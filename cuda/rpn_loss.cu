@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ // cuda/rpn_loss.cu - what the drawn anchors cost. Gradients are zero but for theirs.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/rpn_loss.cu - losses of the drawn anchors. All other gradients are
+ * zero. */
 #include "cuda/cuda.h"
 
 #include <errno.h>
@@ -27,14 +28,14 @@ static __global__ void __launch_bounds__(THREADS) zero_kernel(const struct zero_
 
 struct rpn_loss_image {
     struct rpn_grid grid;
-    int image, first, images;                           // in its shard; of all images, the shard's first; how many it has
-    const int32_t *anchor, *matched, *count, *broken;   // of the image; count of the shard
+    int image, first, images;                           // index in its shard; index of the shard's first image; images of the shard
+    const int32_t *anchor, *matched, *count, *broken;   // of the image; count: of the shard
     const float *truth;                                 // of the shard
     const float *z[RPN_MAX_LEVELS], *d[RPN_MAX_LEVELS]; // of the shard
     float *dz[RPN_MAX_LEVELS], *dd[RPN_MAX_LEVELS];
     int z_stride[RPN_MAX_LEVELS], d_stride[RPN_MAX_LEVELS], dz_stride[RPN_MAX_LEVELS], dd_stride[RPN_MAX_LEVELS];
     double *sums, *cost; // [2][batch]; [2] of this image
-    double *terms;       // of the image, or of the shard at its first image; NULL: none
+    double *terms;       // of the image, or of the shard at its first image; NULL: not wanted
 };
 
 struct rpn_loss_args {
@@ -88,7 +89,7 @@ static __global__ void __launch_bounds__(SELECT_THREADS) image_loss_kernel(const
     }
 }
 
-// A thread a row of terms. The images of a shard are one chain.
+// A thread for each row of terms. The images of a shard are one chain.
 static __global__ void terms_kernel(const struct rpn_loss_args a, int n)
 {
     int index = (int)(blockIdx.x * blockDim.x + threadIdx.x), sampled;

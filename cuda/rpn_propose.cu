@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ // cuda/rpn_propose.cu - from logits to proposals: a block a level of an image, then a block an image, then a block a shard.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/rpn_propose.cu - from logits to proposals: a block for each level of
+ * an image, then a block for each image, then a block for each shard. */
 #include "cuda/cuda.h"
 
 #include <errno.h>
@@ -17,20 +18,20 @@ struct propose_level {
     uint64_t *key, *sorted; // [anchors]; room for `best`
     float *box, *score;     // [best][4], [best]
     int32_t *gone, *keep;   // [best]
-    uint64_t *kept;         // [best] keys of the image's selection, SELECT_NONE where there is none
+    uint64_t *kept;         // [best] keys of the image's selection; SELECT_NONE: empty
 };
 
 struct propose_image {
     struct rpn_grid grid;
     const int32_t *size;
     int32_t *broken, *count;
-    uint64_t *kept, *sorted; // of all levels, [most]; room for post
+    uint64_t *kept, *sorted; // of all levels, [most]; room for `post`
     int most;
 };
 
 struct propose_shard {
     struct rpn_proposals ret;
-    int first, n; // images
+    int first, n; // first image; images
 };
 
 struct propose_args {
@@ -178,7 +179,7 @@ static void fill_level(struct carve *c, struct propose_level *s, const struct pr
     s->keep = (int32_t *)cuda_carve(c, best * sizeof(int32_t));
 }
 
-// Counters of all images come first, to be zeroed.
+// The counters of all images come first, so that one call zeroes them.
 static void fill(struct carve *c, struct propose_level *level, struct propose_image *image, struct propose_shard *shard,
                  const struct propose_call *k, size_t *ret_widest)
 {

@@ -22,8 +22,8 @@
 
 enum { PATTERN_BYTES = 1024 };
 
-/* Folders, as patterns; those of a variable count from its value and only where it is set. Of several versions the highest name comes
- * first. */
+/* Folders, as patterns. One with a variable is below the variable's value, and used only if that is set. Among versions
+ * the highest name comes first. */
 static const struct {
     const char *variable, *pattern;
 } places[] = {
@@ -50,7 +50,7 @@ static const struct {
     { NULL, "/usr/lib/python3*/site-packages" WHEELS },
     { NULL, "/opt/*/lib" },
     { NULL, "/opt/*/lib/python3*/site-packages" WHEELS },
-    /* Virtual environments in a folder of /opt, by the names that they have: other folders there may hold a data set. */
+    /* Virtual environments in a folder of /opt, only by their usual names: other folders there may hold a data set. */
     { NULL, "/opt/.venv/lib/python3*/site-packages" WHEELS },
     { NULL, "/opt/*/.venv/lib/python3*/site-packages" WHEELS },
     { NULL, "/opt/*/venv/lib/python3*/site-packages" WHEELS },
@@ -58,7 +58,7 @@ static const struct {
     { NULL, "/opt/*/envs/*/lib/python3*/site-packages" WHEELS },
 };
 
-/* One search: what is wanted, and what was seen that would not do. */
+/* A search: the wanted library, and the versions that were refused. */
 struct search {
     const struct library *lib;
     struct library_found *ret;
@@ -83,7 +83,7 @@ static void refuse(struct search *s, const char *what, const char *path)
     snprintf(s->refused + used, sizeof s->refused - used, "%s%.60s in %.100s", used ? ", " : "", what, path);
 }
 
-/* Where the linker found it. */
+/* The path of the library that the linker opened. */
 static void path_of(void *handle, const char *fallback, char *ret, size_t size)
 {
     struct link_map *map = NULL;
@@ -94,7 +94,7 @@ static void path_of(void *handle, const char *fallback, char *ret, size_t size)
         snprintf(ret, size, "%s", map->l_name);
 }
 
-/* file: a path, or a bare name for the linker's own way. */
+/* file: a path, or a bare name for the linker's search. */
 static void try_file(struct search *s, const char *file)
 {
     void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL), *symbol;
@@ -139,7 +139,7 @@ static void try_pattern(struct search *s, const char *pattern)
     globfree(&g);
 }
 
-/* A folder's name in a pattern: its own stars and brackets mean themselves. false: too long. */
+/* Quotes a folder's name for a pattern, so that its stars and brackets are literal. Returns false if it is too long. */
 static bool quote(char *ret, size_t size, const char *folder)
 {
     size_t used = 0;
@@ -155,7 +155,7 @@ static bool quote(char *ret, size_t size, const char *folder)
     return true;
 }
 
-/* base, a folder's name, with a pattern behind it. */
+/* Searches a folder `base` with a pattern appended. */
 static void try_below(struct search *s, const char *base, const char *below)
 {
     char pattern[PATTERN_BYTES];
@@ -168,7 +168,7 @@ static void try_below(struct search *s, const char *base, const char *below)
         try_pattern(s, pattern);
 }
 
-/* The folders themselves, and toolkits or trees of wheels that begin there. */
+/* Searches the folders of DETD_CUDA_PATH, and toolkits or trees of wheels below them. */
 static void try_own(struct search *s)
 {
     static const char *const below[] = { "", "/lib64", "/lib", "/*/lib" };

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ // cuda/smooth.cu - edge-aware smoothness. A thread owns a pixel's weights, a pixel's sum, a row's, an image's, or a number of the gradient.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/smooth.cu - edge-aware smoothness. A thread owns the weights of a
+ * pixel, the sum of a pixel, row or image, or a number of the gradient. */
 #include "cuda/cuda.h"
 
 #include <string.h>
@@ -13,8 +14,8 @@ struct smooth_shard {
     float *edge, *dx;
     double *sums, *part;
     int n, h, w, c, stride, dx_stride, H, W, picture_stride;
-    double numbers; /* images that the loss is a mean over, times channels */
-    double *ret[1]; /* where the shard's loss goes */
+    double numbers; /* images in the mean of the loss, times channels */
+    double *ret[1]; /* destination of the shard's loss */
 };
 
 struct smooth_args {
@@ -80,7 +81,7 @@ static __global__ void __launch_bounds__(THREADS) pixels_kernel(const struct smo
     s->part[SMOOTH_SUMS * i + 1] = sum[1];
 }
 
-/* A row's sum takes the place of its first pixel's. */
+/* The sum of a row replaces that of its first pixel. */
 static __global__ void __launch_bounds__(THREADS) rows_kernel(const struct smooth_args a)
 {
     const struct smooth_shard *s = &a.shard[blockIdx.y];
@@ -112,7 +113,7 @@ static __global__ void __launch_bounds__(THREADS) images_kernel(const struct smo
     s->sums[SMOOTH_SUMS * i + 1] = sum[1];
 }
 
-/* One thread a shard: its images are few. */
+/* One thread for each shard: it has few images. */
 static __global__ void __launch_bounds__(THREADS) loss_kernel(const struct smooth_args a)
 {
     const struct smooth_shard *s = &a.shard[blockIdx.y];
@@ -148,7 +149,7 @@ static __global__ void __launch_bounds__(THREADS) back_kernel(const struct smoot
 struct smooth_call {
     struct smooth_args a;
     int n;         /* shards of this launch */
-    size_t pixels; /* the most of any: images times sides */
+    size_t pixels; /* of the largest shard: images times sides */
 };
 
 static void fill_map(struct smooth_call *c, int first, int nshards, const struct smooth_in *in)
@@ -221,7 +222,7 @@ int cuda_smooth_sums(struct device *dev, double *const *sums, double *const *par
     return cuda_check(cudaPeekAtLastError(), "smooth_sums", err);
 }
 
-/* Images of their own are shards of one. */
+/* Images with a loss of their own are shards of one image. */
 static void launch_apart(struct device *dev, struct smooth_call *call, double *const *ret, double *const *sums, const struct smooth_in *in,
                          int nshards)
 {

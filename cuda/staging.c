@@ -1,8 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/staging.c - uploads, downloads and tables by way of rings of pinned memory.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/staging.c - uploads, downloads and tables through rings of pinned
+ * memory.
  *
- * A ring is cut into segments that are filled one after the other; the event of a segment is recorded when it is left, and waited for when
- * the ring comes around. So small pieces cost one copy each, and large ones overlap: while the GPU reads one segment the host writes the
- * next. */
+ * A ring has segments that are filled in turn. The event of a segment is recorded when it is left, and waited for when
+ * the ring comes around. So small pieces cost one copy each, and large ones overlap: the GPU reads one segment while
+ * the host writes the next. */
 #include "cuda/staging.h"
 
 #include <assert.h>
@@ -22,10 +23,10 @@ enum {
 
 struct ring {
     const char *what;
-    size_t segment_bytes, used; /* of the segment that is being filled */
+    size_t segment_bytes, used; /* bytes used in the current segment */
     int at;
     char *host;
-    char *device; /* where tables are copied to; NULL for transfers */
+    char *device; /* device copy of tables; NULL for transfers */
     cudaEvent_t left[SEGMENTS];
 };
 
@@ -82,7 +83,7 @@ void staging_close(struct staging *s)
     free(s);
 }
 
-/* Its memory, with the first use: a queue that only computes takes none. */
+/* Allocates the ring at its first use: a queue that only computes needs no ring. */
 static int ring_memory(struct ring *r, bool device, struct err *err)
 {
     size_t bytes = SEGMENTS * r->segment_bytes;
@@ -107,7 +108,7 @@ static int ring_memory(struct ring *r, bool device, struct err *err)
     return 0;
 }
 
-/* Leaves the segment: its bytes are the GPU's until the event has passed. Enters the next. */
+/* Leaves the segment, which the GPU may read until the event has passed. Enters the next one. */
 static int ring_turn(struct ring *r, cudaStream_t stream, struct err *err)
 {
     int rc = cuda_check(cudaEventRecord(r->left[r->at], stream), r->what, err);
@@ -117,7 +118,7 @@ static int ring_turn(struct ring *r, cudaStream_t stream, struct err *err)
     return rc < 0 ? rc : cuda_check(cudaEventSynchronize(r->left[r->at]), r->what, err);
 }
 
-/* Room for a piece of at most a segment; ret_offset counts from the start of the ring. */
+/* Finds room for a piece of at most a segment. ret_offset counts from the start of the ring. */
 static int ring_take(struct ring *r, cudaStream_t stream, size_t bytes, size_t *ret_offset, struct err *err)
 {
     int rc = 0;
@@ -160,7 +161,7 @@ int cuda_upload(struct device *dev, void *dst, const void *host, size_t bytes, s
     return rc;
 }
 
-/* A piece on its way down: which segment it comes to, and where it goes from there. */
+/* A piece of a download: its segment, and its destination. */
 struct piece {
     int segment;
     char *to;
@@ -175,7 +176,7 @@ static int piece_begin(struct cuda_device *d, struct piece *p, char *to, const c
     if (rc < 0)
         return rc;
     *p = (struct piece){ r->at, to, bytes };
-    r->used = r->segment_bytes; /* the segment is this piece's alone: its event tells when the bytes are there */
+    r->used = r->segment_bytes; /* only this piece uses the segment: its event tells when the bytes are complete */
     rc = cuda_check(cudaMemcpyAsync(r->host + (size_t)r->at * r->segment_bytes, from, bytes, cudaMemcpyDeviceToHost, d->stream), "download",
                     err);
     return rc < 0 ? rc : cuda_check(cudaEventRecord(r->left[r->at], d->stream), "download", err);
@@ -209,7 +210,7 @@ int cuda_download(struct device *dev, void *host, const void *src, size_t bytes,
     return rc < 0 ? rc : piece_end(d, &now, err);
 }
 
-/* The twin on the GPU needs no event: what overwrites it comes later on the same stream. */
+/* The copy on the GPU needs no event: it is overwritten later on the same stream. */
 const void *cuda_table(struct device *dev, const void *host, size_t bytes, struct err *err)
 {
     struct cuda_device *d = cuda_device(dev);

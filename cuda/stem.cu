@@ -1,27 +1,28 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/stem.cu - 3x3 convolutions of three channels, forward and weight gradient. A tile of the output and what it reads go through shared
- * memory; a thread keeps 64 or 72 sums, so that what it reads from there serves many multiply-adds. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/stem.cu - 3x3 convolutions of three channels, forward and weight
+ * gradient. A tile of the output and its inputs go through shared memory. A thread keeps 64 or 72 sums, so that each
+ * number read there serves many multiply-adds. */
 #include "cuda/stem.h"
 
 #include "cuda/fold.h"
 
 enum {
     TAPS = STEM_TAP * STEM_TAP * STEM_C,
-    ROW_TAPS = STEM_TAP * STEM_C, /* of one filter row */
+    ROW_TAPS = STEM_TAP * STEM_C, /* taps of one filter row */
     IN_H = STEM_TILE_H + STEM_TAP - 1,
     IN_W = (STEM_TILE_W + STEM_TAP - 1) * STEM_C, /* numbers of an input row */
     IN_PITCH = IN_W + 2,                          /* a multiple of 4 */
     IN_SIZE = IN_H * IN_PITCH,
-    IN_STEPS = (IN_W + 31) / 32 /* of a warp */
+    IN_STEPS = (IN_W + 31) / 32 /* steps of a warp */
 };
 
 struct stem_args {
     int h, w, k, oh, ow, pad;
-    unsigned across, down, tiles; /* tiles of an image's row and column, of all images */
+    unsigned across, down, tiles; /* tiles across and down an image; tiles of all images */
 };
 
 struct tile {
     unsigned image;
-    int y, x; /* the first output pixel */
+    int y, x; /* first output pixel */
 };
 
 DEVICE_FN struct tile tile_of(const struct stem_args &a, unsigned i)
@@ -32,8 +33,8 @@ DEVICE_FN struct tile tile_of(const struct stem_args &a, unsigned i)
     return t;
 }
 
-/* What a tile reads, zero where that is padding. A warp takes whole rows, every `warps`-th from its own on; AHEAD of them are on their way at
- * once. */
+/* Reads the inputs of a tile, with zeros for padding. A warp takes whole rows, every `warps`-th from its own on, and
+ * loads AHEAD of them at once. */
 template <int AHEAD, typename T>
 DEVICE_FN void stage_input(float *to, const T *x, const struct stem_args &a, const struct tile &t, int warp, int warps)
 {
@@ -70,11 +71,11 @@ enum {
     FWD_RUNS = STEM_TILE_W / FWD_RUN,
     FWD_READS = (FWD_RUN + STEM_TAP - 1) * STEM_C,
     FWD_GROUPS = FWD_RUNS * STEM_TILE_H, /* threads for a group of channels */
-    FWD_PITCH = STEM_K_MAX + 4,          /* so that filters are turned without waiting for one bank */
+    FWD_PITCH = STEM_K_MAX + 4,          /* padding, so that threads that transpose filters do not wait for the same bank */
     FWD_FILTERS = (STEM_GROUP * TAPS + FWD_GROUPS - 1) / FWD_GROUPS
 };
 
-/* A thread's share of the filters [k][tap]. */
+/* Loads a thread's share of the filters [k][tap]. */
 template <typename T> DEVICE_FN void ask_filters(T (&ret)[FWD_FILTERS], const T *w, int k, unsigned self, unsigned threads)
 {
 #pragma unroll
@@ -83,7 +84,7 @@ template <typename T> DEVICE_FN void ask_filters(T (&ret)[FWD_FILTERS], const T 
             ret[i] = w[self + i * threads];
 }
 
-/* They become [tap][k]. */
+/* Writes them as [tap][k]. */
 template <typename T> DEVICE_FN void put_filters(float *to, const T (&f)[FWD_FILTERS], int k, unsigned self, unsigned threads)
 {
 #pragma unroll
@@ -95,7 +96,7 @@ template <typename T> DEVICE_FN void put_filters(float *to, const T (&f)[FWD_FIL
     }
 }
 
-/* in: the first number that the thread reads, filter: its channels. */
+/* in: the first number that the thread reads; filter: filters of its channels. */
 DEVICE_FN void fwd_row(float (&sum)[FWD_RUN][STEM_GROUP], const float *in, const float *filter)
 {
     float x[FWD_READS + 2];
@@ -153,18 +154,19 @@ static __global__ void __launch_bounds__(FWD_GROUPS *STEM_K_MAX / STEM_GROUP, 2)
             vec_store(y + p * a.k, sum[p]);
 }
 
-/* ---- weight gradient: a warp has a row of the filters and 32 channels, a thread 8 of these channels in one row of the tile ---- */
+/* ---- weight gradient: a warp has a row of the filters and 32 channels, a thread 8 of these channels in one row of the
+ * tile ---- */
 
 enum {
-    DW_GROUPS = 4, /* of channels */
+    DW_GROUPS = 4, /* groups of channels */
     DW_K = DW_GROUPS * STEM_GROUP,
     DW_THREADS = 32 * STEM_TAP,
     DW_STEP = 4,                /* pixels at once */
-    DW_SHIFT = 2,               /* of an input row: what a step reads anew is aligned */
-    DW_CARRY = 2 * STEM_C,      /* numbers that the next step reads, too */
-    DW_PIXELS = 32 / DW_GROUPS, /* that a warp reads at once */
+    DW_SHIFT = 2,               /* numbers before an input row, so that the new numbers of a step are aligned */
+    DW_CARRY = 2 * STEM_C,      /* numbers shared with the next step */
+    DW_PIXELS = 32 / DW_GROUPS, /* pixels that a warp loads at once */
     DW_STEPS = STEM_TILE_W / DW_PIXELS,
-    DW_STAGED = 8 * 16, /* bytes on their way to a thread at once */
+    DW_STAGED = 8 * 16, /* bytes that a thread loads at once */
     DW_PAD = 64         /* bytes between rows, half of the banks: lanes read two rows at once */
 };
 
@@ -173,8 +175,8 @@ template <typename T> struct dw_group {
     enum { PITCH = STEM_TILE_W * DW_GROUPS + DW_PAD / (int)sizeof(type), AHEAD = DW_STAGED / (DW_STEPS * (int)sizeof(type)) };
 };
 
-/* dy of a tile and the block's channels, from k on, zero where there is none. A warp takes every third row, a lane 8 channels of every
- * eighth pixel. */
+/* Reads dy of a tile for the block's channels, from k on, with zeros outside. A warp takes every third row, a lane 8
+ * channels of every eighth pixel. */
 template <typename T>
 DEVICE_FN void stage_gradient(typename dw_group<T>::type *to, const T *dy, const struct stem_args &a, const struct tile &t, int k)
 {
@@ -204,7 +206,7 @@ DEVICE_FN void stage_gradient(typename dw_group<T>::type *to, const T *dy, const
     }
 }
 
-/* One row of a tile. in: the row of the input that this row of the filters meets there; dy: of the thread's channels. */
+/* Adds one row of a tile. in: the input row under this row of the filters; dy: of the thread's channels. */
 template <typename G> DEVICE_FN void dw_row(float (&sum)[STEM_GROUP][ROW_TAPS], const float *in, const G *dy)
 {
     float x[DW_CARRY + DW_STEP * STEM_C];
@@ -233,7 +235,7 @@ template <typename G> DEVICE_FN void dw_row(float (&sum)[STEM_GROUP][ROW_TAPS], 
     }
 }
 
-/* Between lanes that are `lanes` apart: each keeps the sums of half of the N channels. */
+/* Exchange between lanes that are `lanes` apart: each keeps the sums of half of the N channels. */
 template <int N> DEVICE_FN void halve(float (&sum)[STEM_GROUP][ROW_TAPS], int lanes)
 {
     bool upper = threadIdx.x & (unsigned)lanes;
@@ -263,13 +265,13 @@ static __global__ void __launch_bounds__(DW_THREADS, 5) stem_dw_kernel(float *pa
     for (unsigned i = first; i < vec_least(first + STEM_SLAB, a.tiles); i++) {
         struct tile t = tile_of(a, i);
 
-        __syncthreads(); /* the tile before this is done with */
+        __syncthreads(); /* all threads have finished the tile before */
         stage_input<4>((float *)in + DW_SHIFT, x, a, t, (int)r, STEM_TAP);
         stage_gradient(gradient, dy, a, t, from);
         __syncthreads();
         dw_row(sum, (const float *)in + DW_SHIFT + (row + r) * IN_PITCH, gradient + row * dw_group<T>::PITCH + g);
     }
-    /* The 8 rows of the tile, which are the lanes of one group, are added; lane `row` is left with that channel of the group. */
+    /* Adds the 8 rows of the tile, which are the lanes of one group. Lane `row` then has that channel of the group. */
     halve<8>(sum, 4 * DW_GROUPS);
     halve<4>(sum, 2 * DW_GROUPS);
     halve<2>(sum, DW_GROUPS);
@@ -281,7 +283,7 @@ static __global__ void __launch_bounds__(DW_THREADS, 5) stem_dw_kernel(float *pa
         part[i] = sum[0][i];
 }
 
-/* to[j] = (add ? to[j] : 0) + the tree over part[i][j], of each STEM_FOLD rows. */
+/* to[j] = (add ? to[j] : 0) + the tree over part[i][j], for each STEM_FOLD rows. */
 static __global__ void __launch_bounds__(FOLD_THREADS)
     stem_fold_kernel(float *to, const float *part, unsigned rows, unsigned count, bool add)
 {
@@ -325,7 +327,7 @@ template <typename T> static void forward(const struct conv_key *k, const struct
                 (const T *)args->w, (const T *)(k->bias ? args->bias : NULL), a);
 }
 
-/* Round by round; sums go back and forth between the two halves of the workspace until the last ones go where they belong. */
+/* Folds in rounds. Sums alternate between the halves of the workspace; the last round writes to the destination. */
 static void fold_slabs(const struct conv_key *k, const struct conv_args *args, float *workspace, cudaStream_t stream)
 {
     unsigned count = (unsigned)k->k * TAPS, rows = (unsigned)stem_slabs(k), across = cuda_blocks(count, FOLD_WIDTH);

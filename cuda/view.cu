@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ // cuda/view.cu - pictures as the network reads them, channels that become pixels. Both move bytes: a thread owns a pixel, or a few channels of it.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/view.cu - pictures in the form that networks read, channels that
+ * become pixels. Both move bytes: a thread owns a pixel, or a few channels of it. */
 #include "cuda/cuda.h"
 
 #include <string.h>
@@ -6,7 +7,7 @@
 #include "cuda/vec.h"
 #include "worker/kernels/view.h"
 
-enum { PICTURE_THREADS = 256, RUN = 2 /* pixels a thread walks */ };
+enum { PICTURE_THREADS = 256, RUN = 2 /* pixels per thread */ };
 
 // ---- pictures ----
 
@@ -74,18 +75,18 @@ int cuda_view_normalise(struct device *dev, struct tensor *y, const struct tenso
 struct shuffle_shard {
     const void *src; /* x, or dy */
     void *dst;       /* y, or dx */
-    int n, h, w;     /* the small side */
+    int n, h, w;     /* size of the small side */
     int small_stride, large_stride;
 };
 
 struct shuffle_args {
     struct shuffle_shard shard[SHARDS_AT_ONCE];
     const float *bias;
-    int c; /* of the large side */
+    int c; /* channels of the large side */
     float beta;
 };
 
-/* Where quarter i % 4 of pixel i / 4 lies on both sides. */
+/* The place of quarter i % 4 of pixel i / 4 on both sides. */
 DEVICE_FN void places(const struct shuffle_args *a, const struct shuffle_shard *s, size_t i, size_t *ret_small, size_t *ret_large)
 {
     size_t pixel = i / 4, image = pixel / ((size_t)s->h * (size_t)s->w), at = pixel % ((size_t)s->h * (size_t)s->w);
@@ -146,7 +147,7 @@ struct shuffle_call {
     cudaStream_t stream;
     struct shuffle_args a;
     int nshards;
-    size_t quarters; /* the most of any shard */
+    size_t quarters; /* of the largest shard */
     bool wide, back;
 };
 
@@ -160,7 +161,7 @@ template <typename T, int W> static void launch_shuffle(struct shuffle_call *c)
         CUDA_LAUNCH((shuffle_kernel<T, W>), g.grid, g.block, c->stream, c->a);
 }
 
-/* dst is the small side where `back`. */
+/* back: dst is the small side. */
 static void shuffle(struct device *dev, struct tensor *dst, const struct tensor *src, const float *bias, float beta, bool back, int nshards)
 {
     struct shuffle_call c;

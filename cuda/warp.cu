@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ // cuda/warp.cu - poses, and pictures as another camera sees them. Positions are computed where they are needed. The gradient of a source: the target's
-// pixels stand in runs of 32, of which it is known where they fall; a block owns a tile of 8 x 8 cells, a warp a row of it, a lane every 32nd channel,
-// and goes in order through the runs that touch the tile.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/warp.cu - poses, and pictures as seen by another camera. Positions are
+ * computed at each use. For the gradient of a source, the target's pixels form runs of 32 with known boxes of source
+ * cells. A block owns a tile of 8 x 8 cells, a warp a row of it, a lane every 32nd channel. They go in order through
+ * the runs that touch the tile. */
 #include "cuda/cuda.h"
 
 #include <errno.h>
@@ -16,15 +17,15 @@ enum {
     THREADS = 256,
     WARP = 32,
     PER_WARP = WARP / WARP_LANES, /* sums that a warp adds up at once */
-    TILE = 8,                     /* cells a side: one row of a tile a warp */
+    TILE = 8,                     /* cells of a side: a warp has one row of a tile */
     SLAB = 64,                    /* channels of a tile */
-    FEW = 4,                      /* channels that a thread goes through alone */
+    FEW = 4,                      /* most channels that one thread loops over alone */
 };
 static_assert(TILE * WARP == THREADS, "a warp a row of cells");
 
 #define FULL 0xFFFFFFFFu /* all lanes of a warp */
 
-// ---- poses: a thread an image ----
+// ---- poses: a thread for each image ----
 
 struct pose_item {
     const float *x, *dy; /* dy NULL: forward */
@@ -77,15 +78,15 @@ int cuda_warp_pose_bwd(struct device *dev, bool invert, struct tensor *dx, float
     return poses(dev, invert, dx, beta, dy, x, nshards, err);
 }
 
-// ---- what a launch knows ----
+// ---- the data of a launch ----
 
-/* Where a pixel of the target falls. */
+/* The place where a pixel of the target falls. */
 struct cell {
     int y, x;
     float fx, fy;
 };
 
-/* The cells that a run of 32 pixels falls in: rows [y, y_end), columns [x, x_end). */
+/* The cells that a run of 32 pixels touches: rows [y, y_end), columns [x, x_end). */
 struct run_box {
     int y, y_end, x, x_end;
 };
@@ -105,7 +106,7 @@ struct warp_work {
 struct warp_args {
     const struct warp_image *image;
     struct warp_view *view;
-    const struct warp_work *work; /* an image's; NULL: forward */
+    const struct warp_work *work; /* for each image; NULL: forward */
     unsigned images;
     float beta_disp, beta_pose, beta;
 };
@@ -140,7 +141,7 @@ DEVICE_FN size_t step_below(const struct warp_image *m)
     return (size_t)m->lens.below * (size_t)m->source_w * (size_t)m->source_stride;
 }
 
-// ---- forward: a thread W channels of a pixel, or, W 0, all of them ----
+// ---- forward: a thread has W channels of a pixel, or, if W is 0, all of them ----
 
 template <int W> DEVICE_FN void sample_channels(const struct warp_image *m, float *y, const float *at, struct warp_weights w)
 {
@@ -193,7 +194,7 @@ DEVICE_FN struct slope slope_of(const struct warp_image *m, const struct warp_po
     return sum;
 }
 
-/* A thread a pixel, of FEW channels at most: its sums as warp_sum() adds them. */
+/* A thread for each pixel with at most FEW channels. It adds in the order of warp_sum(). */
 static __global__ void __launch_bounds__(THREADS) slope_few_kernel(const struct warp_args a)
 {
     const struct warp_image *m = &a.image[blockIdx.y];
@@ -215,7 +216,7 @@ static __global__ void __launch_bounds__(THREADS) slope_few_kernel(const struct 
     a.work[blockIdx.y].slope[pixel] = sum;
 }
 
-/* The lanes of a half of a warp, added in pairs: warp_sum(). */
+/* The sum of the lanes of half a warp, added in pairs: warp_sum(). */
 DEVICE_FN float sum_half(float x)
 {
     for (int step = 1; step < WARP_LANES; step *= 2)
@@ -223,7 +224,7 @@ DEVICE_FN float sum_half(float x)
     return x;
 }
 
-/* Half a warp a pixel. */
+/* Half a warp for each pixel. */
 static __global__ void __launch_bounds__(THREADS) slope_kernel(const struct warp_args a)
 {
     const struct warp_image *m = &a.image[blockIdx.y];
@@ -243,7 +244,7 @@ static __global__ void __launch_bounds__(THREADS) slope_kernel(const struct warp
         a.work[blockIdx.y].slope[pixel] = sum;
 }
 
-/* Half a warp a piece of a row: gradients of disparities, and the piece's sums. */
+/* Half a warp for each piece of a row: gradients of disparities, and the sums of the piece. */
 static __global__ void __launch_bounds__(THREADS) settle_kernel(const struct warp_args a)
 {
     const struct warp_image *m = &a.image[blockIdx.y];
@@ -275,7 +276,7 @@ static __global__ void __launch_bounds__(THREADS) settle_kernel(const struct war
         warp_piece_sums(work->sums + (size_t)piece * WARP_SUMS, sum.q, sum.e, sum.ex, y);
 }
 
-/* A block an image: the tree over its pieces, as tree_sum(), then its pose's gradient. */
+/* A block for each image: the tree over its pieces, like tree_sum(), then the gradient of its pose. */
 static __global__ void __launch_bounds__(THREADS) pose_sums_kernel(const struct warp_args a)
 {
     const struct warp_image *m = &a.image[blockIdx.x];
@@ -308,13 +309,13 @@ DEVICE_FN int least_of(int x)
     return x;
 }
 
-/* A warp a run. */
+/* A warp for each run. */
 static __global__ void __launch_bounds__(THREADS) cells_kernel(const struct warp_args a)
 {
     const struct warp_image *m = &a.image[blockIdx.y];
     const struct warp_work *work = &a.work[blockIdx.y];
     unsigned pixel = blockIdx.x * THREADS + threadIdx.x, pixels = (unsigned)(m->h * m->w);
-    struct run_box box = { INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX }; /* ends negated */
+    struct run_box box = { INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX }; /* the ends are negated */
 
     if (pixel < pixels) {
         struct warp_point p = point_of(m, &a.view[blockIdx.y], pixel);
@@ -334,14 +335,14 @@ static __global__ void __launch_bounds__(THREADS) cells_kernel(const struct warp
         work->box[pixel / WARP] = box;
 }
 
-/* Lists which of THREADS runs from `first` on touch the tile, in their order. Returns how many. */
+/* Lists the runs of `first` .. first + THREADS - 1 that touch the tile, in order. Returns their number. */
 static __device__ int list_runs(int *list, int *found, const struct run_box *box, int y, int x, int first, int count)
 {
     int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, run = first + (int)threadIdx.x, before = 0, all = 0;
     bool touches = run < count && box[run].y < y + TILE && box[run].y_end > y && box[run].x < x + TILE && box[run].x_end > x;
     unsigned votes = __ballot_sync(FULL, touches);
 
-    __syncthreads(); /* the list before has been read */
+    __syncthreads(); /* all threads have read the list before */
     if (lane == 0)
         found[warp] = __popc(votes);
     __syncthreads();
@@ -355,13 +356,13 @@ static __device__ int list_runs(int *list, int *found, const struct run_box *box
     return all;
 }
 
-/* A warp's row of cells, [TILE][SLAB], each number one lane's. */
+/* A warp's row of cells, [TILE][SLAB]; each number belongs to one lane. */
 struct tile_row {
     float *sum;
     int y, x, k; /* k: the slab's first channel */
 };
 
-/* What a run's pixels give the row, in their order. */
+/* Adds the shares of a run's pixels to the row, in order. */
 DEVICE_FN void add_run(const struct tile_row *t, const struct warp_image *m, const struct cell *cells, unsigned run, unsigned pixels)
 {
     unsigned lane = threadIdx.x % WARP, first = run * WARP;
@@ -444,14 +445,14 @@ struct warp_call {
     struct warp_args a;
     struct warp_image *image; /* host, [images] */
     struct warp_work *work;
-    size_t pixels, pieces; /* the most of any image */
+    size_t pixels, pieces; /* of the largest image */
     unsigned tiles;
     cudaStream_t stream;
 };
 
 enum wants { WANTS_SLOPES = 1, WANTS_CELLS = 2 };
 
-/* Scratch of all images. */
+/* Lays out the scratch of all images. */
 static void lay_out(struct warp_call *c, unsigned wants, struct carve *at)
 {
     c->a.view = (struct warp_view *)carve(at, c->a.images * sizeof *c->a.view);
@@ -497,7 +498,7 @@ static void call_close(struct warp_call *c)
     free(c->work);
 }
 
-/* Then tables and scratch are there, and views are queued. */
+/* After it tables and scratch are ready, and the views are queued. */
 static int call_start(struct warp_call *c, struct device *dev, unsigned wants, struct err *err)
 {
     struct carve at = { NULL, 0 };
@@ -540,7 +541,7 @@ int cuda_warp_fwd(struct device *dev, const struct warp *w, struct tensor *y, co
     return rc;
 }
 
-/* The images' gradients; NULL: not wanted. */
+/* Sets the gradients of the images; NULL: not wanted. */
 static void set_gradients(struct warp_call *c, const struct tensor *ddisp, const struct tensor *dpose, const struct tensor *dsource,
                           const struct tensor *of, int nshards)
 {

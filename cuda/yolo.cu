@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ // cuda/yolo.cu - loss of a YOLO head. A block an image for the claims, a warp a slab of 64 slots for the loss, then the same trees of
-// sums as on the CPU. A slot's 5 + classes gradients are written by all lanes, so that neighbouring lanes write neighbouring addresses.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/yolo.cu - loss of a YOLO head. A block computes the claims of an
+ * image, a warp the loss of a slab of 64 slots; then come the same trees of sums as on the CPU. All lanes write a
+ * slot's 5 + classes gradients, so that neighbouring lanes write neighbouring addresses. */
 #include "cuda/cuda.h"
 
 #include <errno.h>
@@ -12,7 +13,7 @@ enum { THREADS = 256, SLABS_PER_BLOCK = 4, SLAB_THREADS = 32 * SLABS_PER_BLOCK }
 
 #define FULL 0xFFFFFFFFu /* all lanes of a warp */
 
-/* ---- what a launch knows of a shard ---- */
+/* ---- the data of a launch for a shard ---- */
 
 struct loss_shard {
     const void *z;
@@ -44,7 +45,7 @@ static __device__ const struct loss_shard *shard_of_block(const struct loss_args
     return &a->shard[v];
 }
 
-/* ---- claims: a block an image ---- */
+/* ---- claims: a block for each image ---- */
 
 static __device__ void claim_row(const struct loss_args *a, const struct loss_shard *s, int32_t *owner, const struct yolo_truth *truth,
                                  int t)
@@ -60,7 +61,7 @@ static __device__ void claim_row(const struct loss_args *a, const struct loss_sh
     }
 }
 
-/* Classes of a slot: those of every claim of the kind that won. A class out of range sets nothing. */
+/* The classes of a slot: those of every claim of the winning kind. A class out of range is ignored. */
 static __device__ void unite_row(const struct loss_args *a, const struct loss_shard *s, uint32_t *bits, const int32_t *owner,
                                  const struct yolo_truth *truth, int t)
 {
@@ -95,9 +96,9 @@ static __global__ void __launch_bounds__(THREADS) claim_slots_kernel(const struc
         unite_row(&a, s, bits, owner, &truth, t);
 }
 
-/* ---- loss: a warp a slab ---- */
+/* ---- loss: a warp for each slab ---- */
 
-/* Where a slot's first logit and gradient stand. */
+/* The index of a slot's first logit and first gradient. */
 struct slot_at {
     size_t z, dz;
 };
@@ -121,8 +122,8 @@ static __device__ struct slot_at shfl_slot(struct slot_at at, int from)
     return r;
 }
 
-/* Sum over the classes of a positive slot: the lanes compute the terms, which then are one chain in order of class in every lane; see
- * yolo_class_loss(). Writes the slopes where there are gradients. */
+/* The sum over the classes of a positive slot. Lanes compute the terms; every lane then adds them in one chain, in
+ * order of class; see yolo_class_loss(). Writes the slopes if dz is not NULL. */
 template <class T> static __device__ double warp_classes(const struct loss_args *a, T *dz, const T *z, struct yolo_wanted wanted, int lane)
 {
     float gain = a->grad_scale * a->head.cls_gain;
@@ -154,8 +155,8 @@ static __device__ struct yolo_wanted shfl_wanted(struct yolo_wanted w, int from)
     return r;
 }
 
-/* The slot of each lane in turn, by the whole warp: the classes of a slot that answers for a box, or all gradients of one that does not.
- * Returns the lane's own sum over classes. */
+/* The whole warp handles the slots of its lanes in turn: the classes of a slot with a box, or all gradients of a slot
+ * without. Returns the lane's own sum over classes. */
 template <class T>
 static __device__ double warp_channels(const struct loss_args *a, const struct loss_shard *s, struct slot_at own, struct yolo_answer answer,
                                        float slope, int nslots, int lane)
@@ -181,7 +182,7 @@ static __device__ double warp_channels(const struct loss_args *a, const struct l
     return own_sum;
 }
 
-/* Up to 32 slots from `first` on, a lane each. terms: what the lane's slot adds. */
+/* Up to 32 slots from `first` on, one for each lane. terms: of the lane's slot. */
 template <class T>
 static __device__ void warp_slots(double terms[YOLO_TERMS], const struct loss_args *a, const struct loss_shard *s, unsigned image,
                                   int first, int nslots, int lane)
@@ -212,7 +213,7 @@ static __device__ void warp_slots(double terms[YOLO_TERMS], const struct loss_ar
         from_float(&dz[at.dz + (size_t)i], grad[i]);
 }
 
-/* A slab is one chain of its slots in order; lane i owns term i. */
+/* A slab is one chain of its slots in order. Lane i owns term i. */
 template <class T> static __global__ void __launch_bounds__(SLAB_THREADS) slab_loss_kernel(const struct loss_args a)
 {
     SHARED(double, shared, SLABS_PER_BLOCK * 32 * YOLO_TERMS);
@@ -240,7 +241,8 @@ template <class T> static __global__ void __launch_bounds__(SLAB_THREADS) slab_l
 
 /* ---- trees: slabs of an image, then images of a shard; see tree_sum() ---- */
 
-/* Adds neighbours, then neighbours of those: row 0 of rows [n][YOLO_TERMS], `stride` doubles apart, ends as the sum. One block. */
+/* Adds neighbours, then neighbours of these. Row 0 of rows [n][YOLO_TERMS], `stride` doubles apart, becomes the sum.
+ * Called by one block. */
 static __device__ void add_rows(double *rows, size_t stride, int n)
 {
     for (int step = 1; step < n; step *= 2) {
@@ -289,7 +291,7 @@ static int slabs_of(const struct yolo_head *head, const struct tensor *t)
     return (slots_of(head, t) + YOLO_SLAB - 1) / YOLO_SLAB;
 }
 
-/* Scratch of a shard: slabs, then owners, then class bits. */
+/* Bytes of scratch of a shard: slabs, then owners, then class bits. */
 static size_t shard_bytes(const struct yolo_head *head, const struct tensor *z)
 {
     size_t slots = (size_t)z->n * (size_t)slots_of(head, z), slabs = (size_t)z->n * (size_t)slabs_of(head, z);

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ // cuda/yolo_decode.cu - candidates of a YOLO head in order of slot, then class: one launch counts those of each slot, the next writes them
-// behind those of the slots before. A warp looks at a slot.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/yolo_decode.cu - candidates of a YOLO head in order of slot, then
+ * class. One launch counts those of each slot; the next writes them behind those of earlier slots. A warp handles a
+ * slot. */
 #include "cuda/cuda.h"
 
 #include <assert.h>
@@ -28,7 +29,8 @@ template <class T> static __device__ const T *decode_logits(const struct decode_
     return (const T *)a->z + ((size_t)c.row * (size_t)a->gw + (size_t)c.col) * (size_t)a->stride + (size_t)(c.a * (5 + a->head.classes));
 }
 
-/* A warp counts the candidates of a slot and, where `ret` is not NULL, writes them from index `at` on, in order of class. */
+/* Counts the candidates of a slot with a warp. If `ret` is not NULL, writes them from index `at` on, in order of
+ * class. */
 template <class T> static __device__ int decode_slot(const struct decode_args *a, int slot, struct candidate *ret, int at, int lane)
 {
     struct yolo_cell c = yolo_cell(slot, a->gh, a->gw, a->net);
@@ -72,7 +74,7 @@ template <class T> static __global__ void __launch_bounds__(THREADS) count_candi
     }
 }
 
-/* Candidates of the slots [0, to): all threads of the block get the sum. */
+/* The number of candidates in the slots [0, to). All threads of the block get the sum. */
 static __device__ int count_before(const int *count, int to)
 {
     SHARED(int, part, WARPS);

@@ -32,7 +32,8 @@ static void add_number(struct args *l, const char *name, long long value)
     add(l, "%lld", value);
 }
 
-/* A value that follows its option's name is never taken for an option itself, whatever it begins with. */
+/* Adds the name and its value as two arguments. getopt never takes such a value for an option, even if it begins with a
+ * dash. */
 static void add_text(struct args *l, const char *name, const char *value)
 {
     add(l, "%s", name);

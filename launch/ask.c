@@ -33,7 +33,8 @@ int ask_read(int socket, struct launch_ask *ret, int ret_fds[ASK_FDS], struct er
         char bytes[CMSG_SPACE(ASK_FDS * sizeof(int))];
     } control;
     struct iovec iov = { ret, sizeof *ret };
-    /* LEN, not SPACE: in what that rounds up to there may be room for one descriptor more, which nobody would close. */
+    /* CMSG_LEN, not CMSG_SPACE: SPACE rounds up and may leave room for one more descriptor, which would never be
+     * closed. */
     struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_LEN(ASK_FDS * sizeof(int)) };
     ssize_t n = recvmsg(socket, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     int nfds;

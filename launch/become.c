@@ -55,7 +55,8 @@ static void give_up(const char *fmt, ...)
     leave(SUP_EXIT_REFUSED, code, text);
 }
 
-/* What the node lacks may be there tomorrow; anything else is what its owner has made of the folder. */
+/* A shortage of the node and an I/O error may pass: refused. Any other error was caused by the folder's owner:
+ * unreachable. */
 static void give_up_folder(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 static void give_up_folder(const char *fmt, ...)
 {
@@ -76,9 +77,10 @@ static void give_up_folder(const char *fmt, ...)
             give_up(#what); \
     } while (0)
 
-/* ---- what it takes along ---- */
+/* ---- descriptors that it keeps ---- */
 
-/* Numbers below ABOVE are taken by no other descriptor that is still needed. */
+/* Moves all descriptors to ABOVE or higher first. Then dup2() to lower numbers closes no descriptor that is still
+ * needed. */
 static struct become place_fds(const struct become *b)
 {
     struct become high = *b;
@@ -112,7 +114,8 @@ static void reset_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Never more urgent than others; how much less is what the administrator has set for this service. */
+/* Gives up a real-time policy and a negative nice value. A lower priority, set by the administrator for this service,
+ * stays. */
 static void reset_priority(void)
 {
     static const struct sched_param lowest = { 0 };
@@ -140,7 +143,7 @@ static void reset_limits(void)
     umask(077);
 }
 
-/* ---- whose rights it keeps ---- */
+/* ---- rights that it keeps ---- */
 
 int become_groups(const struct passwd *user, gid_t submitted, gid_t *ret, int room, gid_t *ret_first)
 {
@@ -179,7 +182,7 @@ static void drop_capabilities(void)
     NEED(prctl(PR_SET_SECUREBITS, bits, 0, 0, 0));
 }
 
-/* Nothing is believed that the kernel can be asked. */
+/* Asks the kernel for every right that must be gone. Nothing that the kernel can be asked is taken on trust. */
 static void check_dropped(uid_t uid)
 {
     struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -214,7 +217,7 @@ static void drop(const struct passwd *user, gid_t submitted)
 
 /* ---- as the user ---- */
 
-/* Links in the folder lead no further than he could go himself. */
+/* Runs with the user's rights, so links in the folder lead no further than the user could go. */
 static void enter(int folder)
 {
     int in = open("/dev/null", O_RDONLY | O_CLOEXEC), out;
@@ -282,7 +285,7 @@ void become(const struct become *what)
         give_up("out of memory");
     drop(user, b.ask->ticket.gid);
     enter(b.folder);
-    NEED(close_range(ARGS_GPU_FD + (unsigned)b.ngpu_locks, ~0U, CLOSE_RANGE_CLOEXEC)); /* whatever a library has opened meanwhile */
+    NEED(close_range(ARGS_GPU_FD + (unsigned)b.ngpu_locks, ~0U, CLOSE_RANGE_CLOEXEC)); /* descriptors that a library has opened */
     errno = 0;
     execve(b.program, argv, env);
     give_up("execute '%s'", b.program);

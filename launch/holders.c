@@ -22,16 +22,16 @@ struct found {
     char one[LAUNCH_TEXT];
 };
 
-/* A child that has become the user and looks; those that have not ended. */
+/* A child that has become the user and looks for holders of a lock. */
 struct looker {
-    pid_t pid; /* 0: it has */
+    pid_t pid; /* 0: it has ended */
     uid_t uid;
 };
 static struct looker lookers[LOOKERS];
 
 /* ---- the child ---- */
 
-/* It may be stopped, or stand before a disk that does not answer, for ever: nothing else of ours is open in it. */
+/* The user may stop the child, and a disk may never answer it. So nothing else of ours stays open in it. */
 static int keep_only(int lock, int out)
 {
     lock = fcntl(lock, F_DUPFD, ABOVE);
@@ -39,7 +39,7 @@ static int keep_only(int lock, int out)
     return lock < 0 || out < 0 || dup2(lock, LOCK_FD) < 0 || dup2(out, OUT_FD) < 0 ? -1 : close_range(OUT_FD + 1, ~0U, 0);
 }
 
-/* The same group, too, or the kernel does not let it see what the others have open. */
+/* Takes the user's group, too: else the kernel does not let the child see open files of the user's processes. */
 static int become_user(const struct launch_ticket *t)
 {
     const struct passwd *user = getpwuid(t->uid);
@@ -65,7 +65,7 @@ static void look(const struct launch_ticket *t, int lock, int out)
     _exit(write(OUT_FD, &f, sizeof f) != sizeof f);
 }
 
-/* ---- who waits for it ---- */
+/* ---- the parent ---- */
 
 static void end(struct looker *l, int patience_ms)
 {
@@ -83,7 +83,7 @@ static void end(struct looker *l, int patience_ms)
         l->pid = 0;
 }
 
-/* NULL: one that looks for the user's stands still, or too many do. */
+/* NULL: an earlier child of this user still runs, or all LOOKERS places are taken. */
 static struct looker *place_for(uid_t uid)
 {
     struct looker *free = NULL;

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* detd-launch: starts a node's jobs as their submitters, and kills them. proto/launch.h says what it may be asked, and what it believes. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* launch/main.c - detd-launch: starts a node's jobs as their submitters, and kills them. proto/launch.h lists the requests and the claims that it trusts. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -53,7 +53,8 @@ static int set_number(const char *name, const char *text, long long *ret, struct
     return errno || *end || end == text || *ret < 1 ? err_set(err, ERR_INPUT, "--%s: must be a number from 1, is '%s'", name, text) : 0;
 }
 
-/* So many bytes, or percent of the node's: an administrator's unit is the same for all of his nodes. */
+/* A number of bytes, or a percentage of the node's memory: so one setting of an administrator fits nodes of any
+ * size. */
 static int set_memory(const char *text, long long *ret, struct err *err)
 {
     char *end;
@@ -164,7 +165,7 @@ static int hear_signals(struct err *err)
     return fd < 0 ? err_sys(err, "signals") : fd;
 }
 
-/* Everything but options. Returns only where it cannot begin, or was told to leave. */
+/* Everything after the options. Returns only if it cannot begin, or after a signal to stop. */
 static int run(struct err *err)
 {
     char program[PATH_MAX + 16];

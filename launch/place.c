@@ -13,7 +13,8 @@
 
 /* ---- the folder of a job ---- */
 
-/* <state>/<name>, by our own eyes: detd may see other mounts than we do, and jobs see ours. Its parent is root's, so that nobody could put a link in its place. */
+/* Opens <state>/<name> in our own mount namespace: detd may see other mounts, and jobs see ours. The folder above
+ * <state> belongs to root, so no other user could put a link in its place. */
 static int open_detds(const char *path, const char *name, uid_t detd, struct err *err)
 {
     int state = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -30,8 +31,8 @@ static int open_detds(const char *path, const char *name, uid_t detd, struct err
     return err_set(err, ERR_DENIED, "'%s/%s' is not detd's own", path, name);
 }
 
-/* In a folder of detd's own, so that what root makes there harms nobody but detd. A folder of root's is one that we had no time to give away: it is empty, or it
- * stays, and is refused. */
+/* Makes or opens the job's folder in a folder of detd's own, so that root's work there can harm detd alone. A folder
+ * that belongs to root is left from a start that ended before fchown(): it is removed if empty, else refused. */
 static int open_own(int jobs, const struct launch_ticket *t, struct err *err)
 {
     struct stat st;
@@ -49,7 +50,7 @@ static int open_own(int jobs, const struct launch_ticket *t, struct err *err)
     fd = openat(jobs, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return err_sys(err, "open the folder of job %s", name);
-    /* 0700: it is the one that was just made, or another one that nobody but root has ever written into */
+    /* 0700: the folder that was just made, or another one into which only root has ever written */
     if (made && fstat(fd, &st) == 0 && st.st_uid == 0 && (st.st_mode & 07777) == 0700 &&
         (fchown(fd, t->uid, (gid_t)-1) < 0 || fsync(jobs) < 0)) {
         err_sys(err, "give job %s its folder", name);

@@ -45,7 +45,8 @@ int run_add(const struct launch_ticket *t, int64_t number, pid_t pid, int troubl
     return 0;
 }
 
-/* Without scopes: those of the session, whose number is that of a child that nobody has waited for. */
+/* Without scopes: kills the processes of the session. The session's leader, our child, has not been waited for, so its
+ * number cannot be another session's. */
 static void kill_session(pid_t session)
 {
     DIR *proc = opendir("/proc");
@@ -55,7 +56,7 @@ static void kill_session(pid_t session)
         pid_t pid = (pid_t)atoi(entry->d_name);
         int fd = pid > 1 ? pidfd_open(pid, 0) : -1;
 
-        /* looked at after it was opened: by then the number may be another's, and the signal finds nobody */
+        /* getsid() comes after pidfd_open(): if the number has a new process by then, the signal reaches no process */
         if (fd >= 0 && getsid(pid) == session)
             pidfd_send_signal(fd, SIGKILL, NULL, 0);
         if (fd >= 0)

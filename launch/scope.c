@@ -14,9 +14,9 @@
 
 enum { NAME = 48, PATH = 4096 };
 
-static int root = -1;        /* folder of our own group */
+static int root = -1;        /* folder of our own control group */
 static char group[2 * PATH]; /* its name */
-static int notes = -1;       /* folder: of each job that was started in a scope a link to that group */
+static int notes = -1;       /* folder: a link to that group for each job started in a scope */
 static struct scope_limits limits;
 
 static int put(int folder, const char *file, const char *text)
@@ -31,7 +31,7 @@ static int put(int folder, const char *file, const char *text)
     return rc;
 }
 
-/* The word after `before` in the first line of the file that has it there. */
+/* Writes to `ret` the word that sscanf() finds by `format`, from the first line of the file that matches. */
 static bool find_line(const char *file, const char *format, char *ret)
 {
     char line[PATH];
@@ -61,7 +61,7 @@ static int open_own_group(void)
     return open(group, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* A controller that is not given to us was told of in the beginning. */
+/* A controller that is not given to this service (-ENOENT) is no error here: scope_open() has reported it. */
 static void limit(int scope, const char *file, long long value)
 {
     char text[32];
@@ -84,7 +84,8 @@ static int open_limited(const char *name)
     return fd;
 }
 
-/* Scopes have lost their limits with the controllers, and get them again. Those that are empty stay for who asks. */
+/* Scopes have lost their limits with the controllers, and get them again. Empty scopes stay, for later questions about
+ * them. */
 static void look_over(void)
 {
     DIR *dir = fdopendir(dup(root));
@@ -109,7 +110,8 @@ static void give_up(const char *what)
     root = -1;
 }
 
-/* A group that limits others below it has no process of its own, so we go into one beside them. */
+/* A group that limits groups below it must have no process of its own. So we move into the group `main` beside the
+ * scopes. */
 void scope_open(const struct scope_limits *l, const char *folder)
 {
     limits = *l;
@@ -141,7 +143,7 @@ bool scope_there_are(void)
     return root >= 0;
 }
 
-/* The store's name is part of it: two daemons may number alike. */
+/* The store's name is part of it: two daemons may have jobs of the same number. */
 static const char *name_of(const struct launch_ticket *t, char *ret)
 {
     snprintf(ret, NAME, "job-%.8s-%lld", t->store, (long long)t->job);
@@ -155,7 +157,7 @@ void scope_forget(const struct launch_ticket *t)
     unlinkat(notes, name_of(t, name), 0);
 }
 
-/* A job whose scope could not be noted has none, as far as is told of it later. */
+/* A job whose scope could not be noted is later reported as a job without a scope. */
 static bool is_noted(const struct launch_ticket *t)
 {
     char name[NAME], found[sizeof group];
@@ -198,7 +200,7 @@ void scope_kill(const struct launch_ticket *t)
     close(fd);
 }
 
-/* Zombies do not count. */
+/* Zombies do not count as processes. */
 static bool is_empty(int scope)
 {
     char text[256] = "";

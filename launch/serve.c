@@ -37,7 +37,7 @@ static void hang_up(void)
     caller = -1;
 }
 
-/* A detd that reads nothing is left: it comes again. */
+/* Hangs up on a detd that does not read; it connects again. */
 static void answer(const struct launch_answer *a)
 {
     if (caller >= 0 && send(caller, a, sizeof *a, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof *a)
@@ -67,7 +67,7 @@ static void tell_exit(const struct run *r, bool gone)
     answer(&a);
 }
 
-/* ---- what is asked ---- */
+/* ---- requests ---- */
 
 static int fork_child(const struct launch_ask *a, const struct become *b, struct err *err)
 {
@@ -147,7 +147,8 @@ static int seal(struct launch_ask *a, int client, struct err *err)
     return 0;
 }
 
-/* How many there are, -1: not known; `ret` names one. Of detd's own user they are not looked for: detd holds locks itself. */
+/* Returns the number of processes that hold the job's lock, -1: unknown; `ret` names one. Returns 0 for jobs of detd's
+ * own user: detd holds locks itself. */
 static int kill_holders(const struct launch_ticket *t, char ret[LAUNCH_TEXT])
 {
     int lock = t->uid == caller_uid ? -1 : place_lock(config.state, caller_uid, t), found;
@@ -212,7 +213,7 @@ static void listen_to_caller(void)
         close(fds[--nfds]);
 }
 
-/* The newest detd is the one that runs. */
+/* A new connection of detd replaces the old one. */
 static void take_caller(int server)
 {
     int fd = accept4(server, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);

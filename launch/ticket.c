@@ -18,7 +18,7 @@
 
 static unsigned char key[SHA256_BYTES];
 
-/* Half a key is none: it gets its name when it is on the disk. */
+/* The file gets its name only when the key is on the disk, so half a key is never used. */
 static int make_key(const char *path, struct err *err)
 {
     char tmp[4096];
@@ -68,14 +68,15 @@ int ticket_check(const struct launch_ticket *t, struct err *err)
     unsigned char differ = 0;
 
     ticket_seal(&ours);
-    for (size_t i = 0; i < sizeof t->seal; i++) /* in the same time, wherever they differ */
+    for (size_t i = 0; i < sizeof t->seal; i++) /* takes the same time wherever they differ */
         differ |= ours.seal[i] ^ t->seal[i];
     if (differ || t->version != LAUNCH_VERSION || t->uid == 0 || t->job < 1 || !memchr(t->store, 0, sizeof t->store))
         return err_set(err, ERR_DENIED, "the ticket of job %lld is not sealed with this node's key", (long long)t->job);
     return 0;
 }
 
-/* An accepted end, whose other end called from no address: else it could be detd's own end of a call to somebody's socket, of whom the kernel says the same. */
+/* True for an accepted end whose other end has no name. An end with a named peer could be detd's own end of a call to a
+ * user's socket: the kernel reports the same credentials for it. */
 static bool is_callers(int fd)
 {
     struct sockaddr_un peer = { 0 };

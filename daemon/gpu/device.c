@@ -23,7 +23,7 @@ static int choose(char **key, const char *word, struct err *err)
     return 0;
 }
 
-/* "of the 3 GPUs of this node 1 is quarantined", or why there are none. */
+/* Says how many GPUs this node has and how many of them cannot be trusted, or why it has no GPU. */
 static void tell_node(const struct device_node *n, char *ret, size_t size)
 {
     if (n->gpus.devices == 0)
@@ -53,11 +53,11 @@ static int choose_device(struct jobspec *spec, int need, const struct device_nod
     return choose(&spec->run_device, cuda ? "cuda" : "cpu", err);
 }
 
-/* The device is known. */
+/* run.device is decided already. */
 static int choose_precision(struct jobspec *spec, const struct device_node *n, char note[DEVICE_TEXT], struct err *err)
 {
     bool cuda = strcmp(spec->run_device, "cuda") == 0;
-    bool unit = n->bf16_unit && strcmp(spec->run_isa, "auto") == 0; /* a build that is named does not use it */
+    bool unit = n->bf16_unit && strcmp(spec->run_isa, "auto") == 0; /* a CPU build chosen by run.isa does not use it */
     size_t used = strlen(note);
 
     if (strcmp(spec->run_precision, "auto") != 0)

@@ -164,7 +164,8 @@ static void quarantine(struct gpu *g, double now, const char *why)
     g->quarantined = now;
 }
 
-/* Errors after which a GPU, or its link, cannot be trusted before it was reset. The others are a program's own fault, or repaired. */
+/* Errors (Xids) after which a GPU, or its link, cannot be trusted before a reset. Other Xids are the program's own
+ * fault, or were repaired. */
 static const struct {
     int64_t number;
     const char *text;
@@ -189,7 +190,7 @@ bool gpu_xid(struct gpu *g, int64_t xid, double now)
     return false;
 }
 
-/* The count starts again with the driver, so only growth tells something. */
+/* The driver counts anew when it is loaded, so only a growth of the count means new errors. */
 static void look_at_ecc(struct gpu *g, const struct gpu_seen *seen, double now)
 {
     char why[GPU_REASON];
@@ -216,7 +217,7 @@ static double gigabytes(int64_t bytes)
     return (double)bytes / 1e9;
 }
 
-/* A process that cannot be seen from here (of another container) counts as the job's own while the job is there. */
+/* A process that is not visible from here (of another container) counts as the job's own while the job uses the GPU. */
 static bool is_foreign(const struct gpu *g, const struct gpu_process *p, long session)
 {
     bool has_job = g->job || g->left_by;
@@ -258,7 +259,8 @@ static bool is_empty(const struct gpu *g)
     return g->seen.nprocesses <= 0 && g->seen.memory_used <= limit;
 }
 
-/* The memory that the job had must be free again. Who is still listed is named and waited for; memory that nobody has is lost to us. */
+/* The memory of a job that has left must be free again. Processes that are still listed are named and waited for.
+ * Memory in use without a listed process quarantines the GPU. */
 static void look_after_job(struct gpu *g, double now)
 {
     char why[GPU_REASON];
@@ -278,7 +280,7 @@ static void look_after_job(struct gpu *g, double now)
         quarantine(g, now, why);
 }
 
-/* Memory in use and nobody listed: a process of another container. */
+/* Memory in use without a listed process: it belongs to a process of another container. */
 static void look_at_memory(struct gpu *g)
 {
     if (g->seen.nprocesses != 0 || g->seen.memory_used < 0)

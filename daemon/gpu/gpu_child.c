@@ -14,25 +14,25 @@
 
 enum { LINE_MAX_BYTES = 8192, READ_BYTES = 4096, HANDLES = 4 };
 
-/* One process. It outlives its gpu_child where it hangs: then only its exit is waited for. */
+/* One process. If it hangs, it outlives its gpu_child, and only its exit is waited for. */
 struct probe {
-    struct gpu_child *owner; /* NULL: nobody waits for it */
+    struct gpu_child *owner; /* NULL: no gpu_child waits for it */
     uv_process_t process;
     uv_pipe_t in, out;
     uv_timer_t deadline;
     struct frame *frame;
-    struct probe *next; /* of those that were given up */
+    struct probe *next; /* in the list of given-up ones */
     int open_handles;
     bool exited, hung;
-    char why[256]; /* what it said about its end */
+    char why[256]; /* its own words about its end */
     bool absent;
     char bytes[READ_BYTES];
 };
 
 struct gpu_child {
     struct gpu_child_config config;
-    struct probe *probe, *given_up; /* the one in use; killed ones that have not ended */
-    uv_timer_t later;               /* failures that are known at once are told from the loop */
+    struct probe *probe, *given_up; /* the one in use; killed ones that have not exited */
+    uv_timer_t later;               /* failures that are known at once are reported from the loop */
     char later_why[256];
     bool looking;
 };
@@ -55,7 +55,7 @@ static void forget(struct probe *p)
     uv_close((uv_handle_t *)&p->process, on_closed);
 }
 
-/* What still runs is killed and waited for, without holding anything up. */
+/* Kills the process if it still runs. Its exit is waited for without holding anything up. */
 static void drop(struct probe *p)
 {
     uv_handle_t *handles[] = { (uv_handle_t *)&p->in, (uv_handle_t *)&p->out, (uv_handle_t *)&p->deadline };
@@ -84,7 +84,7 @@ static void fail(struct gpu_child *c, bool absent, const char *why)
     c->config.failed(c->config.arg, absent, text);
 }
 
-/* One that is in use is noticed by the end of what it says, which comes after its last words. */
+/* The exit of the process in use is noticed by the end of its output, which comes after its last words. */
 static void on_exit_child(uv_process_t *process, int64_t status, int signal)
 {
     struct probe *p = (struct probe *)((char *)process - offsetof(struct probe, process)), **at;
@@ -119,7 +119,7 @@ static void on_deadline(uv_timer_t *timer)
     fail(c, false, why);
 }
 
-/* ---- what it says ---- */
+/* ---- its output ---- */
 
 static void take_other(struct probe *p, const char *line)
 {
@@ -214,7 +214,7 @@ static int start(struct gpu_child *c)
     p->owner = c;
     c->probe = p;
     rc = spawn(c, p);
-    p->exited = rc < 0; /* nothing runs, or it does and its end closes it */
+    p->exited = rc < 0; /* on an error nothing runs; else its exit closes it */
     if (rc < 0)
         drop(p);
     return rc;
@@ -249,7 +249,7 @@ void gpu_child_look(struct gpu_child *c)
         rc = start(c);
     if (rc == 0)
         rc = uv_try_write((uv_stream_t *)&c->probe->in, &ask, 1);
-    if (rc < 0 && rc != UV_EPIPE) /* one that has ended already says why in its last words */
+    if (rc < 0 && rc != UV_EPIPE) /* EPIPE: it has ended, and its last words say why */
         fail_later(c, "the process that asks the GPU driver cannot be used: ", rc == -EAGAIN ? process_lacks(-rc) : uv_strerror(rc));
     else
         uv_timer_start(&c->probe->deadline, on_deadline, c->config.deadline_ms, 0);

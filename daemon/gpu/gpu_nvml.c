@@ -55,7 +55,7 @@ int nvml_open(struct nvml *ret, struct err *err)
 
         if (!found && symbols[i].needed)
             return err_set(err, ERR_DEVICE, "the NVIDIA driver cannot be asked: %s has no %s", library, symbols[i].symbol);
-        memcpy((char *)ret + symbols[i].at, &found, sizeof found); /* POSIX wants a function pointer to fit; C has no cast for it */
+        memcpy((char *)ret + symbols[i].at, &found, sizeof found); /* POSIX guarantees that a function pointer fits; C has no cast for it */
     }
     rc = ret->init();
     if (rc == NVML_NO_DRIVER && access(DRIVER_DEVICE, F_OK) < 0)

@@ -18,7 +18,7 @@ enum { EVENT_WAIT_MS = 1000, NO_INSTANCE = -1, NAME_ROOM = 2 * NVML_NAME_BYTES }
 
 static pthread_mutex_t print_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Takes the reference. */
+/* Takes over the caller's reference to `line`. */
 static void print_line(json_t *line)
 {
     pthread_mutex_lock(&print_lock);
@@ -32,7 +32,7 @@ static void print_line(json_t *line)
 /* ---- devices: whole GPUs and their MIG instances, in this order ---- */
 
 struct device {
-    void *handle, *whole; /* of the GPU itself */
+    void *handle, *whole; /* the device, and the GPU that it is or is part of */
     int index, instance;  /* NO_INSTANCE: a whole GPU */
     bool divided;
     char uuid[NVML_UUID_BYTES];
@@ -43,7 +43,7 @@ struct devices {
     int count;
 };
 
-/* CUDA_VISIBLE_DEVICES: numbers in PCI order, which is NVML's, or beginnings of UUIDs. Unset: all. */
+/* CUDA_VISIBLE_DEVICES: numbers in PCI order, as NVML has them, or beginnings of UUIDs. Unset: all devices. */
 static bool is_visible(const char *list, int index, const char *uuid)
 {
     while (*list) {
@@ -84,7 +84,7 @@ static void add_instances(const struct nvml *n, struct devices *list, const stru
     }
 }
 
-/* A GPU that fell off the bus has no name any more and is left out: whoever knew it sees that it is missing. */
+/* A GPU that fell off the bus has no UUID any more and is left out. The reader sees that a GPU it knew is missing. */
 static int find_devices(const struct nvml *n, struct devices *ret)
 {
     unsigned count = 0;
@@ -152,7 +152,7 @@ static int read_temperature(const struct nvml *n, const struct device *d)
     return n->temperature && n->temperature(d->whole, NVML_TEMPERATURE_GPU, &value) == 0 ? (int)value : -1;
 }
 
-/* "": hidden, as of another user's process where /proc shows one's own only. */
+/* Writes "" if /proc hides the process, for example one of another user. */
 static void read_name(unsigned pid, char *ret, size_t size)
 {
     char path[64];
@@ -171,7 +171,7 @@ static void read_name(unsigned pid, char *ret, size_t size)
 static json_t *process_json(const struct nvml_process *p)
 {
     char name[GPU_PROCESS_NAME] = "";
-    json_int_t session = getsid((pid_t)p->pid); /* -1: no such process in this container; /proc may hide one that there is */
+    json_int_t session = getsid((pid_t)p->pid); /* -1: no such process in this container, or hidden by /proc */
     json_int_t used = p->used_bytes == ~0ull ? -1 : (json_int_t)p->used_bytes;
     json_t *text;
 
@@ -182,7 +182,7 @@ static json_t *process_json(const struct nvml_process *p)
                      text ? text : json_string("?"));
 }
 
-/* null: the driver does not tell. Of a divided GPU its instances tell. */
+/* null: the driver does not tell, or the GPU is divided; its instances list their processes. */
 static json_t *processes_json(const struct nvml *n, const struct device *d)
 {
     struct nvml_process all[NVML_PROCESSES];
@@ -193,7 +193,7 @@ static json_t *processes_json(const struct nvml *n, const struct device *d)
     if (!n->processes || d->divided)
         return json_null();
     rc = n->processes(d->handle, &count, all);
-    if (rc == NVML_TOO_SMALL) /* the first ones were written */
+    if (rc == NVML_TOO_SMALL) /* NVML has written the first ones */
         count = NVML_PROCESSES;
     else if (rc != 0 || count > NVML_PROCESSES)
         return json_null();
@@ -224,7 +224,7 @@ static void print_device(const struct nvml *n, const struct device *d)
 
 static int look(const struct nvml *n)
 {
-    static struct devices found; /* looks come one after the other */
+    static struct devices found; /* static: looks come one after the other */
     int rc = find_devices(n, &found);
 
     if (rc != 0) {
@@ -239,10 +239,10 @@ static int look(const struct nvml *n)
 
 /* ---- errors as they come ---- */
 
-/* An error of a divided GPU is one of the instance that it names, or of all. */
+/* An error of a divided GPU belongs to the instance that the event names, or to all of them. */
 static void print_xid(const struct nvml *n, const struct nvml_event *e)
 {
-    static struct devices found; /* of this thread alone */
+    static struct devices found; /* used by this thread alone */
 
     if (find_devices(n, &found) != 0)
         return;
@@ -312,11 +312,11 @@ int gpu_watch_main(void)
     static struct nvml n;
     char line[64];
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a hung driver keeps us from seeing the end of stdin */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a hung driver may keep us from seeing the end of stdin */
     if (begin(&n) < 0)
         return 1;
     start_watching(&n);
     while (fgets(line, sizeof line, stdin) && look(&n) == 0)
         continue;
-    _exit(0); /* the thread is in the driver; nothing is to be torn down under it */
+    _exit(0); /* the thread is in the driver, so nothing may be torn down under it */
 }

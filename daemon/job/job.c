@@ -17,7 +17,8 @@ static const char *const events[] = { JOB_EVENTS(X) };
 static const char *const kinds[JOB_KINDS] = { "train", "verify", "eval" };
 static const char *const wants[] = { "run", "pause", "cancel" };
 
-/* What an event makes of a state. NO: refused. SAME: it already holds. DEPENDS: on what the user wants now. */
+/* Values beside the next state. NO: the event is refused. SAME: the state holds already. DEPENDS: the user's present
+ * wish decides. */
 enum { NO = -1, SAME = -2, DEPENDS = -3 };
 
 #define Q JOB_QUEUED
@@ -53,8 +54,8 @@ static const short next_state[JOB_EVENT_COUNT][JOB_STATE_COUNT] = {
 #undef F
 #undef K
 
-/* A job that stops on request ends as the request says, whichever came first: a failure while it was being cancelled is a cancelled job; a
- * supervisor that stopped at a checkpoint though nobody asked for a pause leaves a job that is queued again. */
+/* A job that stops on request ends as the request says, whichever came first. A failure during a cancel gives a
+ * cancelled job. If a supervisor stopped at a checkpoint without a request for a pause, the job is queued again. */
 static enum job_state state_by_want(const struct job_row *row, enum job_event event)
 {
     if (row->want == JOB_WANT_CANCEL)
@@ -77,7 +78,7 @@ bool job_has_unread(const struct job_row *row)
            strncmp(row->reason, JOB_SPOOL_UNREAD, strlen(JOB_SPOOL_UNREAD)) == 0;
 }
 
-/* Till it runs again, a user's wish reads no report. */
+/* A user's wish reads no reports, so a reason that says "unread" stays until the job runs again. */
 static bool keeps_reason(const struct job_row *row, enum job_event event)
 {
     return job_has_unread(row) && (event == JOB_EV_PAUSE || event == JOB_EV_RESUME || event == JOB_EV_CANCEL);
@@ -93,7 +94,7 @@ static void change_want(struct job_row *row, enum job_event event)
         row->want = JOB_WANT_CANCEL;
 }
 
-/* It had ended, and is to run once more: what counted against it then does so no longer. */
+/* The job had ended and is to run once more: failures before its end no longer count against it. */
 static void begin_again(struct job_row *row)
 {
     row->want = JOB_WANT_RUN;

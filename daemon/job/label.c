@@ -9,7 +9,7 @@
 
 #define TAG_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 
-/* The tag at `at` in "a,b,c": its length. */
+/* Length of the tag at `at` in "a,b,c". */
 static size_t length_of(const char *at)
 {
     return strcspn(at, ",");
@@ -21,7 +21,7 @@ static const char *next_of(const char *at)
     return at + (*at == ',');
 }
 
-/* Where it stands, or NULL. */
+/* The place of the tag in `tags`, or NULL. */
 static const char *find(const char *tags, const char *tag, size_t len)
 {
     for (const char *at = tags; *at; at = next_of(at))
@@ -35,7 +35,7 @@ bool label_has(const char *tags, const char *tag)
     return find(tags, tag, strlen(tag)) != NULL;
 }
 
-/* Of letters that JSON takes as they are. */
+/* Writes the tags as a JSON array. Their characters need no escapes in JSON. */
 void label_text(struct text *out, const char *tags)
 {
     text_add(out, "[");
@@ -68,13 +68,13 @@ static void take_away(char *tags, const char *tag, size_t len)
 
     if (!at)
         return;
-    if (at[len]) /* with the comma behind it, or of the last one before it */
+    if (at[len]) /* with the comma behind it; for the last tag, the one before it */
         memmove(at, at + len + 1, strlen(at + len + 1) + 1);
     else
         at[at > tags ? -1 : 0] = '\0';
 }
 
-/* Before the first that comes later in order. */
+/* Adds the tag in alphabetical order. */
 static int add(char *tags, const char *tag, size_t len, struct err *err)
 {
     char *at = tags, *next;

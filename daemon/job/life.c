@@ -1,8 +1,8 @@
 #include "daemon/job/life.h" /* SPDX-License-Identifier: Apache-2.0 */
 
-/* within_s: to the deadline; 0: there is none. */
+/* within_s: seconds until the deadline; 0: no deadline. */
 struct cell {
-    bool means; /* something in this phase */
+    bool means; /* false: the fact means nothing in this phase */
     enum life_phase next;
     enum life_action action;
     int within_s;
@@ -17,13 +17,13 @@ struct cell {
 /* clang-format off */
 static const struct cell table[LIFE_PHASE_COUNT][LIFE_FACT_COUNT] = {
     AT(IDLE, ADOPTED)           = TO(STARTED, NOTHING, LIFE_HELLO_S),
-    AT(IDLE, FOUND)             = TO(LEAVING, NOTHING, LIFE_OBEY_S), /* it may be in its last word, run.on_end, for which it has 50 s */
+    AT(IDLE, FOUND)             = TO(LEAVING, NOTHING, LIFE_OBEY_S), /* it may be running run.on_end, for which it has 50 s */
     AT(IDLE, GRANTED)           = TO(COMMITTING, COMMIT, 0),
-    AT(IDLE, HELLO)             = TO(LEAVING, NOTHING, LIFE_OBEY_S), /* for the ack of its end, and likewise */
+    AT(IDLE, HELLO)             = TO(LEAVING, NOTHING, LIFE_OBEY_S), /* it waits for the ack of its end, or runs run.on_end */
 
     AT(COMMITTING, COMMITTED)   = TO(WAITING, NOTHING, 0),
-    AT(COMMITTING, ENDED)       = TO(LEAVING, NOTHING, LIFE_LEAVE_S), /* in place of another start */
-    AT(COMMITTING, UNCOMMITTED) = TO(STARTED, NOTHING, LIFE_HELLO_S), /* its lock will be found free, and all begins anew */
+    AT(COMMITTING, ENDED)       = TO(LEAVING, NOTHING, LIFE_LEAVE_S), /* instead of another start */
+    AT(COMMITTING, UNCOMMITTED) = TO(STARTED, NOTHING, LIFE_HELLO_S), /* its lock will be found free, and the start begins anew */
 
     AT(WAITING, DUE)            = TO(PREPARING, PREPARE, 0),
     AT(WAITING, ENDED)          = TO(LEAVING, NOTHING, LIFE_LEAVE_S),
@@ -48,7 +48,7 @@ static const struct cell table[LIFE_PHASE_COUNT][LIFE_FACT_COUNT] = {
 
     AT(CONNECTED, HELLO)        = TO(CONNECTED, NOTHING, 0),
     AT(CONNECTED, GONE)         = TO(STARTED, NOTHING, LIFE_HELLO_S),
-    AT(CONNECTED, EXITED)       = TO(STARTED, NOTHING, LIFE_EXIT_S), /* what it had sent may still be read */
+    AT(CONNECTED, EXITED)       = TO(STARTED, NOTHING, LIFE_EXIT_S), /* its last messages may still be unread */
     AT(CONNECTED, ENDED)        = TO(LEAVING, NOTHING, LIFE_OBEY_S),
     AT(CONNECTED, OVERDUE)      = TO(STUCK, KILL, LIFE_LEAVE_S),
 
@@ -92,7 +92,7 @@ static void count(struct life *l, enum life_fact fact, double now)
     case LIFE_FACT_UNREACHABLE:
         l->not_before = now + life_backoff_s(++l->unreachable);
         break;
-    case LIFE_FACT_HELD: /* most often one that is on its way out */
+    case LIFE_FACT_HELD: /* most often by a process on its way out */
         l->refusals++;
         l->not_before = now + 1;
         break;

@@ -32,7 +32,7 @@ static double real_of(const json_t *rec, const char *key, double otherwise)
     return json_is_number(v) ? json_number_value(v) : otherwise;
 }
 
-/* A member that only informs: what is no count is 0. */
+/* Reads a member that only informs: anything but a positive count gives 0. */
 static int64_t size_of(const json_t *rec, const char *key)
 {
     const json_t *v = json_object_get(rec, key);
@@ -131,7 +131,7 @@ static int parse_data(struct report *r, const json_t *rec, struct err *err)
     char boxes[64] = "";
 
     (void)err;
-    if (json_object_get(rec, "boxes")) /* frames have none */
+    if (json_object_get(rec, "boxes")) /* video frames have no boxes */
         snprintf(boxes, sizeof boxes, ", %lld boxes", (long long)size_of(rec, "boxes"));
     text_of(rec, "split", r->kind, sizeof r->kind);
     snprintf(r->text, sizeof r->text, "%s: %lld images%s, %lld bad records skipped%s%.600s", r->kind, (long long)size_of(rec, "images"),
@@ -164,7 +164,7 @@ static int parse_attempt(struct report *r, const json_t *rec, struct err *err)
     return rc < 0 ? rc : count_of(rec, "resume_step", &r->step, err);
 }
 
-/* One that is too large, which no detd-job passes on, is none. */
+/* Ignores an identity over the size limit; detd-job never forwards one. */
 static int parse_identity(struct report *r, const json_t *rec, struct err *err)
 {
     const json_t *identity = json_object_get(rec, "identity");

@@ -38,7 +38,7 @@ int sched_gpu_need(const struct sched_job *job)
     return job->cuda ? (job->ranks + share - 1) / share : 0;
 }
 
-/* What the user of `job` has among the first n. */
+/* Adds the jobs and GPUs that the user of `job` has among the first n of `all`. */
 static void count_user(const struct sched_job *job, const struct sched_job *all, int n, int *jobs, int *gpus)
 {
     for (int i = 0; i < n; i++)
@@ -68,7 +68,8 @@ const char *sched_user_limit(const struct sched_job *job, const struct sched_nod
     return limit;
 }
 
-/* Of the jobs ahead in the queue the first `granted` start now; others wait for slots, which are to be their user's before those of this job are. */
+/* The first `granted` jobs of the queue start now. Other jobs ahead that wait for slots get them before this job, so
+ * both kinds count for their user. */
 static bool user_has_enough(const struct sched_job *job, const struct sched_node *node, const struct sched_job *queue, int ahead,
                             int granted)
 {
@@ -83,20 +84,22 @@ static bool user_has_enough(const struct sched_job *job, const struct sched_node
     return over_limit(job, node, jobs, gpus) != NULL;
 }
 
-/* In what the job counts: GPUs or CPU slots. */
+/* Number of slots that the job needs: GPUs or CPU slots. */
 static int need(const struct sched_job *job, const struct sched_node *node)
 {
     return job->cuda ? sched_gpu_need(job) : sched_cpu_need(job, node);
 }
 
-/* leaving: of those that are on their way, and may take their time; else of those that have not been asked. */
+/* leaving: true for holders that are on their way out and may take their time; false for holders that have not been
+ * asked. */
 static bool may_yield(const struct sched_job *holder, const struct sched_job *head, bool leaving)
 {
     return holder->cuda == head->cuda && holder->backfill && (leaving ? holder->lingers : !holder->leaves) && !holder->yields_to &&
            by_service(head, holder) < 0;
 }
 
-/* As many as have to go are marked, the last in the order of service first. Returns what the head lacks then. */
+/* Marks as many holders as have to go, the last in the order of service first. Returns how many slots the head still
+ * lacks. */
 static int ask_for_room(const struct sched_job *head, const struct sched_node *node, bool leaving, int lacks)
 {
     for (int i = node->nholders; i-- > 0 && lacks > 0;)
@@ -107,8 +110,8 @@ static int ask_for_room(const struct sched_job *head, const struct sched_node *n
     return lacks;
 }
 
-/* Whether what is free, comes free by itself, or is held by jobs that were let past suffices for the head. If so, as many of these as have to go are
- * marked, first those that are on their way; if not, none has to. */
+/* Whether free slots, slots that become free by themselves, and slots of backfill jobs together suffice for the head.
+ * If so, marks as many backfill jobs as have to go, first those on their way out. If not, marks no job. */
 static bool make_room(const struct sched_job *head, const struct sched_node *node)
 {
     int lacks = need(head, node) - (head->cuda ? node->gpus_free + node->gpus_soon : node->cpu_free), held = 0;
@@ -126,7 +129,7 @@ static bool make_room(const struct sched_job *head, const struct sched_node *nod
     if (node->nholders > 1)
         qsort(node->holders, (size_t)node->nholders, sizeof *node->holders, by_service);
     lacks = ask_for_room(head, node, false, ask_for_room(head, node, true, lacks));
-    for (int i = 0; i < node->nholders; i++) { /* who was asked before a larger one that suffices stays */
+    for (int i = 0; i < node->nholders; i++) { /* takes marks back if a larger job alone suffices */
         struct sched_job *holder = &node->holders[i];
 
         if (holder->yields_to == head->id && need(holder, node) <= -lacks) {
@@ -163,7 +166,7 @@ double sched_expected(struct sched_job *queue, int n, const struct sched_node *n
     for (int i = 0; i < node->nholders && wanted; i++) {
         struct sched_job *holder = &node->holders[i];
 
-        if (holder->leaves || (holder->backfill && by_service(wanted, holder) < 0)) /* in time */
+        if (holder->leaves || (holder->backfill && by_service(wanted, holder) < 0)) /* leaves in time */
             holder->ends = now;
     }
     if (node->nholders > 1)
@@ -216,7 +219,7 @@ int sched_pick(struct sched_job *queue, int n, struct sched_node node, double no
         }
         node.cpu_free -= grant.cpu_slots;
         node.gpus_free -= grant.gpus;
-        if (i > count) { /* those that start come first in the queue */
+        if (i > count) { /* jobs that start come first in the queue */
             struct sched_job first = *job;
 
             memmove(&queue[count + 1], &queue[count], (size_t)(i - count) * sizeof *queue);

@@ -16,7 +16,7 @@ static void number(struct text *out, const char *key, int64_t value)
     text_addf(out, ",\"%s\":%lld", key, (long long)value);
 }
 
-/* A time that has not come yet is null. */
+/* Writes null for a time that has not come yet. */
 static void when(struct text *out, const char *key, double t)
 {
     text_addf(out, ",\"%s\":", key);
@@ -53,7 +53,7 @@ void view_job(struct text *out, const struct job_row *row, const char *root, con
     number(out, "ranks", row->ranks);
     number(out, "threads", row->threads);
     number(out, "ranks_per_gpu", row->ranks_per_gpu);
-    string(out, "gpus", job_is_live(row->state) ? row->gpus : ""); /* the row keeps the last ones */
+    string(out, "gpus", job_is_live(row->state) ? row->gpus : ""); /* the row still has the GPUs of the last run */
     number(out, "priority", row->priority);
     if (row->after)
         number(out, "after", row->after);
@@ -66,7 +66,7 @@ void view_job(struct text *out, const struct job_row *row, const char *root, con
     label_text(out, row->tags);
     text_addf(out, ",\"losses\":%s,\"dir\":", losses);
     text_json(out, root);
-    /* The folder's text ends in a quote, which the job's own folder moves behind itself. */
+    /* The folder's text ends in a quote, which must come after the job's own folder instead. */
     if (!out->failed)
         out->p[--out->len] = '\0';
     text_addf(out, "/%lld\"", (long long)row->id);

@@ -2,7 +2,7 @@
 
 #include "daemon/jobs/jobs.h"
 
-/* An end that is not on disk yet, or that a user has wished for, may still be taken back. */
+/* An end that is not on the disk yet may still be taken back, and so may one that a user's wish asks for. */
 static bool has_ended(const struct job *j)
 {
     return job_is_done(j->row.state) && j->hidden_until == 0 && !j->wishes && !j->unsaved;

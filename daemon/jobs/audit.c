@@ -57,7 +57,7 @@ void audit_add(const struct audit *a, int64_t job, uint32_t uid, const char *nam
     va_end(ap);
     if (name)
         snprintf(n->name, sizeof n->name, "%s", name);
-    else /* till it is found, which it is no more where detd is stopping */
+    else /* until the name is found; for good if detd is stopping */
         snprintf(n->name, sizeof n->name, "%u", uid);
     if (name || errands_add(a->names, find_name, add, n) < 0)
         add(n);

@@ -42,7 +42,8 @@ void event_tell(const struct events *e, int64_t job, const char *level, const ch
     text_free(&t);
 }
 
-/* The journal has what is of the node, of jobs what their users cannot be left alone with, and who asked for what; the rest they read in `detctl events`. */
+/* The journal gets events of the node, warnings and errors of jobs, and audit events. Users read the rest in `detctl
+ * events`. */
 static void log_event(int64_t job, const char *level, const char *kind, const char *text)
 {
     if (job == 0)

@@ -23,7 +23,7 @@ static void job_free(struct job *j)
     free(j);
 }
 
-/* Where id stands, or would stand. */
+/* The index of id, or the index where it would be inserted. */
 static int position(const struct jobs *jobs, int64_t id)
 {
     int lo = 0, hi = jobs->count;
@@ -58,7 +58,7 @@ static bool has_place(struct jobs *jobs)
     return GROW(jobs->all, jobs->cap, jobs->count + jobs->coming + 1);
 }
 
-/* All that it needs here; NULL: out of memory. */
+/* A job with all memory that it needs here; NULL: out of memory. */
 static struct job *job_new(struct jobs *jobs, const struct job_row *row)
 {
     struct job *j = calloc(1, sizeof *j);
@@ -114,7 +114,7 @@ void jobs_forget(struct jobs *jobs, int64_t id)
     memmove(&jobs->all[at], &jobs->all[at + 1], (size_t)(jobs->count - at) * sizeof(struct job *));
 }
 
-/* Jobs that are finished, and waited for (after.h). */
+/* Marks jobs that another job, or a submission under way, waits for (after.h). */
 static void mark_awaited(struct jobs *jobs)
 {
     for (int i = 0; i < jobs->count; i++)
@@ -153,7 +153,7 @@ void jobs_trim(struct jobs *jobs)
 
 struct loading {
     struct jobs *jobs;
-    int64_t lowest_done; /* every finished job from here on was loaded */
+    int64_t lowest_done; /* every finished job from this id on was loaded */
     int rows;
     bool failed;
 };
@@ -167,7 +167,7 @@ static void load_one(void *arg, const struct job_row *row)
         l->lowest_done = row->id;
 }
 
-/* What a daemon before this one knew of it besides its row. */
+/* Loads facts that an earlier daemon stored about the job outside its row. */
 static int load_living(struct jobs *jobs, struct job *j, struct err *err)
 {
     int64_t rows = 0;
@@ -214,7 +214,7 @@ void jobs_free(struct jobs *jobs)
     jobs->cap = 0;
 }
 
-/* ---- what clients see ---- */
+/* ---- the clients' view ---- */
 
 const char *job_json(struct jobs *jobs, struct job *j, size_t *ret_len)
 {
@@ -232,7 +232,7 @@ const char *job_json(struct jobs *jobs, struct job *j, size_t *ret_len)
     return j->json;
 }
 
-/* A job that is seen as completed must be found so by SQL too: until its end is committed, its last view stays. */
+/* A job that is shown as completed must be completed in SQL too: until its end is committed, its last view stays. */
 void job_drop_view(struct job *j)
 {
     if (j->hidden_until)
@@ -243,7 +243,7 @@ void job_drop_view(struct job *j)
 
 void job_committed(struct jobs *jobs, struct job *j, int64_t seq)
 {
-    if (seq > j->committed) /* else reports were lost since it was queued, and are passed over */
+    if (seq > j->committed) /* else a gap in the reports has moved it on already */
         j->committed = seq;
     if (j->hidden_until == 0 || seq < j->hidden_until)
         return;
@@ -267,7 +267,7 @@ void job_changed(struct jobs *jobs, struct job *j)
 
 struct submission {
     struct jobs *jobs;
-    struct job *job; /* it is there before the store has it: what is accepted runs */
+    struct job *job; /* it is in memory before it is stored, so an accepted job runs */
     char *note;
     store_done *done;
     void *arg;
@@ -333,7 +333,7 @@ void jobs_submit(struct jobs *jobs, const struct job_row *row, const char *token
 struct reopening {
     struct jobs *jobs;
     struct job_row row;
-    struct job *job; /* where it is in memory no more: it is taken in again */
+    struct job *job; /* if it is no longer in memory: it is taken in again */
     store_done *done;
     void *arg;
 };
@@ -345,7 +345,7 @@ static void reopening_free(struct reopening *x)
     free(x);
 }
 
-/* Starts that were refused before it ended count no more: as of a job that is taken in again. */
+/* Starts that were refused before the job ended no longer count, just as for a job that is taken in again. */
 static void forget_tries(struct job *j)
 {
     j->life.refusals = j->life.unreachable = j->life.mute = 0;
@@ -354,12 +354,12 @@ static void forget_tries(struct job *j)
     j->tier_from = 0;
 }
 
-/* The row is the new one, but for labels, which may be newer where it was. */
+/* Takes over the new row. A job in memory keeps its labels, which may be newer. */
 static struct job *take_in(struct reopening *x)
 {
     struct job *j = jobs_find(x->jobs, x->row.id);
 
-    if (j) { /* what changed since its row was read: its processes may be leaving, with their GPUs */
+    if (j) { /* these may have changed since its row was read: its processes may be leaving, with their GPUs */
         memcpy(x->row.note, j->row.note, sizeof x->row.note);
         memcpy(x->row.tags, j->row.tags, sizeof x->row.tags);
         memcpy(x->row.nonce, j->row.nonce, sizeof x->row.nonce);
@@ -369,8 +369,8 @@ static struct job *take_in(struct reopening *x)
         return j;
     }
     j = x->job;
-    assert(j);             /* one that was in memory is kept there meanwhile */
-    j->row.gpus[0] = '\0'; /* of before */
+    assert(j);             /* a job in memory stays there meanwhile */
+    j->row.gpus[0] = '\0'; /* of its last run */
     insert(x->jobs, j);
     x->job = NULL;
     return j;
@@ -425,23 +425,24 @@ void jobs_reopen(struct jobs *jobs, const struct job_row *row, const char *spec,
         return;
     }
     if (j)
-        j->reopening = true; /* which keeps it in memory */
+        j->reopening = true; /* this keeps it in memory */
     jobs->coming += x->job != NULL;
     store_reopen(jobs->store, row, spec, reopened, x);
 }
 
 /* ---- wishes ---- */
 
-/* What a wish asks for, whether or not an earlier one has asked for it too. A resume asks for nothing where a refused pause is taken back. */
+/* The fields that a wish asks for, whether or not an earlier wish has asked for them too. A resume that takes back a
+ * refused pause asks for nothing. */
 enum { ASKS_END = 1, ASKS_TIER = 2, ASKS_CHECKPOINT = 4, ASKS_EVAL = 8, ASKS_PRIORITY = 16 };
 
-/* A wish on its way to the disk; the supervisor hears of it when it is durable. */
+/* A wish on its way to the disk. The supervisor hears of it when it is durable. */
 struct wish {
     struct wish *next;
     struct jobs *jobs;
     int64_t id;
     unsigned asks;
-    const char *word, *tier; /* static; word NULL: nothing to say */
+    const char *word, *tier; /* static strings; word NULL: nothing to say */
     struct job_row before, after;
     store_done *done;
     void *arg;
@@ -457,7 +458,8 @@ static bool is_sent_away(const struct job *j)
     return j->yields_to || j->off_gpu;
 }
 
-/* Who pauses a job of his own waits for its checkpoint as long as he likes. Others' slots do not wait for ever. */
+/* A user who pauses a job waits for its checkpoint without limit. A pause that frees slots for other jobs gets a
+ * deadline. */
 json_t *jobs_word(const struct jobs *jobs, const struct job *j, const char *word, const char *tier)
 {
     json_t *msg = json_pack("{s:s}", "word", word);
@@ -492,7 +494,7 @@ static void granted(struct wish *w, struct job *j)
     if (w->word)
         w->jobs->hooks.word(w->jobs->hooks.arg, j, w->word, w->tier);
     if (w->after.want == JOB_WANT_CANCEL) {
-        j->life.not_before = 0; /* whatever it waits for, the next try is now */
+        j->life.not_before = 0; /* whatever the job waits for, its next try is now */
         if (w->after.state == JOB_STOPPING)
             life_within(&j->life, mono_s(), LIFE_OBEY_S);
     }
@@ -500,7 +502,8 @@ static void granted(struct wish *w, struct job *j)
         event_add(w->jobs->events, w->id, "info", "state", "%s", job_state_name(w->after.state));
 }
 
-/* What the wish changed, and nobody since, is as it was; but not what is `asked` by others. */
+/* Restores fields that the wish changed and that are unchanged since, except the fields in `asked`, which later wishes
+ * ask for. */
 static void undo(const struct wish *w, unsigned asked, struct job_row *row)
 {
     const struct job_row *old = &w->before, *new = &w->after;
@@ -525,8 +528,9 @@ static void undo(const struct wish *w, unsigned asked, struct job_row *row)
         row->priority = old->priority;
 }
 
-/* Later wishes were made of a job that had this one. A row that went to the disk with it meanwhile is followed by one without; not before it is known what
- * becomes of the later ones, as it must not bring back one of those. */
+/* Later wishes were made from a row with this wish in it, so it is taken out of them. If a row with it went to the disk
+ * meanwhile, a row without it must follow. That row waits until the fate of the later wishes is known, since it must
+ * not bring one of them back. */
 static void take_back(struct wish *w, struct job *j)
 {
     unsigned asked = 0;
@@ -559,7 +563,7 @@ void jobs_save_again(struct jobs *jobs, struct job *j)
         jobs_save(jobs, j);
 }
 
-/* Answers come in order, but for the wish for which there was no memory: it is refused while earlier ones wait. */
+/* Answers come in order, with one exception: a wish that found no memory is refused while earlier ones wait. */
 static void unlink_wish(struct job *j, const struct wish *w)
 {
     struct wish **at = &j->wishes;
@@ -618,7 +622,7 @@ int jobs_command(struct jobs *jobs, struct job *j, enum job_event event, store_d
 
     if (rc < 0)
         return rc;
-    if (event == JOB_EV_RESUME && row.state == JOB_QUEUED) /* what it waited for may be there: the next try is now */
+    if (event == JOB_EV_RESUME && row.state == JOB_QUEUED) /* the obstacle may be gone: the next try is now */
         j->life.not_before = 0;
     return save_wish(jobs, j, &row, word ? ASKS_END : 0, word, NULL, done, arg, err);
 }
@@ -651,7 +655,7 @@ int jobs_want_tier(struct jobs *jobs, struct job *j, int tier, store_done *done,
 
     if (rc < 0)
         return rc;
-    if (row.attempt == 0) { /* nothing of it was trained: it simply starts so */
+    if (row.attempt == 0) { /* nothing was trained yet: the job simply starts with it */
         row.tier = tier;
         return save_wish(jobs, j, &row, ASKS_TIER, NULL, NULL, done, arg, err);
     }
@@ -659,7 +663,7 @@ int jobs_want_tier(struct jobs *jobs, struct job *j, int tier, store_done *done,
     return save_wish(jobs, j, &row, ASKS_TIER, "tier", tier_name(tier), done, arg, err);
 }
 
-/* Of a job that runs it counts where it is queued again. */
+/* The new priority of a running job counts when the job is queued again. */
 int jobs_want_priority(struct jobs *jobs, struct job *j, int priority, store_done *done, void *arg, struct err *err)
 {
     struct job_row row = j->row;

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/jobs/jobs_report.c - jobs_report(): what the records of its supervisor do to a job in memory, and what subscribers hear of losses. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/jobs/jobs_report.c - jobs_report(): how a supervisor's records change the job in memory, and the losses that subscribers get. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,7 +64,7 @@ static bool on_loss(struct jobs *jobs, struct job *j, const struct report *rep)
         double value = rep->values[i].num / rep->values[i].den;
 
         if (json_object_size(split) >= REPORT_MAX_TERMS && !json_object_get(split, rep->values[i].name))
-            continue; /* memory of a job is bounded, whatever it calls its losses */
+            continue; /* a job's memory is bounded, even if its losses have many names */
         json_object_set_new_nocheck(split, rep->values[i].name, isfinite(value) ? json_real(value) : json_null());
     }
     if (!rep->val && rep->step > j->row.step)
@@ -154,7 +154,7 @@ static void take_usage(struct job *j, const struct report *rep)
         j->row.max_rss = rep->max_rss;
 }
 
-/* A tier that was asked for and that no step has, as the job has ended. */
+/* Warns about a tier that was asked for and that no step has, since the job has ended. */
 static void tell_late_tier(struct jobs *jobs, struct job *j)
 {
     if (j->row.want_tier >= 0)
@@ -166,7 +166,7 @@ static void tell_late_tier(struct jobs *jobs, struct job *j)
     j->row.want_tier = -1;
 }
 
-/* A rank refuses a tier with an event, which names it; a wish of another one, which has come since, stays. */
+/* A rank refuses a tier with an event that names it. A wish for another tier, made since, stays. */
 static bool on_event(struct job *j, const struct report *rep)
 {
     if (j->row.state == JOB_STARTING && strcmp(rep->label, "waits") == 0)
@@ -185,7 +185,7 @@ static void on_end(struct jobs *jobs, struct job *j, const struct report *rep)
                                                                : JOB_EV_END_CANCELLED;
     struct err err;
 
-    job_json(jobs, j, NULL); /* what clients see till the commit */
+    job_json(jobs, j, NULL); /* clients see this until the commit */
     if (job_apply(&j->row, event, rep->text, rep->time, &err) < 0) {
         if (!rep->dropped)
             event_add(jobs->events, j->row.id, "warning", "late_end", "%s", err.msg);
@@ -193,8 +193,8 @@ static void on_end(struct jobs *jobs, struct job *j, const struct report *rep)
     }
     j->hidden_until = rep->seq;
     take_usage(j, rep);
-    j->row.seconds_before = j->row.seconds;                /* the next supervisor may end before it tells of an attempt */
-    if (rep->attempt > 0 && rep->attempt < j->row.attempt) /* it had ended before the start that found that out */
+    j->row.seconds_before = j->row.seconds;                /* the next supervisor may end before it reports an attempt */
+    if (rep->attempt > 0 && rep->attempt < j->row.attempt) /* it ended in an earlier attempt, before this start */
         j->row.attempt = rep->attempt;
     j->phase[0] = '\0';
     j->row.want_checkpoint = j->row.want_eval = false;
@@ -206,13 +206,14 @@ static void on_end(struct jobs *jobs, struct job *j, const struct report *rep)
         j->life.not_before = mono_s() + LIFE_BACKOFF_MAX_S;
         snprintf(j->told, sizeof j->told, "%.255s", rep->text);
     } else if (j->row.state == JOB_QUEUED &&
-               !j->yields_to) /* it gave its slots back on its own: what kept it from running may need a moment */
+               !j->yields_to) /* it gave its slots back on its own: the reason that kept it from running may need a moment */
         j->life.not_before = mono_s() + REQUEUE_S;
     life_next(&j->life, LIFE_FACT_ENDED, mono_s());
 }
 
-/* A supervisor that was to end the job for its deaths has found a checkpoint that says otherwise. Its next attempt, or that checkpoint, whichever comes
- * first, ends the time that it has to leave: a trainer may take longer than that till it speaks. */
+/* The supervisor was to end the job because of its deaths, but found a checkpoint with which the job may go on. Its
+ * next attempt or that checkpoint, whichever comes first, ends the deadline for leaving: a trainer may take longer than
+ * that until its first report. */
 static void goes_on(struct job *j)
 {
     if (j->row.want == JOB_WANT_CANCEL)

@@ -7,7 +7,7 @@
 #include "daemon/jobs/jobs.h"
 #include "daemon/store/store.h"
 
-/* A short job has rows too, and one of a month has not many: some 43,000. */
+/* Even a short job has rows, and a job of a month has only some 43,000. */
 enum { FIRST_S = 2, OFTEN_S = 10, OFTEN_ROWS = 60, THEN_S = 60, PACE_S = 5 };
 
 static double span(const struct job_usage *u)
@@ -38,7 +38,8 @@ static void add_gpus(const struct gpus *gpus, int64_t job, struct store_usage *r
         ret->gpu = percent / known;
 }
 
-/* A span begins when the supervisor is heard, and with each that follows on it, whose CPU time counts anew. */
+/* A span begins when a supervisor is first heard, and again with each later supervisor, as each counts its CPU time
+ * anew. */
 static void begin(struct job *j, double now)
 {
     j->usage.sup = j->sup;
@@ -46,7 +47,7 @@ static void begin(struct job *j, double now)
     j->usage.cpu_seconds = j->row.cpu_seconds;
 }
 
-/* Steps of validation and checkpoints are slower: the pace is that of all together. */
+/* Steps with validation and checkpoints are slower: the pace is the average of all steps. */
 static void look_at_pace(struct job *j, double now)
 {
     struct job_usage *u = &j->usage;
@@ -75,7 +76,7 @@ static void look(struct jobs *jobs, const struct gpus *gpus, struct job *j, doub
     double used = j->row.cpu_seconds - u->cpu_seconds;
     struct store_usage row = { .job = j->row.id, .time = (int64_t)now_s(), .memory = j->rss };
 
-    if (!j->sup || j->heard != j->sup || j->row.state != JOB_RUNNING || j->rss == 0) { /* a detd-job of before does not tell */
+    if (!j->sup || j->heard != j->sup || j->row.state != JOB_RUNNING || j->rss == 0) { /* 0: an older detd-job that does not report it */
         u->sup = NULL;
         return;
     }

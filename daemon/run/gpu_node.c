@@ -22,7 +22,7 @@ struct waiter {
     void *arg;
 };
 
-/* What the store has of a GPU: it may come back after a look that did not show it. */
+/* Stored facts about a GPU. They are kept when a look does not show it, as it may come back. */
 struct stored {
     struct stored *next;
     struct store_gpu gpu;
@@ -38,7 +38,7 @@ struct gpu_node {
     bool overflow, stopped;
 };
 
-/* ---- what is stored ---- */
+/* ---- stored facts ---- */
 
 static void load_one(void *arg, const struct store_gpu *gpu)
 {
@@ -83,13 +83,13 @@ static void recall(struct gpu_node *n, struct gpu *g)
         return;
     snprintf(g->quarantine, sizeof g->quarantine, "%s", s->gpu.quarantine);
     g->quarantined = s->gpu.quarantined;
-    g->seen.ecc_errors = s->gpu.ecc_errors; /* what has grown since is noticed by gpu_take() */
+    g->seen.ecc_errors = s->gpu.ecc_errors; /* growth since then is noticed by gpu_take() */
 }
 
-/* ---- what follows from a change ---- */
+/* ---- effects of a change ---- */
 
-/* A job on a GPU that is not to be trusted writes a checkpoint, or loses what it did since the last one, and is queued for another. One that its owner has
- * paused does so already, and hears by when. */
+/* A job on a quarantined GPU writes a checkpoint, or loses its work since the last one, and is queued for another GPU.
+ * A job that its owner has paused is already writing one, and now gets a deadline. */
 static void move_job(struct gpu_node *n, const struct gpu *g)
 {
     struct job *j = g->job ? jobs_find(n->c.jobs, g->job) : NULL;
@@ -106,7 +106,7 @@ static void move_job(struct gpu_node *n, const struct gpu *g)
 
 static void tell_quarantine(struct gpu_node *n, struct gpu *g)
 {
-    g->quarantined = now_s(); /* it is stored, so not of the clock that pauses are measured with */
+    g->quarantined = now_s(); /* wall-clock time, since it is stored; pauses are measured with the monotonic clock */
     save(n, g, NULL, NULL);
     event_add(n->c.events, g->job, "error", "gpu_quarantined", "GPU %d (%s, %s) is quarantined: %s", g->seen.index, g->seen.uuid,
               g->seen.name, g->quarantine);
@@ -211,7 +211,8 @@ static void on_done(void *arg)
     look_ended(n);
 }
 
-/* A machine without a driver has no GPUs, and that is no trouble; one that had a driver a moment ago is in trouble. */
+/* A machine without a driver has no GPUs, and that is no error. A driver that answered before and is absent now is an
+ * error. */
 static void on_failed(void *arg, bool absent, const char *why)
 {
     struct gpu_node *n = arg;
@@ -256,7 +257,7 @@ static void look(struct gpu_node *n)
     gpu_child_look(n->child);
 }
 
-/* ---- when ---- */
+/* ---- times of looks ---- */
 
 static bool jobs_need_gpus(const struct jobs *jobs)
 {
@@ -322,7 +323,7 @@ void gpu_node_look_at_locks(struct gpu_node *n)
 
     for (int i = 0; i < all->count; i++) {
         struct gpu *g = &all->all[i];
-        bool mine = g->job || g->left_by; /* its own detd-job may not have ended yet */
+        bool mine = g->job || g->left_by; /* the job's own detd-job may not have ended yet */
         struct err why;
 
         g->locked[0] = '\0';

@@ -26,19 +26,20 @@ struct sup {
     struct ingest *in;
     struct sup *prev, *next;
     struct wire *wire;
-    uid_t uid;       /* of its process */
+    uid_t uid;       /* user of its process */
     struct job *job; /* NULL before hello */
-    int64_t acked;   /* sent */
+    int64_t acked;   /* the last seq that was acked */
 };
 
 struct ingest {
     struct ingest_config c;
     uv_pipe_t server;
-    bool open, held; /* held: the writer is behind, nobody is read */
+    bool open, held; /* held: the writer is behind, so no supervisor is read */
     struct sup *first;
     int count;
-    double refused; /* when an event told of a refused connection last; 0: never */
-    /* Of who was rejected last before he was known: he comes again every few seconds as long as he lives. */
+    double refused; /* when the last event about a refused connection was written; 0: never */
+    /* The last rejection of a supervisor before its job was known. It comes again every few seconds as long as it
+     * lives. */
     char rejected[200];
     double rejected_at;
 };
@@ -59,7 +60,8 @@ static void send_json(struct sup *s, json_t *msg)
     json_decref(msg);
 }
 
-/* Says why in the event list of the job, where its user looks, and hangs up. */
+/* Whether this reason was told less than AGAIN_S ago, or another one less than REFUSALS_S ago. If not, notes it as told
+ * now. */
 static bool is_told_again(struct ingest *in, const char *why)
 {
     double ago = in->rejected[0] ? mono_s() - in->rejected_at : AGAIN_S;
@@ -98,7 +100,7 @@ static void send_ack(struct sup *s)
     wire_send(s->wire, line, (size_t)n);
 }
 
-/* One ack a batch: it stands for everything before it. */
+/* Sends one ack a batch: it stands for everything before it. */
 static void send_acks(void *arg)
 {
     struct ingest *in = arg;
@@ -158,8 +160,8 @@ void ingest_hang_up(struct job *j)
     j->says[0] = '\0';
 }
 
-/* Reports that nobody has any more: the older half of a spool was removed, or the database is a copy from before they came and the spool has been written anew since.
- * The job goes on without them. */
+/* Reports before `first` exist nowhere any more. Either the older half of a spool was removed, or the database is a
+ * copy from before they came and the spool has been written anew since. The job goes on without them. */
 static void take_gap(struct sup *s, int64_t first)
 {
     struct job *j = s->job;
@@ -185,7 +187,7 @@ static void on_hello(struct sup *s, const json_t *msg)
         reject(s, &err);
         return;
     }
-    ingest_hang_up(j); /* it lost its first one, whatever the kernel still thinks */
+    ingest_hang_up(j); /* the supervisor has lost its first one, even if the kernel does not know yet */
     j->sup = s;
     j->heard = NULL;
     s->job = j;
@@ -194,7 +196,7 @@ static void on_hello(struct sup *s, const json_t *msg)
     s->in->c.connected(s->in->c.arg, j);
     send_json(s, json_pack("{s:s, s:I, s:s, s:o}", "type", "welcome", "last_seq", (json_int_t)j->committed, "store_id",
                            store_id(s->in->c.store), "control", jobs_wishes(s->in->c.jobs, j)));
-    send_ack(s); /* the ack of what was committed last may have been lost with the connection */
+    send_ack(s); /* the last ack may have been lost with the connection */
 }
 
 struct pending {
@@ -202,7 +204,8 @@ struct pending {
     int64_t job, seq;
 };
 
-/* Memory of a record that the writer has. A refused row (a number reported twice) is noted and counts as taken; what was never written is not acked. */
+/* Frees the memory of a record that the writer has. A refused row (a number reported twice) is noted and counts as
+ * taken. A row that was never written is not acked. */
 static void on_committed(void *arg, int rc, int64_t value, const struct err *err)
 {
     struct pending *p = arg;
@@ -225,7 +228,7 @@ static int take_record(struct sup *s, const json_t *rec, int64_t seq, struct err
     struct err why = { 0 };
     int rc = report_parse(rec, j->row.id, seq, now_s(), &rep, &why);
 
-    if (rc == ERR_PROTO) /* else it comes again for ever, and all behind it waits */
+    if (rc == ERR_PROTO) /* else it comes again for ever, and blocks all that follow */
         rc = report_left_out(why.msg, j->row.id, seq, now_s(), &rep, err);
     else if (rc < 0)
         *err = why;
@@ -233,7 +236,7 @@ static int take_record(struct sup *s, const json_t *rec, int64_t seq, struct err
         return rc;
     p = malloc(sizeof *p);
     rc = p ? store_reserve(c->store, err) : err_set(err, -ENOMEM, "out of memory");
-    if (rc < 0) { /* nothing has heard of it yet: the supervisor sends it again */
+    if (rc < 0) { /* it has changed nothing yet: the supervisor sends it again */
         free(p);
         free(rep);
         return rc;
@@ -251,14 +254,15 @@ static int take_record(struct sup *s, const json_t *rec, int64_t seq, struct err
     return 0;
 }
 
-/* seq counts without a gap. What came before is a repetition after a reconnect; a gap means that the two do not speak of the same job. */
+/* seq counts without a gap. A number that came before is a repetition after a reconnect. A gap means that the
+ * supervisor and detd do not speak of the same job. */
 static void on_report(struct sup *s, const json_t *msg)
 {
     int64_t seq = int_of(msg, "seq", 0);
     struct err err = { 0 };
 
     if (seq <= s->job->row.last_seq) {
-        send_ack(s); /* say again how far it is */
+        send_ack(s); /* tells again how far it is */
         return;
     }
     if (seq != s->job->row.last_seq + 1)
@@ -288,7 +292,7 @@ static void on_status(struct sup *s, const json_t *msg)
     if (json_is_number(rate))
         j->row.images_per_s = json_number_value(rate);
     if (json_is_number(cpu) && j->counts &&
-        int_of(msg, "attempt", 0) == j->row.attempt) /* else it is of attempts that are not stored yet */
+        int_of(msg, "attempt", 0) == j->row.attempt) /* else it belongs to attempts that are not stored yet */
         j->row.cpu_seconds = j->row.cpu_before + json_number_value(cpu);
     if (json_is_number(seconds) && j->counts)
         jobs_ran(j, json_number_value(seconds));
@@ -362,7 +366,8 @@ static void on_closed(struct wire *w)
 
 static const struct wire_events events = { on_line, on_broken, NULL, NULL, on_closed };
 
-/* Of others only users whose jobs run, each with as many connections as those need: one, and one more while the kernel holds one that was lost. */
+/* Other users may connect only while they have jobs that run. Each job allows two connections: the one in use, and a
+ * lost one that the kernel still holds. */
 static bool may_come(const struct ingest *in, uid_t uid)
 {
     int jobs = 0, open = 0;
@@ -390,7 +395,7 @@ static bool identify(const struct wire *w, uid_t *ret)
     return true;
 }
 
-/* At most one event in a while, however many try. */
+/* Writes at most one event in REFUSALS_S, however many connections are refused. */
 static void tell_refusal(struct ingest *in, const char *why)
 {
     if (in->refused != 0 && mono_s() - in->refused < REFUSALS_S)
@@ -450,8 +455,8 @@ int ingest_open(const struct ingest_config *config, struct ingest **ret, struct 
     in->open = true;
     uv_pipe_init(config->loop, &in->server, 0);
     in->server.data = in;
-    *ret = in;          /* from here on the caller closes */
-    unlink("sup.sock"); /* the state folder is locked: whoever made it is gone */
+    *ret = in;          /* from here on the caller closes it */
+    unlink("sup.sock"); /* the state folder is locked, so the maker of this file is gone */
     mask = umask(config->others ? 0111 : 0177);
     rc = uv_pipe_bind(&in->server, "sup.sock");
     umask(mask);

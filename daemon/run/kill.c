@@ -17,7 +17,7 @@ struct killing {
     struct killed killed;
 };
 
-/* On the thread that starts supervisors, so that none which is started later is meant. */
+/* Runs on the thread that starts supervisors, so that it never kills one that is started later. */
 static void work(void *arg)
 {
     struct killing *k = arg;
@@ -48,7 +48,7 @@ static void answered(void *arg, bool gone, const char *who, const char *one, con
     after_work(k);
 }
 
-/* Processes of other users are killed by detd-launch alone, and their lock says nothing of them. */
+/* Only detd-launch can kill processes of other users, and the lock proves nothing about them. */
 static void ask(struct job *j, struct killing *k)
 {
     struct err err;

@@ -15,15 +15,15 @@
 #include "daemon/base/log.h"
 #include "proto/report.h"
 
-/* It waits longer than a last word may take, and less than detctl waits for an answer. */
+/* WAIT_TICKS: longer than run.on_end may take, and shorter than detctl waits for an answer. */
 enum { ENTRIES_A_TURN = 200, WAIT_TICKS = 55, REFUSALS_MAX = 30 };
-enum { AGAIN_S = 5, RESTS_MAX = 9, SILENT_RESTS_MAX = 3 }; /* up to 43 minutes; to 40 s where all that lacks is detd-launch */
+enum { AGAIN_S = 5, RESTS_MAX = 9, SILENT_RESTS_MAX = 3 }; /* up to 43 minutes; up to 40 s if only detd-launch is missing */
 
-/* ---- what is left of removed jobs ---- */
+/* ---- remains of removed jobs ---- */
 
 static void look_for_next(struct removals *r);
 
-/* On the thread. The folder goes before the rows: then only a folder that is there needs a note. */
+/* Runs on the thread. The folder is removed before the rows: then only a folder that still exists needs a note. */
 static void work(void *arg)
 {
     struct removals *r = arg;
@@ -39,11 +39,12 @@ static void work(void *arg)
     }
 }
 
-/* Nothing is under way any more. What is left is looked at again, later each time: who holds a folder leaves, and a full disk has room some day. */
+/* Nothing is under way any more. Remains are looked at again, later each time: a process that holds a folder may leave,
+ * and a full disk may get room. */
 static void rest(struct removals *r, bool left)
 {
     r->busy = false;
-    if (*r->stopping) /* the next detd goes on */
+    if (*r->stopping) /* the next detd continues */
         return;
     if (r->again) {
         removal_resume(r);
@@ -93,8 +94,8 @@ static void swept(void *arg, int rc, int64_t more, const struct err *err)
         look_from(r, r->passed ? 0 : job);
 }
 
-/* The folder is gone. The rows wait for room where the disk is full, and there the folders of jobs that are removed meanwhile make it: removal_resume() looks
- * for them beside the sweep. */
+/* The folder is gone, and the rows follow. On a full disk they wait until folders of other removed jobs make room:
+ * removal_resume() looks for such folders during the sweep. */
 static void sweep(struct removals *r)
 {
     if (r->sweeping) {
@@ -111,7 +112,7 @@ static void sweep(struct removals *r)
 
 static void look_on(struct removals *r, const char *why)
 {
-    if (!r->told) /* it is tried again and again */
+    if (!r->told) /* told once, although it is tried again and again */
         log_line("warning", "job %lld was removed, and its folder cannot be yet: %s", (long long)r->row.id, why);
     if (r->found++ == 0)
         r->found_job = r->row.id;
@@ -119,7 +120,7 @@ static void look_on(struct removals *r, const char *why)
     next_job(r);
 }
 
-/* Once more, to find it empty. */
+/* Looks once more, to find the folder empty. */
 static void cleared(void *arg, int64_t job, int status, const char *why)
 {
     struct removals *r = arg;
@@ -132,7 +133,7 @@ static void cleared(void *arg, int64_t job, int status, const char *why)
         look_for_next(r);
     else if (status == SUP_EXIT_REFUSED && r->refused++ < REFUSALS_MAX) /* most often its processes are on their way out */
         r->later = true;
-    else if (status == 128 + SIGKILL) /* others' folders first, whoever makes files in his faster than they are removed */
+    else if (status == 128 + SIGKILL) /* other folders first: the user may make files in this one faster than they are removed */
         look_on(r, "what is in it could not be removed in its time, and is tried again");
     else
         look_on(r, why[0] ? why : "what its user may not remove is in it");
@@ -191,13 +192,13 @@ void removal_resume(struct removals *r)
     look_from(r, 0);
 }
 
-/* ---- a job that goes ---- */
+/* ---- removing a job ---- */
 
 struct leaving {
-    struct leaving *next; /* of those that wait */
+    struct leaving *next; /* in the list of waiting ones */
     struct removals *r;
     int64_t id;
-    int ticks; /* so many more it may wait */
+    int ticks; /* ticks that it may still wait */
     char text[JOB_REASON_MAX + 1];
     store_done *done;
     void *arg;
@@ -224,7 +225,7 @@ static void removed(void *arg, int rc, int64_t value, const struct err *err)
     free(l);
 }
 
-/* Its processes are on their way out, or its end is on its way to the disk. */
+/* True while the job's processes are on their way out, or its end is on its way to the disk. */
 static bool is_to_wait(const struct job *j)
 {
     return j && (j->life.phase != LIFE_IDLE || j->sup || j->wishes || j->unsaved || j->reopening || j->hidden_until);
@@ -299,7 +300,7 @@ void removal_stop(struct removals *r)
     }
 }
 
-/* A job that is not in memory ended long ago; the store looks, too. */
+/* A job that is not in memory ended long ago; the store checks that, too. */
 static int check_done(const struct job *j, struct err *err)
 {
     long long id = j ? j->row.id : 0;

@@ -26,7 +26,7 @@ static void next_part(struct retention *r)
     go_on(r);
 }
 
-/* ---- of jobs, one after another ---- */
+/* ---- jobs, one after another ---- */
 
 static int cleared_bit(const struct retention *r)
 {
@@ -50,7 +50,7 @@ static void work(void *arg)
     r->rc = store_ended_jobs(jobs->store, &q, found, r, &r->err);
     if (r->rc == 0 && r->row.id && r->part == RETENTION_LOGS)
         r->rc = launch_drop_logs(jobs->folder, &r->row, store_id(jobs->store), &r->err);
-    if (r->rc == LAUNCH_ITS_USERS) /* asked for once, and never again */
+    if (r->rc == LAUNCH_ITS_USERS) /* detd cannot remove them; the job is not looked at again */
         r->rc = 0;
 }
 
@@ -60,7 +60,7 @@ static void next_job(struct retention *r)
     go_on(r);
 }
 
-/* What could not be stored is tried again in an hour. Who was extended meanwhile is left alone. */
+/* A change that could not be stored is tried again in an hour. A job that was extended meanwhile is left alone. */
 static void stored(void *arg, int rc, int64_t more, const struct err *err)
 {
     struct retention *r = arg;
@@ -126,10 +126,10 @@ static void go_on(struct retention *r)
         r->busy = false;
 }
 
-/* A machine whose clock starts years ahead must not take that for age. A node may well do nothing for weeks. */
+/* A clock that starts years ahead must not be taken for age. A node without events for weeks is normal. */
 static bool clock_is_plausible(struct retention *r)
 {
-    double away = now_s() - r->newest - (mono_s() - r->opened); /* as it was at the start, or is since it was set */
+    double away = now_s() - r->newest - (mono_s() - r->opened); /* at the start, or since the clock was set */
 
     if (r->newest == 0 || away < IDLE_DAYS * DAY_S || clock_is_kept())
         return true;

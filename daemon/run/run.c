@@ -65,7 +65,7 @@ static int take_some(struct runner *r, struct job *j, int count, bool instances)
     return count;
 }
 
-/* Whole GPUs first: ranks keep step, and the slowest device sets the pace of all. */
+/* Takes whole GPUs first: the ranks run in lockstep, so the slowest device sets the pace of all. */
 static void take_gpus(struct runner *r, struct job *j, int count)
 {
     j->row.gpus[0] = '\0';
@@ -109,7 +109,7 @@ static bool is_cancelled(const struct job *j)
     return jobs_sure(j)->want == JOB_WANT_CANCEL;
 }
 
-/* Nothing of it is to run any more, and its end is still to be written. */
+/* The job is not to run any more, and its end is still to be written. */
 static bool is_to_end(const struct job *j)
 {
     return is_cancelled(j) || j->row.deaths > j->row.restarts;
@@ -134,7 +134,7 @@ static void end(struct runner *r, struct job *j, enum job_event event, const cha
     run_schedule(r);
 }
 
-/* No supervisor of it ever came so far as to have a spool: there is nothing to read, and it ends here. */
+/* Ends a job whose supervisors never came so far as to make a spool: there is nothing to read. */
 static bool end_unrecorded(struct runner *r, struct job *j)
 {
     char why[120];
@@ -146,7 +146,7 @@ static bool end_unrecorded(struct runner *r, struct job *j)
     return true;
 }
 
-/* The database is a copy from before the job ended: its spool, which is gone since, would only say the same. */
+/* The database is a copy from before the job ended. Its spool has been removed since, and would only say the same. */
 static void end_as_before(struct runner *r, struct job *j, const struct launch_end *was)
 {
     enum job_event event = was->state == JOB_COMPLETED ? JOB_EV_END_COMPLETED
@@ -159,7 +159,7 @@ static void end_as_before(struct runner *r, struct job *j, const struct launch_e
     end(r, j, event, was->reason);
 }
 
-/* ---- what waits ---- */
+/* ---- waiting jobs ---- */
 
 static void tell_trouble(struct runner *r, struct job *j, const char *kind, const char *why)
 {
@@ -169,7 +169,8 @@ static void tell_trouble(struct runner *r, struct job *j, const char *kind, cons
     memcpy(j->told, j->trouble, sizeof j->told);
 }
 
-/* It is queued again, or paused where that was asked for; what its spool holds is read when it runs again, and kept where it never does. */
+/* The job is queued again, or paused if that was asked for. The reports in its spool are read when it runs again, and
+ * kept if it never does. */
 static void give_slots_back(struct runner *r, struct job *j)
 {
     bool unread = launch_has_spool(r->jobs->folder, j->row.id);
@@ -185,9 +186,10 @@ static void give_slots_back(struct runner *r, struct job *j)
     look(r, j);
 }
 
-/* Nothing of a job lives that waits for a start. Where starts are refused again and again it has no slots meanwhile, unless reports wait in its spool: a cancel of
- * a queued job would lose them. Where its submitter may be the cause, and no
- * supervisor comes to the end of what its spool holds, it ends as it is. last: why the last one did not, "": it does not say. */
+/* The job waits for a start, so no process of it lives. If starts are refused again and again it gives its slots back,
+ * unless its spool may hold reports: a cancel of a queued job would lose them. A job with a ticket gives them back in
+ * any case. If supervisors of such a job never reach the end of its spool, the submitter may be the cause, and the job
+ * ends as it is. last: why the last supervisor did not, "": unknown. */
 static void do_without(struct runner *r, struct job *j, const char *last)
 {
     char text[sizeof j->trouble];
@@ -203,7 +205,8 @@ static void do_without(struct runner *r, struct job *j, const char *last)
     }
 }
 
-/* A start was refused. Who only reads what a cancelled job has left needs no slots, however long it takes till there is one who can. */
+/* After a refused start: a supervisor that only reads the spool of a cancelled job needs no slots, however long its
+ * start takes. */
 static void drain_without_slots(struct runner *r, struct job *j)
 {
     if (!is_cancelled(j) || j->life.phase != LIFE_WAITING)
@@ -233,7 +236,8 @@ static void launch_work(void *arg)
     l->rc = launch_start(l->r->store, &l->rq, &l->r->stopping, &l->started, &l->err);
 }
 
-/* Its lock tells when it has left, and nobody whether it died or was refused what it needs: that counts as no death, unless it has said hello. */
+/* The lock will tell when the supervisor has left. Why it left stays unknown: it may have died, or lacked something. So
+ * that counts as a death only after its hello. */
 static void leave_unwatched(struct job *j)
 {
     j->life.child = false;
@@ -241,8 +245,9 @@ static void leave_unwatched(struct job *j)
     j->life.known = j->life.phase == LIFE_CONNECTED;
 }
 
-/* What the node or the folder lacks when it is to drain: that is one that did not come to the end, and pauses are counted from the first such one. A start
- * that never came so far is none, as while detd-launch is away. */
+/* A refused supervisor that was to drain the spool counts as one that did not reach the spool's end, and pauses between
+ * tries are counted from the first of them. A start that never got so far, as while detd-launch is away, does not
+ * count. */
 static void count_refused_drain(struct job *j, int status)
 {
     if (status == SUP_EXIT_REFUSED && j->life.phase == LIFE_STARTED && is_cancelled(j))
@@ -289,7 +294,7 @@ static enum life_fact launch_fact(int rc)
     }
 }
 
-/* A job with a ticket was only prepared on the thread. */
+/* A job with a ticket was only prepared on the thread; detd-launch starts it. */
 static void start_with_ticket(struct runner *r, struct launching *l, bool wanted)
 {
     if (wanted && !l->rq.end.state) {
@@ -299,7 +304,7 @@ static void start_with_ticket(struct runner *r, struct launching *l, bool wanted
     launch_drop(&l->rq);
 }
 
-/* It may have said hello already, and left. */
+/* The supervisor may have said hello already, and left. */
 static void launch_after(void *arg)
 {
     struct launching *l = arg;
@@ -394,7 +399,8 @@ static void renewed(void *arg, int rc, int64_t value, const struct err *err)
     free(c);
 }
 
-/* Nobody speaks for it since its scope was found empty: another nonce is durable before the fork, as at first. */
+/* The nonce was dropped when the job's scope was found empty. A new one must be durable before the fork, as at the
+ * first start. */
 static void renew(struct runner *r, struct job *j)
 {
     struct commit *c = malloc(sizeof *c);
@@ -437,7 +443,8 @@ static void start_committed(void *arg, int rc, int64_t value, const struct err *
     free(c);
 }
 
-/* Attempt, nonce and slots are durable before the fork: whatever dies in between, the next detd knows which supervisor may speak for the job. */
+/* Attempt, nonce and slots must be durable before the fork. Then, whatever dies in between, the next detd knows which
+ * supervisor may speak for the job. */
 static void commit(struct runner *r, struct job *j, const char *why)
 {
     struct commit *c = malloc(sizeof *c);
@@ -470,13 +477,13 @@ static void grant(struct runner *r, const struct sched_grant *g)
     j->row.backfill = g->backfill;
     j->life = (struct life){ .refusals = j->life.refusals, .unreachable = j->life.unreachable, .mute = j->life.mute };
     take_gpus(r, j, g->gpus);
-    if (!j->told[0]) /* else it is one try of many */
+    if (!j->told[0]) /* else it is one of many tries, and told already */
         event_add(r->events, j->row.id, "info", "state", g->backfill ? "starting, past a job that waits for more slots" : "starting");
     tell_life(r, j, LIFE_FACT_GRANTED, "");
 }
 
-/* A job that was let past writes a checkpoint, as for a pause, and is queued again. Who is not connected just now is told when it is. One that its owner has
- * paused does so already, and hears by when. */
+/* A backfill job writes a checkpoint, as for a pause, and is queued again. A supervisor that is not connected is told
+ * when it connects. A job that its owner has paused is already writing a checkpoint, and now gets a deadline. */
 static void make_room(struct runner *r, int64_t id, int64_t head)
 {
     struct job *j = jobs_find(r->jobs, id);
@@ -503,7 +510,8 @@ static bool may_start(struct runner *r, struct job *j)
     return false;
 }
 
-/* A job that was to run after one that did not complete ends with it; in order of ids, so that what was to run after it does too. */
+/* Ends a job that was to run after a job that did not complete. Jobs are looked at in the order of ids, so jobs that
+ * were to run after this one end too. */
 static void look_at_after(struct runner *r, struct job *j)
 {
     const struct job *other;
@@ -564,7 +572,7 @@ void run_schedule(struct runner *r)
 
 /* ---- why it waits ---- */
 
-/* Whatever it is, it may pass, and the spool may hold the end of the job: it waits, and says why. */
+/* The cause may pass, and the spool may hold the end of the job: the job waits, and says why. */
 static void tell_refused(struct runner *r, struct job *j, const char *why)
 {
     char text[sizeof j->trouble];
@@ -577,7 +585,8 @@ static void tell_refused(struct runner *r, struct job *j, const char *why)
     do_without(r, j, why);
 }
 
-/* The owner of the job may mend it, and has some time; a cancel waits no longer than for a spool. */
+/* The owner of the job may mend its folder and has some time for that. A cancelled job waits only as long as for an
+ * unreadable spool. */
 static void tell_unreachable(struct runner *r, struct job *j, const char *why)
 {
     char text[sizeof j->trouble];
@@ -589,7 +598,8 @@ static void tell_unreachable(struct runner *r, struct job *j, const char *why)
         tell_refused(r, j, text);
 }
 
-/* What it reported since detd heard of it last is lost with the spool: to begin anew would hide that. */
+/* Reports since detd last heard of the job are lost with the spool. A new beginning would hide that, so the job
+ * fails. */
 static void tell_unreadable(struct runner *r, struct job *j, const char *why)
 {
     char text[sizeof j->trouble];
@@ -601,7 +611,8 @@ static void tell_unreadable(struct runner *r, struct job *j, const char *why)
         end(r, j, JOB_EV_END_FAILED, text);
 }
 
-/* No error while an earlier supervisor of the job is on its way out. One that stays may be of another database, whose job has this number too. */
+/* No error while an earlier supervisor of the job is on its way out. A supervisor that stays may belong to another
+ * database that has a job of this number too. */
 static void tell_held(struct runner *r, struct job *j, const char *why)
 {
     char text[sizeof j->trouble];
@@ -617,7 +628,7 @@ static void tell_held(struct runner *r, struct job *j, const char *why)
 
 /* ---- losing and leaving ---- */
 
-/* A process of a job that is its submitter may let go of the lock, and live. */
+/* A process of a job that runs as its submitter may let go of the lock, and live on. */
 static void clear_scope(struct runner *r, const struct job *j)
 {
     if (j->row.ticket[0])
@@ -639,7 +650,8 @@ static void tell_mute(const struct job *j, char *ret, size_t size)
              LIFE_MUTE_MAX);
 }
 
-/* Such as one that finds a damaged file, or lacks a library: more tries would find the same. What its spool holds stays. */
+/* For example a supervisor that finds a damaged file or lacks a library: further tries would find the same. Its spool
+ * stays. */
 static void end_mute(struct runner *r, struct job *j, const char *why)
 {
     char text[JOB_REASON_MAX + 1];
@@ -649,9 +661,10 @@ static void end_mute(struct runner *r, struct job *j, const char *why)
     end(r, j, JOB_EV_END_FAILED, text);
 }
 
-/* No process of the job lives and it has not ended. A supervisor that left while no detd watched may have ended the job: the next one finds
- * that in the spool; so only deaths of those that this daemon heard count against the budget: one that never said anything may lack a library. A job that is not to go on gets a supervisor too: what its
- * spool holds is stored before its end, which may be another one than was asked for. */
+/* No process of the job lives, and the job has not ended. A supervisor that left while no detd watched may have ended
+ * the job: the next supervisor finds that in the spool. So only deaths of supervisors that this daemon has heard count
+ * against the budget; a supervisor that was never heard may lack a library. A job that is not to go on gets another
+ * supervisor too: it stores the spool before the job's end, which may differ from the requested end. */
 static void lose(struct runner *r, struct job *j, const char *why)
 {
     bool counted = j->life.known, mute = j->life.tried;
@@ -696,7 +709,7 @@ static void left(struct runner *r, struct job *j, const char *why)
 
 /* ---- killing ---- */
 
-/* It may have left while that was tried. */
+/* The supervisor may have left while detd tried to kill it. */
 static void tell_alive(struct runner *r, struct job *j, const char *why)
 {
     char text[sizeof j->trouble];
@@ -760,7 +773,7 @@ static action *const actions[] = {
     [LIFE_NAME] = name,
 };
 
-/* Afterwards the job may be gone from memory. */
+/* The job may be gone from memory when this returns. */
 static void tell_life(struct runner *r, struct job *j, enum life_fact fact, const char *why)
 {
     enum life_action next = life_next(&j->life, fact, mono_s());
@@ -769,7 +782,7 @@ static void tell_life(struct runner *r, struct job *j, enum life_fact fact, cons
         actions[next](r, j, why);
 }
 
-/* ---- from outside ---- */
+/* ---- calls from outside ---- */
 
 void run_connected(struct runner *r, struct job *j)
 {
@@ -789,8 +802,9 @@ void run_disconnected(struct runner *r, struct job *j)
     look(r, j);
 }
 
-/* Where it was killed, and its lock or connection is held still, it is by somebody outside, who holds up nothing. What a supervisor that has left had sent is
- * read first: its connection is closed later, as that of one that is stuck. */
+/* The job's scope is empty. If its lock or connection is still held, a process outside the scope holds it, and must not
+ * hold up the job: the locks are replaced. Messages that an exited supervisor has sent are read first: its connection
+ * is closed later, once it counts as stuck. */
 void run_scope_is_empty(struct runner *r, int64_t id, bool exited)
 {
     struct job *j = jobs_find(r->jobs, id);
@@ -800,7 +814,7 @@ void run_scope_is_empty(struct runner *r, int64_t id, bool exited)
         return;
     launch_renew_locks(r->jobs->folder, id, r->gpu_locks, j ? j->row.gpus : "");
     if (j)
-        j->row.nonce[0] = '\0'; /* nobody speaks for it before the next start */
+        j->row.nonce[0] = '\0'; /* no supervisor speaks for it before the next start */
     if (exited)
         return;
     ingest_hang_up(j);
@@ -825,7 +839,7 @@ void run_tick(struct runner *r)
     bool heard = store_backlog(r->store) <= STORE_QUEUE_ROWS / 2; /* else supervisors are not read */
     int64_t id = 0;
 
-    for (struct job *j; (j = jobs_after(r->jobs, id));) { /* by id: what follows may forget jobs */
+    for (struct job *j; (j = jobs_after(r->jobs, id));) { /* by id: the calls below may forget jobs */
         id = j->row.id;
         j->life.silent_s = j->sup && heard ? j->life.silent_s + 1 : 0;
         look(r, j);

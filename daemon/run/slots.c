@@ -6,7 +6,7 @@
 #include "daemon/jobs/jobs.h"
 #include "daemon/run/run.h"
 
-/* A supervisor that only reads what a cancelled job has left needs none, and that may take long. */
+/* A supervisor that only reads the spool of a cancelled job needs no slots, and may take long. */
 bool slots_are_held(const struct job *j)
 {
     return j->life.phase != LIFE_IDLE && !(jobs_sure(j)->want == JOB_WANT_CANCEL && j->life.drains > 0);
@@ -23,7 +23,7 @@ int run_cpu_free(const struct runner *r)
 
 struct sched_job slots_view(const struct job *j)
 {
-    bool stays = j->trouble[0] || j->life.phase == LIFE_STUCK; /* who knows for how long, whatever it was told */
+    bool stays = j->trouble[0] || j->life.phase == LIFE_STUCK; /* it may hold its slots for an unknown time, whatever its deadline */
     bool sent = j->off_gpu || j->yields_to, stops = j->row.state != JOB_STARTING && j->row.state != JOB_RUNNING;
 
     return (struct sched_job){ .id = j->row.id,

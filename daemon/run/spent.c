@@ -15,7 +15,7 @@ enum { SCAN_A_TURN = 500 };
 struct spent {
     struct jobs *jobs;
     const bool *stopping;
-    int64_t job; /* 0: those of `dir` */
+    int64_t job; /* 0: all jobs in `dir` */
     DIR *dir;
     bool more;
 };
@@ -66,7 +66,7 @@ static void after(void *arg)
     free(s);
 }
 
-/* What cannot be begun is left to the next start. */
+/* If this cannot be begun, the next start of detd removes the spool. */
 static void begin(const struct spent *what)
 {
     struct spent *s = malloc(sizeof *s);

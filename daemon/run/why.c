@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/why.c - run_why(): what a job waits for, in words. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/why.c - run_why(): says in words why a job waits. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static bool waits_behind(const struct runner *r, const struct job *j, const stru
         bool ahead = other->row.priority > j->row.priority || (other->row.priority == j->row.priority && other->row.id < j->row.id);
 
         if (other->row.after || sched_gpu_need(&view) > node->gpus ||
-            sched_user_limit(&view, node, &has)) /* passed over till that changes */
+            sched_user_limit(&view, node, &has)) /* passed over until that changes */
             continue;
         if (other != j && other->row.state == JOB_QUEUED && other->row.cuda == j->row.cuda && ahead) {
             snprintf(ret, size, "waits behind job %lld, which is queued with priority %d and waits for slots itself",
@@ -58,7 +58,7 @@ static bool waits_for_limit(const struct job *j, const struct sched_job *view, c
     return limit != NULL;
 }
 
-/* "; GPU 2 is quarantined: Xid 79 ..." of each that is neither free nor a job's. */
+/* Appends "; GPU 2 is quarantined: Xid 79 ..." for each GPU that is neither free nor granted to a job. */
 static void tell_gpus(const struct runner *r, char *ret, size_t size)
 {
     size_t len = strlen(ret);
@@ -76,7 +76,7 @@ static void tell_gpus(const struct runner *r, char *ret, size_t size)
     }
 }
 
-/* "; job 5 makes room for it" */
+/* Appends "; job 5 makes room for it" for each such job. */
 static void tell_room(const struct runner *r, const struct job *j, char *ret, size_t size)
 {
     for (int i = 0; i < r->jobs->count; i++) {

@@ -27,18 +27,19 @@ static const struct method {
     const char *name;
     method_fn *fn;
     enum access access;
-    const char *params; /* "id:int limit:int?" */
+    const char *params; /* as in "id:int limit:int?" */
 } table[] = { METHODS(X) };
 #undef X
 
-/* OWNER is checked by the method, which knows the job; on a private daemon everyone who may connect is the owner. */
+/* OWNER is checked by the method, which knows the job. On a private daemon every user that may connect is the owner. */
 static int check_access(const struct request *rq, const struct method *m, struct err *err)
 {
     const struct daemon *d = rq->d;
 
     if ((m->access == ACCESS_READ || m->access == ACCESS_SUBMIT) && !d->everyone_reads && !rq->caller.admin)
         return err_set(err, ERR_DENIED, "%s: this daemon answers its admins only", m->name);
-    /* Without detd-launch jobs run as the daemon's own user, so on a system daemon only those who could act as that user may start one. */
+    /* Without detd-launch jobs run as the daemon's own user. So on a system daemon only users that could act as that
+     * user may start a job. */
     if (m->access == ACCESS_SUBMIT && !rq->caller.admin && !launcher_is_there(d->launcher))
         return err_set(err, ERR_DENIED,
                        "%s: without detd-launch, which starts jobs as their submitters, this daemon does that for its admins "
@@ -59,7 +60,7 @@ struct param {
     bool optional;
 };
 
-/* The next one of "id:int limit:int?"; false at the end. */
+/* Reads the next parameter of "id:int limit:int?"; returns false at the end. */
 static bool next_param(const char **at, struct param *ret)
 {
     *at += strspn(*at, " ");
@@ -135,8 +136,6 @@ int method_call(struct request *rq, const char *name, struct err *err)
         }
     return err_field(err, ERR_UNSUPPORTED, "method", "no method '%.80s'", name);
 }
-
-/* ---- who asked ---- */
 
 /* ---- daemon ---- */
 

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods_gpu.c - gpu.*: what the node's GPUs do, and lifting a quarantine. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods_gpu.c - gpu.*: the state of the node's GPUs, and lifting a quarantine. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -66,7 +66,7 @@ static void add_gpu(struct text *out, const struct gpu *g)
     text_add(out, "}");
 }
 
-/* The driver has been asked just now, or does not answer: then `trouble` says so, and the list shows what was known last. */
+/* The driver has just been asked. If it does not answer, `trouble` says so, and the list shows the last known state. */
 static void list_ready(void *arg)
 {
     struct request *rq = arg;

@@ -89,7 +89,7 @@ static int list_from_store(struct request *rq, const struct store_page *page, co
     return rc;
 }
 
-/* The newest jobs come from memory. False: the page reaches further back than memory does. */
+/* Lists the newest jobs, from memory. Returns false if the page reaches further back than memory does. */
 static bool list_from_memory(struct daemon *d, const struct store_page *page, const struct store_job_filter *filter, struct text *out)
 {
     int64_t count = 0, last = 0;
@@ -181,13 +181,13 @@ int do_job_list(struct request *rq, struct err *err)
     return list_from_store(rq, &page, &filter, err);
 }
 
-/* ---- one job: from memory where it is there, with what only the store knows ---- */
+/* ---- one job: from memory if it is there, with facts that only the store has ---- */
 
 struct looking {
     struct request *rq;
     int64_t id;
     bool details;
-    const char *refused; /* what is not possible with a job that is not in memory; NULL: only looking */
+    const char *refused; /* the command that a job outside memory refuses; NULL: only looking */
     struct text out, more, losses;
     char *spec;
     struct job_row row;
@@ -204,7 +204,8 @@ static void looking_free(struct looking *l)
     free(l);
 }
 
-/* Values of the environment may be secrets, and what is in a command: who is neither owner nor admin sees the names alone. */
+/* Values of the environment may be secrets, and so may a command. A caller that is neither owner nor admin sees the
+ * names alone. */
 static int hide_secrets(char **spec, struct err *err)
 {
     json_t *root = json_loads(*spec, 0, NULL), *run = json_object_get(root, "run"), *env = json_object_get(run, "env"), *value;
@@ -319,7 +320,7 @@ static int check_owner(const struct request *rq, const struct job *j, struct err
     return err_field(err, ERR_DENIED, "id", "job %lld belongs to %s", (long long)j->row.id, j->row.user);
 }
 
-/* Finds the caller's job. *ret NULL with 0 or more: the answer comes from the store. */
+/* Finds the caller's job. If *ret is NULL and the result is 0 or more, the answer comes from the store. */
 static int own_job(struct request *rq, const char *what, struct job **ret, struct err *err)
 {
     json_int_t id;
@@ -334,7 +335,7 @@ static int own_job(struct request *rq, const char *what, struct job **ret, struc
     return check_owner(rq, *ret, err);
 }
 
-/* It was asked for before. */
+/* True if the event was asked for before, so that it would change nothing. */
 static bool holds(const struct job_row *row, enum job_event event)
 {
     struct job_row after = *row;

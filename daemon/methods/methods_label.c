@@ -11,12 +11,12 @@
 #include "daemon/store/store.h"
 #include "proto/err.h"
 
-enum { TRIES = 5 }; /* where others change them at the same moment */
+enum { TRIES = 5 }; /* if others change them at the same moment */
 
 struct labelling {
     struct request *rq;
     int64_t id;
-    const char *note, *changes; /* NULL: stays; of the request */
+    const char *note, *changes; /* from the request; NULL: stays */
     struct job_row before, after;
     int tries, rc;
     struct err err;

@@ -20,9 +20,9 @@ enum { ROWS_DEFAULT = 1000, ROWS_MAX = 5000, POINTS_MAX = 5000, EVENTS_DEFAULT =
 
 struct query {
     struct request *rq;
-    int (*run)(struct query *q, struct err *err); /* on a thread of the pool */
+    int (*run)(struct query *q, struct err *err); /* runs on a thread of the pool */
     struct store_loss_query loss;                 /* strings are borrowed from the request */
-    struct store_eval_query eval;                 /* likewise */
+    struct store_eval_query eval;                 /* strings are borrowed, too */
     struct store_page page;
     int64_t id;
     bool known; /* the job is in memory, so it exists */
@@ -202,7 +202,7 @@ int do_deterministic_get(struct request *rq, struct err *err)
 
 /* ---- logs, why ---- */
 
-/* Paths only: detd opens no log for a client, who reads them with his own rights. */
+/* Answers with paths only: detd opens no log for a client. The client reads the logs with its own rights. */
 static int run_logs(struct query *q, struct err *err)
 {
     char folder[CONFIG_PATH_MAX + 64], path[CONFIG_PATH_MAX + 128];

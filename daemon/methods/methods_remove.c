@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods_remove.c - job.rm and job.prune: jobs that have ended and are to go. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods_remove.c - job.rm and job.prune: removal of jobs that have ended. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -23,7 +23,8 @@ static int check_owner(const struct request *rq, const struct job_row *row, stru
     return err_field(err, ERR_DENIED, "id", "job %lld belongs to %s", (long long)row->id, row->user);
 }
 
-/* Names of users may come over a network: of the owner the job's row has it. */
+/* The owner's name is in the job's row. Another user's name may have to come over a network, so the uid is written
+ * instead. */
 static void name_caller(const struct request *rq, const struct job_row *row, char ret[NAME_ROOM])
 {
     if (rq->caller.uid == row->uid)
@@ -137,7 +138,8 @@ static void found(void *arg, const struct job_row *row)
     p->jobs[p->count++] = (struct pruned){ .all = p, .row = *row };
 }
 
-/* The job stays, with its rows and its best checkpoint, or the newest where no validation told which that is. */
+/* The job stays, with its rows and its best checkpoint. If no validation has told which one is best, the newest
+ * stays. */
 static void thin(struct pruned *it)
 {
     const struct daemon *d = it->all->rq->d;
@@ -206,7 +208,7 @@ static void remove_one(struct pruned *it)
     char by[NAME_ROOM];
 
     name_caller(p->rq, &it->row, by);
-    p->waiting++; /* where memory is short it is answered at once */
+    p->waiting++; /* counted first: a lack of memory is answered at once */
     it->rc = removal_begin(&p->rq->d->removals, &it->row, by, one_gone, it, &it->err);
     p->waiting -= it->rc < 0;
 }
@@ -215,7 +217,7 @@ static void prune_after(void *arg)
 {
     struct prune *p = arg;
 
-    p->waiting = 1; /* this one */
+    p->waiting = 1; /* for this function */
     for (int i = 0; p->rc == 0 && !p->keep_best && !p->dry_run && i < p->count; i++)
         remove_one(&p->jobs[i]);
     p->waiting--;
@@ -237,7 +239,7 @@ static int start_prune(struct request *rq, const struct prune *what, struct err 
     return rc;
 }
 
-/* Of others only admins may: who is none prunes his own. */
+/* Only admins may prune jobs of other users; any other caller prunes its own jobs. */
 int do_job_prune(struct request *rq, struct err *err)
 {
     struct prune p = { .rq = rq };

@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods_reopen.c - a job that has ended is queued again: job.extend, by which a completed one trains on as if it had been given so many steps at first,
- * and job.resume of a failed one, which goes on from its newest checkpoint. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods_reopen.c - a job that has ended is queued again. job.extend: a completed job trains on as if it had been given so many steps at first. job.resume: a failed job continues from its newest checkpoint. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,13 +20,13 @@
 struct reopening {
     struct request *rq;
     int64_t id;
-    int64_t steps; /* 0: those that it has: it is resumed */
-    bool already;  /* it was queued so before: the reply was lost */
+    int64_t steps; /* 0: a resume, which keeps the job's steps */
+    bool already;  /* it was queued so before, and the reply was lost */
     struct job_row row;
     struct jobspec *was;
     json_t *losses;
     char *text;   /* the spec with more steps; NULL: it stays */
-    int64_t from; /* the checkpoint that it goes on from; 0: none */
+    int64_t from; /* the checkpoint to continue from; 0: no checkpoint */
     int rc;
     struct err err;
 };
@@ -46,7 +45,7 @@ static void finish(struct reopening *x, int rc, const struct err *err)
     reopening_free(x);
 }
 
-/* ---- on a thread: what can be refused ---- */
+/* ---- on a thread: reasons to refuse ---- */
 
 static int check_owner(struct reopening *x)
 {
@@ -96,7 +95,7 @@ static int read_spec(struct reopening *x)
     return rc == 0 && !x->text ? err_set(&x->err, -ENOMEM, "out of memory") : rc;
 }
 
-/* It would end at once, or where it did, for the count of validations is in its checkpoints. */
+/* The job would end at once, or where it ended before, since its checkpoints hold the count of validations. */
 static int check_stopped(struct reopening *x)
 {
     const struct job_row *row = &x->row;
@@ -110,7 +109,8 @@ static int check_stopped(struct reopening *x)
                      (long long)row->id);
 }
 
-/* As store_job_details() says whether one is there: of a folder that is its user's, detd does not know. */
+/* A checkpoint counts as there unless it is known to be missing, as in store_job_details(): detd cannot look into a
+ * user's folder. */
 static bool look_at_checkpoint(void *arg, int64_t step)
 {
     struct reopening *x = arg;
@@ -176,13 +176,14 @@ static void work(void *arg)
         x->rc = read_losses(x);
 }
 
-/* Such a job goes on only where its spool was put back: else the reports that the spool held would be missing in silence. */
+/* Such a job may run again only if its spool was put back. Else the reports in the spool would be missing in
+ * silence. */
 static bool is_spool_lost(const struct job_row *row)
 {
     return strncmp(row->reason, JOB_SPOOL_LOST, strlen(JOB_SPOOL_LOST)) == 0;
 }
 
-/* On the thread that removes its spool, too, when the job's processes have left. */
+/* Runs on the thread that also removes the job's spool when its processes have left. */
 static void note_again(void *arg)
 {
     struct reopening *x = arg;
@@ -211,7 +212,7 @@ static void durable(void *arg, int rc, int64_t id, const struct err *err)
     finish(x, rc, err);
 }
 
-/* The row was read a while ago. */
+/* Refuses a job that has changed since its row was read. */
 static int check_unchanged(struct reopening *x, const struct job *j)
 {
     if (!j || (!j->leaving && !j->reopening && j->row.state == x->row.state && j->row.last_seq == x->row.last_seq))
@@ -254,7 +255,7 @@ static void sealed(void *arg, const char *ticket, const struct err *err)
     reopen(x);
 }
 
-/* detd-launch runs as its submitter only what it has sealed for him. */
+/* detd-launch runs as the job's submitter only a spec that it has sealed for that user. */
 static int seal(struct reopening *x)
 {
     struct daemon *d = x->rq->d;
@@ -273,7 +274,7 @@ static void noted(void *arg)
 {
     struct reopening *x = arg;
 
-    if (x->rc == 0 && (!x->row.ticket[0] || !x->text)) { /* its ticket is for this spec */
+    if (x->rc == 0 && (!x->row.ticket[0] || !x->text)) { /* no ticket is needed, or its ticket is for this spec */
         reopen(x);
         return;
     }
@@ -293,7 +294,7 @@ static void after(void *arg)
         return;
     }
     if (x->rc == 0 && errands_add(x->rq->d->jobs.errands, note_again, noted, x) == 0)
-        return; /* it is the thread's now */
+        return; /* the thread owns x now */
     if (x->rc == 0)
         x->rc = err_set(&x->err, -ENOMEM, "out of memory");
     finish(x, x->rc, &x->err);

@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods_submit.c - job.submit: the spec is parsed on a thread of the pool, it may have a megabyte; then the job has its ticket, where
- * detd-launch runs it as its submitter, and is stored. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods_submit.c - job.submit: the spec is parsed on a thread of the pool, as it may have a megabyte. Then the job gets its ticket, if detd-launch runs it as its submitter, and is stored. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -30,12 +29,12 @@ struct submission {
     struct request *rq;
     const json_t *spec; /* borrowed from the request */
     const char *token;
-    /* of the node, when the request came */
+    /* the node, as it was when the request came */
     struct device_node node;
     int tier, user_gpus;
     /* result */
     struct job_row row;
-    char device[DEVICE_TEXT]; /* how `auto` was decided, "": it was not asked for */
+    char device[DEVICE_TEXT]; /* the decision about `auto`; "": `auto` was not given */
     char *text;
     int rc;
     struct err err;
@@ -70,7 +69,7 @@ static void fill_row(struct submission *s, const struct jobspec *spec)
     row->submitted = now_s();
 }
 
-/* It would wait for ever. */
+/* Refuses a job that would wait for ever. */
 static int check_limits(const struct submission *s, const struct jobspec *spec, struct err *err)
 {
     const struct sched_job view = { .cuda = s->row.cuda, .ranks = s->row.ranks, .ranks_per_gpu = s->row.ranks_per_gpu };
@@ -146,7 +145,7 @@ static void refuse_submission(struct submission *s, int rc, const struct err *er
     submission_free(s);
 }
 
-/* ---- a ticket, where detd-launch runs the job as its submitter ---- */
+/* ---- a ticket, if detd-launch runs the job as its submitter ---- */
 
 static void sealed(void *arg, const char *ticket, const struct err *err)
 {
@@ -177,7 +176,7 @@ static void id_taken(void *arg, int rc, int64_t id, const struct err *err)
         refuse_submission(s, rc, &s->err);
 }
 
-/* Root's jobs, and those of the daemon's user, run as that user: nothing runs as root. */
+/* Jobs of root and of the daemon's user run as the daemon's user: no job runs as root. */
 static bool needs_ticket(const struct submission *s)
 {
     return launcher_is_there(s->rq->d->launcher) && s->row.uid != 0 && s->row.uid != geteuid();
@@ -189,7 +188,7 @@ static void user_named(void *arg)
 
     if (needs_ticket(s))
         store_take_id(s->rq->d->store, id_taken, s);
-    else if (!s->rq->caller.admin) /* detd-launch has gone meanwhile */
+    else if (!s->rq->caller.admin) /* detd-launch has gone since */
         refuse_submission(s, ERR_DENIED, (err_set(&s->err, ERR_DENIED, "detd-launch is gone"), &s->err));
     else
         jobs_submit(&s->rq->d->jobs, &s->row, s->token, s->text, s->device, submitted, s);
@@ -207,7 +206,8 @@ static void submit_after(void *arg)
     submission_free(s);
 }
 
-/* Whether there are GPUs has to be known; where nothing could use them it does not matter. */
+/* Continues once it is known whether there are GPUs. Without a plugin no job could use them, so that is not waited
+ * for. */
 static void gpus_ready(void *arg)
 {
     struct submission *s = arg;

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/request_note.c - helpers of the functions behind the methods: their parameters, and who asked for a change. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/request_note.c - helpers of the methods: unpacking parameters, and noting the user that asked for a change. */
 #include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,7 +10,8 @@
 #include "daemon/socket/conn.h"
 #include "proto/err.h"
 
-/* method_call() has compared the names and types with the table; what is left to go wrong is an optional member given as null. */
+/* method_call() has compared names and types with the table. The only error left is an optional member given as
+ * null. */
 int params_unpack(struct request *rq, struct err *err, const char *fmt, ...)
 {
     json_error_t where;

@@ -1,6 +1,6 @@
 #include "daemon/store/schema.h" /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The assembler reads the file relative to the folder the compiler runs in, which is the root of the source tree. */
+/* The assembler reads the file relative to the folder in which the compiler runs: the root of the source tree. */
 #define EMBED(symbol, file)                       \
     __asm__(".section .rodata\n"                  \
             ".global " #symbol "\n" #symbol ":\n" \

@@ -54,13 +54,14 @@ static void enqueue(struct store *s, struct op *op)
     push(&s->todo, op);
     s->backlog += op_rows(op);
     s->urgent = s->urgent || somebody_waits(op);
-    /* The writer needs to hear of the first change, of a full batch, and of anything urgent. */
+    /* The writer must be woken for the first change, for a full batch, and for anything urgent. */
     if (before == 0 || s->urgent || (before < STORE_BATCH_ROWS && s->todo.rows >= STORE_BATCH_ROWS))
         pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Out of memory leaves no way to keep what was promised: the change is answered with an error at once, on the loop, and nothing is stored. */
+/* Out of memory: the change cannot be kept. It is answered with an error at once, on the loop, and nothing is
+ * stored. */
 static struct op *op_new(enum op_kind kind, const struct job_row *row, struct report *rep, const char *const text[3], store_done *done,
                          void *arg)
 {
@@ -320,7 +321,8 @@ static struct timespec after_ms(long ms)
     return t;
 }
 
-/* Waits for a batch: at once what is urgent or full, else 250 ms after the first row. NULL: stopping and nothing left. */
+/* Waits for a batch. Returns an urgent or full batch at once, any other 250 ms after its first row. NULL: stopping, and
+ * nothing is left. */
 static struct op *next_batch(struct store *s)
 {
     struct timespec deadline;
@@ -393,13 +395,13 @@ static bool is_removal(const struct op *op)
     return op->kind == OP_REMOVE;
 }
 
-/* On a full disk; a removal that came this moment has its turn. */
+/* True for requests that a full disk refuses. A removal is not refused: it gets its turn. */
 static bool is_refused(const struct op *op)
 {
     return op->asked && !is_removal(op);
 }
 
-/* Takes those off the queue; the rest keeps its order. */
+/* Takes the operations that is_meant() names off the queue, and returns them. The rest keeps its order. */
 static struct op *take(struct op_queue *q, bool (*is_meant)(const struct op *op))
 {
     struct op_queue kept = { 0 }, taken = { 0 };
@@ -432,7 +434,8 @@ static void refuse(struct store *s, struct op *asked)
         hand_back(s, asked);
 }
 
-/* On a full disk, and of a damaged database, users hear so at once, those of the batch and those that came since. Returns what is left of the batch. */
+/* On a full disk, and with a damaged database, users' requests are refused at once: those of the batch and those that
+ * came since. Returns the rest of the batch. */
 static struct op *refuse_asked(struct store *s, struct op *first)
 {
     bool (*is_meant)(const struct op *op) = s->w.damaged ? is_asked : is_refused;
@@ -443,7 +446,7 @@ static struct op *refuse_asked(struct store *s, struct op *first)
     return batch.head;
 }
 
-/* The log begins anew where it can, or each removal would make it longer. */
+/* Lets the log begin anew if possible. Else each removal would make it longer. */
 static bool make_room(struct store *s)
 {
     if (!reserve_give_back(&s->reserve))
@@ -463,8 +466,8 @@ static void remove_in_reserve(struct store *s, struct op *removals)
     reserve_make(&s->reserve);
 }
 
-/* A job that is removed makes room, and its removal needs some: that was kept for it. It goes before what waits for room: all of an ended job is stored. Returns
- * what is left of the batch. */
+/* A removal makes room, but needs some itself: that was kept in reserve. It goes before changes that wait for room,
+ * since all reports of an ended job are stored. Returns the rest of the batch. */
 static struct op *remove_at_once(struct store *s, struct op *first)
 {
     struct op_queue batch = { .head = first };
@@ -474,14 +477,14 @@ static struct op *remove_at_once(struct store *s, struct op *first)
     return batch.head;
 }
 
-/* Said when it begins and when it ends, not at each try. */
+/* Logged when the trouble begins and when it ends, not at each try. */
 static void tell_trouble(struct store *s, int rc)
 {
     char text[sizeof s->trouble];
 
     if (s->w.damaged)
         snprintf(text, sizeof text, "detd.db is damaged, and nothing is written any more; reports stay in the spools of their jobs");
-    else /* by now the connection's own text is of the rollback */
+    else /* by now the connection's own text is about the rollback */
         snprintf(text, sizeof text, "detd.db cannot be written: %.180s; trying again",
                  s->w.full ? room_lacks(s->w.full) : sqlite3_errstr(rc));
     if (s->trouble[0] == '\0' || s->w.damaged)
@@ -494,7 +497,8 @@ static void tell_trouble(struct store *s, int rc)
     set_trouble(s, text);
 }
 
-/* Nothing is written after what was given up: a later report's number would say that all before it are stored, a later row what its user was refused. */
+/* Nothing is written after a batch was given up. A later report's number would say that all reports before it are
+ * stored, and a later row might hold a change that its user was refused. */
 static struct op *give_up(struct store *s, struct op *first)
 {
     s->given_up = true;
@@ -503,8 +507,9 @@ static struct op *give_up(struct store *s, struct op *first)
     return first;
 }
 
-/* Tries until it is committed. Only a stop gives up: supervisors keep what was not acked, clients hear of the error. A damaged database is not tried
- * again, since each write may lose more of it. Returns what was not refused. */
+/* Tries until the batch is committed. Only a stop gives up: supervisors keep reports that were not acked, and clients
+ * get the error. A damaged database is not tried again, since each write may lose more of it. Returns the operations
+ * that were not refused. */
 static struct op *commit_batch(struct store *s, struct op *first)
 {
     int tries = 0, rc;
@@ -565,8 +570,9 @@ static void *writer_main(void *arg)
     return NULL;
 }
 
-/* At most `max` answers, so that a turn of the loop stays short. Returns true when there may be more: also when what the writer finished
- * meanwhile was not looked at, since its wake-up may have been the one that led here. */
+/* Gives at most `max` answers, so that a turn of the loop stays short. Returns true if there may be more. That includes
+ * answers that the writer has finished meanwhile and that were not looked at: their wake-up may be the one that led
+ * here. */
 static bool give_answers(struct store *s, int max)
 {
     bool fresh = !s->answers;
@@ -617,7 +623,7 @@ static int start_thread(struct store *s, uv_loop_t *loop, struct err *err)
     rc = uv_async_init(loop, &s->async, on_async);
     if (rc < 0)
         return err_set(err, rc, "store: %s", uv_strerror(rc));
-    uv_unref((uv_handle_t *)&s->async); /* an idle store keeps no loop alive */
+    uv_unref((uv_handle_t *)&s->async); /* an idle store does not keep the loop alive */
     rc = -pthread_create(&s->thread, NULL, writer_main, s);
     if (rc < 0) {
         uv_close((uv_handle_t *)&s->async, NULL);
@@ -666,7 +672,7 @@ void store_close(struct store *s)
     do {
         while (give_answers(s, INT_MAX))
             ;
-        writer_main(s); /* the writer has left: what the answers led to, as the event of a job that was queued, is written here */
+        writer_main(s); /* the writer has left: changes that the answers caused, such as the event of a queued job, are written here */
     } while (s->finished.head);
     op_free(s->spare);
     databases_close(s);

@@ -88,7 +88,8 @@ static int first_step(sqlite3 *db, const char *sql, const struct curve *c, const
     return rc;
 }
 
-/* A curve thinned to n points: n seeks spread evenly between its ends, whatever its length. The last point is always there. */
+/* A curve thinned to n points: n look-ups spread evenly between its ends, whatever its length. The last point is always
+ * there. */
 static int add_thinned(sqlite3 *db, const struct curve *c, const struct store_loss_query *q, int64_t n, struct text *out, bool *first,
                        struct err *err)
 {
@@ -142,7 +143,7 @@ static int add_all_thinned(sqlite3 *db, const struct curves *curves, const struc
 struct page_state {
     int64_t left;
     bool first, full;
-    int64_t next_series, next_step; /* where the following page starts */
+    int64_t next_series, next_step; /* where the next page starts */
 };
 
 static int add_curve(sqlite3 *db, const struct curve *c, const struct store_loss_query *q, int64_t from, struct page_state *page,
@@ -201,7 +202,7 @@ static int add_page(sqlite3 *db, const struct curves *curves, const struct store
     return rc;
 }
 
-/* ERR_INPUT where the job has losses of other terms, and none of this one in any split; err lists them. */
+/* Returns ERR_INPUT if the job has losses, but not of this term in any split; err lists its terms. */
 static int check_term(sqlite3 *db, const struct store_loss_query *q, struct err *err)
 {
     struct text known = { 0 };

@@ -12,7 +12,8 @@
 
 /* ---- evaluation ---- */
 
-/* ERR_INPUT where `sql`, with job and dataset as ?1 and ?2, gives names and none is `name`; none at all may still come. */
+/* `sql` lists names by job and dataset, ?1 and ?2. Returns ERR_INPUT if it gives names, but not `name`. An empty list
+ * is no error: names may still come. */
 static int check_name(sqlite3 *db, const char *sql, const struct store_eval_query *q, const char *field, const char *name, struct err *err)
 {
     sqlite3_stmt *st = NULL;
@@ -105,7 +106,8 @@ int store_eval_rows(struct store *s, const struct store_eval_query *q, struct te
     return rc < 0 ? rc : 0;
 }
 
-/* A page of rows from `sql`, whose parameters are the job, the cursor and the limit, and whose first column is the next cursor. */
+/* Writes a page of rows from `sql`. Its parameters are the job, the cursor and the limit; its first column is the next
+ * cursor. */
 static int list_page(struct store *s, const char *sql, const char *name, int64_t id, const struct store_page *page, struct text *out,
                      struct err *err)
 {
@@ -150,7 +152,8 @@ int store_usage_rows(struct store *s, int64_t id, const struct store_page *page,
 
 #define TIERS_SELECT "SELECT step, tier FROM tiers WHERE job=?1 ORDER BY step LIMIT ?2"
 
-/* A row outlives its checkpoint, which keep or a user may have removed: so each says whether that is there. */
+/* A row outlives its checkpoint, which `keep` or a user may have removed. So each row says whether the checkpoint is
+ * there. */
 static int list_checkpoints(sqlite3 *db, int64_t id, const char *folder, struct text *out, struct err *err)
 {
     char path[4096 + 64];
@@ -188,7 +191,7 @@ int store_each_checkpoint(struct store *s, int64_t id, store_checkpoint_fn *each
     return rc < 0 ? rc : 0;
 }
 
-/* What was loaded from model.init, as the first attempt that came so far told it; null: nothing. */
+/* Writes the newest report of the weights that were loaded from model.init; null: there is no report. */
 static int add_init(sqlite3 *db, int64_t id, struct text *out, struct err *err)
 {
     sqlite3_stmt *st;

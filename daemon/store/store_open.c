@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store_open.c - the database: whose it is, its schema, one connection that writes and those that read. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store_open.c - the database: its identity, its schema, one connection that writes and those that read. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,7 +77,7 @@ static int migrate(sqlite3 *db, const char *path, int version, struct err *err)
     return 0;
 }
 
-/* The mode that the journal has then is a row: where WAL is not possible, none of this is an error to SQLite. */
+/* Sets mode WAL. SQLite returns the mode that holds afterwards as a row: it reports no error if WAL is not possible. */
 static int keep_log(sqlite3 *db, const char *path, struct err *err)
 {
     sqlite3_stmt *st = NULL;
@@ -102,7 +102,7 @@ static int open_writer(struct store *s, struct err *err)
     if (sqlite3_open_v2(s->path, &s->w.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK)
         return db_error(s->w.db, err, s->path);
     sqlite3_busy_timeout(s->w.db, BUSY_MS);
-    sqlite3_db_config(s->w.db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL); /* what is refused keeps even its WAL as it was */
+    sqlite3_db_config(s->w.db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL); /* a refused database keeps even its WAL as it was */
     rc = check_identity(s->w.db, s->path, &version, err);
     if (rc < 0)
         return rc;
@@ -114,14 +114,15 @@ static int open_writer(struct store *s, struct err *err)
                       "PRAGMA journal_size_limit=16777216; PRAGMA temp_store=MEMORY") != SQLITE_OK)
         return db_error(s->w.db, err, s->path);
     rc = migrate(s->w.db, s->path, version, err);
-    /* What a killed detd has committed and not synced is found like all else, and will be told: it is synced first. A full disk is no trouble here:
-     * what cannot be moved stays in the log, of which that sync is. */
+    /* Changes that a killed detd has committed but not synced are found like all others, and clients will see them: so
+     * they are synced first. A full disk does no harm: pages that cannot be moved stay in the log, and it is the log
+     * that is synced. */
     if (rc == 0)
         sqlite3_wal_checkpoint_v2(s->w.db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
     return rc < 0 ? rc : writer_open(&s->w, err);
 }
 
-/* A thinned curve is thousands of statements of some 20 steps, so it is asked often. */
+/* Called often: a thinned curve is thousands of statements of only some 20 steps. */
 static int is_to_stop(void *arg)
 {
     struct store *s = arg;
@@ -147,7 +148,7 @@ static int open_readers(struct store *s, struct err *err)
     return 0;
 }
 
-/* A random name of the database: a spool or checkpoint of another one is recognised by it. */
+/* Loads the database's random name. By it a spool or checkpoint of another database is recognised. */
 static int load_id(struct store *s, struct err *err)
 {
     unsigned char bytes[16];
@@ -181,7 +182,7 @@ void databases_close(struct store *s)
     writer_close(&s->w);
     for (int i = 0; i < STORE_READERS; i++)
         sqlite3_close(s->reader[i]);
-    if (s->w.damaged) /* what is in the WAL stays there for who mends it */
+    if (s->w.damaged) /* the WAL stays for the person that mends the database */
         sqlite3_db_config(s->w.db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     else if (s->w.db)
         exec(s->w.db, "PRAGMA optimize");

@@ -29,7 +29,8 @@ sqlite3 *reader_take(struct store *s)
         pthread_cond_wait(&s->reader_free, &s->reader_lock);
     s->reader_busy[i] = true;
     pthread_mutex_unlock(&s->reader_lock);
-    /* One snapshot for all statements of a query; it also halves the time of a thinned curve, which has a statement a point. */
+    /* One snapshot for all statements of a query. It also halves the time of a thinned curve, which has a statement per
+     * point. */
     sqlite3_exec(s->reader[i], "BEGIN", NULL, NULL, NULL);
     return s->reader[i];
 }
@@ -132,7 +133,7 @@ static int prepare_losses(sqlite3 *db, sqlite3_stmt **ret, struct err *err)
     return reader_prepare(db, "SELECT split, term, value FROM loss_latest WHERE job=?1 ORDER BY split, term LIMIT 512", ret, err);
 }
 
-/* By what prepare_losses() has made, which serves for many jobs: to prepare it takes longer than to run it. */
+/* Uses a statement from prepare_losses() for many jobs: preparing it takes longer than running it. */
 static int add_losses(sqlite3 *db, sqlite3_stmt *st, int64_t id, struct text *out, struct err *err)
 {
     const char *open = NULL;
@@ -229,7 +230,7 @@ int store_ended_jobs(struct store *s, const struct store_ended_query *q, void (*
     return rc;
 }
 
-/* One statement for each: an optional condition would keep both from their index. */
+/* One statement for each case: an optional condition would keep SQLite from using an index. */
 static const char *const list_all = JOB_SELECT "WHERE id<?1 ORDER BY id DESC LIMIT ?2";
 static const char *const list_state = JOB_SELECT "WHERE state=?3 AND id<?1 ORDER BY id DESC LIMIT ?2";
 static const char *const list_filtered = JOB_SELECT
@@ -317,7 +318,7 @@ int store_get_job(struct store *s, int64_t id, struct job_row *ret, struct err *
     return rc;
 }
 
-/* One text by one parameter. *ret stays NULL where there is no row. */
+/* Reads one text by one parameter. *ret stays NULL if there is no row. */
 static int one_text(struct store *s, const char *sql, int64_t id, const char *key, char **ret, struct err *err)
 {
     sqlite3 *db = reader_take(s);

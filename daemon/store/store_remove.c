@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store_remove.c - what is not kept. Jobs that go: their row at once, all else of them in pieces of SWEEP_ROWS rows, so that what others report waits for no more. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store_remove.c - removal of data. The row of a removed job goes at once, all else of it in pieces of SWEEP_ROWS rows, so that reports of other jobs wait for one piece at most. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 enum { REMEMBER_S = 7 * 24 * 3600 };
 
-/* Prepared each time: few rows go beside those that come. */
+/* Prepared each time: few rows are removed beside those that come. */
 static int prepare(struct writer *w, const char *sql, int64_t first, int64_t second, sqlite3_stmt **ret)
 {
     int rc = sqlite3_prepare_v2(w->db, sql, -1, ret, NULL);
@@ -33,7 +33,8 @@ static int change(struct writer *w, const char *sql, int64_t first, int64_t seco
 
 /* ---- the job itself ---- */
 
-/* Whoever asks has looked at the row; this is what holds, whatever was on the way to the disk meanwhile. */
+/* The caller has looked at the row. This check decides, since changes may have been on their way to the disk
+ * meanwhile. */
 static int check_done(struct writer *w, struct op *op)
 {
     sqlite3_stmt *st = NULL;
@@ -82,9 +83,9 @@ int writer_remove(struct writer *w, struct op *op)
     return rc == SQLITE_OK ? change(w, "DELETE FROM jobs WHERE id=?1", op->job, 0) : rc;
 }
 
-/* ---- all else of it ---- */
+/* ---- all else of the job ---- */
 
-/* ?1: the job, ?2: how many rows at most. A curve goes after its points. */
+/* ?1: the job, ?2: the maximum number of rows. A curve goes after its points. */
 static const char *const sweeps[] = {
     "DELETE FROM point WHERE (series, step) IN (SELECT series, step FROM point JOIN series ON series=id WHERE job=?1 LIMIT ?2)",
     "DELETE FROM series WHERE id IN (SELECT id FROM series WHERE job=?1 LIMIT ?2)",
@@ -97,7 +98,7 @@ static const char *const sweeps[] = {
     "DELETE FROM attempts WHERE job=?1 AND attempt IN (SELECT attempt FROM attempts WHERE job=?1 LIMIT ?2)",
 };
 
-/* What was done with long ago is forgotten on the way. */
+/* Also forgets jobs whose removal was completed long ago. */
 static int finish(struct writer *w, const struct op *op)
 {
     int rc = change(w, "UPDATE removed SET pending=0 WHERE job=?1", op->job, 0);
@@ -120,14 +121,14 @@ int writer_sweep(struct writer *w, struct op *op)
     return op->value ? SQLITE_OK : finish(w, op);
 }
 
-/* ---- what is kept for a while only ---- */
+/* ---- data that is kept for a limited time ---- */
 
 static int mark_cleared(struct writer *w, int64_t job, int what)
 {
     return change(w, "UPDATE jobs SET cleared = cleared | ?2 WHERE id=?1", job, what);
 }
 
-/* The last point of each curve stays: it is what a list of jobs shows. What it used goes with the points. */
+/* The last point of each curve stays, since a list of jobs shows it. The rows of usage go with the points. */
 int writer_thin(struct writer *w, struct op *op)
 {
     int rc = check_done(w, op);
@@ -154,7 +155,7 @@ int writer_clear(struct writer *w, struct op *op)
     return rc != SQLITE_OK || op->rc < 0 ? rc : mark_cleared(w, op->job, STORE_CLEARED_LOGS);
 }
 
-/* The oldest by number, which but for a clock that was set are the oldest by time. */
+/* The oldest events by number. Unless the clock was set, they are the oldest by time. */
 int writer_forget(struct writer *w, struct op *op)
 {
     int rc =

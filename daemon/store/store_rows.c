@@ -5,7 +5,7 @@
 #include "daemon/store/store_impl.h"
 #include "daemon/base/text.h"
 
-/* Of a column that holds JSON itself: "" is null. */
+/* True for a column that holds JSON itself; "" in it is null. */
 static bool is_json(const char *declared)
 {
     return declared && strcmp(declared, "JSON TEXT") == 0;
@@ -52,7 +52,7 @@ void row_add_open(struct text *out, sqlite3_stmt *st, bool first)
     }
 }
 
-/* All rows of a statement as an array. Finalizes it. */
+/* Writes all rows of a statement as an array, and finalizes it. */
 static int add_rows(sqlite3 *db, sqlite3_stmt *st, struct text *out, struct err *err)
 {
     bool first = true;

@@ -15,7 +15,7 @@
     "cpu_before=?21, "                                                                                                             \
     "priority=?22, after=?23, backfill=?24, reported=?25, seconds=?26, seconds_before=?27, limited=?28"
 
-/* What is told of a job when it was removed meanwhile would stay for good. */
+/* Rows about a job that was removed meanwhile would stay for good, so they are not inserted. */
 #define IS_THERE "EXISTS (SELECT 1 FROM jobs WHERE id=?1)"
 
 static const char *const sql[ST_COUNT] = {
@@ -32,7 +32,7 @@ static const char *const sql[ST_COUNT] = {
     [ST_REOPEN] = "UPDATE jobs SET steps=?2, ticket=?3, cleared=0 WHERE id=?1 AND state IN ('completed', 'failed')",
     [ST_LABEL] = "UPDATE jobs SET note=?2, tags=?3 WHERE id=?1 AND note=?4 AND tags=?5",
     [ST_REOPEN_SPEC] = "UPDATE specs SET spec=?2 WHERE job=?1",
-    /* of a job of one's own; another's has its results under its own number alone */
+    /* only for a job of the same user; results on another user's job stay under the evaluating job's number alone */
     [ST_EVALUATION] =
         "INSERT INTO evaluations SELECT ?1, id, json_extract(?2, '$.errand.step'), json_extract(?2, '$.errand.set') FROM jobs "
         "WHERE id=CASE WHEN json_valid(?2) THEN json_extract(?2, '$.errand.job') END AND (uid=?3 OR ?3=0)",
@@ -83,7 +83,8 @@ void writer_close(struct writer *w)
     free(w->marks);
 }
 
-/* Runs a statement that returns no rows. A refused constraint is the statement's own affair, everything else the batch's. */
+/* Runs a statement that returns no rows. A refused constraint concerns that statement alone, any other error the whole
+ * batch. */
 int writer_run(sqlite3_stmt *st)
 {
     int rc = sqlite3_step(st);

@@ -20,7 +20,7 @@ static void bind_time(sqlite3_stmt *st, int at, double t)
 
 /* ---- jobs ---- */
 
-/* Here, in the order of submissions, no two of them can be the last one that is allowed. */
+/* Checked here, in the order of submissions: so two of them can never both take the last free place. */
 static int refuse_queued(struct writer *w, struct op *op)
 {
     sqlite3_stmt *st = w->stmt[ST_QUEUED];
@@ -38,7 +38,7 @@ static int refuse_queued(struct writer *w, struct op *op)
     return rc == SQLITE_ROW ? SQLITE_OK : rc & 0xff;
 }
 
-/* Here it can neither be removed nor end in between. */
+/* Checked here, where the other job can neither be removed nor end in between. */
 static int look_at_after(struct writer *w, struct op *op)
 {
     sqlite3_stmt *st = w->stmt[ST_STATE];
@@ -120,7 +120,7 @@ static int submit(struct writer *w, struct op *op)
     return writer_run(st);
 }
 
-/* A number that no job had, nor will have but who asked for it. */
+/* Takes a number that no job has had, and that no other job will have. */
 static int take_id(struct writer *w, struct op *op)
 {
     sqlite3_stmt *st = w->stmt[ST_NEXT_ID];
@@ -172,7 +172,7 @@ static int save(struct writer *w, const struct job_row *row)
     return writer_run(st);
 }
 
-/* Here nobody has removed it, or queued it again, in between. */
+/* Here no other request can remove the job, or queue it again, in between. */
 static int reopen(struct writer *w, struct op *op)
 {
     const struct job_row *row = op->row;
@@ -269,7 +269,7 @@ static int series_id(struct writer *w, int64_t job, bool val, const char *term, 
     rc = look_up_series(w, job, val, term, ret);
     if (rc != SQLITE_OK)
         return rc;
-    if (w->series_used > SERIES_SLOTS / 2) { /* a cache: starting it afresh costs a look-up each */
+    if (w->series_used > SERIES_SLOTS / 2) { /* a cache: to begin anew costs a look-up for each series */
         forget_series(w);
         slot = &w->series[series_hash(job, val, term) % SERIES_SLOTS];
     }
@@ -314,7 +314,8 @@ static int note_metric(struct writer *w, const struct report *rep, const char *m
     return writer_event(w, rep->job, rep->time, "error", "conflict", text);
 }
 
-/* A second value for the same series and step can only come from a supervisor that numbers wrongly. The first one stays, the event says so. */
+/* A second value for the same series and step can only come from a supervisor that numbers wrongly. The first value
+ * stays, and an event says so. */
 static int note_conflict(struct writer *w, const struct point *p)
 {
     char text[160];
@@ -324,7 +325,8 @@ static int note_conflict(struct writer *w, const struct point *p)
     return writer_event(w, 0, p->time, "error", "conflict", text);
 }
 
-/* Rows go in sorted by (series, step): the pages of a curve are touched together, five times the speed of arrival order with a small cache. */
+/* Inserts rows sorted by (series, step): the pages of a curve are touched together. With a small cache this is five
+ * times as fast as the order of arrival. */
 static int flush_points(struct writer *w)
 {
     sqlite3_stmt *st = w->stmt[ST_POINT];
@@ -352,7 +354,7 @@ static int flush_points(struct writer *w)
     return rc;
 }
 
-/* last_seq goes in with the rows it stands for, once a job and batch. */
+/* last_seq is written with the rows that it stands for, once per job and batch. */
 static int mark_seq(struct writer *w, const struct report *rep)
 {
     for (int i = w->nmarks - 1; i >= 0; i--)
@@ -406,7 +408,7 @@ static int add_metrics(struct writer *w, const struct report *rep)
         bind_real(st, 4, rep->values[i].num);
         sqlite3_bind_double(st, 5, rep->time);
         rc = writer_run(st);
-        if (rc == SQLITE_CONSTRAINT) /* the others of the record are not lost for it */
+        if (rc == SQLITE_CONSTRAINT) /* the other values of the record are still stored */
             rc = note_metric(w, rep, rep->values[i].name);
     }
     return rc;
@@ -457,7 +459,8 @@ static int delete_after(struct writer *w, enum stmt_name name, const struct repo
     return rc;
 }
 
-/* A new attempt starts from completed step `step`: what the lost steps reported goes, since they will be trained and reported again. */
+/* A new attempt starts from completed step `step`. Rows that the lost steps reported are removed, since these steps
+ * will be trained and reported again. */
 static int rewind_job(struct writer *w, const struct report *rep)
 {
     char text[200];
@@ -554,7 +557,8 @@ static int add_report(struct writer *w, const struct report *rep, const struct j
     return SQLITE_OK;
 }
 
-/* Losses are collected; everything else first puts what was collected before it into the tables, so that the order of a job's records holds. */
+/* Losses are collected. Any other record first writes the collected losses to the tables, so that the order of a job's
+ * records holds. */
 static int apply_report(struct writer *w, struct op *op)
 {
     int rc = op->rep->type == REPORT_LOSS ? SQLITE_OK : flush(w);
@@ -619,7 +623,7 @@ static int apply(struct writer *w, struct op *op)
     case OP_LABEL:
         return label(w, op);
     case OP_SAVE: {
-        int rc = flush(w); /* marks of older records must not come after a row that is newer */
+        int rc = flush(w); /* marks of older records must not come after a newer row */
 
         return rc == SQLITE_OK ? save(w, op->row) : rc;
     }
@@ -635,7 +639,7 @@ static int apply(struct writer *w, struct op *op)
         return add_usage(w, &op->usage);
     case OP_REMOVE:
     case OP_SWEEP: {
-        int rc = flush(w); /* of the same batch, before rows of it go */
+        int rc = flush(w); /* writes losses of the same batch before rows are removed */
 
         return rc != SQLITE_OK ? rc : op->kind == OP_REMOVE ? writer_remove(w, op) : writer_sweep(w, op);
     }
@@ -658,7 +662,7 @@ int db_no_room(sqlite3 *db, int rc, int last)
     int why = sqlite3_system_errno(db);
 
     if (why == 0)
-        why = last; /* SQLite 3.40 forgets it when it gives its locks back */
+        why = last; /* SQLite 3.40 forgets the error when it gives its locks back */
     if (rc == SQLITE_FULL)
         return ENOSPC;
     return rc == SQLITE_IOERR && room_lacks(why) ? why : 0;

@@ -34,7 +34,7 @@
 
 enum { TICK_MS = 1000, IDLE_TICKS = 5, STOP_MS = 2000, LOCK_TRIES = 1000, LOCK_PAUSE_US = 10000 };
 
-/* ---- what the parts have to tell each other ---- */
+/* ---- messages between the parts ---- */
 
 static bool wanted(void *arg, unsigned topic)
 {
@@ -145,7 +145,7 @@ static void scope_is_empty(void *arg, int64_t job, bool exited)
     run_scope_is_empty(&d->runner, job, exited);
 }
 
-/* Said once; it may come later. */
+/* The journal says only once that detd-launch is missing; it may be started later. */
 static int open_launcher(struct daemon *d, struct err *err)
 {
     int rc;
@@ -175,7 +175,7 @@ static int open_ingest(struct daemon *d, struct err *err)
     return ingest_open(&config, &d->ingest, err);
 }
 
-/* listen_fd: -1 for a socket of its own. */
+/* listen_fd: -1 to open a socket of its own. */
 static int open_conns(struct daemon *d, int listen_fd, struct err *err)
 {
     const struct conns_config config = { .loop = d->loop,
@@ -224,8 +224,8 @@ static int make_path(const char *path, struct err *err)
     return 0;
 }
 
-/* One daemon a state folder. The kernel drops the lock with the process, however it ends; but a child that the one before was about to start
- * when it was killed has it till it executes its program. */
+/* Each state folder has one daemon. The kernel drops the lock with the process, however that ends. But if the previous
+ * daemon was killed while it started a child, the child holds the lock until it executes its program. */
 static int lock_state(struct daemon *d, struct err *err)
 {
     int rc = -1;
@@ -242,7 +242,7 @@ static int lock_state(struct daemon *d, struct err *err)
     return err_sys(err, "lock '%s/lock'", d->cfg.state);
 }
 
-/* Users come through to the folders that are their own. */
+/* Lets users pass through to the folders that are their own. */
 static int open_way(const struct daemon *d, struct err *err)
 {
     const char *const folders[] = { d->cfg.state, d->jobs_dir };
@@ -286,7 +286,8 @@ static int make_socket_folder(const char *socket, struct err *err)
     return folder[0] ? make_path(folder, err) : 0;
 }
 
-/* Under systemd it is there. Everybody may look into it, which the umask is not to change. Without it jobs on GPUs wait, and say why. */
+/* Under systemd the folder exists. Everyone may look into it, whatever the umask is. Without it jobs on GPUs wait, and
+ * say why. */
 static void make_locks_folder(const struct daemon *d)
 {
     const char *path = d->cfg.gpu_locks;
@@ -312,7 +313,7 @@ static void look_at_node(struct daemon *d)
     }
 }
 
-/* What admins set while detd runs, and what else outlives it. */
+/* Loads settings that admins made while detd ran, and other facts that outlive a daemon. */
 static int load_settings(struct daemon *d, struct err *err)
 {
     char name[16];
@@ -334,7 +335,8 @@ static void on_stop_deadline(uv_timer_t *timer)
     uv_stop(d->loop);
 }
 
-/* Clients get the answers that are under way; jobs run on. Whoever does not read his answers is left after two seconds. */
+/* Clients get the answers that are under way; jobs run on. A client that does not read its answers is left after two
+ * seconds. */
 static void stop(struct daemon *d)
 {
     if (d->stopping)
@@ -371,8 +373,8 @@ static void note_database(struct daemon *d)
             d->database[i].st_ino = 0;
 }
 
-/* Whether the name leads to the file that is open, by way of the state folder as it is called: the folder that detd is in may have got another name, or
- * have been moved. Where nobody can tell, as on a disk that fails, it does. */
+/* True if the name, looked up by the path of the state folder, leads to the open file. The folder that detd is in may
+ * have been renamed or moved. If the answer is unknown, as on a failing disk, returns true. */
 static bool is_same(const char *state, const char *name, const struct stat *was)
 {
     char path[PATH_MAX + 32];
@@ -400,7 +402,7 @@ static bool has_database(struct daemon *d)
     return false;
 }
 
-/* What is written into a folder that was removed is lost, and another detd may take its place. Jobs that run are left alone. */
+/* Data written into a removed folder is lost, and another detd may take its place. Running jobs are left alone. */
 static bool has_state(struct daemon *d)
 {
     struct stat st;
@@ -429,7 +431,7 @@ static void on_tick(uv_timer_t *timer)
     retention_tick(&d->retention);
     d->idle_ticks = activity == d->last_activity ? d->idle_ticks + 1 : 0;
     d->last_activity = activity;
-    if (d->idle_ticks == IDLE_TICKS) /* once an idle period */
+    if (d->idle_ticks == IDLE_TICKS) /* once in an idle period */
         store_shrink(d->store);
 }
 
@@ -446,14 +448,15 @@ static void close_left(uv_handle_t *handle, void *arg)
         uv_close(handle, NULL);
 }
 
-/* Threads that ask the store are waited for before it is closed: what they have begun breaks off, what waits is answered without it. */
+/* Threads that ask the store are waited for before it is closed. Queries that have begun break off; queries that wait
+ * are answered without the store. */
 static void leave_threads(struct daemon *d)
 {
     store_stop_reading(d->store);
     errands_close(d->names);
     errands_close(d->jobs.errands);
     d->names = d->audit.names = d->jobs.errands = NULL;
-    uv_run(d->loop, UV_RUN_NOWAIT); /* who has hung up keeps nobody from working */
+    uv_run(d->loop, UV_RUN_NOWAIT); /* drops clients that have hung up, so that they hold up no work */
     while (d->turns.running > 0)
         uv_run(d->loop, UV_RUN_ONCE);
     d->jobs.turns = NULL;
@@ -488,7 +491,8 @@ static void free_all(struct daemon *d)
 
 /* ---- life ---- */
 
-/* A terminal that is closed says SIGHUP; who started detd so that it outlives that (nohup) has it ignored. */
+/* A terminal that is closed sends SIGHUP. If detd was started to outlive that (nohup), the signal is ignored
+ * already. */
 static int hear_hangup(struct daemon *d)
 {
     struct sigaction now;
@@ -519,8 +523,8 @@ static void start_clock(struct daemon *d)
     uv_timer_start(&d->tick, on_tick, TICK_MS, TICK_MS);
 }
 
-/* In this order: the lock before anything is touched, the store before anybody can ask, signals (they wait for the loop) before anybody can know that
- * there is a detd to stop, supervisors before clients. */
+/* The order matters. The lock comes before anything is touched, and the store before any client can ask. Signals (they
+ * wait for the loop) come before others can know that there is a detd to stop, and supervisors before clients. */
 static int start(struct daemon *d, struct err *err)
 {
     int listen_fd = notify_listen_fd(), rc;

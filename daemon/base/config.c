@@ -32,11 +32,11 @@ enum {
 struct key {
     const char *name, *help;
     int (*set)(const struct key *key, void *to, const char *value, struct err *err);
-    size_t at; /* in struct config */
-    int max;   /* of a number, or bytes of a path */
+    size_t at; /* offset in struct config */
+    int max;   /* maximum of a number, or of a path's bytes */
 };
 
-/* Relative paths count from where detd was started; it changes its folder later. */
+/* A relative path begins at the folder in which detd was started: detd changes its folder later. */
 static int set_path(const struct key *key, void *to, const char *value, struct err *err)
 {
     char whole[2 * CONFIG_PATH_MAX], here[CONFIG_PATH_MAX + 1] = "";
@@ -241,13 +241,14 @@ struct options {
     bool system;
 };
 
-/* None of them is a letter, but for -h: one that somebody tries is unknown, whatever long option it may be short for elsewhere. */
+/* Only -h is a letter. Any other letter is an unknown option, even if other programs have it for one of these long
+ * options. */
 enum { STATE = 256, SOCKET, SETTINGS, SYSTEM, PROBE, WATCH, VERSION, HELP = 'h' };
 static const struct option option_names[] = { { "state", 1, 0, STATE },     { "socket", 1, 0, SOCKET },    { "config", 1, 0, SETTINGS },
                                               { "system", 0, 0, SYSTEM },   { "probe-gpus", 0, 0, PROBE }, { "watch-gpus", 0, 0, WATCH },
                                               { "version", 0, 0, VERSION }, { "help", 0, 0, HELP },        { 0 } };
 
-/* word: of the command line, where it is a long one. */
+/* word: the word on the command line; used for a long option. */
 static int refuse_option(const char *word, struct err *err)
 {
     for (const struct option *n = option_names; n->name; n++)
@@ -296,7 +297,7 @@ static int read_options(int argc, char **argv, struct options *o, enum config_ac
 {
     int c, rc = 0;
 
-    optind = 0; /* from the first one on */
+    optind = 0; /* begins again with the first option */
     opterr = 0;
     while (rc == 0 && (c = getopt_long(argc, argv, ":h", option_names, NULL)) != -1)
         rc = take_option(c, argv[optind - 1], o, ret_action, err);

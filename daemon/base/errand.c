@@ -23,11 +23,11 @@ struct line {
 struct errands {
     uv_async_t async;
     pthread_t thread;
-    pthread_mutex_t lock; /* todo, done, stopping */
+    pthread_mutex_t lock; /* guards todo, done, stopping */
     pthread_cond_t wake;
     struct line todo, done;
     bool stopping;
-    int open; /* errands whose after() has not run; of the loop */
+    int open; /* errands whose after() has not run; the loop's alone */
 };
 
 static void push(struct line *line, struct errand *it)

@@ -10,7 +10,8 @@
 
 #include "proto/host/tell.h"
 
-/* JOURNAL_STREAM holds device and inode of the journal's socket, and is inherited by those whose stderr leads elsewhere. */
+/* JOURNAL_STREAM holds device and inode of the journal's socket. A program may inherit it although its stderr leads
+ * elsewhere. */
 static bool is_journal(void)
 {
     const char *stream = getenv("JOURNAL_STREAM");

@@ -48,13 +48,13 @@ int node_cpu_slots(void)
     int slots = affinity();
 
     while (f && fgets(line, sizeof line, f))
-        if (strncmp(line, "0::", 3) == 0) /* the unified hierarchy */
+        if (strncmp(line, "0::", 3) == 0) /* the unified hierarchy (cgroup version 2) */
             break;
     if (f)
         fclose(f);
     line[strcspn(line, "\n")] = '\0';
     folder = strncmp(line, "0::", 3) == 0 ? line + 3 : line + strlen(line);
-    /* A limit of any cgroup above holds as well. */
+    /* The limit of any cgroup above holds as well. */
     for (;;) {
         char *slash;
 

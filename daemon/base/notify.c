@@ -13,7 +13,7 @@ enum { FIRST_FD = 3 };
 
 void notify_systemd(const char *state)
 {
-    static const struct timeval most = { .tv_sec = 1 }; /* that a full socket is waited for */
+    static const struct timeval most = { .tv_sec = 1 }; /* longest wait for a full socket */
     struct sockaddr_un addr = { .sun_family = AF_UNIX };
     const char *path = getenv("NOTIFY_SOCKET");
     size_t len = path ? strlen(path) : 0;
@@ -22,7 +22,7 @@ void notify_systemd(const char *state)
     if (len < 2 || len >= sizeof addr.sun_path)
         return;
     memcpy(addr.sun_path, path, len);
-    if (path[0] == '@') /* abstract */
+    if (path[0] == '@') /* an abstract name */
         addr.sun_path[0] = '\0';
     fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)

@@ -5,7 +5,7 @@
 #include "proto/err.h"
 #include "proto/host/tasks.h"
 
-enum { THREADS = 4, THREADS_MAX = 1024 }; /* as libuv's docs say of UV_THREADPOOL_SIZE */
+enum { THREADS = 4, THREADS_MAX = 1024 }; /* numbers from libuv's docs on UV_THREADPOOL_SIZE */
 
 static int pool_size(void)
 {
@@ -20,7 +20,7 @@ static void wait_for_all(void *arg)
     uv_sem_wait(arg);
 }
 
-/* Runs as many threads at a time as the pool will have. Their memory stays for the threads of the pool. */
+/* Runs as many threads at once as the pool will have. Their memory stays for the threads of the pool. */
 static int try_threads(int n)
 {
     static uv_thread_t threads[THREADS_MAX];

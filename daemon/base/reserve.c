@@ -5,7 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Up to which the log of the database grows before it begins anew. A job that is removed adds some ten pages to it, a hundred of them less than a thousand. */
+/* WHOLE: the size up to which the database's log grows before it begins anew. The removal of a job adds some ten pages
+ * to the log, and the removal of a hundred jobs less than a thousand. */
 enum { WHOLE = 4 << 20, LEAST = 64 << 10, BLOCK = 512 };
 
 static long long room_of(int fd)

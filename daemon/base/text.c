@@ -54,7 +54,7 @@ void text_add(struct text *t, const char *s)
     text_add_bytes(t, s, strlen(s));
 }
 
-/* Most pieces are short: they are written in place, and only what does not fit is written twice. */
+/* Most pieces are short, and are written in place. Only a piece that does not fit is written twice. */
 void text_addf(struct text *t, const char *fmt, ...)
 {
     va_list ap, again;
@@ -73,7 +73,7 @@ void text_addf(struct text *t, const char *fmt, ...)
         t->len += (size_t)n;
 }
 
-/* Bytes that need no second look. */
+/* Length of the leading bytes that need no escape. */
 static size_t plain_length(const unsigned char *s)
 {
     size_t n = 0;
@@ -124,7 +124,7 @@ void text_real(struct text *t, double v)
         text_add(t, "null");
         return;
     }
-    if (fabs(v) < EXACT_INTEGER && v == (double)(int64_t)v && (v != 0 || !signbit(v))) { /* counts are most of what is written, and quick */
+    if (fabs(v) < EXACT_INTEGER && v == (double)(int64_t)v && (v != 0 || !signbit(v))) { /* most numbers are counts, and this is quick */
         text_addf(t, "%lld.0", (long long)v);
         return;
     }

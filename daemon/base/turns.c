@@ -40,7 +40,7 @@ static int user_runs(const struct turns *t, uid_t uid)
     return n;
 }
 
-/* The first in line that may go, taken out of it; NULL: none. */
+/* Takes the first party that may go out of the line; NULL: no party may go. */
 static struct turns_party *take_next(struct turns *t)
 {
     struct turns_party *before = NULL, *p = t->first;

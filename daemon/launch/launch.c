@@ -31,8 +31,9 @@ enum { PATH_ROOM = LAUNCH_PATH_ROOM, LOCK_FD = 3, TROUBLE_FD = 4, MAX_ARGS = 40,
 
 /* ---- ends that outlive the spool ---- */
 
-/* Beside the number the time tells the job from one that a copy of the database, put back, gave the same number again; `seq` is the report that said so, after
- * which there are others where the job was queued again. again: it is. */
+/* Writes how the job ended. If a copy of the database was put back, another job may get the same number: the time of
+ * submission tells them apart. `seq` is the report that held the end; reports after it exist if the job was queued
+ * again. again: it was. */
 static int write_end(const char *jobs_dir, const struct job_row *row, bool again, struct err *err)
 {
     char path[PATH_ROOM];
@@ -51,11 +52,11 @@ static int write_end(const char *jobs_dir, const struct job_row *row, bool again
     return rc;
 }
 
-/* What was written down of an end of that job: state 0, and seq -1, where nothing was. */
+/* The recorded end of a job. Without a record state is 0 and seq is -1. */
 struct end {
     struct launch_end is;
     int64_t seq;
-    bool again; /* afterwards it was queued again */
+    bool again; /* the job was queued again afterwards */
 };
 
 static void read_end(const char *jobs_dir, int64_t job, double when, struct end *ret)
@@ -99,8 +100,8 @@ int launch_note_again(const char *jobs_dir, const struct job_row *row, struct er
     return err_set(err, -EIO, "nothing was changed: that job %lld is queued again cannot be written down: %s", (long long)row->id, why.msg);
 }
 
-/* Sets rq->end where the job's folder says that the job has ended and the database does not know it; rq->anew where the database knew the end and queued the job
- * again: the spool was removed after that end. */
+/* Sets rq->end if the job's folder says that the job has ended and the database does not know that. Sets rq->anew if
+ * the database knew the end and queued the job again: its spool was removed after that end. */
 static void look_at_end(struct launch_request *rq)
 {
     struct end end;
@@ -111,7 +112,7 @@ static void look_at_end(struct launch_request *rq)
         rq->end = end.is;
 }
 
-/* Where the spool is gone though the database holds reports of the job, or where the job has ended, it is not to begin anew. */
+/* A job must not begin anew if its spool is gone though the database holds reports of it, or if it has ended. */
 static int look_at_spool(struct launch_request *rq, struct err *err)
 {
     if (launch_has_spool(rq->jobs_dir, rq->job))
@@ -124,7 +125,7 @@ static int look_at_spool(struct launch_request *rq, struct err *err)
 
 /* ---- preparing ---- */
 
-/* The stored spec with what was worked out since: threads of a rank, tier. */
+/* The stored spec with values that were decided since: threads of a rank, tier. */
 static int spec_text(struct store *s, const struct launch_request *rq, char **ret, struct err *err)
 {
     char *stored = NULL;
@@ -203,7 +204,7 @@ static int take_folder(struct launch_request *rq, struct err *err)
     return rc < 0 ? rc : fd;
 }
 
-/* ---- preparing a job with a ticket: nothing of what lies in its own folder is looked at ---- */
+/* ---- preparing a job with a ticket: no file in the job's own folder is read ---- */
 
 static int lock_held(const struct launch_request *rq, struct err *err)
 {
@@ -216,10 +217,10 @@ static int lock_held(const struct launch_request *rq, struct err *err)
     if (rc == 0)
         rc = folder_make(path, 0700, err);
     launch_held_path(path, rq->jobs_dir, rq->job, "lock");
-    return rc < 0 ? rc : open_lock(path, O_RDONLY, err); /* the job shall not write in it */
+    return rc < 0 ? rc : open_lock(path, O_RDONLY, err); /* the job must not write to it */
 }
 
-/* A job that is given more steps gets another ticket. */
+/* True if the file holds exactly this text. A job that is given more steps gets another ticket. */
 static bool file_says(const char *path, const char *text)
 {
     char there[LAUNCH_TICKET_HEX + 2] = "";
@@ -262,7 +263,7 @@ static int take_held(struct launch_request *rq, struct err *err)
         return fd;
     if (owner.submitted == 0)
         rc = launch_write_owner(rq, err);
-    launch_held_path(path, rq->jobs_dir, rq->job, "ticket"); /* for when the job is removed, and its row gone */
+    launch_held_path(path, rq->jobs_dir, rq->job, "ticket"); /* for the removal of the job, when its row is gone */
     if (rc == 0 && !file_says(path, rq->ticket))
         rc = launch_write_durably(path, rq->ticket, err);
     if (rc < 0)
@@ -270,7 +271,7 @@ static int take_held(struct launch_request *rq, struct err *err)
     return rc < 0 ? rc : fd;
 }
 
-/* As it was submitted, to the byte: its hash is in the ticket. */
+/* The spec byte for byte as it was submitted: its hash is in the ticket. */
 static int spec_file(struct store *s, const struct launch_request *rq, struct err *err)
 {
     char *text = NULL;
@@ -287,7 +288,7 @@ static int spec_file(struct store *s, const struct launch_request *rq, struct er
     return rc < 0 ? rc : fd;
 }
 
-/* Which files those are: no other daemon's lock is renewed when the job has left. */
+/* Notes which lock files these are: a lock of another daemon must not be renewed when the job has left. */
 static int note_gpus(const struct launch_request *rq, struct err *err)
 {
     char path[PATH_ROOM];
@@ -304,7 +305,8 @@ static int note_gpus(const struct launch_request *rq, struct err *err)
     return rc;
 }
 
-/* Its user may not open them. Where another daemon has one, detd-job gives the job back, as where it takes them itself. */
+/* detd takes the locks, since the job's user may not open them. If another daemon has one, detd-job gives the job back,
+ * as it does when it takes the locks itself. */
 static int lock_gpus(struct launch_request *rq, struct err *err)
 {
     char list[sizeof rq->gpus], *at;
@@ -354,7 +356,7 @@ static int prepare_held(struct store *s, struct launch_request *rq, struct err *
     return rc;
 }
 
-/* The lock comes first: what lies in the folder of a job whose processes live is not touched. */
+/* The lock comes first: the folder of a job whose processes live is not touched. */
 static int prepare(struct store *s, struct launch_request *rq, struct err *err)
 {
     char path[PATH_ROOM], *text = NULL;
@@ -378,9 +380,9 @@ static int prepare(struct store *s, struct launch_request *rq, struct err *err)
 /* ---- starting ---- */
 
 struct launched {
-    uv_poll_t poll; /* of pid_fd, which is readable when the process has left */
+    uv_poll_t poll; /* polls pid_fd, which is readable when the process has left */
     pid_t pid;
-    int pid_fd, trouble_fd; /* trouble: of a file in memory: why it could not begin */
+    int pid_fd, trouble_fd; /* trouble_fd: a file in memory with the reason why it could not begin */
     int64_t job;
     launch_exit *on_exit;
     void *arg;
@@ -420,7 +422,8 @@ static void env_add(struct environment *e, const char *name, const char *value)
     e->vars[++e->count] = NULL;
 }
 
-/* Nothing of the environment in which detd was started leaks into a job but where its user lives, how he writes and where CUDA lies. */
+/* A job gets only these variables of the environment in which detd was started: the user's home, name, language and
+ * time zone, the folder for temporary files, the places of CUDA and Python environments, and options of sanitizers. */
 static void env_fill(struct environment *e)
 {
     static const char *const kept[] = { "HOME",         "USER",           "LOGNAME",       "TMPDIR",      "LANG",
@@ -433,7 +436,7 @@ static void env_fill(struct environment *e)
         env_add(e, kept[i], getenv(kept[i]));
 }
 
-/* A descriptor that is none of those which the child gets. */
+/* Moves the descriptor to a number above those that the child gets. */
 static int lift(int *fd)
 {
     int above = *fd < 0 || *fd > TROUBLE_FD ? *fd : fcntl(*fd, F_DUPFD_CLOEXEC, TROUBLE_FD + 1);
@@ -444,7 +447,8 @@ static int lift(int *fd)
     return above < 0 ? -errno : 0;
 }
 
-/* In a session of its own, without this program's descriptors and with signals as they are by default. Waits till the program is executed. */
+/* Executes the program in a session of its own, without this program's other descriptors and with default signals.
+ * Returns when the program is executed. */
 static int execute(struct launched *c, const char *folder, char *const args[], char *const env[], int lock_fd, int log_fd)
 {
     posix_spawn_file_actions_t files;
@@ -540,7 +544,7 @@ static int open_log(const struct launch_request *rq, struct err *err)
     return fd < 0 ? err_sys(err, "create '%s'", path) : fd;
 }
 
-/* What somebody has put in the place of a file or folder of the job, or taken from it, as against what the system lacks. */
+/* True if a file or folder of the job was replaced, removed or closed to us; false if the system lacks something. */
 static bool is_made_unusable(int rc)
 {
     static const int codes[] = { EACCES, EPERM, ENOTDIR, EISDIR, EEXIST, ELOOP, ENAMETOOLONG, ENOTEMPTY, EINVAL, ENXIO };
@@ -566,7 +570,7 @@ static int start(struct launch_request *rq, int *lock_fd, struct launched **ret,
     if (rc == 0)
         rc = spawn(c, rq, *lock_fd, log_fd, err);
     if (rc == 0) {
-        c->pid_fd = pidfd_open(c->pid, 0); /* nobody else waits for it, so the number is still its own */
+        c->pid_fd = pidfd_open(c->pid, 0); /* only we wait for the child, so the number is still its own */
         *ret = c;
     } else if (c) {
         free_launched(c);
@@ -576,7 +580,7 @@ static int start(struct launch_request *rq, int *lock_fd, struct launched **ret,
     return rc;
 }
 
-/* The session that stands in the lock is that of the supervisor before, which may be dead. */
+/* The session in the lock file is that of the previous supervisor, which may be dead. */
 static int name_holder(const struct launch_request *rq, int rc, struct err *err)
 {
     char path[PATH_ROOM], who[128];
@@ -643,7 +647,7 @@ int launch_watch(uv_loop_t *loop, struct launched *c, launch_exit *on_exit, void
     c->poll.data = c;
     c->on_exit = on_exit;
     c->arg = arg;
-    uv_unref((uv_handle_t *)&c->poll); /* a running job does not keep a stopping daemon */
+    uv_unref((uv_handle_t *)&c->poll); /* a running job does not keep a stopping daemon alive */
     rc = uv_poll_start(&c->poll, UV_READABLE, on_left);
     if (rc < 0)
         uv_close((uv_handle_t *)&c->poll, poll_closed);
@@ -677,9 +681,9 @@ void launch_drop_spool(const char *jobs_dir, const struct job_row *row, const ch
     int fd, free;
 
     read_end(jobs_dir, row->id, row->submitted, &end);
-    again = end.again && end.seq == row->last_seq; /* that it is queued again is on the way to the disk */
+    again = end.again && end.seq == row->last_seq; /* it is queued again, and that is on its way to the disk */
     launch_held_path(path, jobs_dir, row->id, "end");
-    if (access(path, F_OK) == 0 && (end.seq < 0 || end.seq == row->last_seq)) /* its spool is the supervisor's to remove */
+    if (access(path, F_OK) == 0 && (end.seq < 0 || end.seq == row->last_seq)) /* its supervisor removes the spool */
         return;
     launch_own_path(path, jobs_dir, row->id, "lock");
     free = lock_try(path, &fd);

@@ -23,7 +23,8 @@ void launch_held_path(char *ret, const char *jobs_dir, int64_t job, const char *
     snprintf(ret, PATH_ROOM, "%s/../held/%lld%s%s", jobs_dir, (long long)job, name[0] ? "/" : "", name);
 }
 
-/* Where that is which detd keeps of the job: in its folder, or where that is its submitter's, in one of our own. */
+/* The path of a file that detd keeps about the job. It is in the job's folder, or in a folder of our own if the job's
+ * folder belongs to its submitter. */
 void launch_own_path(char *ret, const char *jobs_dir, int64_t job, const char *name)
 {
     launch_held_path(ret, jobs_dir, job, "");

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/launch_folder.c - folders of jobs that have ended: what of them goes. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/launch_folder.c - folders of jobs that have ended: removes them, or parts of them. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +42,8 @@ static bool is_held(const char *jobs_dir, int64_t job)
     return access(held, F_OK) == 0;
 }
 
-/* What is in the folder of a job that ran as its submitter is that user's to remove; the empty folder is ours, and so is what we kept of it. */
+/* The files in the folder of a job that ran as its submitter are that user's to remove. The empty folder is ours, and
+ * so are the files that we keep about the job. */
 static int remove_held(const char *jobs_dir, const struct job_row *row, const char *store_id, int max, struct err *err)
 {
     char path[LAUNCH_PATH_ROOM];
@@ -112,7 +113,7 @@ int launch_remove_folder(const char *jobs_dir, const struct job_row *row, const 
 
 /* ---- parts of it ---- */
 
-/* NULL with 0: there is no such folder. */
+/* Sets *ret to NULL and returns 0 if there is no such folder. */
 static int open_part(const char *path, DIR **ret, struct err *err)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -132,7 +133,7 @@ static bool is_other(const struct dirent *entry, const char *keep)
     return strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 && strcmp(entry->d_name, keep) != 0;
 }
 
-/* Each entry of the job's folder `name` but the one that is called `keep`. */
+/* Removes each entry of the job's folder `name` except the one called `keep`. */
 static int thin(const char *jobs_dir, int64_t job, const char *name, const char *keep, struct err *err)
 {
     char folder[PATH_ROOM], path[PATH_ROOM + 256];
@@ -154,7 +155,8 @@ static int thin(const char *jobs_dir, int64_t job, const char *name, const char 
     return rc;
 }
 
-/* The rows say which one is to stay; they may be of an older copy of the database, or the trainer has found it damaged since. */
+/* Checks that the checkpoint to keep exists. The rows that name it may come from an older copy of the database, or the
+ * trainer may have found it damaged since. */
 static int check_kept(const char *jobs_dir, int64_t job, const char *keep, struct err *err)
 {
     char folder[PATH_ROOM];
@@ -177,7 +179,7 @@ static int check_kept(const char *jobs_dir, int64_t job, const char *keep, struc
     return rc;
 }
 
-/* checkpoint: the one that stays; NULL: all do. */
+/* checkpoint: the name that stays; NULL: all stay. */
 static int thin_folder(const char *jobs_dir, const struct job_row *row, const char *store_id, const char *checkpoint, struct err *err)
 {
     int fd, free, rc;

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/launch_locks.c - the locks of a job's processes: whether one is held, by what session, and others in their place. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/launch_locks.c - the locks of a job's processes: whether one is held, by which session, and their replacement. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -81,7 +81,7 @@ void launch_renew_locks(const char *jobs_dir, int64_t job, const struct gpulocks
     launch_held_path(path, jobs_dir, job, "gpus");
     f = list[0] ? fopen(path, "re") : NULL;
     for (uuid = strtok_r(list, ",", &at); f && uuid && fscanf(f, "%llu", &ino) == 1; uuid = strtok_r(NULL, ",", &at))
-        gpulock_renew(locks, uuid, (ino_t)ino); /* in the order in which they were taken, up to one that was another daemon's */
+        gpulock_renew(locks, uuid, (ino_t)ino); /* in the order in which they were taken, up to the first that another daemon had */
     if (f)
         fclose(f);
 }
@@ -96,6 +96,6 @@ void launch_note_session(const char *jobs_dir, int64_t job, long session)
     if (fd < 0)
         return;
     if (pwrite(fd, text, (size_t)n, 0) == n && ftruncate(fd, n) < 0)
-        errno = 0; /* it tells whose a process on a GPU is, no more */
+        errno = 0; /* no error: the text only tells to which job a process on a GPU belongs */
     close(fd);
 }

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/launch_owner.c - whose a job folder is. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/launch_owner.c - the owner of a job folder: its database and its job. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 enum { PATH_ROOM = LAUNCH_PATH_ROOM };
 
-/* ---- what is there ---- */
+/* ---- the existing folder ---- */
 
 int launch_read_owner(const char *jobs_dir, int64_t job, struct launch_owner *ret, struct err *err)
 {
@@ -32,7 +32,7 @@ int launch_read_owner(const char *jobs_dir, int64_t job, struct launch_owner *re
         ret->submitted = strtod(line, NULL);
     fclose(f);
     ret->store_id[strcspn(ret->store_id, "/\n")] = '\0';
-    if (strcmp(ret->store_id, "old") == 0) /* no database is called so: whatever else is there was not written by detd */
+    if (strcmp(ret->store_id, "old") == 0) /* no database is called so: detd did not write this file */
         ret->submitted = 0;
     return 0;
 }
@@ -64,7 +64,8 @@ bool launch_is_of_another(const struct launch_request *rq, const struct launch_o
     return !launch_owner_is(o, rq->store_id, rq->submitted);
 }
 
-/* Its name says of which database it is, or, of this one, when its job was submitted. */
+/* The new name tells which database the folder belongs to. For this database it tells when the folder's job was
+ * submitted. */
 int launch_move_aside(struct launch_request *rq, const struct launch_owner *o, struct err *err)
 {
     char from[PATH_ROOM], to[PATH_ROOM + sizeof rq->moved], id[sizeof o->store_id], held[PATH_ROOM], held_to[PATH_ROOM + sizeof rq->moved];

@@ -19,13 +19,13 @@ enum { SEALS_MAX = 4096, START_FDS = 2 + JOB_GPUS_MAX, ANSWER_S = 15 };
 _Static_assert((int)JOB_GPUS_MAX <= (int)LAUNCH_GPU_LOCKS && sizeof((struct launch_request *)NULL)->gpus <= LAUNCH_GPUS,
                "the GPUs of a job, and their locks, have room in a START");
 
-/* What an answer is for: one of a seal, a kill, and the exit of what was started. */
+/* A request that waits for an answer: to a seal, to a kill, or about the exit of a started job. */
 struct waiting {
     struct waiting *next;
-    int64_t number; /* of the request */
+    int64_t number; /* number of the request */
     int64_t job;
-    double until;    /* it is answered by then; 0: a start, whose exit is waited for */
-    double heard_by; /* of a start: that it began is told by then; 0: it was */
+    double until;    /* deadline of the answer; 0: a start, whose exit is waited for */
+    double heard_by; /* a start: deadline of the answer that it began; 0: that came */
     launcher_sealed *sealed;
     launcher_killed *killed;
     launch_exit *on_exit;
@@ -44,11 +44,11 @@ struct launcher {
     int64_t asked;
     int nseals;
     bool closed;
-    char unreached[256]; /* why it could not be called the last time */
-    char unheard[256];   /* why nothing was answered, till something is */
+    char unreached[256]; /* why the last connection failed */
+    char unheard[256];   /* why a request got no answer; empty again after the next answer */
 };
 
-/* A number that no answer to an earlier detd bears. */
+/* The first request number of this detd. Answers to an earlier detd must not have it. */
 static int64_t first_number(void)
 {
     uint64_t n = 0;
@@ -146,7 +146,8 @@ static struct waiting *take(struct launcher *l, int64_t number)
     return NULL;
 }
 
-/* Whoever waits for it has heard so: should the answer come after all, nobody takes it. */
+/* Answers each request whose deadline has passed with an error. If detd-launch answers it later, that answer is
+ * ignored. */
 void launcher_tick(struct launcher *l)
 {
     double now = mono_s();
@@ -159,7 +160,7 @@ void launcher_tick(struct launcher *l)
     for (w = l->first; w; w = w->next)
         if ((w->until > 0 && now >= w->until) || (w->heard_by > 0 && now >= w->heard_by))
             snprintf(l->unheard, sizeof l->unheard, "%.255s", err.msg);
-    do { /* from the start each time: who hears of it may ask something else */
+    do { /* from the start each time: the callback may ask something else */
         for (w = l->first; w && (w->until == 0 || now < w->until);)
             w = w->next;
         if (w)
@@ -172,7 +173,7 @@ static void poll_closed(uv_handle_t *handle)
     free(handle);
 }
 
-/* Nobody answers any more. Jobs run on, and are found by their locks. */
+/* No answer comes any more. Jobs run on, and are found by their locks. */
 static void hang_up(struct launcher *l, const char *why)
 {
     struct waiting *all = l->first, *next;
@@ -193,7 +194,8 @@ static void hang_up(struct launcher *l, const char *why)
     }
 }
 
-/* It may be of a process of the user's: nothing in it moves a terminal's cursor or begins a line of a log. */
+/* The text may come from a process of the user: a character that moves a terminal's cursor or begins a line of a log is
+ * replaced. */
 static void clean(char *text, size_t room)
 {
     text[room - 1] = '\0';
@@ -328,7 +330,7 @@ const char *launcher_trouble(struct launcher *l)
 {
     if (!l || l->closed)
         return "";
-    if (l->fd < 0 && !launcher_is_there(l)) /* who has none has no trouble with it, unless a job needs it */
+    if (l->fd < 0 && !launcher_is_there(l)) /* a node without detd-launch has no trouble with that, unless a job needs it */
         return l->unreached;
     return call(l, NULL) < 0 ? l->unreached : l->unheard;
 }
@@ -398,7 +400,7 @@ int launcher_seal(struct launcher *l, int client, int64_t job, const char *store
     return ask_and_wait(l, &a, &client, 1, &(struct waiting){ .sealed = done, .arg = arg }, err);
 }
 
-/* detd-launch takes no other characters. */
+/* Replaces all characters that detd-launch does not take. */
 static void plain(const char *text, char *ret, size_t size)
 {
     size_t n = 0;

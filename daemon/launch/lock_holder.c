@@ -11,7 +11,7 @@
 
 #include "proto/host/lock.h"
 
-/* Who has taken it; that may have handed it on, and be gone. 0: it is not listed. */
+/* The process that took the lock. It may have handed the lock on, and be gone. 0: it is not listed. */
 static long taker(const struct stat *lock)
 {
     FILE *f = fopen("/proc/locks", "re");
@@ -27,7 +27,7 @@ static long taker(const struct stat *lock)
     return found;
 }
 
-/* One of the session that has it: the number alone may be another session's by now. */
+/* A process of the session that has the lock. The lock is checked too: the number may be another session's by now. */
 static long member(long session, const struct stat *lock)
 {
     DIR *proc = session > 0 ? opendir("/proc") : NULL;
@@ -67,7 +67,7 @@ bool lock_holder(const char *path, char *ret, size_t size)
     if (stat(path, &lock) < 0)
         return false;
     pid = taker(&lock);
-    if (pid == getpid() || (pid > 0 && kill((pid_t)pid, 0) < 0 && errno == ESRCH)) /* it was handed on to a supervisor */
+    if (pid == getpid() || (pid > 0 && kill((pid_t)pid, 0) < 0 && errno == ESRCH)) /* the lock was handed on to a supervisor */
         pid = 0;
     if (pid == 0)
         pid = member(lock_session(path), &lock);

@@ -18,7 +18,7 @@
 #include "proto/err.h"
 #include "proto/rpc.h"
 
-enum { REFUSALS_S = 10, MARK_BYTES = 128 }; /* of a tree, for each mark of its text: an empty object has two */
+enum { REFUSALS_S = 10, MARK_BYTES = 128 }; /* MARK_BYTES: bytes of a tree for each mark of its text; an empty object has two marks */
 
 struct conn {
     struct conns *all;
@@ -28,11 +28,11 @@ struct conn {
     struct caller caller;
     int in_flight;
     size_t bytes; /* of the requests in flight */
-    bool large;   /* one of them is; what comes after it waits till it is answered */
+    bool large;   /* one of them is large; later ones wait until it is answered */
     bool ended;   /* the client sends no more; close after the last reply */
-    bool leaving; /* its place was given away */
+    bool leaving; /* its place was given to another client */
     uint64_t idle_since, sent;
-    int still_s; /* since it has read something of what waits for it */
+    int still_s; /* seconds since it has read any of its waiting output */
     unsigned topics;
     int64_t job;
     long dropped;
@@ -45,19 +45,19 @@ struct conns {
     struct conn *first;
     int count;
     uint64_t requests;
-    unsigned topics;                         /* of all clients together */
-    int large;                               /* requests that are trees */
-    struct large *first_large, **last_large; /* lines that wait */
+    unsigned topics;                         /* union of all clients' topics */
+    int large;                               /* number of large requests that are trees */
+    struct large *first_large, **last_large; /* lines that wait for a place */
     size_t waiting_bytes;
     struct turns_party parser;
     bool bound;     /* the socket's file is ours to remove */
-    double refused; /* when the journal was told of a refused connection last; 0: never */
-    int unsaid;     /* refused since */
+    double refused; /* when the journal was last told of a refused connection; 0: never */
+    int unsaid;     /* refusals since then */
 };
 
 /* ---- requests ---- */
 
-/* A connection counts until its last request is answered, even if nobody waits for that any more. */
+/* A connection counts until its last request is answered, even if its client waits no longer. */
 static void conn_unref(struct conn *c)
 {
     if (c->wire || c->in_flight > 0)
@@ -72,7 +72,8 @@ static void conn_unref(struct conn *c)
     free(c);
 }
 
-/* A client that does not read its replies gets no more of them made; the less so the more lies around for all. */
+/* No more replies are made for a client that does not read them. Its limit is lower while the replies of all clients
+ * take much memory. */
 static bool has_room(const struct conn *c)
 {
     size_t queued = c->wire ? wire_queued(c->wire) : 0;
@@ -88,7 +89,7 @@ static void update_hold(struct conn *c)
 
 static void start_large(struct conns *all);
 
-/* One request less, however it ended. The conn may be gone then. */
+/* Counts one request less, however it ended. The conn may be gone afterwards. */
 static void landed(struct conn *c, size_t bytes, bool large)
 {
     struct conns *all = c->all;
@@ -204,7 +205,7 @@ int request_wanted(const struct request *rq, struct err *err)
     return atomic_load(&rq->conn->party.gone) ? err_set(err, ERR_STATE, "the client has hung up") : 0;
 }
 
-/* A parsed line: calls the method. The request may be answered and gone when this returns, and the conn too. */
+/* Calls the method of a parsed line. The request may be answered and gone when this returns, and the conn too. */
 static void start_request(struct conn *c, struct rpc_request *parsed, size_t bytes, bool large)
 {
     struct request *rq = calloc(1, sizeof *rq);
@@ -233,7 +234,7 @@ static void start_request(struct conn *c, struct rpc_request *parsed, size_t byt
         update_hold(c);
 }
 
-/* Of a line that is counted as in flight. */
+/* Handles a line that is counted as in flight. */
 static void handle_parsed(struct conn *c, int rc, struct rpc_request *parsed, int code, const struct err *err, size_t bytes, bool large)
 {
     if (rc == 0 && c->wire) {
@@ -246,7 +247,8 @@ static void handle_parsed(struct conn *c, int rc, struct rpc_request *parsed, in
     landed(c, bytes, large);
 }
 
-/* ---- large requests are parsed off the loop, a few at a time. Till such a one is answered the connection waits, which also keeps its order. ---- */
+/* ---- large requests are parsed off the loop, a few at a time. The connection waits until its large request is
+ * answered, which also keeps its order. ---- */
 
 struct large {
     struct large *next;
@@ -276,7 +278,8 @@ static void parsed_large(void *arg)
     free(l);
 }
 
-/* Nothing else of its connection is under way then, so that what holds a place of CONN_LARGE never waits for a client to read. */
+/* Nothing else of its connection is under way then. So a request that holds one of the CONN_LARGE places never waits
+ * for its client to read. */
 static bool may_start(const struct large *l)
 {
     const struct conns *all = l->conn->all;
@@ -401,7 +404,7 @@ static void on_drained(struct wire *w)
     turns_go(c->all->c.turns);
 }
 
-/* A large request that is alone had room when it began; notifications that came since do not stop it. */
+/* A large request that is alone had room when it began; later notifications do not stop it. */
 static bool may_work(const struct turns_party *p)
 {
     const struct conn *c = (const struct conn *)((const char *)p - offsetof(struct conn, party));
@@ -433,9 +436,9 @@ static void on_closed(struct wire *w)
 
 static const struct wire_events events = { on_line, on_broken, on_ended, on_drained, on_closed };
 
-/* ---- who comes in ---- */
+/* ---- new connections ---- */
 
-/* At most one line in a while, however many try. */
+/* Writes at most one line in REFUSALS_S, however many connections are refused. */
 static void log_refusal(struct conns *all, int fd, const char *why)
 {
     struct ucred cred = { .uid = (uid_t)-1 };
@@ -458,13 +461,13 @@ static void refuse(struct conns *all, struct wire *w, const struct err *err)
     char *line = rpc_error(NULL, rpc_code(err->code), err, &len);
 
     log_refusal(all, wire_fd(w), err->msg);
-    if (line) /* an empty socket takes it; at once, since its descriptor may be the last */
+    if (line) /* an empty socket takes the line; sent at once, as its descriptor may be the last */
         send(wire_fd(w), line, len, MSG_NOSIGNAL | MSG_DONTWAIT);
     free(line);
     wire_close(w);
 }
 
-/* Makes room for one more, where there is none by closing another. */
+/* Makes room for one more connection, by closing another one if necessary. */
 static int make_room(struct conns *all, const struct caller *caller, struct err *err)
 {
     struct door_guest guests[DOOR_MAX], newcomer = { caller->uid, caller->admin, 0 };
@@ -534,7 +537,7 @@ static void on_connection(uv_stream_t *server, int status)
         wire_set_guest(w, c->caller.uid);
 }
 
-/* ---- who does not read ---- */
+/* ---- clients that do not read ---- */
 
 static void look_if_read(struct conn *c)
 {
@@ -632,7 +635,7 @@ int conns_open(const struct conns_config *config, struct conns **ret, struct err
     all->server_open = true;
     all->last_large = &all->first_large;
     all->parser.uid = (uid_t)-1;
-    *ret = all; /* from here on the caller closes */
+    *ret = all; /* from here on the caller closes it */
     if (config->listen_fd >= 0) {
         rc = uv_pipe_open(&all->server, config->listen_fd);
         if (rc < 0)

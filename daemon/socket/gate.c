@@ -13,7 +13,7 @@
 
 enum { FEW_GROUPS = 64 };
 
-/* ---- who calls ---- */
+/* ---- callers ---- */
 
 static bool in_admin_group(const struct gate *g, int fd, gid_t primary)
 {
@@ -25,7 +25,7 @@ static bool in_admin_group(const struct gate *g, int fd, gid_t primary)
     if (g->admin_gid == (gid_t)-1)
         return false;
     rc = getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len);
-    if (rc < 0 && errno == ERANGE && (groups = many = malloc(len)) != NULL) /* it has said how long they are */
+    if (rc < 0 && errno == ERANGE && (groups = many = malloc(len)) != NULL) /* `len` is now the size that is needed */
         rc = getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len);
     for (size_t i = 0; rc == 0 && i < len / sizeof *groups; i++)
         found = found || groups[i] == g->admin_gid;
@@ -50,7 +50,7 @@ int gate_identify(const struct gate *g, int fd, struct caller *ret, struct err *
 
 /* ---- the socket ---- */
 
-/* Also where its queue of connections is full, as that of a daemon that is stopped. */
+/* Also true if the queue of connections is full, as for a daemon that is stopped. */
 static bool somebody_serves(const char *path)
 {
     struct sockaddr_un addr = { .sun_family = AF_UNIX };
@@ -65,7 +65,7 @@ static bool somebody_serves(const char *path)
     return serves;
 }
 
-/* Where only admins read, their group comes as far as the socket. */
+/* If only admins may read, their group may connect to the socket. */
 static int let_admins_in(const struct gate *g, struct err *err)
 {
     if (g->private || g->everyone_reads || g->admin_gid == (gid_t)-1)
@@ -98,7 +98,7 @@ int gate_bind(const struct gate *g, uv_pipe_t *server, bool *ret_bound, struct e
     return let_admins_in(g, err);
 }
 
-/* Where there is none at all, libuv hangs up without a word to anybody. */
+/* Without a free descriptor libuv hangs up without a word, so some are kept free. */
 int gate_spare_files(int fd, struct err *err)
 {
     struct rlimit most;

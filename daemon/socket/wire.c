@@ -22,9 +22,9 @@ struct wire {
     struct text writing; /* with libuv */
     uv_write_t write;
     struct wire *prev, *next, *next_dirty, *next_waiting;
-    uint64_t given;                  /* bytes by wire_send() since the beginning */
-    uid_t uid;                       /* of a guest */
-    size_t long_bytes, queued_bytes; /* of those of all wires */
+    uint64_t given;                  /* bytes given to wire_send() since the beginning */
+    uid_t uid;                       /* the user, for a guest */
+    size_t long_bytes, queued_bytes; /* counted in the sums of all wires */
     bool guest, trusted, dirty, waiting, held, reading, in_lines, end_of_file, close_after_send;
 };
 
@@ -106,7 +106,7 @@ static void count_queued(struct wire *w)
     w->all->queued_bytes += w->queued_bytes;
 }
 
-/* After the frame has taken or given bytes. */
+/* To be called after the frame has taken or given bytes. */
 static void count_long(struct wire *w)
 {
     size_t bytes = frame_bytes(w->frame);
@@ -246,7 +246,7 @@ uint64_t wire_sent(const struct wire *w)
 
 static void wait_for_next_turn(struct wire *w)
 {
-    if (w->waiting || uv_is_closing((uv_handle_t *)&w->pipe)) /* a line may have closed it */
+    if (w->waiting || uv_is_closing((uv_handle_t *)&w->pipe)) /* a line may have closed the wire */
         return;
     w->waiting = true;
     w->next_waiting = NULL;
@@ -257,7 +257,7 @@ static void wait_for_next_turn(struct wire *w)
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
-    static char shared[READ_BYTES]; /* one thread, and every read is copied into its frame before the next */
+    static char shared[READ_BYTES]; /* shared: there is one thread, and every read is copied into its frame before the next */
 
     (void)handle;
     (void)suggested;
@@ -277,8 +277,8 @@ static void set_reading(struct wire *w, bool on)
         uv_read_stop((uv_stream_t *)&w->pipe);
 }
 
-/* Hands out lines until there is none, somebody holds the wire, or the turn has lasted long enough. Reading goes on only when all are handed out:
- * what a client sends too fast waits in its own socket. */
+/* Hands out lines until there are no more, the wire is held, or the turn has lasted long enough. Reading continues only
+ * when all are handed out: data that a client sends too fast waits in its own socket. */
 static void hand_out(struct wire *w)
 {
     const char *line;
@@ -329,7 +329,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     count_long(w);
     if (!long_line_fits(w)) {
         set_reading(w, false);
-        frame_clear(w->frame); /* at once, so that nobody else is refused for it */
+        frame_clear(w->frame); /* at once, so that no other client is refused because of it */
         count_long(w);
         err_set(&err, ERR_STATE, "long lines of clients take all the room that there is for them; try again");
         w->events->broken(w, &err);
@@ -364,7 +364,7 @@ static void on_prepare(uv_prepare_t *prepare)
         all->dirty = w->next_dirty;
         w->dirty = false;
         if (w->out.failed)
-            wire_close(w); /* out of memory: a reply is lost, and a client that waits for it should hear that */
+            wire_close(w); /* out of memory: a reply is lost, and a client that waits for it should learn that */
         else if (w->out.len && w->writing.len == 0)
             flush(w);
     }
@@ -385,7 +385,7 @@ static void on_idle(uv_idle_t *idle)
 {
     struct wires *all = idle->data;
 
-    do { /* one at least, however long the turn was already; those left come first in the next */
+    do { /* at least one, however long the turn was already; the others come first in the next turn */
         struct wire *w = all->waiting;
 
         if (!w)

@@ -29,7 +29,7 @@ void clean_copy(char *to, size_t size, const char *from)
     to[n] = '\0';
 }
 
-/* Bytes of a sequence that begins with this byte; 0: none does. */
+/* Number of bytes of a sequence that begins with this byte; 0: no sequence begins so. */
 static size_t sequence(unsigned char lead)
 {
     return lead < 0x80 ? 1 : lead >= 0xc2 && lead < 0xe0 ? 2 : lead >= 0xe0 && lead < 0xf0 ? 3 : lead >= 0xf0 && lead < 0xf5 ? 4 : 0;

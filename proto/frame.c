@@ -8,14 +8,14 @@
 
 #include "proto/err.h"
 
-/* A drained cutter keeps no more than this, so that one long line does not stay in an idle daemon's memory. */
+/* An empty cutter keeps at most this, so that one long line does not stay in an idle daemon's memory. */
 enum { FRAME_KEEP_BYTES = 16 << 10 };
 
 /* buf[start, whole) holds whole lines, buf[whole, end) the beginning of the next one. */
 struct frame {
     char *buf;
     size_t cap, start, whole, end, max_line;
-    bool broken; /* the line at `whole` passed the limit: nothing after it can be trusted */
+    bool broken; /* the line at `whole` is over the limit: nothing after it can be trusted */
 };
 
 struct frame *frame_new(size_t max_line)
@@ -35,7 +35,7 @@ void frame_free(struct frame *f)
     free(f);
 }
 
-/* Moves what is left to the front and makes room for len bytes and a terminator. */
+/* Moves the remaining bytes to the front and makes room for len bytes and a terminator. */
 static int make_room(struct frame *f, size_t len)
 {
     size_t used = f->end - f->start, need = used + len + 1, cap;
@@ -60,7 +60,8 @@ static int make_room(struct frame *f, size_t len)
     return 0;
 }
 
-/* How many of the bytes may be taken: all, or those before the line that is too long. *ret_whole: bytes that end whole lines. */
+/* Returns how many of the bytes may be taken: all, or the bytes before a line that is too long. *ret_whole: bytes that
+ * end whole lines. */
 static size_t measure(const struct frame *f, const char *bytes, size_t len, size_t *ret_whole)
 {
     size_t open = f->end - f->whole, at = 0;

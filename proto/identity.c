@@ -17,7 +17,7 @@ static const char *text_of(const json_t *object, const char *key)
     return text ? text : "none";
 }
 
-/* Adds ", cudnn 9.19.0 (was 9.18.0)" where a value is another one; words stand before it. */
+/* Adds ", cudnn 9.19.0 (was 9.18.0)" if the value has changed; words stand before it. */
 static void compare(struct said *s, const json_t *was, const json_t *is, const char *key, const char *words, const char *more)
 {
     const char *old = text_of(was, key), *new = text_of(is, key);
@@ -29,12 +29,12 @@ static void compare(struct said *s, const json_t *was, const json_t *is, const c
     n = snprintf(s->text + s->len, left, "%s%s%s%s %s (was %s)", s->count ? ", " : "", words, *more ? " " : "", more, new, old);
     s->count++;
     if (n < 0 || (size_t)n >= left)
-        s->text[s->len] = '\0'; /* whole or not at all */
+        s->text[s->len] = '\0'; /* added whole or not at all */
     else
         s->len += (size_t)n;
 }
 
-/* Of a member that either may lack. */
+/* Compares a member that either object may lack. */
 static void compare_if_told(struct said *s, const json_t *was, const json_t *is, const char *key, const char *words)
 {
     if (json_object_get(was, key) && json_object_get(is, key))
@@ -56,7 +56,7 @@ static void compare_files(struct said *s, const json_t *was, const json_t *is)
     }
 }
 
-/* Members of both, and of either: what is not there is "none". */
+/* Compares members that both or only one of the objects have. A missing member reads "none". */
 static void compare_all(struct said *s, const json_t *was, const json_t *is)
 {
     const char *name;
@@ -73,7 +73,7 @@ static void compare_all(struct said *s, const json_t *was, const json_t *is)
     }
 }
 
-/* One that has met fewer shapes so far has chosen less, and not otherwise. */
+/* A run with another number of plans has met other shapes so far, which is no difference in choice. */
 static void compare_plans(struct said *s, const json_t *was, const json_t *is)
 {
     if (json_equal(json_object_get(was, "plan_count"), json_object_get(is, "plan_count")))

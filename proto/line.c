@@ -67,7 +67,7 @@ void line_text(struct line *l, const char *key, const char *value, size_t max_by
 {
     size_t n = strnlen(value, max_bytes);
 
-    if (value[n]) /* never cut inside a character */
+    if (value[n]) /* never cut within a character */
         while (n > 0 && ((unsigned char)value[n] & 0xc0) == 0x80)
             n--;
     key_part(l, key);
@@ -102,7 +102,7 @@ void line_real(struct line *l, const char *key, double value)
         return;
     }
     key_part(l, key);
-    if (fabs(value) < 1e17 && value == (double)(int64_t)value) /* counts: cheaper, and %g would make integers of them */
+    if (fabs(value) < 1e17 && value == (double)(int64_t)value) /* counts: this is cheaper, and %g would make integers of them */
         n = snprintf(text, sizeof text, "%s%lld.0", signbit(value) && value == 0 ? "-" : "", (long long)value);
     else
         n = snprintf(text, sizeof text, "%.17g", value);

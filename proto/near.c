@@ -54,7 +54,7 @@ const char *near_word(const char *word, const char *const *known)
     return found;
 }
 
-/* Small letters without '_' and '-'. A word that is too long is cut. */
+/* Copies the word in small letters, without '_' and '-'. A word that is too long is cut. */
 static void plain(const char *word, char ret[WORD_MAX + 2])
 {
     size_t n = 0;

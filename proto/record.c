@@ -8,7 +8,8 @@
 #include "proto/identity.h"
 #include "proto/rpc.h"
 
-/* COUNT: integer from 0 to RECORD_MAX_COUNT. WORD: one of `words`. PAIRS: {name: [num, den]}. NUMBERS: {name: num}. IDENTITY: proto/identity.h. NULL_OK and MAYBE may be added. */
+/* COUNT: integer from 0 to RECORD_MAX_COUNT. WORD: one of `words`. PAIRS: {name: [num, den]}. NUMBERS: {name: num}.
+ * IDENTITY: proto/identity.h. NULL_OK and MAYBE may be added. */
 enum kind { COUNT, NUMBER, STRING, WORD, BOOLEAN, PAIRS, NUMBERS, STRINGS, IDENTITY, KIND_MASK = 15, NULL_OK = 16, MAYBE = 32 };
 
 struct field {
@@ -114,7 +115,7 @@ static bool are_strings(const json_t *array)
     return json_is_array(array);
 }
 
-/* What it holds is for people, and for others to compare; only its size and its hash matter to those who pass it on. */
+/* Its content is for people and for comparison. A program that forwards it checks only its size and its hash. */
 static bool is_identity(const json_t *object)
 {
     size_t bytes = json_dumpb(object, NULL, 0, JSON_COMPACT);

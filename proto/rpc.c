@@ -26,14 +26,14 @@ static int text_add(const char *bytes, size_t len, void *arg)
     return 0;
 }
 
-/* The message as one line; drops the reference. A message that could not be built (NULL) gives NULL. */
+/* Returns the message as one line, and drops the reference. A message that could not be built (NULL) gives NULL. */
 static char *to_line(json_t *msg, size_t *ret_len)
 {
     struct text t = { 0 };
     int rc = msg ? json_dump_callback(msg, text_add, &t, JSON_COMPACT) : -1;
 
     json_decref(msg);
-    if (rc < 0 || text_add("\n", 2, &t) < 0) { /* 2: the NUL too */
+    if (rc < 0 || text_add("\n", 2, &t) < 0) { /* 2 bytes: with the NUL */
         free(t.data);
         return NULL;
     }
@@ -67,7 +67,7 @@ char *rpc_call(long id, const char *method, json_t *params, size_t *ret_len)
     return to_line(json_pack("{s:s, s:I, s:s, s:o}", "jsonrpc", "2.0", "id", (json_int_t)id, "method", method, "params", params), ret_len);
 }
 
-/* ---- codes: -32602 for bad input, -32000 - n for our n-th code, -32603 for what the system said ---- */
+/* ---- codes: -32602 for bad input, -32000 - n for our n-th code, -32603 for errors of the system ---- */
 
 enum { RPC_OURS = -32000, ERR_OURS = -20000, ERR_LAST = ERR_UNSUPPORTED };
 
@@ -113,7 +113,7 @@ static int check_members(const json_t *root, int *ret_code, struct err *err)
     return 0;
 }
 
-/* Past the closing quote of the string that begins before `at`. */
+/* Returns the place behind the closing quote of the string that begins before `at`. */
 static size_t skip_string(const char *line, size_t at, size_t len)
 {
     while (at < len && line[at] != '"')

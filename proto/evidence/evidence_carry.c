@@ -17,11 +17,12 @@
 
 enum { PATH_ROOM = 4096 + 64 };
 
-/* A folder with the new files: under the first name while they are written, under the second when they are whole and on their way to their places. */
+/* A folder with the new files. It has the first name while they are written, and the second when they are whole and on
+ * their way to their places. */
 #define WRITING "evidence.carry"
 #define WHOLE   "evidence.carried"
 
-/* The head comes last: till then the old one does not fit what lies beside it. */
+/* The head comes last: until then the old head does not fit the files beside it. */
 static const char *const files[] = { EVIDENCE_LOG_FILE, EVIDENCE_RING_FILE, EVIDENCE_TENSORS_FILE, EVIDENCE_HEAD_FILE };
 
 static int path_of(char ret[PATH_ROOM], const char *dir, const char *name, struct err *err)
@@ -50,7 +51,7 @@ static int move_files(const char *dir, const char *whole, struct err *err)
         rc = path_of(from, whole, files[i], err);
         if (rc == 0)
             rc = path_of(to, dir, files[i], err);
-        if (rc == 0 && rename(from, to) < 0 && errno != ENOENT) /* it was moved before this process was */
+        if (rc == 0 && rename(from, to) < 0 && errno != ENOENT) /* an earlier process has moved it */
             rc = err_sys(err, "rename '%s' to '%s'", from, to);
         if (rc == 0)
             rc = folder_sync(dir, err);
@@ -58,7 +59,8 @@ static int move_files(const char *dir, const char *whole, struct err *err)
     return rc < 0 ? rc : remove_all(whole, err);
 }
 
-/* What was whole, and is for a run with that head: 1; else it goes: 0. */
+/* Completes an earlier run that had made the files whole. Returns 1 if they are for a run with that head; else removes
+ * them and returns 0. */
 static int finish(const char *dir, const struct evidence_head *h, struct err *err)
 {
     char whole[PATH_ROOM];

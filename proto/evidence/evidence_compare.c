@@ -8,7 +8,7 @@ static bool differ(struct hash128 a, struct hash128 b)
     return a.lane[0] != b.lane[0] || a.lane[1] != b.lane[1];
 }
 
-/* Not a number is equal to itself here. */
+/* Compares the bits: a value that is not a number is equal to itself here. */
 static bool differ_float(float a, float b)
 {
     uint32_t x, y;
@@ -41,7 +41,7 @@ static bool find_part(const struct evidence_head *h, const struct evidence_recor
     return false;
 }
 
-/* The first and the last of n that differ, and how many; 0: none. */
+/* Returns how many of n pairs differ, 0 if all are equal, and the first and the last pair that differ. */
 static int count_different(const struct hash128 *a, const struct hash128 *b, int n, int *ret_first, int *ret_last)
 {
     int count = 0;

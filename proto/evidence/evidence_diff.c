@@ -10,14 +10,14 @@
 #include "proto/evidence/evidence_form.h"
 #include "proto/tier.h"
 
-enum { CHUNK = 512, NEAR = 64 }; /* records read at a time; tries for a record where some are missing */
+enum { CHUNK = 512, NEAR = 64 }; /* records per read; steps that are tried for a record where some are missing */
 
 struct search {
     const struct evidence *e[2];
     const volatile sig_atomic_t *stop;
-    struct evidence_head head; /* what both have in common; tensors are a's */
-    bool same_start;           /* of the chains */
-    int64_t last;              /* of the shorter run */
+    struct evidence_head head; /* the common part of both heads; tensors are a's */
+    bool same_start;           /* the chains have the same start */
+    int64_t last;              /* last step of the shorter run */
     struct evidence_diff *d;
     struct evidence_record *chunk[2]; /* [CHUNK] */
 };
@@ -46,7 +46,7 @@ static void compare_heads(struct search *s)
     b.data = a.data;
     b.tensors = a.tensors;
     b.shards = a.shards;
-    s->d->same_tensors = evidence_head_equal(&a, &b) || (!s->d->same_level && (a.ntensors == 0 || b.ntensors == 0)); /* one tells none */
+    s->d->same_tensors = evidence_head_equal(&a, &b) || (!s->d->same_level && (a.ntensors == 0 || b.ntensors == 0)); /* tensors unknown */
     s->same_start = s->d->same_spec && s->d->same_data && s->d->same_level && s->d->same_shards && s->d->same_tensors;
 }
 
@@ -57,7 +57,7 @@ static bool stopped(const struct search *s)
 
 /* ---- by chain ---- */
 
-/* Whether the chains of a step are equal: 1 or 0; -1 where one of them has no record of it. */
+/* Whether the chains of a step are equal: 1 or 0; -1: one of the runs has no record of it. */
 static int chains_equal(const struct search *s, int64_t step)
 {
     struct evidence_record a, b;
@@ -67,7 +67,7 @@ static int chains_equal(const struct search *s, int64_t step)
     return same(a.chain, b.chain);
 }
 
-/* A step between the two, near their middle, of which both have a record; 0: none. */
+/* A step between lo and hi, near their middle, with records in both runs; 0: no such step. */
 static int64_t middle(const struct search *s, int64_t lo, int64_t hi, int *ret_equal)
 {
     int64_t mid = lo + (hi - lo) / 2;
@@ -78,7 +78,8 @@ static int64_t middle(const struct search *s, int64_t lo, int64_t hi, int *ret_e
     return 0;
 }
 
-/* The first step whose chains differ; those of lo are equal, those of hi are not. 0: records are missing just there. */
+/* The first step with different chains. The chains of lo are equal, those of hi are not. 0: records are missing just
+ * there. */
 static int64_t bisect(const struct search *s, int64_t lo, int64_t hi)
 {
     while (hi - lo > 1) {
@@ -92,7 +93,7 @@ static int64_t bisect(const struct search *s, int64_t lo, int64_t hi)
     return hi;
 }
 
-/* From the first step that both have: whether the chains answered. */
+/* Compares chains, from the first step that both runs have on. Returns whether the chains gave an answer. */
 static bool by_chain(struct search *s, int64_t first)
 {
     int64_t hi = s->last;
@@ -120,7 +121,7 @@ static bool by_chain(struct search *s, int64_t first)
 
 /* ---- record by record ---- */
 
-/* The first step from `from` on that both have; 0: none. */
+/* The first step from `from` on that both runs have; 0: no such step. */
 static int64_t first_common(const struct search *s, int64_t from)
 {
     struct evidence_record a, b;
@@ -144,7 +145,7 @@ static void note_missing(struct evidence_diff *d, int64_t step)
     d->lacking++;
 }
 
-/* Compares n records from `first` on, those that both have. False: one differs. */
+/* Compares n records from `first` on, as far as both runs have them. Returns false if one differs. */
 static bool compare_chunk(struct search *s, int64_t first, int n)
 {
     struct evidence_difference ignored;
@@ -212,7 +213,7 @@ static int look_at_details(struct search *s, struct evidence_detail detail[2], s
     both = apply && side[0].kept && side[1].kept;
     if (rc == 0 && !evidence_compare(&s->head, &side[0].record, both ? &detail[0] : NULL, &side[1].record, both ? &detail[1] : NULL,
                                      &s->d->difference))
-        s->d->step = 0; /* the chain differs, its record does not */
+        s->d->step = 0; /* the chain differs, but the step's record does not */
     for (int k = 0; k < 2; k++)
         side[k].rank = s->d->step ? rank_of(s->d->difference.shard, s->head.shards, side[k].record.ranks) : -1;
     return rc;
@@ -230,7 +231,7 @@ static int look_at_step(struct search *s, struct err *err)
 
 /* ---- words ---- */
 
-/* "data and losses are equal": what comes before the part that differs. */
+/* Adds "; data and losses are equal": the parts that come before the part that differs. */
 static void add_equal(const struct search *s, char *text, size_t size)
 {
     static const int parts[] = { EVIDENCE_DATA, EVIDENCE_LOSS, EVIDENCE_GRADIENT, EVIDENCE_RATE, EVIDENCE_WEIGHT };
@@ -269,11 +270,11 @@ static void describe_step(const struct search *s, char *text, size_t size)
     snprintf(text + used, size - used, "; tier %s | %s; ranks %d | %d", tier_name(a->tier), tier_name(b->tier), a->ranks, b->ranks);
 }
 
-/* "steps 289 .. 290 have no record in A" */
+/* Writes "steps 289 .. 290 have no record in A". */
 static void describe_missing(struct evidence_diff *d)
 {
     static const char *const where[2][2] = { { "", "B" }, { "A", "A and B" } };
-    int64_t first = d->missing_to - d->missing + 1; /* so many are in that gap */
+    int64_t first = d->missing_to - d->missing + 1; /* number of steps in that gap */
     size_t size = sizeof d->text, used = strlen(d->text);
 
     snprintf(d->text + used, size - used, "; steps %lld .. %lld have no record in %s", (long long)d->missing, (long long)d->missing_to,
@@ -302,9 +303,9 @@ static void describe(const struct search *s)
         describe_missing(d);
 }
 
-/* ---- what is missing ---- */
+/* ---- missing records ---- */
 
-/* How far the first gap goes, and whose it is. */
+/* Finds the end of the first gap, and which run lacks its records. */
 static void look_at_gap(const struct search *s)
 {
     struct evidence_diff *d = s->d;
@@ -337,7 +338,7 @@ static void finish(const struct search *s)
 
 /* ---- all together ---- */
 
-/* What goes on where both had records has no step to look for. */
+/* Compares chains first. If they give no answer, or show a difference but not its step, compares record by record. */
 static int find(struct search *s, int64_t from, struct err *err)
 {
     int64_t first = first_common(s, from);
@@ -379,7 +380,7 @@ int evidence_diff(const struct evidence *a, const struct evidence *b, int64_t fr
 
 /* ---- JSON ---- */
 
-/* An object that is put together; o NULL: some member could not be made. */
+/* An object under construction. o becomes NULL when a member cannot be made. */
 struct object {
     json_t *o;
 };
@@ -397,7 +398,7 @@ static json_t *number_or_null(int64_t value, bool known)
     return known ? json_integer(value) : json_null();
 }
 
-/* JSON has no infinities, and nothing that is not a number. */
+/* JSON has neither infinities nor NaN. */
 static json_t *real_or_null(float value)
 {
     return isfinite(value) ? json_real((double)value) : json_null();

@@ -4,7 +4,7 @@
 #include <endian.h>
 #include <string.h>
 
-/* Where the members of a record stand. */
+/* Offsets of the members of a record. */
 enum {
     AT_STEP = 0,
     AT_ATTEMPT = 8,
@@ -80,7 +80,7 @@ static const unsigned char *get_hashes(const unsigned char *at, struct hash128 *
     return at;
 }
 
-/* Of all bytes before it, the step and the run. */
+/* Checksum of all bytes before it, the step and the run. */
 static uint64_t check(struct hash128 start, const unsigned char *bytes, size_t n, int64_t step)
 {
     return hash_fold_u64(hash_bytes(bytes, n, start.lane[0]), (uint64_t)step).lane[0];

@@ -6,7 +6,7 @@
 #include "proto/err.h"
 #include "proto/evidence/evidence_form.h"
 
-/* ASCII that prints: names go to terminals, and into JSON as they are. */
+/* True for printable ASCII: names go to terminals and into JSON. */
 static bool is_name(const char *s, size_t len)
 {
     for (size_t i = 0; i < len; i++)
@@ -54,7 +54,7 @@ bool evidence_head_equal(const struct evidence_head *a, const struct evidence_he
     return true;
 }
 
-/* With room for n tensors. */
+/* A head with room for n tensors. */
 static struct evidence_head *head_new(size_t n)
 {
     struct evidence_head *h = calloc(1, sizeof *h + n * sizeof *h->tensor);

@@ -41,7 +41,7 @@ ssize_t evidence_pread(int fd, void *bytes, size_t n, int64_t at)
     return (ssize_t)done;
 }
 
-/* Opening must neither wait for a FIFO's writer nor leave the folder that was named. */
+/* Must neither wait for a FIFO's writer nor follow a link out of the named folder. */
 int evidence_open_file(int dirfd, const char *name)
 {
     int fd = openat(dirfd, name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);

@@ -9,16 +9,16 @@
 #include "proto/evidence/evidence_form.h"
 #include "proto/evidence/evidence_io.h"
 
-enum { RANGE = 512 }; /* records of one read */
+enum { RANGE = 512 }; /* records per read */
 
 struct evidence {
     struct evidence_head *head;
     struct hash128 start;
     int log, ring, kept;  /* -1: no such file */
-    unsigned char *bytes; /* of a detail, or of RANGE records */
+    unsigned char *bytes; /* room for a detail, or for RANGE records */
 };
 
-/* Without a log there is nothing to compare; without details there is less. */
+/* A log must be there, or there is nothing to compare. The files of details may be missing. */
 static int open_files(struct evidence *e, int dirfd, const char *dir, struct err *err)
 {
     int rc = evidence_head_read(dirfd, dir, &e->head, err);
@@ -90,7 +90,8 @@ int64_t evidence_steps(const struct evidence *e)
     return n < EVIDENCE_MAX_STEPS ? n : EVIDENCE_MAX_STEPS;
 }
 
-/* Where a file system does not know its holes, the step itself: what is read there is zero. */
+/* The first step from `step` on that may have a record. If the file system does not know its holes, returns `step`
+ * itself: a hole reads as zero. */
 int64_t evidence_next(const struct evidence *e, int64_t step)
 {
     off_t data = lseek(e->log, (step - 1) * EVIDENCE_RECORD_BYTES, SEEK_DATA);
@@ -129,7 +130,8 @@ static bool read_detail(const struct evidence *e, int fd, int64_t at, int64_t st
            evidence_get_detail(e->head, e->start, e->bytes, step, ret);
 }
 
-/* Behind the end of the log there may be details of an attempt that was trained again and came out differently. */
+/* Details behind the end of the log are ignored: they may belong to an attempt that was trained again with another
+ * result. */
 bool evidence_read_detail(const struct evidence *e, int64_t step, struct evidence_detail *ret)
 {
     if (step < 1 || step > evidence_steps(e))

@@ -18,7 +18,7 @@ struct evidence_log {
     struct hash128 start;
     char *dir;
     int dirfd, fd[FILES];
-    unsigned char *bytes; /* of a detail */
+    unsigned char *bytes; /* room for a detail */
 };
 
 static int write_at(const struct evidence_log *l, int file, const void *bytes, size_t n, int64_t at, struct err *err)
@@ -42,7 +42,7 @@ static int write_tmp(const struct evidence_log *l, const char *text, size_t len,
     return rc;
 }
 
-/* As a whole, durably, or not at all. */
+/* Writes the head as a whole and durably, or not at all. */
 static int write_head(const struct evidence_log *l, struct err *err)
 {
     char *text;
@@ -60,7 +60,7 @@ static int write_head(const struct evidence_log *l, struct err *err)
     return rc;
 }
 
-/* Whether the head that stands there is this one; one that cannot be read is not. */
+/* Whether the existing head equals this one. A head that cannot be read does not. */
 static int look_at_head(const struct evidence_log *l, bool *ret_same, struct err *err)
 {
     struct evidence_head *old = NULL;
@@ -85,7 +85,7 @@ static int open_file(struct evidence_log *l, int file, bool anew, struct err *er
     return 0;
 }
 
-/* The head comes last: with it, nothing of an older run is left. */
+/* The head is written last: once it is there, nothing of an older run is left. */
 static int open_files(struct evidence_log *l, bool *ret_anew, struct err *err)
 {
     bool same = false;
@@ -168,7 +168,7 @@ static int write_detail(const struct evidence_log *l, const struct evidence_deta
     return rc;
 }
 
-/* *ret_behind: the log does not end before this step. */
+/* *ret_behind: true if the log does not end before this step. */
 static int read_before(const struct evidence_log *l, int64_t step, struct evidence_record *ret, bool *ret_behind, struct err *err)
 {
     unsigned char old[EVIDENCE_RECORD_BYTES];
@@ -182,7 +182,8 @@ static int read_before(const struct evidence_log *l, int64_t step, struct eviden
     return 0;
 }
 
-/* From this step on, before another is written there: a log that ends early claims nothing, one that goes on with another run's records would. */
+/* Cuts the log before this step, so that another record can be written there. A log that ends early claims nothing. A
+ * log with records of another run behind would claim too much. */
 static int drop_from(const struct evidence_log *l, int64_t step, struct err *err)
 {
     if (ftruncate(l->fd[LOG], (step - 1) * EVIDENCE_RECORD_BYTES) < 0)

@@ -42,7 +42,7 @@ static void add_product(struct hash128 *sum, uint64_t word, size_t j)
     sum->lane[1] += hash_product(word, HASH_KEY[j + 1]);
 }
 
-/* Of at most a block. */
+/* n: at most a block. */
 static struct hash128 sum_products(const unsigned char *bytes, size_t n)
 {
     struct hash128 h = { { 0, 0 } };
@@ -74,7 +74,7 @@ struct hash128 hash_data(const void *data, size_t bytes)
     return sum;
 }
 
-/* The length goes in first, so that names that differ only in trailing zero bytes differ. */
+/* The length is hashed first, so that names that differ only in trailing zero bytes have different hashes. */
 uint64_t hash_name(const char *name)
 {
     size_t n = strlen(name);

@@ -23,7 +23,7 @@ int folder_sync(const char *path, struct err *err)
 
 int folder_sync_name(const char *path, struct err *err)
 {
-    char *copy = strdup(path); /* dirname() writes to it */
+    char *copy = strdup(path); /* dirname() writes to its argument */
     int rc;
 
     if (!copy)

@@ -15,7 +15,7 @@ enum { UUID_MAX = 80, PATH_ROOM = 4096 + 128, LINE_ROOM = 256, TRIES = 5 };
 
 /* ---- files ---- */
 
-/* The mode decides and not the user's own rights, so that all users come to the same folder. */
+/* The folder's mode decides, not the user's own rights, so that all users come to the same folder. */
 static const char *shared_folder(void)
 {
     static const mode_t shared = S_ISVTX | S_IWOTH | S_IXOTH;
@@ -25,7 +25,7 @@ static const char *shared_folder(void)
 }
 
 struct place {
-    char own[PATH_ROOM], other[PATH_ROOM]; /* this daemon's, and that of the other kind */
+    char own[PATH_ROOM], other[PATH_ROOM]; /* this daemon's lock, and the other kind of daemon's */
 };
 
 static int find_place(const struct gpulocks *l, const char *uuid, struct place *ret, struct err *err)
@@ -40,7 +40,7 @@ static int find_place(const struct gpulocks *l, const char *uuid, struct place *
     return 0;
 }
 
-/* Who may write into the folder could put something in each lock's place, and who may open a lock could keep it. */
+/* A user that may write into the folder could replace a lock, and a user that may open a lock could keep it. */
 static int check_folder(const char *folder, struct err *err)
 {
     struct stat st;
@@ -52,8 +52,8 @@ static int check_folder(const char *folder, struct err *err)
     return 0;
 }
 
-/* In a sticky folder the kernel may refuse O_CREAT on a file of another user even if it is there, so opening and creating are two steps. Reading
- * is enough for a lock. */
+/* In a sticky folder the kernel may refuse O_CREAT on a file of another user even if the file exists. So opening and
+ * creating are two steps. Reading is enough for a lock. */
 static int open_file(const char *path, mode_t mode, struct err *err)
 {
     int fd = -1;
@@ -74,13 +74,13 @@ static int open_file(const char *path, mode_t mode, struct err *err)
     return fd < 0 ? err_sys(err, "open the lock '%s'", path) : fd;
 }
 
-/* What is not to be locked is in the way of every daemon, and may be gone tomorrow. */
+/* A file that cannot be a lock is in the way of every daemon, and may be gone tomorrow. */
 static int in_the_way(const char *uuid, const char *path, const char *what, struct err *err)
 {
     return err_set(err, -EWOULDBLOCK, "GPU %s cannot be locked: '%s' is %s; remove it", uuid, path, what);
 }
 
-/* A descriptor, -EWOULDBLOCK for what is in the way, or any other error. mode 0: nothing is made. */
+/* Returns a descriptor, -EWOULDBLOCK for a file that cannot be a lock, or any other error. mode 0: makes no file. */
 static int open_lock(const char *uuid, const char *path, mode_t mode, struct err *err)
 {
     int fd = open_file(path, mode, err);
@@ -116,7 +116,7 @@ static bool file_is_held(const char *path)
     return held;
 }
 
-/* The kernel lists each lock with the numbers of device and file. */
+/* The kernel lists each lock with the numbers of its device and file. */
 static bool system_holds(const char *path)
 {
     char line[LINE_ROOM];
@@ -141,7 +141,7 @@ static bool other_holds(const struct gpulocks *l, const struct place *p)
 
 /* ---- locks ---- */
 
-/* Where the other's has the GPU, -EWOULDBLOCK. */
+/* Returns -EWOULDBLOCK if the other kind of daemon has locked the GPU. */
 static int look_at_other(const struct gpulocks *l, const char *uuid, const struct place *p, struct err *err)
 {
     return other_holds(l, p) ? err_set(err, -EWOULDBLOCK, "GPU %s is locked by a job of %s daemon ('%s')", uuid,
@@ -149,7 +149,7 @@ static int look_at_other(const struct gpulocks *l, const char *uuid, const struc
                              : 0;
 }
 
-/* It may have been renewed between open and lock: who holds the old one holds nothing. */
+/* The lock file may have been renewed between open and lock: a lock on the old file is worth nothing. */
 static bool is_of_that_name(int fd, const char *path)
 {
     struct stat mine, there;
@@ -179,7 +179,8 @@ static int lock_file(const char *uuid, const char *path, mode_t mode, struct err
     return err_set(err, -EWOULDBLOCK, "the lock '%s' of GPU %s is renewed again and again", path, uuid);
 }
 
-/* First one's own, then a look at the other's: of two who take a GPU at the same time at most one gets it. */
+/* Takes this daemon's lock first, then looks at the other kind's. So if both take a GPU at the same time, at most one
+ * gets it. */
 int gpulock_take(const struct gpulocks *l, const char *uuid, int *ret_fd, struct err *err)
 {
     struct place p;

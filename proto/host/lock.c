@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What somebody put in the place of the file, or of a folder above it, was never locked by a job. */
+/* True if the file, or a folder above it, was removed or replaced by something that no job has ever locked. */
 static bool nobody_has(int code)
 {
     return code == ENOENT || code == EISDIR || code == ENOTDIR || code == ELOOP || code == ENXIO;
@@ -51,10 +51,10 @@ long lock_session(const char *path)
 
 struct process {
     char name[64], state;
-    long session; /* -1: it cannot be read */
+    long session; /* -1: unreadable */
 };
 
-/* From /proc/PID/stat; the second field, the name, may hold anything but ends at the last ')'. */
+/* Reads /proc/PID/stat. The second field, the name, may hold anything but ends at the last ')'. */
 static void look_at(const char *pid, struct process *ret)
 {
     char path[64], text[512], *open, *close;
@@ -88,7 +88,7 @@ static bool is_locked_by(const char *pid, const char *fd)
     return found;
 }
 
-/* Files without a lock are not touched: they may lie on a disk that does not answer. */
+/* Descriptors without a lock are not followed: their files may lie on a disk that does not answer. */
 bool lock_is_held_by(const char *pid, const struct stat *lock)
 {
     char path[96];
@@ -108,7 +108,7 @@ bool lock_is_held_by(const char *pid, const struct stat *lock)
     return found;
 }
 
-/* The number is that of a process that was looked at after it was opened, so that no other one can have got it meanwhile. */
+/* The process is looked at after its pidfd was opened, so no other process can have got the number meanwhile. */
 static bool kill_holder(const char *pid, long session, const struct stat *lock, struct process *ret)
 {
     int fd = pidfd_open(atoi(pid), 0);
@@ -116,7 +116,7 @@ static bool kill_holder(const char *pid, long session, const struct stat *lock, 
 
     if (fd < 0)
         return false;
-    if (atoi(pid) == getpid()) { /* it holds the lock while it removes what the job left */
+    if (atoi(pid) == getpid()) { /* this process holds the lock while it removes remains of the job */
         close(fd);
         return false;
     }
@@ -128,7 +128,7 @@ static bool kill_holder(const char *pid, long session, const struct stat *lock, 
     return found && ret->state != 'Z';
 }
 
-/* Whether one of its processes holds the lock: else the number in the file may be another session's by now. */
+/* Whether a process of the session holds the lock. If not, the number in the file may be another session's by now. */
 static bool is_of_session(DIR *proc, long session, const struct stat *lock)
 {
     struct dirent *entry;

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Some file systems, as NFS, tell of a full disk when a file is closed. */
+/* Some file systems, such as NFS, report a full disk when a file is closed. */
 static int close_once(void)
 {
     int fd = dup(STDOUT_FILENO);
@@ -12,7 +12,7 @@ static int close_once(void)
     return fd < 0 ? 0 : close(fd);
 }
 
-/* Each write clears errno of those before it: one more byte says why it cannot be written either. */
+/* Each write clears the errno of earlier writes. One more byte shows why it cannot be written either. */
 static const char *find_cause(FILE *out)
 {
     if (errno == 0) {

@@ -18,7 +18,7 @@ static void give_up(const char *what)
     _exit(1);
 }
 
-/* The root folder stands in where there is no /dev. Writing to either fails. */
+/* Opens the root folder if there is no /dev. Writing to either fails. */
 static int open_nothing(void)
 {
     int fd = open("/dev/null", O_RDONLY);
@@ -29,7 +29,7 @@ static int open_nothing(void)
 static void open_missing(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open_nothing() < 0) /* it gets the lowest number that is free, fd */
+        if (fcntl(fd, F_GETFD) < 0 && open_nothing() < 0) /* it gets the lowest free number, which is fd */
             give_up("open '/dev/null' in place of a standard descriptor that is closed");
 }
 
@@ -56,7 +56,7 @@ static void reset_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* libuv ends the process where its own few descriptors find no room. */
+/* libuv ends the process if its own few descriptors cannot be opened. */
 static void check_open_files(void)
 {
     struct rlimit most;

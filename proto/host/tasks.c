@@ -23,7 +23,7 @@ const char *process_lacks(int error)
 
 const char *thread_lacks(int error)
 {
-    bool memory = is_limited(RLIMIT_AS), tasks = is_limited(RLIMIT_NPROC) && geteuid() != 0; /* root has none */
+    bool memory = is_limited(RLIMIT_AS), tasks = is_limited(RLIMIT_NPROC) && geteuid() != 0; /* root has no such limit */
 
     if (error != EAGAIN)
         return strerror(error);

@@ -17,8 +17,8 @@ static struct {
     bool known;
     mode_t type;        /* file type of standard error */
     int own;            /* the same terminal or pipe, opened once more, so that writes do not wait; -1: not possible */
-    unsigned long lost; /* lines since the last that was written */
-    bool torn;          /* the last was written in part */
+    unsigned long lost; /* lines lost since the last that was written */
+    bool torn;          /* the last line was written in part */
 } out = { .lock = PTHREAD_MUTEX_INITIALIZER, .own = -1 };
 
 static void look(void)
@@ -33,7 +33,8 @@ static void look(void)
         out.own = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 }
 
-/* A terminal or pipe of another user cannot be opened once more. It is asked first, which suffices where nobody else writes to it. */
+/* A terminal or pipe of another user cannot be opened once more. It is polled first, which suffices if no other process
+ * writes to it. */
 static ssize_t put(const char *bytes, size_t len)
 {
     struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };

@@ -19,7 +19,7 @@ struct removal {
     struct err *err;
 };
 
-/* Whoever made a folder may have kept even himself from it. */
+/* The maker of a folder may have taken away the rights to it, even the own ones. */
 static int open_folder(int in, const char *name)
 {
     const int how = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
@@ -41,7 +41,7 @@ static int remove_folder(struct removal *r, int in, const char *name, int depth)
 {
     int fd, rc;
 
-    if (depth == DEPTH_MAX) { /* goes on from further up, so that no depth needs more than so many descriptors */
+    if (depth == DEPTH_MAX) { /* continues from further up, so that no depth needs more descriptors */
         char up[32];
 
         do
@@ -71,7 +71,7 @@ static int remove_entry(struct removal *r, int in, const char *name, int depth)
     return rc < 0 && errno != ENOENT ? fail(r, name) : 0;
 }
 
-/* Takes fd. 1: it was too much for this time. */
+/* Takes over fd. Returns 1 if r->left did not suffice for all entries. */
 static int empty(struct removal *r, int fd, int depth)
 {
     const struct dirent *entry;

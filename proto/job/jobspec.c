@@ -16,7 +16,7 @@ static void *member(struct jobspec *s, const struct job_key *k)
     return (char *)s + k->offset;
 }
 
-/* How a value looks in an error: its JSON, cut short. */
+/* A value as an error shows it: its JSON, cut short. */
 struct shown {
     char text[NAME_SHOWN + 4];
 };
@@ -33,7 +33,7 @@ static struct shown show(const json_t *v)
     return s;
 }
 
-/* "a, b or c" of "a|b|c". */
+/* Writes "a, b or c" for "a|b|c". */
 static void words(char *out, size_t size, const char *values)
 {
     size_t used = 0;
@@ -160,7 +160,7 @@ static int take_reals(struct jobspec_list *ret, const struct job_key *k, const j
     return 0;
 }
 
-/* A whole number, or a list of at least one. */
+/* Takes a whole number, or a list of at least one. */
 static int take_ints(struct jobspec_list *ret, const struct job_key *k, const json_t *v, struct err *err)
 {
     size_t n = json_is_array(v) ? json_array_size(v) : 1;
@@ -217,7 +217,7 @@ static int take_strs(json_t **ret, const struct job_key *k, const json_t *v, str
     return rc;
 }
 
-/* Whole numbers and others are kept alike: 2 is 2.0. */
+/* Keeps whole numbers and others alike: 2 is 2.0. */
 static int take_numbers(json_t **ret, const struct job_key *k, const json_t *v, struct err *err)
 {
     const char *name;
@@ -315,7 +315,7 @@ static int unknown(struct err *err, const char *group, const char *name)
     return job_key_unknown(err, path);
 }
 
-/* Finds what is given for each key; members that are neither key nor group are errors. Depth is bounded by the table's. */
+/* Finds the given value of each key. A member that is neither key nor group is an error. The table bounds the depth. */
 static int walk(const json_t *obj, const char *group, const json_t **given, struct err *err)
 {
     const char *name;
@@ -341,7 +341,7 @@ static int walk(const json_t *obj, const char *group, const json_t **given, stru
     return 0;
 }
 
-/* def: the value where none is given. */
+/* def: the value of a key that is not given. */
 static int fill(struct jobspec *s, const struct job_key *k, const char *def, const json_t *given, struct err *err)
 {
     bool required = strcmp(def, "-") == 0, nullable = strcmp(k->def, "null") == 0;
@@ -360,7 +360,7 @@ static int fill(struct jobspec *s, const struct job_key *k, const char *def, con
     return rc;
 }
 
-/* "a|b|c" of the presets' names, for the row of model.preset. */
+/* Writes "a|b|c" from the presets' names, for the row of model.preset. */
 static void preset_words(const struct job_presets *presets, char *out, size_t size)
 {
     size_t used = 0;
@@ -404,7 +404,7 @@ static int fill_from_family(struct jobspec *s, const struct job_key *k, const st
     return rc;
 }
 
-/* Keys that are not given have the family's default. */
+/* Keys that are not given get the family's default. */
 static int fill_family(struct jobspec *s, bool stored, const json_t *const *given, struct err *err)
 {
     int rc = 0;
@@ -419,7 +419,7 @@ static int fill_family(struct jobspec *s, bool stored, const json_t *const *give
     return rc;
 }
 
-/* Keys whose steps are still to be counted. */
+/* Drops keys whose steps are still to be counted. */
 static int forget_units(const json_t **given, struct err *err)
 {
     int rc = 0;
@@ -432,7 +432,7 @@ static int forget_units(const json_t **given, struct err *err)
     return rc < 0 ? rc : 0;
 }
 
-/* A key that is null is not given. */
+/* Refuses keys of other families. A key that is null counts as not given. */
 static int refuse_foreign(const struct jobspec *s, const json_t *const *given, struct err *err)
 {
     for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
@@ -470,11 +470,11 @@ static int parse(const struct job_presets *presets, const json_t *root, bool sto
         rc = jobspec_choose(s, presets, err);
     if (rc == 0)
         rc = fill_family(s, stored, given, err);
-    if (rc == 0 && !stored) /* a stored job may hold what was a key of all families once */
+    if (rc == 0 && !stored) /* a stored job may hold a key that all families had once */
         rc = refuse_foreign(s, given, err);
     if (rc == 0)
         rc = jobspec_finish(s, uncounted, err);
-    if (rc == 0 && !stored) /* likewise */
+    if (rc == 0 && !stored) /* for the same reason */
         rc = jobspec_refuse_idle(s, err);
     if (rc == 0)
         *ret_spec = s;

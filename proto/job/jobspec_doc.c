@@ -56,7 +56,7 @@ static void put_default(FILE *out, const struct job_key *k, const struct job_fam
         fprintf(out, "default %s", k->def);
 }
 
-/* "; of the family rcnn default 0.05", where it is another than the table's. */
+/* Writes "; of the family rcnn default 0.05" for each family that has a default of its own. */
 static void put_other_defaults(FILE *out, const struct job_key *k)
 {
     for (const struct job_default *d = job_defaults; d->family; d++) {
@@ -69,7 +69,7 @@ static void put_other_defaults(FILE *out, const struct job_key *k)
     }
 }
 
-/* "only of the family yolo", or nothing. */
+/* Writes "only of the family yolo", or nothing. */
 static void put_whose(FILE *out, const struct job_key *k)
 {
     if (*k->families == '!')
@@ -78,7 +78,7 @@ static void put_whose(FILE *out, const struct job_key *k)
         fprintf(out, "only of the %s %s", strchr(k->families, ' ') ? "families" : "family", k->families);
 }
 
-/* Without a family, for all of them. */
+/* family NULL: writes the defaults of all families. */
 static void put_key(FILE *out, const struct job_key *k, const struct job_family *family)
 {
     put_values(out, k);

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec_epochs.c - steps that are written as epochs: train.epochs, and texts as "2 epochs" of other keys. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec_epochs.c - steps that are written as epochs: train.epochs, and texts such as "2 epochs" in other keys. */
 #include <errno.h>
 #include <float.h>
 #include <math.h>
@@ -7,7 +7,7 @@
 #include "proto/err.h"
 #include "proto/job/jobspec_table.h"
 
-/* What is a whole number of steps on paper may lie three roundings above it. */
+/* The computed part may lie three roundings above a whole number of steps, so a little is taken off before ceil(). */
 static double steps_of(double epochs, int64_t images, int64_t batch)
 {
     double part = epochs * (double)images / (double)batch, steps = ceil(part - 2 * DBL_EPSILON * part);
@@ -33,7 +33,7 @@ static bool is_one_of(const char *word, const char *one, const char *many)
     return strcmp(word, one) == 0 || strcmp(word, many) == 0;
 }
 
-/* "2 epochs" or "100 steps". */
+/* Reads "2 epochs" or "100 steps". */
 static int read_text(const struct job_key *k, const char *text, double *ret, bool *ret_epochs, struct err *err)
 {
     char *unit;
@@ -66,7 +66,7 @@ int job_units_read(const struct job_key *k, const json_t *value, struct err *err
         if (!json_is_string(one))
             continue;
         if (json_is_array(value) && k->type == TYPE_INT)
-            return 0; /* no list is taken there */
+            return 0; /* this key takes no list */
         if (read_text(k, json_string_value(one), &x, &epochs, err) < 0)
             return ERR_INPUT;
         found = true;
@@ -103,7 +103,7 @@ bool jobspec_has_units(const json_t *root, bool *ret_epochs)
     return any || *ret_epochs;
 }
 
-/* One number of epochs or steps. ret: steps. */
+/* Counts one number of epochs or steps. *ret: steps. */
 static int count_one(const struct job_key *k, const json_t *one, int64_t images, int64_t batch, json_t **ret, struct err *err)
 {
     const double max = job_keys[JOB_KEY_train_steps].max;
@@ -124,7 +124,7 @@ static int count_one(const struct job_key *k, const json_t *one, int64_t images,
     return *ret ? 0 : err_set(err, -ENOMEM, "out of memory");
 }
 
-/* The same of a list, or of the one member of a list. */
+/* Counts a list, or one number as a list of one. */
 static int count_list(const struct job_key *k, const json_t *value, int64_t images, int64_t batch, json_t **ret, struct err *err)
 {
     const size_t n = json_is_array(value) ? json_array_size(value) : 1;

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec_extend.c - more steps for a job that has trained all it was to. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec_extend.c - more steps for a job that has trained all its steps. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -6,7 +6,8 @@
 #include "proto/err.h"
 #include "proto/job/jobspec_table.h"
 
-/* Of the last steps so many have the largest size: one in LARGEST_PART, at most LARGEST_MAX (multiscale_size() of the sampler). */
+/* So many of the last steps have the largest size: one in LARGEST_PART, at most LARGEST_MAX (multiscale_size() of the
+ * sampler). */
 enum { LARGEST_PART = 20, LARGEST_MAX = 200 };
 
 static bool is(const char *word, const char *other)
@@ -14,7 +15,7 @@ static bool is(const char *word, const char *other)
     return strcmp(word, other) == 0;
 }
 
-/* They ascend. NAN: there are none. */
+/* The first fraction in train.lr_steps; they ascend. NAN: the job has no fractions. */
 static double first_fraction(const struct jobspec *s)
 {
     return is(s->train_schedule, "steps") && s->train_lr_steps.n > 0 && s->train_lr_steps.v[0] < 1 ? s->train_lr_steps.v[0] : NAN;
@@ -27,13 +28,13 @@ static int64_t largest_at_end(const struct jobspec *s)
     return !s->data_augment_multiscale ? 0 : n < LARGEST_MAX ? n : LARGEST_MAX;
 }
 
-/* Rounded: from there on the rate is another one. */
+/* The rounded step from which on the rate is another one. */
 static int64_t first_other(const struct jobspec *s, double fraction)
 {
     return (int64_t)(fraction * (double)s->train_steps + 0.5);
 }
 
-/* The last step that would have been the same with more of them; of rates, schedule_lr() of the worker. */
+/* The last step that would be the same in a longer job. For rates see schedule_lr() of the worker. */
 static int64_t last_common(const struct jobspec *s)
 {
     int64_t last = s->train_steps - largest_at_end(s);
@@ -85,7 +86,7 @@ int jobspec_extend(json_t *root, int64_t steps, struct jobspec **ret_was, struct
     if (rc == 0 && json_object_set_new(json_object_get(root, "train"), "steps", json_integer(steps)) < 0)
         rc = err_set(err, -ENOMEM, "out of memory");
     if (rc == 0)
-        rc = jobspec_parse_stored(root, &now, err); /* its range */
+        rc = jobspec_parse_stored(root, &now, err); /* checks its range */
     jobspec_free(now);
     if (rc < 0) {
         jobspec_free(*ret_was);

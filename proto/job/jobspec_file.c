@@ -13,7 +13,7 @@
 
 /* ---- reading ---- */
 
-/* The whole file, at most JOB_MAX_BYTES; the caller frees. */
+/* Reads the whole file, at most JOB_MAX_BYTES; the caller frees. */
 static int slurp(const char *path, char **ret_text, size_t *ret_len, struct err *err)
 {
     struct stat st;
@@ -73,7 +73,8 @@ int jobspec_read(const char *path, json_t **ret_root, struct err *err)
 
 /* ---- changing single keys of the nested object ---- */
 
-/* The object that holds the last part of path, made where it is missing (create) or NULL. *ret_name: the last part. */
+/* The object that holds the last part of path. If it is missing, it is made (create), or NULL is returned. *ret_name:
+ * the last part. */
 static json_t *holder(json_t *root, const char *path, int create, const char **ret_name)
 {
     const char *dot;
@@ -93,7 +94,8 @@ static json_t *holder(json_t *root, const char *path, int create, const char **r
     return obj;
 }
 
-/* What is meant as a number or as a list, and is no JSON: left as a string, it would only be refused as one. */
+/* Refuses a text that is meant as a number or a list, and is not JSON. As a string it would only be refused for being a
+ * string. */
 static int refuse_near_json(const struct job_key *k, const char *text, struct err *err)
 {
     bool either = k->type == TYPE_SIZE || k->type == TYPE_INTS, one = k->type == TYPE_INT || k->type == TYPE_REAL || either,
@@ -108,7 +110,7 @@ static int refuse_near_json(const struct job_key *k, const char *text, struct er
     return 0;
 }
 
-/* The value of an assignment: JSON, else a string; keys that are text take anything as text. */
+/* The value of an assignment: JSON, else a string. Keys that are text take anything as text. */
 static int value_of(const struct job_key *k, const char *path, const char *text, json_t **ret, struct err *err)
 {
     json_t *v = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
@@ -124,7 +126,7 @@ static int value_of(const struct job_key *k, const char *path, const char *text,
     return *ret ? 0 : err_field(err, ERR_INPUT, path, "%s: not valid UTF-8", path);
 }
 
-/* The key whose object has the member that `path` names, as "run.env.PATH"; NULL: none. */
+/* The key that is an object with the member in `path`, for example "run.env.PATH"; NULL: no such key. */
 static const struct job_key *holder_of_member(const char *path)
 {
     static const int objects[] = { JOB_KEY_run_env, JOB_KEY_train_class_weights };
@@ -166,7 +168,7 @@ int jobspec_override(json_t *root, const char *assignment, struct err *err)
     return 0;
 }
 
-/* What follows `~/` is in the folder of who runs this; *ret_dir: where it is relative to. */
+/* Takes `~/` off the text. *ret_dir: the home folder of the calling user, to which the rest is relative. */
 static int take_tilde(const char *key, const char **text, const char **ret_dir, struct err *err)
 {
     const char *home = getenv("HOME");
@@ -180,7 +182,7 @@ static int take_tilde(const char *key, const char **text, const char **ret_dir, 
     return 0;
 }
 
-/* It names another job's weights, till whoever submits has asked for them. */
+/* True for weights that are named by another job. The submitting client replaces them by a path. */
 static bool is_job(const char *key, const char *text)
 {
     return strncmp(key, "model.init", 10) == 0 && strncmp(text, "job:", 4) == 0;

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec_form.c - a job as JSON again: all of it, and what of it decides the results. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec_form.c - a job as JSON again: the whole job, and the part of it that decides the results. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static json_t *reals_json(const struct jobspec_list *list)
     return out;
 }
 
-/* A square is a plain number, as it was before there were rectangles: checkpoints keep a hash of it. */
+/* A square is written as a plain number, as it was before there were rectangles: checkpoints keep a hash of it. */
 static json_t *size_json(const struct jobspec_size *size)
 {
     if (size->w < 0)
@@ -28,7 +28,7 @@ static json_t *size_json(const struct jobspec_size *size)
     return size->w == size->h ? json_integer(size->w) : json_pack("[I, I]", (json_int_t)size->w, (json_int_t)size->h);
 }
 
-/* One is a plain number, however it was written. */
+/* A list of one is written as a plain number, however it was given. */
 static json_t *ints_json(const struct jobspec_list *list)
 {
     if (list->n == 0)
@@ -63,7 +63,7 @@ static json_t *member_json(const struct jobspec *s, const struct job_key *k)
     }
 }
 
-/* 0, or -1: out of memory. Takes over value. */
+/* Takes over value. Returns 0, or -1: out of memory. */
 static int put(json_t *root, const char *path, json_t *value)
 {
     const char *dot;
@@ -97,13 +97,13 @@ json_t *jobspec_json(const struct jobspec *s)
     return root;
 }
 
-/* A whole number may be written as 1 or as 1.0. */
+/* Compares two values; a whole number may be written as 1 or as 1.0. */
 static bool equal(const json_t *a, const json_t *b)
 {
     return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b) : json_equal(a, b);
 }
 
-/* Whether k is given; -1: out of memory. */
+/* Whether k is part of the deciding keys with this value; -1: out of memory. */
 static int decides(const struct job_key *k, const json_t *value)
 {
     json_t *neutral;
@@ -117,7 +117,7 @@ static int decides(const struct job_key *k, const json_t *value)
     return differs;
 }
 
-/* paths: of type PATH too. */
+/* but: a key that is left out, or NULL. paths: includes keys of type PATH. */
 static json_t *deciding(const struct jobspec *s, const char *but, bool paths)
 {
     json_t *root = json_object();

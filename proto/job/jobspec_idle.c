@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec_idle.c - keys that have no effect in a job: those that are refused, and those that its submitter is told of. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec_idle.c - keys that have no effect in a job: it refuses some, and the submitter gets a note about the others. */
 #include <math.h>
 #include <string.h>
 
@@ -7,7 +7,8 @@
 
 /* ---- refused ---- */
 
-/* Of a network that finds boxes alone. What has its default may be a copy of such a job. */
+/* Refuses mask keys of a network that finds boxes alone. A key with its default value may come from a copy of a job
+ * with masks. */
 static int refuse_masks(const struct jobspec *s, struct err *err)
 {
     static const char needs[] = "a network that finds masks, mask_rcnn_...";
@@ -19,7 +20,8 @@ static int refuse_masks(const struct jobspec *s, struct err *err)
     return strcmp(s->family->name, "rcnn") == 0 ? job_all_fit(keys, sizeof keys / sizeof *keys, err) : 0;
 }
 
-/* A GPU has no other pyramids, and which device a job gets is not known here. Jobs of a CPU from before the rule go on. */
+/* A GPU supports no other widths of the pyramid, and the job's device is not known here. Jobs on a CPU that are older
+ * than this rule go on. */
 static int refuse_channels(const struct jobspec *s, struct err *err)
 {
     if (strcmp(s->family->name, "rcnn") != 0 || s->model_fpn_channels % JOB_REGION_GRAIN == 0)
@@ -27,7 +29,7 @@ static int refuse_channels(const struct jobspec *s, struct err *err)
     return job_error(err, "model.fpn_channels", "must be a multiple of %d, is %lld", JOB_REGION_GRAIN, (long long)s->model_fpn_channels);
 }
 
-/* Keys of terms and parts that this kind of depth network has not. */
+/* Refuses keys of terms and parts that this kind of depth network does not have. */
 static int refuse_terms(const struct jobspec *s, struct err *err)
 {
     static const char of_depth[] = "a network that says depth, no featdepth_autoencoder",
@@ -79,7 +81,7 @@ int jobspec_refuse_idle(const struct jobspec *s, struct err *err)
     const char *form = job_default_find(s->family, "train.warmup") ? "linear" : "power";
     const bool warms = s->train_burn_in != 0;
     const bool counts =
-        warms || (strcmp(s->train_schedule, "steps") == 0 && s->train_lr_steps.n > 0); /* says too at which step the rate falls */
+        warms || (strcmp(s->train_schedule, "steps") == 0 && s->train_lr_steps.n > 0); /* it also says at which step the rate falls */
     const struct job_wanted warmup[] = { { "train.warmup", strcmp(s->train_warmup, form) != 0, counts, or_steps },
                                          { "train.burn_in_power", s->train_burn_in_power != 4, warms, needs } };
     int rc;
@@ -95,7 +97,7 @@ int jobspec_refuse_idle(const struct jobspec *s, struct err *err)
     return rc < 0 ? rc : refuse_masks(s, err);
 }
 
-/* ---- told ---- */
+/* ---- told to the submitter ---- */
 
 static bool is(const char *word, const char *other)
 {

@@ -11,7 +11,7 @@
 #include "proto/job/jobspec_table.h"
 
 enum { JITTER_AMOUNTS = 4 };
-/* Metres of a network's unit where the other camera stands 0.015 of them away: specs featdepth section 2.5. */
+/* Metres of a network's unit if the second camera stands 0.015 units away: specs featdepth section 2.5. */
 enum { KITTI_METRES = 36 };
 
 int job_error(struct err *err, const char *path, const char *fmt, ...)
@@ -74,7 +74,7 @@ static int finish_model(struct jobspec *s, struct err *err)
     return 0;
 }
 
-/* Frozen statistics of random weights let activations grow until nothing is finite: specs rcnn section 2.2. */
+/* Frozen statistics of random weights let activations grow beyond all finite numbers: specs rcnn section 2.2. */
 static int refuse_frozen(const struct jobspec *s, struct err *err)
 {
     if (s->model_init)
@@ -100,7 +100,7 @@ int64_t job_all_foreground(const struct jobspec *s)
     return n > 0 ? n : 1;
 }
 
-/* Of the family rcnn: what follows from the flavor. */
+/* Family rcnn: sets keys that follow from the flavor. */
 static int finish_rcnn(struct jobspec *s, struct err *err)
 {
     bool tv = s->model_flavor && strcmp(s->model_flavor, "tv") == 0;
@@ -132,8 +132,9 @@ static int whole_grains(const struct jobspec_size *size, const char *key, int64_
     return 0;
 }
 
-/* Of the family depth. Features of the last stage, a 32nd of the picture, are mirrored at their edges, which takes two each way, and an autoencoder's need
- * second differences, which take three: specs featdepth section 1.1. */
+/* Family depth. Features of the last stage, a 32nd of the picture, are mirrored at their edges, which takes two
+ * features in each direction. An autoencoder's features need second differences, which take three: specs featdepth
+ * section 1.1. */
 static int finish_depth(struct jobspec *s, struct err *err)
 {
     enum job_depth kind = job_preset_depth(s->preset);
@@ -192,7 +193,7 @@ static int finish_sizes(struct jobspec *s, struct err *err)
     return 0;
 }
 
-/* Of models that keep a picture's shape. */
+/* Sets and checks sizes for models that keep a picture's shape. */
 static int finish_pictures(struct jobspec *s, struct err *err)
 {
     struct jobspec_list *sizes = &s->model_min_size;
@@ -251,7 +252,7 @@ int job_all_fit(const struct job_wanted *keys, size_t n, struct err *err)
     return 0;
 }
 
-/* Which keys are whose: a row for each word of train.optimizer, or no job can have it. */
+/* The keys of each optimizer. Each word of train.optimizer needs a row, or no job can have it. */
 static const struct optimizer_keys {
     const char *optimizer, *keys[4];
 } optimizer_keys[] = { { "sgd", { "train.momentum", "train.nesterov" } },
@@ -325,7 +326,7 @@ bool job_reads_as(const struct jobspec_list *a, const char *text)
     return same;
 }
 
-/* Where the rate falls, chosen by the job: not where it is the default, here or in the table. */
+/* Whether the job chose the steps at which the rate falls. Defaults, here or in the table, do not count. */
 static bool says_steps(const struct jobspec *s)
 {
     const struct job_default *d = job_default_find(s->family, "train.lr_steps");
@@ -350,7 +351,7 @@ static int finish_form(struct jobspec *s, struct err *err)
     return job_all_fit(keys, sizeof keys / sizeof *keys, err);
 }
 
-/* A rule of steps. */
+/* A rule that needs the number of steps. */
 static int finish_schedule(struct jobspec *s, struct err *err)
 {
     double last = 0;
@@ -376,7 +377,7 @@ static bool one_of(const char *word, const char *const *words)
     return *words;
 }
 
-/* Labels in many files, which say where their pictures are. */
+/* True for formats with labels in many files, which say where their pictures are. */
 static bool of_labels(const char *format)
 {
     static const char *const labels[] = { "voc", "darknet", "yolo", NULL };
@@ -395,7 +396,7 @@ static int finish_format(const struct jobspec *s, const char *format, const char
                      format);
 }
 
-/* Keys of formats that neither split has. */
+/* Refuses keys of formats that neither split has. */
 static int finish_labels(struct jobspec *s, struct err *err)
 {
     const char *train = s->data_train_format, *val = s->data_val_annotations ? s->data_val_format : train;
@@ -458,7 +459,7 @@ static int copy_text(char **to, const char *from, struct err *err)
     return 0;
 }
 
-/* The other part of the training split is found where that is. */
+/* The validation part of the training split is read from the same files. */
 static int finish_fraction(struct jobspec *s, struct err *err)
 {
     int rc;
@@ -492,7 +493,7 @@ static int finish_val(struct jobspec *s, struct err *err)
     return 0;
 }
 
-/* Of the family depth: how validation compares it. */
+/* Family depth: sets how validation compares depth. */
 static int finish_depth_scores(struct jobspec *s, struct err *err)
 {
     bool kitti = s->data_val_annotations && strcmp(s->data_val_format, "kitti") == 0, known = kitti && s->data_stereo;
@@ -524,7 +525,7 @@ int64_t jobspec_default_every(int64_t steps)
     return steps / 10 > 0 ? steps / 10 : 1;
 }
 
-/* A rule of steps. */
+/* A rule that needs the number of steps. */
 static int finish_intervals(struct jobspec *s, struct err *err)
 {
     const int64_t tenth = jobspec_default_every(s->train_steps);
@@ -538,7 +539,7 @@ static int finish_intervals(struct jobspec *s, struct err *err)
     return 0;
 }
 
-/* A rule of steps. */
+/* A rule that needs the number of steps. */
 static int finish_verify(struct jobspec *s, struct err *err)
 {
     const struct job_wanted keys[] = { { "errand.from", s->verify_from >= 0, s->verify_evidence, "errand.evidence" },
@@ -603,7 +604,7 @@ int jobspec_finish(struct jobspec *s, bool uncounted, struct err *err)
 
 /* ---- the best checkpoint ---- */
 
-/* And AR with the number of detections that count, see is_recall(). */
+/* To these comes AR with the number of detections that count, see is_recall(). */
 static const char *const box_metrics[] = { "AP",  "AP50", "AP75",     "APs", "APm", "APl",  "AR1", "AR10", "ARs",
                                            "ARm", "ARl",  "voc_AP50", "P50", "R50", "conf", "n",   NULL };
 static const char *const depth_metrics[] = { "abs_rel", "sq_rel",  "rmse",         "rmse_log",  "a1",           "a2", "a3",
@@ -617,7 +618,8 @@ static bool is_one_of(const char *const *names, const char *name, size_t len)
     return false;
 }
 
-/* "AR100", or with more in val.max_det "AR300": the name of recall with all detections that count. Returns its length. */
+/* The name of recall with all detections that count: "AR100", or "AR300" with that many in val.max_det. Returns its
+ * length. */
 static size_t recall_name(const struct jobspec *s, char ret[24])
 {
     return (size_t)snprintf(ret, 24, "AR%lld", (long long)(s->val_max_det > 100 ? s->val_max_det : 100));

@@ -25,7 +25,7 @@ int job_key_is_group(const char *path, size_t len)
     return 0;
 }
 
-/* Whether the word is one of a list with blanks between. */
+/* Whether the word is in a list that is separated by blanks. */
 static int among(const char *list, const char *word)
 {
     for (const char *p = list; *p;) {
@@ -53,7 +53,7 @@ bool job_word_is_errand(const char *word)
     return strncmp(word, errand, len) == 0 && (!word[len] || word[len] == '.' || word[len] == '=');
 }
 
-/* Batch statistics over all shards are those of one large batch: nothing has to be frozen. */
+/* With model.sync_bn, statistics over all shards are those of one large batch: nothing has to be frozen. */
 const char *job_default_text(const struct jobspec *s, const struct job_default *d)
 {
     if (s->model_sync_bn && strcmp(d->key, "model.freeze_bn") == 0)

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec_words.c - keys that are none: what other programs call ours, and what is most similar. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec_words.c - unknown keys: our names for other programs' keys, and the most similar key. */
 #include <ctype.h>
 #include <string.h>
 #include <strings.h>
@@ -12,7 +12,8 @@ static const char no_augmentation[] = "no such augmentation is there: data.augme
                   command[] = "detctl resume ID is a command", folder[] = "detctl show ID names the folder of a job",
                   shared[] = "all jobs share this node; run.priority says which of them run first";
 
-/* Keys and options of ultralytics, detectron2, MMDetection, Lightning, torchrun, Slurm and darknet, by the last parts of a path. */
+/* Keys and options of ultralytics, detectron2, MMDetection, Lightning, torchrun, Slurm and darknet, given by the last
+ * parts of a path. */
 const struct job_word job_words[] = {
     { "accelerator", "run.device", "" },
     { "account", NULL, shared },
@@ -171,7 +172,7 @@ static const char *last_part(const char *path)
     return dot ? dot + 1 : path;
 }
 
-/* The most similar path of a key, or NULL. */
+/* The key path that is most similar, or NULL. */
 static const char *nearest(const char *path)
 {
     const char *best = NULL;
@@ -183,7 +184,7 @@ static const char *nearest(const char *path)
         if (job_word_is_errand(job_keys[i].path))
             continue;
         if (far > 1 && strcasecmp(last_part(path), last_part(job_keys[i].path)) == 0)
-            far = 1; /* right name in the wrong place */
+            far = 1; /* the right name in the wrong place */
         if (far < best_far) {
             best = job_keys[i].path;
             best_far = far;
@@ -192,7 +193,7 @@ static const char *nearest(const char *path)
     return best;
 }
 
-/* Whether the last parts of `path` are `theirs`. Case does not count, and - is _, as in options of Slurm. */
+/* Whether the last parts of `path` are `theirs`. Case does not count, and - counts as _, as in options of Slurm. */
 static bool ends_with(const char *path, const char *theirs)
 {
     size_t n = strlen(path), m = strlen(theirs), i = 0;

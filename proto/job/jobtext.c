@@ -7,7 +7,7 @@
 
 #define BOM "\xef\xbb\xbf"
 
-/* Where the string that begins at `at` ends: behind its closing quote, or at the end of its line. */
+/* The end of the string that begins at `at`: behind its closing quote, or at the end of its line. */
 static size_t behind_string(const char *text, size_t len, size_t at)
 {
     for (at++; at < len && text[at] != '\n' && text[at] != '"'; at++)
@@ -46,7 +46,7 @@ static int tell(const char *text, size_t at, const char *path, const char *what,
     return err_set(err, ERR_INPUT, "%s:%d:%d: %s", path, line, column, what);
 }
 
-/* The next character that is no blank. */
+/* The next character that is not a blank. */
 static char next_of(const char *text, size_t len, size_t at)
 {
     while (at < len && strchr(" \t\r\n", text[at]))

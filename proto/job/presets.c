@@ -42,8 +42,8 @@ enum job_depth job_preset_depth(const struct job_preset *p)
     return JOB_DEPTH_NONE;
 }
 
-/* specs rcnn section 7; statistics that are no network's own only work frozen, and small shards make poor ones. The rate falls where it does in both
- * programs: after 60000 and 80000 of 90000 steps, after 16 and 22 of 26 epochs. */
+/* specs rcnn section 7. Batch statistics from other weights work only frozen, and small shards make poor ones. The rate
+ * falls as in both programs: after 60000 and 80000 of 90000 steps, or after 16 and 22 of 26 epochs. */
 const struct job_default job_defaults[] = {
     { "rcnn", "model.freeze_bn", "false", "true", NULL, 0 },
     { "rcnn", "model.freeze_at", "0", "2", NULL, 0 },

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/completion.c - what bash completes: its function asks detctl for the words that can stand where the cursor is. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/completion.c - completion for bash: its function asks detctl for the words that can stand at the cursor. */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ static const struct {
     { "--device", "cpu\ncuda" },
 };
 
-/* Calls `each` with every word such as --split or -n that the text speaks of, and with what follows it. */
+/* Calls `each` with every option, such as --split or -n, that the text mentions, and with the text behind it. */
 static void each_option(const char *text, void (*each)(void *arg, const char *option, const char *after), void *arg)
 {
     char before = ' ', option[OPTION_MAX];
@@ -69,7 +69,7 @@ static void look_for_value(void *arg, const char *option, const char *after)
         a->takes = after[0] == ' ' && after[1] && !strchr("|]-[ ", after[1]);
 }
 
-/* Whether the word after `option` is its value: in the line of arguments stands "--term NAME". */
+/* Whether the word after `option` is its value: then the command's arguments have "--term NAME". */
 static bool takes_value(const struct command *c, const char *option)
 {
     struct asked a = { option, strcmp(option, "--socket") == 0 || strcmp(option, "-o") == 0 };
@@ -125,7 +125,7 @@ static bool named_first(const char *args, const char *word)
     return strncmp(args, word, strlen(word)) == 0 || (args[0] == '[' && strncmp(args + 1, word, strlen(word)) == 0);
 }
 
-/* What may stand in the place of `typed`, after `before`, of which one is the command. */
+/* Prints the words that may replace `typed` after `before`; one of the earlier words is the command. */
 static void print_for(struct context *ctx, const struct command *c, const char *before, const char *typed)
 {
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
@@ -155,7 +155,7 @@ static void print_for(struct context *ctx, const struct command *c, const char *
     }
 }
 
-/* argv: the words before the cursor, the last one as far as it is typed; bash makes words of KEY = VALUE. */
+/* argv: the words before the cursor, the last one as far as it is typed. bash makes three words of KEY=VALUE. */
 static void complete(struct context *ctx, int argc, char **argv)
 {
     const struct command *c = NULL;

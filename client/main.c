@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* detctl - asks detd: one command a run. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/main.c - detctl: asks detd, one command a run. */
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "proto/host/start.h"
 #include "proto/version.h"
 
-/* Of a group of commands, before its first. */
+/* The title of a group of commands if c is its first command, else "". */
 static const char *begins(const struct command *c)
 {
     static const char *const groups[][2] = { { "submit", "start" }, { "ls", "look" },    { "cancel", "steer" },
@@ -49,7 +49,8 @@ static void explain(const struct command *c)
     printf("\nexample:\n%s", c->example);
 }
 
-/* Takes --socket and --utc out of argv wherever they stand before "--", so that commands need not know them. Returns false when a value is missing. */
+/* Takes --socket and --utc out of argv wherever they stand before "--", so that commands need not know them. Returns
+ * false if a value is missing. */
 static bool take_common(int *argc, char **argv, const char **ret_socket)
 {
     int kept = 1, i = 1;
@@ -82,7 +83,7 @@ static bool wants_help(int argc, char **argv)
     return false;
 }
 
-/* Words of other programs for commands. */
+/* Other programs' words for commands. */
 static const struct {
     const char *theirs, *ours;
 } others[] = {
@@ -94,13 +95,13 @@ static const struct {
     { "retry", "clone" },  { "repro", "clone" },   { "sinfo", "info" },
 };
 
-/* A command that acts on the whole node is never offered: whoever mistypes does not mean that. */
+/* A command that acts on the whole node is never suggested for a mistyped word. */
 static bool acts_on_the_node(const struct command *c)
 {
     return strcmp(c->name, "drain") == 0 || strcmp(c->name, "undrain") == 0;
 }
 
-/* NULL: none is like it. Of several the first. */
+/* The most similar command, the first of several; NULL: no command is similar. */
 static const char *nearest(const char *word)
 {
     unsigned best_far = near_bound(word);
@@ -129,7 +130,7 @@ static int refuse(const char *word)
     return CODE_USAGE;
 }
 
-/* help [COMMAND] */
+/* Runs help [COMMAND]. */
 static int help(const char *word)
 {
     const struct command *c = word ? command_find(word) : NULL;
@@ -155,7 +156,7 @@ static int run(struct context *ctx, int argc, char **argv)
         return CODE_DONE;
     }
     snprintf(name, sizeof name, "detctl %s", c->name);
-    argv[0] = name; /* getopt puts it in front of its messages */
+    argv[0] = name; /* getopt puts this name in front of its messages */
     ctx->command = c;
     return c->run(ctx, argc, argv);
 }

@@ -12,10 +12,10 @@
 
 enum { PAGE = 1000 };
 
-/* In this order; a job has the metrics of one kind. */
+/* In the order of preference. A job has the metrics of one kind. */
 static const struct metric {
     const char *name;
-    bool lower; /* is better */
+    bool lower; /* a lower value is better */
 } metrics[] = { { "AP", false }, { "mAP", false }, { "abs_rel", true } };
 
 static void take(struct best *b, const struct metric *m, const json_t *row)
@@ -28,7 +28,7 @@ static void take(struct best *b, const struct metric *m, const json_t *row)
     *b = (struct best){ m->name, v, int_of(row, "step") };
 }
 
-/* One page. A job that has other metrics than this one has none of it, nor has one that was removed meanwhile: *ret_result NULL. */
+/* Fetches one page. A job that has other metrics, or was removed meanwhile, has no page: *ret_result is NULL. */
 static int page(struct context *ctx, json_t *params, json_t **ret_result)
 {
     struct err err = { 0 };

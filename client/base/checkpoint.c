@@ -14,7 +14,7 @@ static bool is_step(const json_t *checkpoint, const char *text)
     return *text && !*end && int_of(checkpoint, "step") == step;
 }
 
-/* Each was the best when it was written. */
+/* Several may be marked as best: each was the best when it was written. */
 const json_t *checkpoint_find(const json_t *checkpoints, const char *which)
 {
     const json_t *c, *newest = NULL;

@@ -145,7 +145,7 @@ int call_page(struct context *ctx, const char *method, json_t *params, json_t **
     return rc;
 }
 
-/* What is left of a page. */
+/* Removes rows that are left out from a page. */
 static void sift(struct list *l, json_t *page)
 {
     for (size_t i = json_array_size(page); l->leaves_out && i-- > 0;)
@@ -234,7 +234,7 @@ FILE *open_plain(const char *path)
     return f;
 }
 
-/* The most similar option; NULL: none is like it. */
+/* The most similar option; NULL: no option is similar. */
 static const char *nearest_option(const char *word, const struct option *options)
 {
     unsigned best_far = near_bound(word);
@@ -244,7 +244,7 @@ static const char *nearest_option(const char *word, const struct option *options
         unsigned far = near_distance(word, o->name);
 
         if (strncmp(o->name, word, strlen(word)) == 0)
-            return NULL; /* one of several, which getopt names */
+            return NULL; /* it begins several options, which getopt names */
         if (far < best_far && far < strlen(o->name)) {
             best = o->name;
             best_far = far;

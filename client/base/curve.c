@@ -87,7 +87,7 @@ void curve_free(struct curve *c)
     *c = (struct curve){ 0 };
 }
 
-/* Of many the newest; the first entry is what it began with. */
+/* If there are many changes, takes the newest. The first entry is the tier that the job began with, and no change. */
 void curve_tiers(const json_t *job, struct plot *p)
 {
     const json_t *tiers = json_object_get(job, "tiers");

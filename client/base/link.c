@@ -26,10 +26,10 @@ struct link {
     int answer_s;
     bool told;       /* the user knows that detd is away */
     bool slow_told;  /* the user knows that this call waits */
-    bool unanswered; /* the last call's request was sent, and no answer came */
+    bool unanswered; /* the last call's request was sent, and its answer did not come */
     long next_id;
-    int64_t followed; /* job whose news are asked for; 0: none */
-    bool news;        /* some came */
+    int64_t followed; /* job that is followed; 0: no job */
+    bool news;        /* news have come */
 };
 
 const char *link_default_path(const char *given)
@@ -63,7 +63,7 @@ static int no_answer(const struct link *l, struct err *err)
     return err_set(err, ERR_TIMEOUT, "detd at '%s' gives no answer within %d s", l->path, l->answer_s);
 }
 
-/* After each pause of a wait that began at `start`. */
+/* Called after each pause of a wait that began at `start`. Returns an error to end the wait. */
 static int wait_on(struct link *l, double start, struct err *err)
 {
     double waited = clock_s() - start;
@@ -77,7 +77,7 @@ static int wait_on(struct link *l, double start, struct err *err)
     return waited >= l->answer_s && l->patience_s >= 0 ? no_answer(l, err) : 0;
 }
 
-/* Until the connection can be read (POLLIN) or written (POLLOUT). */
+/* Waits until the connection can be read (POLLIN) or written (POLLOUT). */
 static int await(struct link *l, short events, struct err *err)
 {
     struct pollfd p = { .fd = l->fd, .events = events };
@@ -89,7 +89,7 @@ static int await(struct link *l, short events, struct err *err)
     return rc;
 }
 
-/* The queue of those who want to connect may be full, where detd is stopped. */
+/* Connects. If detd is stopped, its queue of connections may be full: then it waits. */
 static int reach(struct link *l, int fd, struct err *err)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -202,7 +202,7 @@ static int receive(struct link *l, struct err *err)
     return err_set(err, -ENOTCONN, "lost detd at '%s': %s", l->path, n == 0 ? "it closed the connection" : strerror(errno));
 }
 
-/* Sends the line and waits for the reply with this id; other lines (notifications, late replies) are passed over. */
+/* Sends the line and waits for the reply with this id. Other lines (notifications, late replies) are skipped. */
 static int exchange(struct link *l, long id, const char *line, size_t len, json_t **ret_result, struct err *err)
 {
     int rc;
@@ -210,7 +210,7 @@ static int exchange(struct link *l, long id, const char *line, size_t len, json_
     l->unanswered = true;
     rc = send_all(l, line, len, err);
     if (rc == -ENOTCONN)
-        rc = 0; /* what detd said before it hung up, as why it takes no more, can still be read */
+        rc = 0; /* words of detd before it hung up, such as the reason, can still be read */
     while (rc == 0) {
         size_t got_len;
         const char *got = frame_next(l->frame, &got_len);
@@ -230,20 +230,21 @@ static int exchange(struct link *l, long id, const char *line, size_t len, json_
         if (got_id == RPC_NO_REPLY)
             l->news = true;
         if (got_id == RPC_NO_ID)
-            return rc; /* refused before the id could be read, and there is no other request */
+            return rc; /* refused before the id could be read; there is no other request */
         rc = 0;
     }
     return rc;
 }
 
-/* Connects again until patience ends, which counts from when the call found no connection first: *lost, 0 till then. */
+/* Connects again until patience ends. Patience counts from when the call first found no connection: *lost, 0 until
+ * then. */
 static int redial(struct link *l, double *lost, struct err *err)
 {
     double start = *lost > 0 ? *lost : clock_s();
     int rc;
 
     if (*lost > 0 && l->patience_s >= 0 && clock_s() - start > l->patience_s)
-        return -ENOTCONN; /* as *err says */
+        return -ENOTCONN; /* *err says why */
     if (*lost > 0)
         sleep_ms(RETRY_MS);
     *lost = start;
@@ -265,7 +266,7 @@ static int redial(struct link *l, double *lost, struct err *err)
     return rc;
 }
 
-/* Over a new connection the news of the job come again; a detd that knows none is asked now and then. */
+/* Asks for the job's news over the new connection. A detd that does not know news is asked now and then instead. */
 static int subscribe_again(struct link *l, struct err *err)
 {
     json_t *result = NULL;
@@ -332,7 +333,7 @@ void link_wait(struct link *l, int ms)
     struct err err;
     size_t len;
 
-    while (l->fd >= 0 && frame_next(l->frame, &len)) /* what it says is asked for; it may have come with an answer */
+    while (l->fd >= 0 && frame_next(l->frame, &len)) /* skips news, which may have come with an answer: the caller asks for their content */
         l->news = true;
     if (!l->news && l->fd >= 0 && poll(&p, 1, ms) > 0 && receive(l, &err) < 0)
         drop(l);

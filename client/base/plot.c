@@ -7,28 +7,28 @@
 
 #include "client/base/print.h"
 
-enum { NUMBER_CHARS = 7 /* of a value at the axis, at least */, MIN_WIDTH = 20, MIN_HEIGHT = 6, MAX_SIDE = 1000 };
-/* Outliers: at most a twentieth of the values or a few, and only where there are enough values to tell. */
+enum { NUMBER_CHARS = 7 /* least width of a value at the axis */, MIN_WIDTH = 20, MIN_HEIGHT = 6, MAX_SIDE = 1000 };
+/* Outliers: at most a twentieth of the values, or a few. They are left out only if there are enough values to judge. */
 enum { OUTLIERS_PART = 20, OUTLIERS_FEW = 3, OUTLIERS_ENOUGH = 10 };
-#define LOG_RATIO     20.0 /* values that span more are drawn on a logarithmic axis */
-#define OUTLIER_RATIO 3.0  /* without them the axis would span so many times less */
+#define LOG_RATIO     20.0 /* values that span more get a logarithmic axis */
+#define OUTLIER_RATIO 3.0  /* without outliers the axis must span so many times less */
 
 struct range {
     double min, max;
 };
 
-/* Cells of the grid; each has dots[] of the lines (bit per dot) and who drew last. */
+/* Cells of the grid: dots[] has the dots of the lines (a bit per dot), owner[] the curve that drew last. */
 struct grid {
     int columns, rows; /* characters */
     int label;         /* characters of a value at the axis */
-    bool signs;        /* a sign for each curve: colours do not tell them apart */
+    bool signs;        /* a sign for each curve, if colours do not tell them apart */
     int sx, sy;        /* dots a character: 2 x 4 in braille, else 1 x 1 */
     unsigned char *dots;
     unsigned char *owner; /* 1 + index of the curve; 0: empty */
     bool *mark;
     bool log_y;
-    struct range x, y;   /* y is transformed */
-    struct range all;    /* of y, with the outliers, not transformed */
+    struct range x, y;   /* y: as transformed */
+    struct range all;    /* range of y with outliers, not transformed */
     size_t above, below; /* outliers, drawn at the edge: above the axis, and below it */
 };
 
@@ -57,7 +57,7 @@ static int compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* All values in their order; the caller frees. NULL: out of memory. */
+/* All values in ascending order; the caller frees. NULL: out of memory. */
 static double *sorted(const struct plot *p, size_t *ret_n)
 {
     size_t n = 0, room = 1;
@@ -76,7 +76,8 @@ static double *sorted(const struct plot *p, size_t *ret_n)
     return v;
 }
 
-/* How many of the largest and smallest values, at most so many together, stand so far off that the axis is better without them. */
+/* Finds how many of the largest and smallest values, together at most `most`, lie so far off that the axis is better
+ * without them. */
 static void find_outliers(struct grid *g, const double *v, size_t n, size_t most)
 {
     double span = transform(g, v[n - 1]) - transform(g, v[0]);
@@ -98,7 +99,7 @@ static void choose_log(struct grid *g, double min, double max)
     g->log_y = min > 0 && max / min > LOG_RATIO;
 }
 
-/* The value axis from n > 0 sorted values. */
+/* Sets the value axis from n > 0 sorted values. */
 static void measure_y(struct grid *g, const double *v, size_t n)
 {
     size_t most = n / OUTLIERS_PART > OUTLIERS_FEW ? n / OUTLIERS_PART : OUTLIERS_FEW;
@@ -141,7 +142,7 @@ static void measure_labels(struct grid *g)
     }
 }
 
-/* Returns whether there is anything to draw. */
+/* Returns false if there is nothing to draw. */
 static bool measure(const struct plot *p, struct grid *g)
 {
     size_t n;
@@ -163,7 +164,7 @@ static bool measure(const struct plot *p, struct grid *g)
 
 /* ---- drawing ---- */
 
-/* Where in 0 .. dots - 1 the part from..to puts v; differences that overflow stay inside too. */
+/* Maps v from the range from..to to 0 .. dots - 1. The result stays inside even if a difference overflows. */
 static int place(double from, double to, double v, int dots)
 {
     double part = (v - from) / (to - from);
@@ -283,7 +284,7 @@ static void put_grid(FILE *out, const struct plot *p, const struct grid *g)
     }
 }
 
-/* The column of the axis at which something changed, -1: beyond what is drawn. */
+/* The column of the axis at which the change happened; -1: outside of the drawn range. */
 static int column_of(const struct grid *g, const struct plot_change *c)
 {
     return c->x >= g->x.min && c->x <= g->x.max ? dot_x(g, c->x) / g->sx : -1;
@@ -297,7 +298,7 @@ static bool is_blank(const char *row, int columns, int at, int n)
     return true;
 }
 
-/* The steps at the ends of the axis, and between them what changed. */
+/* Writes the steps at the ends of the axis, and the labels of changes between them. */
 static void put_labels(FILE *out, const struct plot *p, const struct grid *g, const char *from, const char *to)
 {
     char row[MAX_SIDE + 1];
@@ -348,7 +349,7 @@ static void put_outliers(FILE *out, size_t n, const char *side, double farthest)
         fprintf(out, "  (%zu value%s %s, to %.4g)", n, n == 1 ? "" : "s", side, farthest);
 }
 
-/* What stands for curve k. */
+/* Writes the sign of curve k. */
 static void put_sign(FILE *out, const struct plot *p, const struct grid *g, int k)
 {
     if (p->curve[k].marks)
@@ -359,7 +360,7 @@ static void put_sign(FILE *out, const struct plot *p, const struct grid *g, int 
         fputs(p->utf8 ? "⠒⠒" : "**", out);
 }
 
-/* values: with the last one of each curve. */
+/* values: writes the last value of each curve, too. */
 static void put_curves(FILE *out, const struct plot *p, const struct grid *g, bool values)
 {
     fputs(p->title ? p->title : "", out);
@@ -380,7 +381,7 @@ static void put_curves(FILE *out, const struct plot *p, const struct grid *g, bo
     }
 }
 
-/* Cells of put_curves(). */
+/* The number of cells that put_curves() needs. */
 static int width_of_curves(const struct plot *p, const struct grid *g)
 {
     struct plot plain = *p;
@@ -412,7 +413,7 @@ static int clamp(int v, int min)
     return v < min ? min : v > MAX_SIDE ? MAX_SIDE : v;
 }
 
-/* Nothing to draw yet: the same number of lines. */
+/* Used if there is nothing to draw yet: writes the same number of lines. */
 static void put_empty(FILE *out, const struct plot *p, const struct grid *g, int height)
 {
     put_legend(out, p, g);

@@ -22,7 +22,7 @@ void print_clean(FILE *out, const char *text)
 
     for (size_t left = strlen(text); left > 0; text += n, left -= n) {
         n = clean_next(text, left, &code);
-        n = n ? n : left; /* the text ends in half a character */
+        n = n ? n : left; /* the text ends in a part of a character */
         if (clean_is_obeyed(code))
             fputc('?', out);
         else
@@ -30,7 +30,7 @@ void print_clean(FILE *out, const char *text)
     }
 }
 
-/* wcwidth() knows letters by the locale. */
+/* wcwidth() knows letters only in a locale that has them. */
 static int cells_of(uint32_t code)
 {
     static locale_t utf8;
@@ -98,7 +98,7 @@ static bool begins_with_one_of(const char *text, const char *const *words)
     return false;
 }
 
-/* Whether the node knows the terminal, or everybody does. */
+/* Whether the node's terminfo has the terminal, or it is a usual one. */
 static bool is_known(const char *term)
 {
     static const char *const folders[] = { "/etc/terminfo", "/lib/terminfo", "/usr/share/terminfo", "/usr/lib/terminfo" };
@@ -131,7 +131,7 @@ bool print_colour(FILE *out)
 bool print_utf8(void)
 {
     const char *term = getenv("TERM");
-    bool console = isatty(STDOUT_FILENO) && term && strncmp(term, "linux", 5) == 0; /* its font has 256 or 512 characters */
+    bool console = isatty(STDOUT_FILENO) && term && strncmp(term, "linux", 5) == 0; /* the console's font has 256 or 512 characters */
 
     return strcmp(nl_langinfo(CODESET), "UTF-8") == 0 && !console;
 }

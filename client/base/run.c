@@ -10,7 +10,7 @@
 #include "proto/job/jobspec.h"
 #include "proto/host/memory.h"
 
-/* Of an attempt or a folder; the newest attempt comes last. */
+/* Takes the identity of an attempt or a folder. The newest attempt comes last, and its identity stays. */
 static void take_identity(json_t *identity, struct run *r)
 {
     const char *hex = json_string_value(json_object_get(json_object_get(identity, "data"), "train"));
@@ -29,7 +29,7 @@ static json_t *env_of(const json_t *spec)
     return json_object_get(json_object_get(spec, "run"), "env");
 }
 
-/* What detd tells of another's run.env are the names: the values are null, which no job file may have. */
+/* For another user's job detd tells only the names in run.env: the values are null, which no job file may have. */
 static json_t *without_secrets(const json_t *stored)
 {
     json_t *spec = json_deep_copy(stored), *value;
@@ -58,7 +58,7 @@ static void put_secrets_back(const json_t *stored, json_t *spec)
     }
 }
 
-/* Whatever the keys' defaults are by now: what the run was trained with. */
+/* Takes the values that the run was trained with, even if the keys' defaults have changed since. */
 static int take_spec(const json_t *stored, struct run *r, struct err *err)
 {
     struct jobspec *s;
@@ -113,7 +113,7 @@ static int take_job(struct context *ctx, const char *text, struct run *r)
     snprintf(r->name, sizeof r->name, "job %lld", (long long)r->id);
     snprintf(r->dir, sizeof r->dir, "%s", dir ? dir : "");
     attempts = json_object_get(job, "attempts");
-    for (size_t i = json_array_size(attempts); i-- > 0;) /* newest first, and the newest that tells one counts */
+    for (size_t i = json_array_size(attempts); i-- > 0;) /* newest first: the newest identity counts */
         take_identity(json_object_get(json_array_get(attempts, i), "identity"), r);
     rc = take_spec(json_object_get(job, "spec"), r, &err) < 0 ? complain(&err) : 0;
     json_decref(job);

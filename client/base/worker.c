@@ -19,7 +19,7 @@
 #include "client/base/command.h"
 #include "proto/host/tasks.h"
 
-/* The program beside this one. */
+/* The path of detd-worker, beside this program. */
 bool worker_path(char ret_path[PATH_MAX])
 {
     static const char name[] = "detd-worker";
@@ -36,13 +36,13 @@ bool worker_path(char ret_path[PATH_MAX])
 
 struct child {
     pid_t pid;
-    void (*on_interrupt)(int); /* ours, when it is gone again */
+    void (*on_interrupt)(int); /* our handler, for when the worker is gone */
 };
 
-/* ---- as whom ---- */
+/* ---- the user that it runs as ---- */
 
-/* Whether this user namespace maps the user. Files of users that it does not map all show one uid (65534). setuid() to that uid fails, and root of the namespace has no
- * rights over those files. */
+/* Whether this user namespace maps the user. Files of users that it does not map all show one uid (65534). setuid() to
+ * that uid fails, and root of the namespace has no rights to those files. */
 static bool is_user_here(uid_t uid)
 {
     FILE *map = fopen("/proc/self/uid_map", "re");
@@ -61,13 +61,13 @@ static bool is_users(const struct stat *st)
     return st->st_uid != 0 && is_user_here(st->st_uid);
 }
 
-/* A link is, too, whatever it leads to: that may be another file in a moment. */
+/* True for a file of another user. A link of another user counts, too: it may lead to another file in a moment. */
 static bool is_of_another(const char *path, struct stat *ret)
 {
     return geteuid() == 0 && ((stat(path, ret) == 0 && is_users(ret)) || (lstat(path, ret) == 0 && is_users(ret)));
 }
 
-static struct stat below; /* of the first file in a folder that is another user's: nftw() has no argument for it */
+static struct stat below; /* the first file in a folder that is another user's: nftw() has no argument for it */
 
 static int look_below(const char *path, const struct stat *st, int kind, struct FTW *at)
 {
@@ -81,7 +81,7 @@ static int look_below(const char *path, const struct stat *st, int kind, struct 
 
 bool worker_is_of_another(const char *path, struct stat *ret)
 {
-    enum { FOLDERS = 32 }; /* open at once */
+    enum { FOLDERS = 32 }; /* folders open at once */
 
     if (is_of_another(path, ret))
         return true;
@@ -91,7 +91,7 @@ bool worker_is_of_another(const char *path, struct stat *ret)
     return true;
 }
 
-/* Pictures: a file, a folder with all that is in it, or a pattern. */
+/* Pictures: a file, a folder with all its contents, or a pattern. */
 static bool is_picture_of_another(const char *word, struct stat *ret)
 {
     bool found = false;
@@ -105,7 +105,7 @@ static bool is_picture_of_another(const char *word, struct stat *ret)
     return found;
 }
 
-/* Of the first of its files that is another user's. */
+/* Finds the first of the files that is another user's. */
 static bool find_owner(char *const *argv, struct stat *ret)
 {
     bool pictures = false;
@@ -128,7 +128,7 @@ static void tell_user(uid_t uid)
             p ? p->pw_name : name);
 }
 
-/* Root's rights are gone then for good. */
+/* Gives up root's rights for good. */
 static int become(uid_t uid, gid_t gid)
 {
     const struct passwd *p = getpwuid(uid);
@@ -142,7 +142,7 @@ static int become(uid_t uid, gid_t gid)
 
 /* ---- running it ---- */
 
-/* Begins it, its standard output going to `out`. Returns 0, or -1 after complaining. */
+/* Starts the worker, with its standard output going to `out`. Returns 0, or -1 after complaining. */
 static int start(struct child *c, char **argv, const struct stat *owner, int out)
 {
     static char path[PATH_MAX];
@@ -153,7 +153,7 @@ static int start(struct child *c, char **argv, const struct stat *owner, int out
         fprintf(stderr, "detctl: detd-worker is not beside detctl: %s\n", strerror(errno));
         return -1;
     }
-    argv[0] = "detctl"; /* its messages are ours */
+    argv[0] = "detctl"; /* the worker's messages look like ours */
     if (owner && !other) {
         st = *owner;
         other = true;
@@ -161,7 +161,7 @@ static int start(struct child *c, char **argv, const struct stat *owner, int out
     if (other)
         tell_user(st.st_uid);
     fflush(stdout);
-    c->on_interrupt = signal(SIGINT, SIG_IGN); /* Ctrl-C is for the worker; we say how it ended */
+    c->on_interrupt = signal(SIGINT, SIG_IGN); /* Ctrl-C is for the worker; we report how it ended */
     c->pid = fork();
     if (c->pid == 0) {
         signal(SIGINT, SIG_DFL);
@@ -181,7 +181,7 @@ static int start(struct child *c, char **argv, const struct stat *owner, int out
     return -1;
 }
 
-/* Waits for its end and says what was wrong with it. */
+/* Waits for the end of the worker and reports failures. */
 static int end(const struct child *c)
 {
     int status;
@@ -196,7 +196,7 @@ static int end(const struct child *c)
     }
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGINT)
         return CODE_INTERRUPTED;
-    if (WIFSIGNALED(status) && WTERMSIG(status) != SIGPIPE) /* as of `| head` */
+    if (WIFSIGNALED(status) && WTERMSIG(status) != SIGPIPE) /* SIGPIPE: as from `| head` */
         fprintf(stderr, "detctl: detd-worker was ended by signal %d (%s)\n", WTERMSIG(status), strsignal(WTERMSIG(status)));
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? CODE_DONE : CODE_REFUSED;
 }
@@ -213,7 +213,7 @@ int worker_run(char **argv)
     return worker_run_for(NULL, argv);
 }
 
-/* Reads to the end of the stream what is one number on a line of its own, above 0. */
+/* Reads the stream to its end. It must hold one number above 0, on a line of its own. */
 static int read_count(FILE *in, int64_t *ret)
 {
     char line[32], *stop;

@@ -13,7 +13,7 @@
 #include "proto/err.h"
 #include "proto/job/jobspec.h"
 
-/* Runs detd-worker; entry: where to remember a good check, NULL: nowhere. */
+/* Runs detd-worker. entry: the file in which a good check is remembered; NULL: it is not remembered. */
 static int run(const json_t *spec, bool brief, const char *entry)
 {
     char *argv[8] = { NULL, (char *)"--check" }, path[PATH_MAX];
@@ -63,13 +63,13 @@ int check_first(const json_t *spec)
 
     if (jobspec_parse(spec, &s, &err) < 0)
         return CODE_DONE; /* detd says why */
-    if (!s->eval_run)     /* it opens nothing that the other job was trained on */
+    if (!s->eval_run)     /* an eval job opens no training data of the other job */
         rc = check(spec, s);
     jobspec_free(s);
     return rc;
 }
 
-/* So that submitting the same job next does not check again. */
+/* Finds the entry for a good check, so that submitting the same job next does not check again. */
 static bool remember(const json_t *spec, char ret_entry[PATH_MAX])
 {
     char worker[PATH_MAX];

@@ -14,9 +14,9 @@
 #include "proto/hash/hash.h"
 #include "proto/job/jobspec.h"
 
-/* ---- where ---- */
+/* ---- the place of entries ---- */
 
-/* A folder of somebody else's, as root's HOME may be under sudo, is left alone. */
+/* A folder of another user, as root's HOME may be under sudo, is left alone. */
 static bool make_ours(const char *folder)
 {
     struct stat st;
@@ -42,7 +42,7 @@ static bool find_folder(char folder[PATH_MAX])
     return true;
 }
 
-/* The keys that a check depends on: not those of augmentation, steps or rates. */
+/* The keys that a check depends on. Keys of augmentation, steps or rates do not count. */
 static json_t *looked_at(const struct jobspec *s)
 {
     json_t *all = jobspec_json(s), *data = json_object_get(all, "data"), *train = json_object_get(all, "train"), *ret;
@@ -76,9 +76,9 @@ bool checked_path(const struct jobspec *s, const char *worker, char ret_path[PAT
     return n > 0 && n < PATH_MAX;
 }
 
-/* ---- what ---- */
+/* ---- the content of an entry ---- */
 
-/* "SIZE MTIME_NS PATH" */
+/* record: "SIZE MTIME_NS PATH". */
 static bool is_as_it_was(const char *record)
 {
     long long size, mtime_ns;
@@ -110,7 +110,7 @@ bool checked_still(const char *path)
     return good && records > 0;
 }
 
-/* ---- how many ---- */
+/* ---- the number of entries ---- */
 
 struct entry {
     char name[NAME_MAX + 1];
@@ -126,7 +126,7 @@ static int newest_first(const void *a, const void *b)
                                   : (x->tv_nsec < y->tv_nsec) - (x->tv_nsec > y->tv_nsec);
 }
 
-/* The files of the folder, at most n. */
+/* Lists the files of the folder, at most n. */
 static int list(DIR *dir, struct entry *e, int n)
 {
     struct dirent *d;

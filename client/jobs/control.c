@@ -19,7 +19,7 @@ void tell_asked(int64_t id, const char *what, const char *state)
         printf("job %lld: %s asked for, state %s\n", n, what, state);
 }
 
-/* `detctl pause 3 4` calls job.pause for each; one that is refused keeps no other from it. */
+/* `detctl pause 3 4` calls job.pause for each job. If one is refused, the others are still paused. */
 int command_control(struct context *ctx, int argc, char **argv)
 {
     static const struct option options[] = { { 0 } };
@@ -31,7 +31,7 @@ int command_control(struct context *ctx, int argc, char **argv)
     if (optind >= argc)
         return misuse(ctx, "no job id given");
     snprintf(method, sizeof method, "job.%s", ctx->command->name);
-    for (int i = optind; i < argc; i++) { /* before anything is asked for */
+    for (int i = optind; i < argc; i++) { /* checks all ids before anything is asked for */
         int64_t id;
 
         if (take_id(ctx, argv[i], &id))

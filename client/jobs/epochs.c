@@ -28,7 +28,7 @@ static int count_images(const json_t *root, int64_t *ret_images, struct err *err
     return rc == CODE_DONE ? 0 : err_set(err, ERR_INPUT, "%s", ""); /* detd-worker has said why */
 }
 
-/* What texts with a unit became. */
+/* Tells the steps that texts with a unit became. */
 static void tell_texts(const json_t *before, const json_t *root, int64_t images, int64_t batch)
 {
     static const char *const keys[][2] = { { "train", "lr_steps" }, { "val", "every" }, { "checkpoint", "every" } };

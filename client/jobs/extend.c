@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/extend.c - more of what is there: a completed job gets more steps; a job's keys, with some changed, make a new job. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/extend.c - extend: more steps for a completed job; clone: a new job from a job's keys, with some changed. */
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
@@ -21,7 +21,7 @@
 
 /* ---- extend ---- */
 
-/* As submission counts them. */
+/* Counts the steps as a submission does. */
 static int steps_of_epochs(const json_t *job, double epochs, int64_t *ret, struct err *err)
 {
     json_t *spec = json_deep_copy(json_object_get(job, "spec")), *train = json_object_get(spec, "train");
@@ -44,7 +44,7 @@ static int steps_of_epochs(const json_t *job, double epochs, int64_t *ret, struc
 
 struct more {
     int64_t steps; /* 0: not given */
-    double epochs; /* likewise */
+    double epochs; /* 0: not given */
     bool wait, watch;
 };
 
@@ -75,8 +75,8 @@ static int take_more(struct context *ctx, int argc, char **argv, struct more *re
                : misuse(ctx, "how far is it to train: --steps N or --epochs N, from its beginning on");
 }
 
-/* A job that finds its data changed fails, and one that failed is given no more steps: it is better told before. What cannot be looked at from here the job
- * itself will see. */
+/* A job that finds its data changed fails, and a failed job cannot get more steps. So its data are checked before.
+ * Files that cannot be read from here are left to the job. */
 static int check_data(struct context *ctx, int64_t id)
 {
     char spec[PATH_MAX], *slash;
@@ -108,7 +108,7 @@ static int check_data(struct context *ctx, int64_t id)
     return rc;
 }
 
-/* What a new job of so many steps has for a key that its file does not give; -1: that cannot be told. */
+/* The value of a key in a new job of so many steps that does not give the key; -1: unknown. */
 static long long default_of(const json_t *spec, const char *section, const char *key, int64_t steps)
 {
     json_t *root = json_deep_copy(spec), *whole;
@@ -128,7 +128,8 @@ static long long default_of(const json_t *spec, const char *section, const char 
     return value;
 }
 
-/* Keys that were worked out of the number of steps stay as they are: another job of `steps` has others by default, and other results. job: as it was before. */
+/* Tells which keys stay as they are, though they were derived from the number of steps. A new job of `steps` steps has
+ * other defaults, and other results. job: as it was before. */
 static void tell_kept_keys(const json_t *job, int64_t steps)
 {
     static const char *const keys[][2] = { { "train", "burn_in" }, { "val", "every" }, { "checkpoint", "every" } };
@@ -143,7 +144,7 @@ static void tell_kept_keys(const json_t *job, int64_t steps)
     }
 }
 
-/* Once it is granted nothing more is asked that might fail: job is as it was before. */
+/* Once detd has granted the steps, no further call is made that might fail. job: as it was before. */
 static int extend(struct context *ctx, int64_t id, const json_t *job, struct more *more)
 {
     struct err err = { 0 };
@@ -192,9 +193,9 @@ static bool given(char *const *assignments, int n, const char *key)
     return false;
 }
 
-/* What was worked out of a key that is given anew is worked out anew. */
+/* Keys that follow from another key are derived anew when that key is given anew. */
 static const struct {
-    const char *given, *section, *key; /* the last two: what follows */
+    const char *given, *section, *key; /* section and key: the key that follows */
 } followers[] = { { "train.epochs", "train", "steps" }, { "model.preset", "model", "cfg" }, { "model.cfg", "model", "preset" } };
 
 static void forget_followers(json_t *spec, char *const *assignments, int n)
@@ -204,19 +205,20 @@ static void forget_followers(json_t *spec, char *const *assignments, int n)
     for (size_t i = 0; i < sizeof followers / sizeof *followers; i++)
         if (given(assignments, n, followers[i].given))
             json_object_del(json_object_get(spec, followers[i].section), followers[i].key);
-    if (!json_is_true(json_object_get(augment, "multiscale"))) { /* else nothing is done with them */
+    if (!json_is_true(json_object_get(augment, "multiscale"))) { /* without multiscale they have no effect */
         json_object_del(augment, "size_min");
         json_object_del(augment, "size_max");
     }
 }
 
-/* Intervals that are worked out anew: what they were; 0: they stay. */
+/* Old values of intervals that are derived anew; 0: they stay. */
 struct followed {
     long long val, checkpoint;
-    bool of_val; /* the latter follows the former, else the steps */
+    bool of_val; /* checkpoint.every follows val.every, else the number of steps */
 };
 
-/* Those that nobody gave are worked out of other keys: what is as by default for the old ones is so for the new ones. */
+/* Intervals that were not given are derived from other keys. An interval that has the default for the old keys gets the
+ * default for the new ones. */
 static struct followed forget_intervals(json_t *spec, char *const *assignments, int n)
 {
     json_t *val = json_object_get(spec, "val"), *checkpoint = json_object_get(spec, "checkpoint");
@@ -245,14 +247,15 @@ static void tell_followed(struct followed f)
                 f.of_val ? "what val.every is" : "a tenth of the steps");
 }
 
-/* The spec of a new job, a new reference: that of the run, changed. same_data: it is to refuse other training data. 0, or an exit code after complaining. */
+/* Makes the spec of a new job, a new reference: the run's spec with changes. same_data: the job must refuse other
+ * training data. Returns 0, or an exit code after complaining. */
 static int clone_spec(struct context *ctx, const struct run *r, char *const *assignments, int n, bool same_data, json_t **ret)
 {
     json_t *run = json_object_get(r->spec, "run"), *errand = json_object_get(r->spec, JOB_ERRAND);
     struct err err;
     int rc;
 
-    json_object_del(run, "after"); /* that was then */
+    json_object_del(run, "after"); /* it concerned the old job alone */
     if (!given(assignments, n, "run.after"))
         json_object_del(run, "after_ok");
     json_object_del(errand, "data_hash");
@@ -297,7 +300,7 @@ int command_clone(struct context *ctx, int argc, char **argv)
     n = argc - optind - 1;
     if ((rc = take_id(ctx, argv[optind], &id)) || (rc = run_take(ctx, argv[optind], &r)))
         return rc;
-    followed = forget_intervals(r.spec, assignments, n); /* looks at the steps, which may be forgotten next */
+    followed = forget_intervals(r.spec, assignments, n); /* looks at the steps, which may be dropped next */
     rc = clone_spec(ctx, &r, assignments, n, same_data, &spec);
     run_free(&r);
     if (rc || (rc = submit_checked(ctx, spec, &q, &id)))

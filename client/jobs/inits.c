@@ -17,10 +17,10 @@
 struct wish {
     const char *key;
     int64_t job;
-    char which[32]; /* best, last, a step, or "": as is best */
+    char which[32]; /* best, last, a step, or "": the same as best */
 };
 
-/* 1: it is one; 0: it is a file. */
+/* Returns 1 for a job's weights, 0 for a file. */
 static int read_wish(const char *key, const char *text, struct wish *ret, struct err *err)
 {
     const char *at;
@@ -38,7 +38,7 @@ static int read_wish(const char *key, const char *text, struct wish *ret, struct
     return 1;
 }
 
-/* Where the step was not asked for by its number. */
+/* Tells the step, unless it was given by its number. */
 static void tell_step(const struct wish *w, const json_t *checkpoint, FILE *tell)
 {
     if (!tell || (w->which[0] && strcmp(w->which, "best") != 0 && strcmp(w->which, "last") != 0))
@@ -86,11 +86,11 @@ int inits_find(struct context *ctx, json_t *root, FILE *tell)
     return 0;
 }
 
-/* ---- held ---- */
+/* ---- keeping checkpoints ---- */
 
-enum { NAMES = 9 }; /* of checkpoints of one step, which a job that was extended or resumed has written anew */
+enum { NAMES = 9 }; /* names for checkpoints of one step: a job that was extended or resumed may write it anew */
 
-/* Another name of the file in that folder: stem.safetensors, or stem-2 ... where a name is another file's. */
+/* Gives the file another name in that folder: stem.safetensors, or stem-2 ... if a name belongs to another file. */
 static bool hold_in(const char *folder, const char *stem, const char *path, char ret[PATH_MAX])
 {
     struct stat is, has;
@@ -112,8 +112,9 @@ static bool hold_in(const char *folder, const char *stem, const char *path, char
     return false;
 }
 
-/* A checkpoint may go before the job begins that is to begin with it: its file gets another name in the folder of its own job, which goes with that. Where none can
- * be given, as to a file of somebody else's, it stays as it is. */
+/* A checkpoint may be removed before the job begins that starts from it. So its file gets another name in the folder of
+ * its own job, which is removed with that job. If that is not possible, for example for a file of another user, the
+ * path stays as it is. */
 static void hold(json_t *model, const char *key, const char *path)
 {
     static const char in[] = "/checkpoints/", file[] = "/model.safetensors";
@@ -125,10 +126,10 @@ static void hold(json_t *model, const char *key, const char *path)
         return;
     snprintf(stem, sizeof stem, "%.*s", (int)(end - step), step);
     if (snprintf(spec, sizeof spec, "%.*s/spec.json", (int)(at - path), path) >= (int)sizeof spec || access(spec, F_OK) < 0)
-        return; /* of no job */
+        return; /* it belongs to no job */
     snprintf(folder, sizeof folder, "%.*s", (int)(at - path), path);
     if (geteuid() == 0 && (stat(folder, &of) < 0 || of.st_uid != 0))
-        return; /* its owner may have put a link in the place of inits/ */
+        return; /* the folder's owner may have put a link in the place of inits/ */
     if (snprintf(folder, sizeof folder, "%.*s/inits", (int)(at - path), path) < (int)sizeof folder && hold_in(folder, stem, path, name))
         json_object_set_new(model, key, json_string(name));
 }

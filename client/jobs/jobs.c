@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/jobs.c - ls, show, why, events: what detd knows about jobs. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/jobs.c - ls, show, why, events: facts that detd knows about jobs. */
 #include <getopt.h>
 #include <limits.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 enum { LS_DEFAULT = 50, EVENTS_DEFAULT = 50, USAGE_DEFAULT = 60, CHECKPOINTS_SHOWN = 3 };
 
-/* To the fraction of a second, as detd notes when a job was submitted. */
+/* With fractions of a second, as in the times of submission that detd notes. */
 static double wall_s(void)
 {
     struct timespec t;
@@ -58,13 +58,13 @@ enum {
     LS_COLUMNS
 };
 
-/* Of a job that was validated. */
+/* Adds the best value of a job that was validated. */
 static int add_best(struct context *ctx, struct table *t, const json_t *job)
 {
     struct best best = { 0 };
     int rc = json_is_number(loss_of(job, "val")) ? best_metric(ctx, int_of(job, "id"), &best) : 0;
 
-    if (best.metric) /* of masks there is a score of their own: segm_AP */
+    if (best.metric) /* masks have a score of their own: segm_AP */
         table_addf(t, "%s%s %.4g", json_object_get(json_object_get(json_object_get(job, "losses"), "val"), "mask") ? "box " : "",
                    best.metric, best.value);
     else
@@ -72,7 +72,7 @@ static int add_best(struct context *ctx, struct table *t, const json_t *job)
     return rc;
 }
 
-/* On a terminal lines are not to be broken: what is least missed goes first. */
+/* On a terminal lines must not be broken: the least important columns are hidden first. */
 static void fit(struct table *t)
 {
     static const int spare[] = { LS_SUBMITTED, LS_RATE, LS_DEVICE, LS_USER, LS_TRAIN, LS_TAGS, LS_TIME };
@@ -127,7 +127,7 @@ static int print_jobs(struct context *ctx, const json_t *jobs)
     return rc;
 }
 
-/* Ended, and of no other use than what verify and eval told. */
+/* True for an ended verify or eval job: the commands have told its result, and it has no other use. */
 static bool is_spent(const json_t *job)
 {
     const char *kind = text_of(job, "kind"), *state = text_of(job, "state");
@@ -225,7 +225,7 @@ static void print_losses(const json_t *job)
     }
 }
 
-/* The oldest attempt that told what it depends on, NULL: none did. */
+/* The oldest attempt that told its identity; NULL: no attempt did. */
 static const json_t *first_told(const json_t *attempts)
 {
     for (size_t i = json_array_size(attempts); i-- > 0;)
@@ -234,7 +234,7 @@ static const json_t *first_told(const json_t *attempts)
     return NULL;
 }
 
-/* In short; --json has all of it. */
+/* Prints the identity in short; --json has all of it. */
 static void print_identity(const json_t *attempt, const json_t *first)
 {
     const json_t *identity = json_object_get(attempt, "identity");
@@ -266,7 +266,7 @@ static void print_attempts(const json_t *attempts)
     }
 }
 
-/* Newest first, as they come; of those that are on the disk a few, and the best. */
+/* Checkpoints come newest first. Prints a few of those on the disk, and the best. */
 static void print_checkpoints(const json_t *checkpoints)
 {
     bool best_seen = false;
@@ -300,7 +300,7 @@ static void print_times(const json_t *job)
     field("ran", started > 0 ? text_taken(job).s : "");
 }
 
-/* Where it has changed. */
+/* Prints the tiers if they have changed. */
 static void print_tiers(const json_t *tiers)
 {
     json_t *entry;
@@ -329,7 +329,7 @@ static void print_evaluation(const json_t *eval)
     putchar('\n');
 }
 
-/* Checkpoints come newest first. */
+/* Tells how a failed job can go on. Checkpoints come newest first. */
 static void print_way_on(const json_t *job)
 {
     json_t *c;
@@ -382,7 +382,7 @@ static void print_why(const json_t *result)
     putchar('\n');
 }
 
-/* The commands with an optional id, --json, and one call. */
+/* Runs a command that takes an optional id and --json, and makes one call. */
 static int show_with(struct context *ctx, int argc, char **argv, const char *method, void (*print)(const json_t *result))
 {
     static const struct option options[] = { { "json", no_argument, NULL, 'j' }, { 0 } };
@@ -457,7 +457,7 @@ static void print_usage(const json_t *rows)
     table_print(t, stdout);
 }
 
-/* The options of usage and events. 0, or CODE_USAGE after complaining. */
+/* Takes the options of usage and events. Returns 0, or CODE_USAGE after complaining. */
 static int take_rows_options(struct context *ctx, int argc, char **argv, struct list *l, bool *ret_json)
 {
     static const struct option options[] = { { "json", no_argument, NULL, 'j' }, { "limit", required_argument, NULL, 'n' }, { 0 } };

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/label.c - note, tag: what people say of their jobs. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/label.c - note, tag: people's words about their jobs. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 enum { WORDS_BYTES = 4096 };
 
-/* The words with blanks between; CODE_USAGE where they are more than anything may have. */
+/* Joins the words with blanks. Returns CODE_USAGE if they are longer than any text may be. */
 static int join(struct context *ctx, int count, char **words, char ret[WORDS_BYTES])
 {
     size_t len = 0;
@@ -45,7 +45,7 @@ static int label(struct context *ctx, int64_t id, const char *member, const char
     return CODE_DONE;
 }
 
-/* No getopt: -base takes a tag away, and a note may begin with anything. */
+/* Does not use getopt: -base takes a tag away, and a note may begin with anything. */
 static int label_with(struct context *ctx, int argc, char **argv, const char *member)
 {
     char text[WORDS_BYTES];

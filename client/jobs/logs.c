@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/logs.c - the log files of a job's ranks: detd says where they are, detctl opens them as the user. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/logs.c - the log files of a job's ranks: detd tells their paths, detctl opens them as the user. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -11,12 +11,12 @@
 #include "client/base/print.h"
 #include "proto/host/memory.h"
 
-enum { POLL_MS = 250, ASK_EVERY = 8 }; /* polls of the files between two questions whether the job lives */
+enum { POLL_MS = 250, ASK_EVERY = 8 }; /* number of polls of the files before detd is asked whether the job lives */
 
 struct logs {
     struct context *ctx;
     int64_t id;
-    int rank; /* -1: all */
+    int rank; /* -1: all ranks */
     json_t *list;
     FILE **file; /* one per entry of the list; NULL: not there yet */
     size_t n;
@@ -24,7 +24,7 @@ struct logs {
     long tail; /* lines to begin with; -1: all */
 };
 
-/* -1: the log of detd-job, which is no rank's. */
+/* Returns -1 for the log of detd-job, which belongs to no rank. */
 static int rank_of(const struct logs *l, size_t i)
 {
     json_t *rank = json_object_get(json_array_get(l->list, i), "rank");
@@ -51,7 +51,7 @@ static int ask_paths(struct logs *l)
     return 0;
 }
 
-/* Where the first of the last n lines begins, at or after `from`. */
+/* The place of the first of the last n lines, at or after `from`. */
 static off_t find_tail(FILE *f, off_t from, long n)
 {
     char piece[4096];
@@ -73,7 +73,7 @@ static off_t find_tail(FILE *f, off_t from, long n)
     return from;
 }
 
-/* What has been dropped is a hole at its beginning, and the first line behind that most often a part of one. */
+/* Dropped text leaves a hole at the beginning of the file. The first line behind the hole is most often incomplete. */
 static void find_begin(const struct logs *l, FILE *f)
 {
     off_t first = lseek(fileno(f), 0, SEEK_DATA);
@@ -86,7 +86,8 @@ static void find_begin(const struct logs *l, FILE *f)
             ;
 }
 
-/* Opens what is there; a rank that has not started yet has no log. Returns CODE_REFUSED where a file may not be read. */
+/* Opens the files that exist: a rank that has not started yet has no log. Returns CODE_REFUSED if a file may not be
+ * read. */
 static int open_files(struct logs *l)
 {
     for (size_t i = 0; i < l->n; i++) {
@@ -105,7 +106,8 @@ static int open_files(struct logs *l)
     return 0;
 }
 
-/* A file that is shorter than what was read of it was emptied, as logrotate's copytruncate does: it is read from its new beginning. */
+/* A file that is shorter than the part that was read was emptied, as by logrotate's copytruncate. It is read from its
+ * new beginning. */
 static long place_in(FILE *f)
 {
     struct stat st;
@@ -115,7 +117,7 @@ static long place_in(FILE *f)
     return ftell(f);
 }
 
-/* A file that was renamed gets no more once its rank has opened a new one: that is opened next. */
+/* Closes a file that was renamed, when its rank has opened a new one. The new one is opened next. */
 static void leave_renamed(struct logs *l)
 {
     struct stat now, was;
@@ -131,7 +133,7 @@ static void leave_renamed(struct logs *l)
     }
 }
 
-/* Prints what has come since. With --follow a line that is not whole yet is left for later. */
+/* Prints new text. With --follow an incomplete line is left for later. */
 static void drain(const struct logs *l, size_t i, bool whole_only)
 {
     char *line = NULL;
@@ -205,7 +207,7 @@ static int print(struct logs *l, bool following)
 
     if (rc)
         return rc;
-    l->tail = -1; /* what comes later is shown whole */
+    l->tail = -1; /* later text is shown as a whole */
     if (following)
         rc = follow(l);
     drain_all(l, false);

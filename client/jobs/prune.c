@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/prune.c - prune: jobs that ended a while ago go, page by page. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/prune.c - prune: removes jobs that ended a while ago, page by page. */
 #include <getopt.h>
 #include <stdio.h>
 
@@ -8,7 +8,7 @@
 struct prune {
     double older_s;
     bool keep_best, dry_run;
-    const char *user; /* NULL: whoever may be */
+    const char *user; /* NULL: all users that the caller may name */
     size_t gone, refused;
 };
 
@@ -16,7 +16,7 @@ static json_t *params_of(const struct prune *p, const json_t *cursor)
 {
     json_t *params = json_pack("{s:f, s:b, s:b}", "older", p->older_s, "keep_best", p->keep_best, "dry_run", p->dry_run);
 
-    if (p->keep_best && !p->dry_run) /* files go before the answer comes */
+    if (p->keep_best && !p->dry_run) /* detd removes files before it answers */
         json_object_set_new(params, "limit", json_integer(10));
     if (p->user)
         json_object_set_new(params, "user", json_string(p->user));

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/queue.c - queue: who waits for slots, in the order of service, and for what; wait: till jobs have ended; retry: the same job once more. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/queue.c - queue: jobs that wait for slots, in the order of service, with the reason; wait: until jobs have ended; retry: the same job once more. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ enum { SHOWN = 1000 };
 
 /* ---- queue ---- */
 
-/* Higher priority first, then the older one: as sched.h of the daemon says. */
+/* Higher priority first, then the older job, as in the daemon's sched.h. */
 static int by_service(const void *a, const void *b)
 {
     const json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
@@ -23,7 +23,7 @@ static int by_service(const void *a, const void *b)
     return px != py ? (px < py) - (px > py) : (ix > iy) - (ix < iy);
 }
 
-/* A job that has left the queue meanwhile is told as it is now. */
+/* If the job has left the queue meanwhile, this is its present reason. */
 static int add_reason(struct context *ctx, json_t *job)
 {
     json_t *why;
@@ -104,7 +104,7 @@ int command_queue(struct context *ctx, int argc, char **argv)
 
 /* ---- wait ---- */
 
-/* Whatever else there was, a failure is told. */
+/* Returns the code that comes first in `order`: a failure is told even if other jobs ended well. */
 static int worse(int a, int b)
 {
     static const int order[] = { CODE_INTERRUPTED, CODE_NO_DAEMON, CODE_REFUSED, CODE_JOB_FAILED, CODE_JOB_CANCELLED, CODE_DONE };

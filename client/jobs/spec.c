@@ -16,7 +16,8 @@
 #include "proto/err.h"
 #include "proto/job/jobspec.h"
 
-/* The absolute name of the job file. A folder `shapes` does not hide shapes.json: data often lies in a folder of the job's name. */
+/* Finds the absolute name of the job file. A folder `shapes` does not hide shapes.json: data often lies in a folder of
+ * the job's name. */
 static int find(const char *file, char ret_path[PATH_MAX], struct err *err)
 {
     char with[PATH_MAX];
@@ -42,7 +43,7 @@ static int make_absolute(json_t *root, const char *path, struct err *err)
     return jobspec_absolute(root, folder, err);
 }
 
-/* Of VOC's XML and of pictures in a folder annotations may be files in one, too. */
+/* Annotations of the formats voc and yolo may be a file or a folder. */
 static bool may_be_either(const struct jobspec *s, const char *key)
 {
     const char *format = strcmp(key, "data.train.annotations") == 0 ? s->data_train_format
@@ -52,7 +53,7 @@ static bool may_be_either(const struct jobspec *s, const char *key)
     return strcmp(format, "voc") == 0 || strcmp(format, "yolo") == 0;
 }
 
-/* Opens one path as the user, so that a missing file has a name before anything is queued. */
+/* Opens one path as the user, so that a missing file is named before anything is queued. */
 static int try_path(const struct jobspec *s, const char *key, const char *path, struct err *err)
 {
     const char *last = strrchr(key, '.');
@@ -69,7 +70,7 @@ static int try_path(const struct jobspec *s, const char *key, const char *path, 
     return rc;
 }
 
-/* A job that evaluates another's checkpoint opens neither what that was trained on nor what it began with. */
+/* A job that evaluates another job's checkpoint opens neither that job's training data nor its initial weights. */
 static int try_paths(const struct jobspec *s, struct err *err)
 {
     const char *key, *path;
@@ -81,7 +82,7 @@ static int try_paths(const struct jobspec *s, struct err *err)
     return rc;
 }
 
-/* Sees that what can be known of the job is right. The caller frees *ret. */
+/* Checks everything that can be known of the job here. The caller frees *ret. */
 static int check(const json_t *root, const char *path, struct jobspec **ret, struct err *err)
 {
     int rc = jobspec_parse_uncounted(&job_presets, root, ret, err);

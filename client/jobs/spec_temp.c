@@ -37,7 +37,7 @@ int spec_file(const json_t *spec, char ret_path[PATH_MAX], struct err *err)
 {
     struct stat other;
     const bool theirs = spec_is_of_another(spec, &other);
-    const char *folder = theirs ? NULL : getenv("TMPDIR"); /* which may be root's alone */
+    const char *folder = theirs ? NULL : getenv("TMPDIR"); /* TMPDIR may be root's alone */
     int fd, rc = 0;
 
     snprintf(ret_path, PATH_MAX, "%s/detctl-XXXXXX", folder && *folder ? folder : "/tmp");

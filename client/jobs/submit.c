@@ -19,7 +19,7 @@
 #include "proto/host/memory.h"
 #include "proto/job/presets.h"
 
-/* A name for this submission that nobody else will choose: repeated calls give the same job. */
+/* A random name for this submission that no other one will have: repeated calls give the same job. */
 static int make_token(char ret_token[33], struct err *err)
 {
     unsigned char random[16];
@@ -71,7 +71,7 @@ void take_queueing(int option, struct queueing *q)
 int submitted(struct context *ctx, int64_t id, bool wait, bool watch)
 {
     if (watch || wait)
-        catch_interrupt(); /* whoever sees the id may interrupt */
+        catch_interrupt(); /* once the id is shown, the user may interrupt */
     if (printf("%lld\n", (long long)id) < 0 || fflush(stdout) != 0)
         fprintf(stderr, "detctl: job %lld is queued; its id cannot be written to standard output\n", (long long)id);
     if (watch)
@@ -79,7 +79,7 @@ int submitted(struct context *ctx, int64_t id, bool wait, bool watch)
     return wait ? watch_job(ctx, id, "total", WATCH_QUIETLY) : CODE_DONE;
 }
 
-/* A job file, or in its place the name of a preset. */
+/* Reads a job file, or takes the name of a preset instead. */
 static int read_file_or_preset(const char *word, json_t **ret_root, struct err *err)
 {
     int rc = spec_read(word, ret_root, err);
@@ -93,7 +93,7 @@ static int read_file_or_preset(const char *word, json_t **ret_root, struct err *
     return *ret_root ? 0 : err_set(err, -ENOMEM, "out of memory");
 }
 
-/* --help-keys [FILE | PRESET] [KEY=VALUE ...]: keys of the preset that these name, or of all. */
+/* --help-keys [FILE | PRESET] [KEY=VALUE ...]: prints the keys of the preset that these name, or all keys. */
 static int help_keys(int count, char *const *words)
 {
     json_t *root = NULL;
@@ -125,7 +125,7 @@ static int take_limit(const struct context *ctx, const char *text, char ret[60])
     return rc;
 }
 
-/* ID or ID:ok. */
+/* text: ID or ID:ok. */
 static int take_after(const struct context *ctx, const char *text, char ret[60], char ret_ok[60])
 {
     size_t len = strcspn(text, ":");
@@ -142,7 +142,7 @@ static int take_after(const struct context *ctx, const char *text, char ret[60],
     return 0;
 }
 
-/* words: the job file, and changes of its keys. init: as model.init, NULL: not given. */
+/* words: the job file, and changes of its keys. init: value for model.init; NULL: not given. */
 static int load(struct context *ctx, char **words, int count, const char *init, json_t **ret_spec)
 {
     char **changes = calloc((size_t)count + 1, sizeof *changes), *last = NULL;
@@ -167,7 +167,7 @@ int command_submit(struct context *ctx, int argc, char **argv)
                                              { "init", required_argument, NULL, 'i' },
                                              { 0 } };
     const char *init = NULL;
-    char more[3][60] = { "", "", "" }; /* keys that options stand for */
+    char more[3][60] = { "", "", "" }; /* keys that the options stand for */
     struct queueing q = { 0 };
     bool keys = false;
     struct err err = { 0 };

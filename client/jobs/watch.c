@@ -19,30 +19,31 @@
 #include "proto/host/memory.h"
 #include "proto/host/pictures.h"
 
-/* Between two looks at a job of which detd tells nothing: why it waits, which a screen shows, changes in silence. */
-enum { LOOK_MS = 2000, LOOK_QUIETLY_MS = 30000, NEWS_MS = 200 /* what comes together is one look */ };
+/* LOOK_MS: pause between two looks at a job without news: the reason for waiting, which a screen shows, changes without
+ * news. */
+enum { LOOK_MS = 2000, LOOK_QUIETLY_MS = 30000, NEWS_MS = 200 /* news within this time are one look */ };
 enum { BAR_CHARS = 30, BAR_LEAST = 5, PLOT_MAX_ROWS = 20 };
-enum { ROWS_AT_ONCE = 1000 /* about, and the steps that are asked for first */, RATE_LEAST_S = 10 /* of which a rate says something */ };
+enum { ROWS_AT_ONCE = 1000 /* roughly; also the steps of the first query */, RATE_LEAST_S = 10 /* least time for a useful rate */ };
 
 struct watch {
     struct context *ctx;
     int64_t id;
     const char *term;
     enum watch_how how;
-    json_t *job;     /* as detd told last */
-    char state[24];  /* told to the user last */
-    int64_t attempt; /* of the rows printed */
-    size_t tiers;    /* WATCH_LINES: entries of the history printed */
+    json_t *job;     /* the job as detd last told it */
+    char state[24];  /* state that the user was last told */
+    int64_t attempt; /* attempt of the printed rows */
+    size_t tiers;    /* WATCH_LINES: number of printed entries of the history of tiers */
     int64_t seen[2]; /* WATCH_LINES: last step printed of train and val */
-    int64_t shown;   /* likewise, whose picture was told */
-    char waits[400]; /* WATCH_STEPS: why it waits, as told last; "": it was not told to wait */
+    int64_t shown;   /* WATCH_LINES: last step with a picture that was told */
+    char waits[400]; /* WATCH_STEPS: why it waits, as last told; "": no reason was told */
     int lines;       /* WATCH_SCREEN: lines of the picture on the screen */
     double rate;     /* steps a second, smoothed; 0: not known */
     int64_t rate_step;
-    double rate_time, rate_since; /* when that step was seen to end, and the first one */
+    double rate_time, rate_since; /* when that step was seen to end; when the first one was */
 };
 
-/* The exit code of a state that lasts, or -1. */
+/* The exit code of a final state, or -1. */
 static int outcome(const char *state)
 {
     if (strcmp(state, "completed") == 0)
@@ -52,7 +53,7 @@ static int outcome(const char *state)
     return strcmp(state, "cancelled") == 0 ? CODE_JOB_CANCELLED : -1;
 }
 
-/* Why a queued job waits; the caller frees. NULL: it does not wait, or nobody knows. */
+/* Why a queued job waits; the caller frees. NULL: it does not wait, or the reason is unknown. */
 static char *why_queued(struct watch *w)
 {
     json_t *result;
@@ -77,7 +78,7 @@ static void print_state(struct watch *w)
     free(why);
 }
 
-/* The step that it ends with: one that verifies may stop before it is trained, and one that evaluates trains none. */
+/* The last step of the job. A verify job may end before all steps are trained, and an eval job trains no steps. */
 static int64_t last_step(const json_t *job)
 {
     const json_t *spec = json_object_get(job, "spec"), *to = json_object_get(json_object_get(spec, "errand"), "to");
@@ -104,7 +105,7 @@ static int add_row(void *arg, const json_t *row)
     return 0;
 }
 
-/* By step; train before val, terms by name. */
+/* Sorts by step, then train before val, then terms by name. */
 static int compare_rows(const void *pa, const void *pb)
 {
     const json_t *a = *(json_t *const *)pa, *b = *(json_t *const *)pb;
@@ -126,7 +127,7 @@ static void print_row(struct watch *w, const json_t *row)
         w->seen[val] = int_of(row, "step");
 }
 
-/* Of steps from .. to (0: all later ones), in their order. */
+/* Prints steps from .. to (0: all later ones), in their order. */
 static int print_steps(struct watch *w, int64_t from, int64_t to, size_t *ret_count)
 {
     static const char *const splits[] = { "train", "val" };
@@ -153,7 +154,7 @@ static int print_steps(struct watch *w, int64_t from, int64_t to, size_t *ret_co
     return rc;
 }
 
-/* A part of the steps at a time: a job may have a million rows. */
+/* Prints a part of the steps at a time: a job may have a million rows. */
 static int print_rows(struct watch *w)
 {
     int64_t from = (w->seen[0] < w->seen[1] ? w->seen[0] : w->seen[1]) + 1, span = ROWS_AT_ONCE, last = int_of(w->job, "step");
@@ -165,7 +166,7 @@ static int print_rows(struct watch *w)
     return rc == 0 ? print_steps(w, from, 0, &count) : rc;
 }
 
-/* The newest attempt of the job, NULL: none has begun. */
+/* The newest attempt of the job; NULL: no attempt has begun. */
 static const json_t *newest_attempt(const json_t *job)
 {
     json_t *newest = NULL, *a;
@@ -178,7 +179,7 @@ static const json_t *newest_attempt(const json_t *job)
     return newest;
 }
 
-/* A new attempt took up at a checkpoint: what came after it comes again. */
+/* A new attempt began at a checkpoint: later steps come again. */
 static void notice_rewind(struct watch *w)
 {
     const json_t *newest = newest_attempt(w->job);
@@ -196,7 +197,7 @@ static void notice_rewind(struct watch *w)
         w->shown = step;
 }
 
-/* Changes alone: what the job began with is not said. */
+/* Prints changes of the tier alone, not the first one. */
 static void notice_tiers(struct watch *w)
 {
     const json_t *tiers = json_object_get(w->job, "tiers"), *entry;
@@ -208,7 +209,7 @@ static void notice_tiers(struct watch *w)
     }
 }
 
-/* Where the newest picture of validation is that the job has; its step, or -1. */
+/* Finds the job's newest picture of validation. Returns its step, or -1. */
 static int64_t newest_picture(const struct watch *w, char path[PATH_MAX])
 {
     return pictures_newest(text_of(w->job, "dir"), path, PATH_MAX);
@@ -254,8 +255,8 @@ static void bar(FILE *out, double part, int chars)
     fputc(']', out);
 }
 
-/* Steps a second from what was seen while watching; images a second of the job say little about validation and saving. Before the first step that is seen to
- * end there was more than steps: reading the data, or a wait. */
+/* Measures steps a second while watching. The job's images a second say little about validation and saving. The time
+ * before the first observed end of a step does not count: it also holds the reading of data, or a wait. */
 static void measure_rate(struct watch *w)
 {
     double now = clock_s(), rate;
@@ -275,7 +276,7 @@ static void measure_rate(struct watch *w)
     }
 }
 
-/* Steps a second of the newest attempt since it began, data read and weights loaded; 0: not known. */
+/* Steps a second of the newest attempt since it began, including reading data and loading weights; 0: unknown. */
 static double rate_of_attempt(const struct watch *w)
 {
     const json_t *a = newest_attempt(w->job);
@@ -285,7 +286,7 @@ static double rate_of_attempt(const struct watch *w)
     return strcmp(text_of(w->job, "state"), "running") == 0 && began > 0 && now > began && steps > 0 ? (double)steps / (now - began) : 0;
 }
 
-/* "  12 min left", or nothing where that cannot be told yet. */
+/* Prints " 12 min left", or nothing if that is not known yet. */
 static void print_left(const struct watch *w, FILE *out)
 {
     int64_t step = int_of(w->job, "step"), steps = last_step(w->job);
@@ -296,7 +297,7 @@ static void print_left(const struct watch *w, FILE *out)
         fprintf(out, "  %s%s left", seen ? "" : "about ", text_duration((double)(steps - step) / rate).s);
 }
 
-/* The line of the bar, which gives way to what stands behind it. */
+/* Prints the line of the bar. The bar becomes shorter if the text behind it needs room. */
 static void progress(struct watch *w, FILE *out, int columns)
 {
     int64_t step = int_of(w->job, "step"), steps = last_step(w->job);
@@ -319,7 +320,7 @@ static void progress(struct watch *w, FILE *out, int columns)
     free(rest);
 }
 
-/* The line that says which job it is: as many of its parts as have room. */
+/* Prints the line that tells which job it is, with as many parts as have room. */
 static void what(const struct watch *w, FILE *out, int columns)
 {
     const json_t *j = w->job;
@@ -361,7 +362,7 @@ static void head(struct watch *w, FILE *out, int columns)
     fputc('\n', out);
 }
 
-/* The picture of now as text; the caller frees. */
+/* The present picture as text; the caller frees. */
 static int picture(struct watch *w, char **ret_text)
 {
     struct curve train, val = { 0 };
@@ -398,7 +399,8 @@ static int picture(struct watch *w, char **ret_text)
     return rc;
 }
 
-/* What begins the text and is written as a whole: an escape sequence, which takes no cell, or a character. Its bytes. */
+/* The number of bytes at the text's beginning that must be written as a whole: an escape sequence, which takes no cell,
+ * or a character. */
 static size_t piece(const char *text, int *ret_cells)
 {
     size_t left = strlen(text), n;
@@ -415,7 +417,7 @@ static size_t piece(const char *text, int *ret_cells)
     return n;
 }
 
-/* Lines longer than the terminal would break the count of lines to go back: they are cut. */
+/* Cuts lines that are longer than the terminal: they would break the count of lines to go back. */
 static int put_lines(const char *text, int columns)
 {
     int lines = 0, at = 0, cells;
@@ -457,7 +459,7 @@ static int show_screen(struct watch *w)
 
 /* ---- one line ---- */
 
-/* For a log: what a terminal shows in one line, where it changes for long. */
+/* For a log: tells why the job waits when the reason has changed. A terminal shows it in one line that changes. */
 static void tell_wait(struct watch *w)
 {
     char *why = why_queued(w);
@@ -492,7 +494,7 @@ static void show_steps(struct watch *w)
         fputs(state, stderr);
         if (int_of(w->job, "steps") > 0)
             fprintf(stderr, "  step %lld/%lld", (long long)step, (long long)steps);
-        else /* it evaluates */
+        else /* an eval job */
             fprintf(stderr, "  %s  %.1f images/s", text_of(w->job, "phase"), real_of(w->job, "images_per_s"));
         if (int_of(w->job, "steps") > 0)
             print_left(w, stderr);

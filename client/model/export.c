@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/model/export.c - export: jobs with all their rows as a database of one's own, under the names that detd.db has; or a job's weights. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/model/export.c - export: jobs with all their rows as a database of the user's own, under the names that detd.db has; or a job's weights. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -15,7 +15,7 @@
 #include "client/base/run.h"
 #include "proto/host/room.h"
 
-/* Columns are members of what detd answers; `job` is the job's id. */
+/* Columns are members of detd's answers; `job` is the job's id. */
 static const struct kind {
     const char *name;
     const char *columns[25];
@@ -49,7 +49,7 @@ static const char views[] =
     " FROM newest n JOIN loss l ON l.job = n.by AND l.split = 'val';"
     "COMMIT";
 
-enum { LISTED_MAX = 1000 }; /* rows of a list of job.get */
+enum { LISTED_MAX = 1000 }; /* most rows of a list in job.get */
 
 struct copy {
     struct context *ctx;
@@ -105,7 +105,7 @@ static int open_copy(struct copy *c)
     return rc;
 }
 
-/* Whole, or not there. */
+/* Leaves a whole file, or no file. */
 static int close_copy(struct copy *c, int rc)
 {
     if (rc == 0 && sqlite3_exec(c->db, views, NULL, NULL, NULL) != SQLITE_OK)
@@ -172,7 +172,7 @@ static int add_loss(void *arg, const json_t *row)
     return add_row(arg, LOSS, row);
 }
 
-/* Every page of a list of the job: its rows are the member `name`. */
+/* Adds every page of a list of the job. The rows are the member `name`. */
 static int add_pages(struct copy *c, int kind, const char *method, const char *name)
 {
     json_t *cursor = NULL, *result;
@@ -194,7 +194,7 @@ static int add_job(struct copy *c, int64_t id)
     json_t *job = NULL;
     int rc = call(c->ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job);
 
-    if (rc == CODE_REFUSED) { /* it is no more, which has been said: the others are here */
+    if (rc == CODE_REFUSED) { /* the job is gone, which was told: the others are added */
         c->gone++;
         return 0;
     }
@@ -219,7 +219,7 @@ static int add_job(struct copy *c, int64_t id)
     return rc ? rc : add_pages(c, USAGE, "job.usage", "rows");
 }
 
-/* The caller's own, newest first, or all. */
+/* Adds the caller's own jobs, newest first, or all jobs. */
 static int add_listed(struct copy *c, bool all)
 {
     json_t *cursor = NULL, *job, *result;
@@ -278,7 +278,7 @@ int command_export(struct context *ctx, int argc, char **argv)
         if ((rc = take_id(ctx, argv[i], &id)) == 0)
             rc = add_job(&c, id);
     if (rc == 0 && c.gone > 0 && c.jobs == 0)
-        rc = CODE_REFUSED; /* there is nothing to keep */
+        rc = CODE_REFUSED; /* no job was added: the file is not kept */
     rc = close_copy(&c, rc);
     if (rc == 0)
         printf("%s: %lld jobs, %lld rows\n", c.path, (long long)c.jobs, (long long)c.rows);

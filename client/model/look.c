@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/model/look.c - layers, anchors, sample: what detd-worker says or draws of a job file, a job, or a file of weights. detd trains nothing for it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/model/look.c - layers, anchors, sample: detd-worker describes or draws a job file, a job, or a file of weights. detd trains nothing for it. */
 #include <getopt.h>
 #include <jansson.h>
 #include <limits.h>
@@ -16,13 +16,13 @@
 #include "proto/err.h"
 #include "proto/host/memory.h"
 
-enum { WORDS = 12 }; /* options of ours for detd-worker, at most */
+enum { WORDS = 12 }; /* most options that we pass to detd-worker */
 
 /* The command line of detd-worker: words[0] is its own name. */
 struct look {
     char *words[WORDS];
     int n;
-    char name[PATH_MAX]; /* what is looked at */
+    char name[PATH_MAX]; /* the job or file to look at */
 };
 
 static void add(struct look *l, const char *word)
@@ -44,7 +44,8 @@ static bool is_file(const char *path)
     return stat(path, &st) == 0 && !S_ISDIR(st.st_mode);
 }
 
-/* What is meant, as a name for detd-worker: the file of a job's keys, FILE, FILE.json, or a preset, as is what is no file. */
+/* Writes the name for detd-worker: the file of a job's keys, FILE, FILE.json, or else the word as it is, such as a
+ * preset. */
 static int find(struct context *ctx, const char *what, char ret_name[PATH_MAX])
 {
     char with[PATH_MAX], *folder;
@@ -65,8 +66,8 @@ static int find(struct context *ctx, const char *what, char ret_name[PATH_MAX])
     return 0;
 }
 
-/* Weights that a job file, or a change of its keys, names by a job (job:12) as the files that they are: more changes, strings of the new array *ret. What cannot be
- * read is detd-worker's to tell. */
+/* If a job file, or a change of its keys, names weights by a job (job:12), makes changes that name the files: strings
+ * of the new array *ret. Errors in reading are left to detd-worker. */
 static int name_inits(struct context *ctx, const char *name, char *const *changes, int count, json_t **ret)
 {
     json_t *root = NULL, *before, *value;
@@ -92,7 +93,7 @@ static int name_inits(struct context *ctx, const char *name, char *const *change
     return rc;
 }
 
-/* For root, whose own job file its owner may not be able to read. */
+/* For root: the worker runs as the files' owner, which may not be able to read root's job file. */
 static int run_theirs(const struct look *l, const json_t *spec)
 {
     char path[PATH_MAX], *argv[WORDS + 2] = { NULL };
@@ -108,7 +109,7 @@ static int run_theirs(const struct look *l, const json_t *spec)
     return rc;
 }
 
-/* rest: what is looked at, and changes of its keys. */
+/* rest: the thing to look at, and changes of its keys. */
 static int run(struct context *ctx, struct look *l, char **rest, int count)
 {
     json_t *more = NULL, *theirs;
@@ -137,7 +138,7 @@ static int run(struct context *ctx, struct look *l, char **rest, int count)
     return rc;
 }
 
-/* Options of all three. Returns 0, or an exit code after complaining. */
+/* Takes options of all three commands. Returns 0, or an exit code after complaining. */
 static int take(struct context *ctx, const struct option *options, int argc, char **argv, struct look *l)
 {
     int o;

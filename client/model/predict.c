@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/model/predict.c - draws what a job's network sees in pictures: detd names the job's folder, detd-worker does the work as the caller. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/model/predict.c - draws the findings of a job's network in pictures: detd names the job's folder, detd-worker does the work as the caller. */
 #include <getopt.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 #include "client/base/worker.h"
 #include "proto/host/memory.h"
 
-/* Options that go on to the worker as they are. */
+/* Options that are passed to the worker as they are. */
 enum { OUT, CONF, RESULTS_CONF, CHECKPOINT, ON, IMAGES, FORMAT, SPLIT, NO_PICTURES, QUIET, ENLARGE, OPTIONS };
 
 static const struct option options[] = { [OUT] = { "out", required_argument, NULL, 'o' },
@@ -29,7 +29,7 @@ static const struct option options[] = { [OUT] = { "out", required_argument, NUL
                                          [OPTIONS] = { 0 } };
 
 struct request {
-    const char *value[OPTIONS]; /* NULL: not given; of an option without a value, "" */
+    const char *value[OPTIONS]; /* NULL: not given; "": an option without a value */
     char **images;
     int count;
 };

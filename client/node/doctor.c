@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/node/doctor.c - doctor: what is wrong with detd and its node, and what to do about it. It only looks. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/node/doctor.c - doctor: finds problems of detd and its node, and tells how to solve them. It only looks. */
 #include <dirent.h>
 #include <errno.h>
 #include <getopt.h>
@@ -27,10 +27,10 @@ static const double FREE_MIN = 1 << 30, CLOCK_SLACK_S = 60;
 struct doctor {
     struct context *ctx;
     json_t *rows; /* [{level, what, text, todo}] */
-    json_t *info; /* of daemon.info; NULL: nobody answers */
+    json_t *info; /* daemon.info; NULL: detd does not answer */
 };
 
-/* level: ok; unknown: could not be looked at; warning: works as yet; wrong. todo: "" where there is nothing to do. */
+/* level: ok; unknown: could not be looked at; warning: still works; wrong. todo: advice; "": there is nothing to do. */
 static void add(struct doctor *d, const char *level, const char *what, const char *todo, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
@@ -57,7 +57,7 @@ static bool has(const struct doctor *d, const char *level)
     return false;
 }
 
-/* A call whose failure is a finding, not the end. */
+/* A call that may fail: the failure is a finding, and not the end. */
 static json_t *ask(struct doctor *d, const char *method, json_t *params, struct err *err)
 {
     json_t *result = NULL;
@@ -106,7 +106,7 @@ static void look_at_socket(struct doctor *d)
         tell_unanswered(d, path, &err);
         return;
     }
-    link_answer_within(d->ctx->link, LINK_ANSWER_S); /* what is asked now may need the driver of the GPUs */
+    link_answer_within(d->ctx->link, LINK_ANSWER_S); /* the next questions may need the driver of the GPUs */
     add(d, "ok", "socket", "", "%s, detd %s, process %lld", path, text_of(d->info, "version"), int_of(d->info, "pid"));
     if (strcmp(text_of(d->info, "version"), DETD_VERSION) != 0)
         add(d, "warning", "version", "install both from one version, and restart detd: jobs go on", "detd is %s, this detctl %s",
@@ -156,7 +156,7 @@ static void look_at_disk(struct doctor *d)
         add(d, "ok", "disk", "", "%s: %s are left", state, text_bytes(left).s);
 }
 
-/* Whether its pages and indexes hold together; "" if so. -1: it cannot be read by this user. */
+/* Checks the database's pages and indexes. Writes "" if they are sound. Returns -1 if this user cannot read it. */
 static int check_database(const char *path, char *ret, size_t size)
 {
     sqlite3 *db = NULL;
@@ -198,9 +198,9 @@ static void look_at_database(struct doctor *d)
         add(d, "ok", "database", "", "%s holds together", path);
 }
 
-/* ---- folders and processes that no job is of ---- */
+/* ---- folders and processes without a job ---- */
 
-/* 1: live, 0: known, -1: there is no such job; -2: could not be asked. */
+/* 1: live, 0: known, -1: no job of that number, -2: detd could not be asked. */
 static int state_of(struct doctor *d, int64_t id)
 {
     struct err err = { 0 };
@@ -214,7 +214,7 @@ static int state_of(struct doctor *d, int64_t id)
     return ret;
 }
 
-/* How many there are, and the names of the first. */
+/* A number of names, and the first of them. */
 struct named {
     char names[NAMED * 64];
     int n;
@@ -228,7 +228,7 @@ static void name_one(struct named *list, const char *name)
         snprintf(list->names + len, sizeof list->names - len, "%s%.60s", len ? ", " : "", name);
 }
 
-/* Whether the job was removed, and detd is on its way to what it left. */
+/* Whether the job was removed, and detd is still removing its remains. */
 static bool is_going(const struct doctor *d, int64_t job)
 {
     char path[PATH_LEN + 16];
@@ -245,7 +245,7 @@ static bool is_going(const struct doctor *d, int64_t job)
     return going;
 }
 
-/* Of a folder in jobs/: detd gives one that is to go another name first. */
+/* Whether a folder in jobs/ has no job. detd gives a folder another name before it removes it. */
 static bool is_orphan(struct doctor *d, const char *name, int *asked)
 {
     char *end;
@@ -257,7 +257,7 @@ static bool is_orphan(struct doctor *d, const char *name, int *asked)
     return (*end || state_of(d, id) == -1) && !is_going(d, id);
 }
 
-/* jobs, and held, where detd keeps what is its own of jobs that run as their submitters. */
+/* folder: jobs, or held, where detd keeps its own files about jobs that run as their submitters. */
 static int look_into(struct doctor *d, const char *folder, struct named *orphans, int *asked)
 {
     char path[PATH_LEN + 16], name[80];
@@ -298,8 +298,8 @@ static void look_at_folders(struct doctor *d)
 }
 
 struct process {
-    int64_t job;              /* whose folder its command line names, or is its own; 0: it is none of ours */
-    char store[STORE_ID_MAX]; /* of a supervisor: the database that numbered the job */
+    int64_t job;              /* number in the job folder that its command line names, or that it runs in; 0: not one of ours */
+    char store[STORE_ID_MAX]; /* a supervisor's: the database that numbered the job */
 };
 
 static int64_t job_in(const struct doctor *d, const char *path)
@@ -310,7 +310,7 @@ static int64_t job_in(const struct doctor *d, const char *path)
     return strncmp(path, want, strlen(want)) == 0 ? strtoll(path + strlen(want), NULL, 10) : 0;
 }
 
-/* Of a job that runs as its submitter the command line says `.` and a number; which folder that is root alone may see. */
+/* The command line of a job that runs as its submitter has `.` and a number. Only root can see which folder `.` is. */
 static int64_t job_around(const struct doctor *d, const char *pid, const char *store, int64_t number)
 {
     char path[300], folder[PATH_LEN + 1];
@@ -367,7 +367,7 @@ static void look_at_process(const struct doctor *d, const char *pid, struct proc
         ret->job = job_around(d, pid, ret->store, number);
 }
 
-/* "": there is none. */
+/* Writes "" if there is no such file. */
 static void read_store(const struct doctor *d, const char *folder, int64_t job, char ret[STORE_ID_MAX])
 {
     char path[PATH_LEN + 64];
@@ -383,7 +383,8 @@ static void read_store(const struct doctor *d, const char *folder, int64_t job, 
     ret[strcspn(ret, "\n")] = '\0';
 }
 
-/* A database was lost or put back, and its jobs run on in folders whose numbers another one gives again: each says whose it is. */
+/* If a database was lost or put back, its jobs run on in folders with numbers that another database gives again. Each
+ * process, or its folder, tells its database. */
 static bool is_of_another(const struct doctor *d, const struct process *p)
 {
     const char *ours = text_of(d->info, "store_id");
@@ -391,7 +392,7 @@ static bool is_of_another(const struct doctor *d, const struct process *p)
 
     if (p->store[0])
         return strcmp(p->store, ours) != 0;
-    read_store(d, "held", p->job, store); /* what its submitter may write is not asked */
+    read_store(d, "held", p->job, store); /* first the folder that its submitter cannot write */
     if (!store[0])
         read_store(d, "jobs", p->job, store);
     return store[0] && strcmp(store, ours) != 0;

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/node/node.c - info: what the node has and how detd does; drain and undrain: whether it starts jobs. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/node/node.c - info: the node's equipment and the state of detd; drain and undrain: whether detd starts jobs. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "client/base/command.h"
 #include "client/base/print.h"
 
-/* name: value lines; members of objects as name.member. One level is all that daemon.info has. */
+/* Prints lines of name: value, and members of objects as name.member. daemon.info has no deeper levels. */
 static void print_members(const char *prefix, const json_t *obj)
 {
     const char *name;
@@ -54,7 +54,7 @@ int command_info(struct context *ctx, int argc, char **argv)
 
 enum { LOOK_MS = 1000, REASON_MAX = 1000 };
 
-/* How many jobs run, or an exit code below 0 after complaining. */
+/* Returns how many jobs run, or an exit code below 0 after complaining. */
 static int count_running(struct context *ctx)
 {
     static const char *const states[] = { "starting", "running", "stopping" };

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/proof/diff.c - two runs side by side: keys and identities that differ, then the first step where they part, and in what. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/proof/diff.c - two runs side by side: keys and identities that differ, then the first step at which they part, and the part that differs. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 /* ---- evidence ---- */
 
-/* From that step on. */
+/* Compares from step `from` on. */
 static int diff_runs(const struct run s[2], int64_t from, json_t **ret)
 {
     struct evidence *e[2] = { NULL, NULL };
@@ -44,7 +44,7 @@ static bool differs(const json_t *run, const char *what)
     return json_is_false(json_object_get(json_object_get(run, "same"), what));
 }
 
-/* The step of which shard, tensor and state are not known because its details are not kept; 0: there is none. */
+/* The step of a difference if its shard, tensor and state are unknown, as its details are not kept; else 0. */
 static int64_t unlocated_step(const json_t *run)
 {
     const json_t *d = json_object_get(run, "difference");
@@ -58,9 +58,9 @@ static bool is_kept(const json_t *run, size_t k)
     return json_is_true(json_object_get(json_array_get(json_object_get(run, "sides"), k), "kept"));
 }
 
-/* ---- the step once more ---- */
+/* ---- training the step again ---- */
 
-/* Waits for the job that trains it again; *ret: what that left. */
+/* Waits for the job that trains the step again. *ret: the run of that job. */
 static int take_again(struct context *ctx, const struct run *of, int64_t id, struct run *ret)
 {
     json_t *job;
@@ -97,7 +97,7 @@ static int submit_again(struct context *ctx, const struct run *of, int64_t step,
     return 0;
 }
 
-/* What differs at that step, as the jobs found it that trained it again; *run is replaced. */
+/* Finds the difference at that step in the jobs that trained it again, and replaces *run. */
 static int locate(const struct run again[2], int64_t step, json_t **run)
 {
     json_t *found;
@@ -115,7 +115,7 @@ static int locate(const struct run again[2], int64_t step, json_t **run)
     return CODE_REFUSED;
 }
 
-/* Both jobs are queued before the first is waited for. A side that has the details is not trained again. */
+/* Queues both jobs before it waits for the first. A side that has the details is not trained again. */
 static int rerun(struct context *ctx, const struct run s[2], json_t **run)
 {
     struct run again[2] = { 0 }, pair[2] = { s[0], s[1] };
@@ -135,7 +135,7 @@ static int rerun(struct context *ctx, const struct run s[2], json_t **run)
     return rc;
 }
 
-/* ---- what is printed ---- */
+/* ---- output ---- */
 
 static json_t *side_json(const struct run *s)
 {
@@ -147,7 +147,7 @@ static json_t *whole_json(const struct run s[2], const json_t *keys, const json_
     return json_pack("{s:o, s:o, s:O, s:O}", "a", side_json(&s[0]), "b", side_json(&s[1]), "keys", keys, "run", run);
 }
 
-/* What the runs start from, beyond keys and identities. */
+/* Prints differences in the runs' beginnings, beyond keys and identities. */
 static void print_heads(const json_t *run)
 {
     if (differs(run, "data"))
@@ -158,7 +158,7 @@ static void print_heads(const json_t *run)
         puts("one of them keeps no hashes of gradients and weights: data, losses and state are compared");
 }
 
-/* Where the step is known and the tensor is not. */
+/* Prints advice if the step is known and the tensor is not. */
 static void print_hint(const struct run s[2], const json_t *run)
 {
     long long step = unlocated_step(run);
@@ -175,7 +175,7 @@ static void print_hint(const struct run s[2], const json_t *run)
         puts("detctl diff --rerun does so where it is needed, and compares");
 }
 
-/* What detd tells to its owner alone. */
+/* Names values that detd tells to their owner alone. */
 static void print_secrets(const struct run s[2])
 {
     const char *key;
@@ -205,7 +205,8 @@ static void print_all(const struct run s[2], const json_t *keys, const json_t *r
     print_hint(s, run);
 }
 
-/* Without what says no more than the rest (hashes of all of it and of keys), and without the list of choices, which only files have. */
+/* Leaves out members that say no more than the rest (hashes of the whole and of keys), and the list of choices, which
+ * only files have. */
 static void compare_keys(const struct run s[2], json_t *keys)
 {
     static const char *const left_out[] = { "hash", "spec", "plans" };
@@ -219,7 +220,7 @@ static void compare_keys(const struct run s[2], json_t *keys)
         differences_add(keys, "identity", s[0].identity, s[1].identity);
 }
 
-/* What is asked for. */
+/* Options of the command. */
 struct wish {
     bool json, rerun;
 };
@@ -239,7 +240,7 @@ static void print(const struct run s[2], const json_t *run, bool json)
     json_decref(keys);
 }
 
-/* Where they do not differ and are not equal either, there was nothing to compare, or not to the end. */
+/* If the runs neither differ nor are equal, there was nothing to compare, or it was not compared to the end. */
 static int code_of(const json_t *run)
 {
     if (json_is_true(json_object_get(run, "equal")))

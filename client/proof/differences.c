@@ -40,7 +40,7 @@ void differences_add(json_t *out, const char *prefix, const json_t *a, const jso
     add(out, prefix, a, b, 0);
 }
 
-/* Strings as they are, the rest as JSON, both cut. */
+/* Adds strings as they are, and the rest as JSON; both are cut. */
 static void add_cell(struct table *t, const json_t *v)
 {
     char *text = !v || json_is_string(v) ? NULL : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9));

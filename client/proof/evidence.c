@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/proof/evidence.c - evidence export: what a job left to be compared with, as a folder that can be taken elsewhere. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/proof/evidence.c - evidence export: a job's evidence, for comparisons, as a folder that can be taken elsewhere. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -19,7 +19,7 @@ enum { BLOCK = 64 << 10 };
 
 static const struct {
     const char *name;
-    bool needed; /* the others are not there at every level of evidence */
+    bool needed; /* false: not there at every level of evidence */
 } files[] = { { "evidence.json", true },
               { "evidence.log", true },
               { "evidence.tensors", false },
@@ -77,7 +77,7 @@ static int copy_file(const char *from_dir, const char *to_dir, int i, struct err
 
     snprintf(from, sizeof from, "%s/%s", from_dir, files[i].name);
     snprintf(to, sizeof to, "%s/%s", to_dir, files[i].name);
-    in = open(from, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW); /* the folder may be another user's, and the caller root */
+    in = open(from, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW); /* the folder may be another user's, and the caller may be root */
     if (in < 0)
         return errno == ENOENT && !files[i].needed ? 0 : err_sys(err, "open '%s'", from);
     if (fstat(in, &st) < 0 || !S_ISREG(st.st_mode))
@@ -92,7 +92,7 @@ static int copy_file(const char *from_dir, const char *to_dir, int i, struct err
     return rc;
 }
 
-/* Not as it lies there: values of run.env may be passwords, and run.on_end says where somebody is told. */
+/* Writes the spec without secrets: values of run.env may be passwords, and run.on_end tells where messages go. */
 static int write_spec(const char *from_dir, const char *to_dir, struct err *err)
 {
     char from[PATH_MAX + 32], to[PATH_MAX + 32];
@@ -133,7 +133,8 @@ static void remove_folder(const char *dir)
     rmdir(dir);
 }
 
-/* Made beside the place, and put there when it is whole. An empty folder may be there, nothing else. */
+/* Makes the folder beside its place, and moves it there when it is whole. The place may hold an empty folder, and
+ * nothing else. */
 static int export(const char *from, const char *to, struct err *err)
 {
     char dir[PATH_MAX];

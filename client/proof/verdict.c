@@ -8,14 +8,14 @@
 #include "client/base/print.h"
 #include "client/base/run.h"
 
-enum { EVENTS_MAX = 100 }; /* of a job that verifies, which has few */
+enum { EVENTS_MAX = 100 }; /* a verify job has few */
 
 static bool is(const struct verdict *v, const char *outcome)
 {
     return strcmp(v->outcome, outcome) == 0;
 }
 
-/* ---- what the job says: the words of the trainer ---- */
+/* ---- the job's findings, in the words of the trainer ---- */
 
 static void take_reason(const json_t *job, struct verdict *v)
 {
@@ -30,7 +30,7 @@ static void take_reason(const json_t *job, struct verdict *v)
     v->rest = v->reason + end;
 }
 
-/* Of the newest attempt that told one. */
+/* Takes the identity from the newest attempt that told one. */
 static int take_identity(struct context *ctx, struct verdict *v)
 {
     json_t *result, *event;
@@ -71,7 +71,7 @@ int verdict_code(const struct verdict *v)
     return strcmp(v->state, "cancelled") == 0 ? CODE_JOB_CANCELLED : CODE_JOB_FAILED;
 }
 
-/* ---- what is printed ---- */
+/* ---- output ---- */
 
 static long long steps_of(const struct run *r)
 {

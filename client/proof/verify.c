@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/proof/verify.c - a run once more, to be compared with itself. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/proof/verify.c - trains a run once more, to compare it with itself. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@
 #include "proto/evidence/evidence.h"
 #include "proto/job/jobspec.h"
 
-/* What is asked for; -1 and NULL: nothing was said. */
+/* Options of the command; -1 and NULL: not given. */
 struct wish {
     int64_t from, steps, ranks, stress;
     const char *isa, *device;
@@ -37,7 +37,7 @@ static int take_number(const struct context *ctx, const char *text, int64_t leas
 
 /* ---- the job ---- */
 
-/* Steps *ret_from + 1 .. *ret_to of the run are there to be compared with, *ret_recorded in all. */
+/* Steps *ret_from + 1 .. *ret_to of the run can be compared; *ret_recorded is the number of all its recorded steps. */
 static int take_steps(const struct run *r, const struct wish *w, int64_t *ret_from, int64_t *ret_to, int64_t *ret_recorded, struct err *err)
 {
     const json_t *of = json_object_get(json_object_get(r->spec, "errand"), "evidence");
@@ -66,7 +66,8 @@ static int take_steps(const struct run *r, const struct wish *w, int64_t *ret_fr
     return 0;
 }
 
-/* *ret: the job that compares, a new reference. *ret_recorded: the steps that the run has evidence of. 0 or an exit code after complaining. */
+/* *ret: the job that compares, a new reference. *ret_recorded: the number of steps with evidence. Returns 0, or an exit
+ * code after complaining. */
 static int build(struct context *ctx, const struct run *r, const struct wish *w, char *const *assignments, int count, json_t **ret,
                  int64_t *ret_recorded)
 {
@@ -117,8 +118,8 @@ int verify_step(struct context *ctx, const struct run *r, int64_t step, int64_t 
     return rc ? rc : submit_spec(ctx, spec, ret_id);
 }
 
-/* Where the job that verifies begins, and how long it will take, as long as the run took for so many steps. Of a folder neither is known. It is queued by now:
- * what cannot be told ends nothing. */
+/* Tells where the verify job begins, and how long it will take at the run's own pace. For a folder neither is known.
+ * The job is queued by now, so a failure here ends nothing. */
 static void tell_way(struct context *ctx, const struct run *r, const json_t *verify)
 {
     long long from = int_of(verify, "from"), begin = 0, steps;
@@ -146,7 +147,7 @@ static void tell_way(struct context *ctx, const struct run *r, const json_t *ver
     json_decref(job);
 }
 
-/* The job runs to its end; what it found is told. recorded: steps that the run has evidence of. */
+/* Runs the job to its end and tells its findings. recorded: steps that the run has evidence of. */
 static int compare(struct context *ctx, const struct run *r, json_t *spec, int64_t recorded, bool json)
 {
     struct verdict v = { .of = r, .recorded = recorded };

@@ -8,7 +8,7 @@
 #include "client/base/print.h"
 #include "proto/host/memory.h"
 
-/* As evaluators call them, and as they are called here. */
+/* The names that evaluators give, and the names here. */
 static const struct {
     const char *metric, *column, *header;
 } scores[] = { { "n:", "count", ">COUNT" },           { "AP:", "ap", ">AP" },          { "AP50:", "ap50", ">AP50" },
@@ -29,7 +29,7 @@ json_int_t classes_newest(const json_t *rows)
     return newest;
 }
 
-/* The object of that class in `all`, which has its rows in the order in which they are first met. */
+/* The row of that class in `all`. Rows are in the order in which their classes were first met. */
 static json_t *class_of(json_t *all, json_t *places, const char *of, const char *name, json_int_t step)
 {
     char key[256];

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/results/compare.c - jobs side by side: keys that differ, curves, best values. Whether two runs have the same bits is what diff says. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/results/compare.c - jobs side by side: keys that differ, curves, best values. diff tells whether two runs have the same bits. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@ static bool is_group(json_t *const *value, int n, int depth)
 
 static void add_keys(json_t *out, const char *prefix, json_t *const *group, int n, int depth);
 
-/* A key that an earlier one of the groups has was looked at with that. */
+/* Compares one key in all groups. add_keys() calls it only for the first group that has the key. */
 static void add_key(json_t *out, const char *prefix, const char *key, json_t *const *group, int n, int depth)
 {
     json_t *value[MOST], *row;

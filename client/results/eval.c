@@ -13,7 +13,7 @@
 #include "client/base/print.h"
 
 struct wish {
-    const char *metric, *set; /* set NULL: of validations */
+    const char *metric, *set; /* set NULL: results of validations */
     struct evaluation on;
     int how; /* 'c': CSV, 'j': JSON, 0: a table */
     bool now, per_class;
@@ -38,13 +38,13 @@ static void print_csv(int64_t id, const json_t *rows)
     }
 }
 
-/* Of classes a table has AP50 alone; --per-class has the rest. */
+/* A table shows AP50 alone of classes; --per-class has the rest. */
 static bool is_shown(const char *metric)
 {
     return !strchr(metric, ':') || strncmp(metric, "AP50:", 5) == 0 || strncmp(metric, "segm_AP50:", 10) == 0;
 }
 
-/* Of one metric the whole history, of all metrics the newest evaluation. */
+/* Prints the whole history of one metric, or the newest evaluation of all metrics. */
 static void print_table(const json_t *rows, bool history)
 {
     static const char *const headers[] = { ">STEP", "<METRIC", ">VALUE", "<TIME" };
@@ -77,7 +77,7 @@ static int ask_for_one(struct context *ctx, int64_t id)
     return CODE_DONE;
 }
 
-/* Leaves those of one step. */
+/* Keeps the rows of one step. */
 static void keep_step(json_t *rows, long long step)
 {
     for (size_t i = json_array_size(rows); i-- > 0;)
@@ -85,7 +85,8 @@ static void keep_step(json_t *rows, long long step)
             json_array_remove(rows, i);
 }
 
-/* Names the steps of the newest validation and of the best checkpoint, which other commands take, where they differ. A note: it ends nothing. */
+/* If they differ, names the steps of the newest validation and of the best checkpoint, which other commands take. A
+ * failure of this note ends nothing. */
 static void tell_step(struct context *ctx, int64_t id, json_int_t newest)
 {
     const json_t *best;
@@ -100,7 +101,7 @@ static void tell_step(struct context *ctx, int64_t id, json_int_t newest)
     json_decref(job);
 }
 
-/* step: that alone; 0: all. */
+/* step: shows that step alone; 0: all steps. */
 static int show(struct context *ctx, int64_t id, const struct wish *w, long long step)
 {
     struct list l = { .method = "eval.query", .member = "rows", .params = json_pack("{s:I}", "id", (json_int_t)id), .limit = LONG_MAX };

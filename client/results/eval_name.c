@@ -8,7 +8,7 @@
 #include "client/base/print.h"
 #include "proto/clean.h"
 
-/* The name of evaluate()'s jobs, cut to its first bytes, as a pattern. */
+/* A pattern for the names of evaluate()'s jobs, which may be cut after their first bytes. */
 static json_t *pattern_of(int64_t job, const char *set)
 {
     char short_set[33], name[80];
@@ -21,7 +21,7 @@ static json_t *pattern_of(int64_t job, const char *set)
     return json_string(name);
 }
 
-/* Of the evaluations in a page, newest first, the first two that count. */
+/* The first two evaluations that count in a page, newest first. */
 struct found {
     json_int_t id[2];
     char *file[2]; /* to be freed */

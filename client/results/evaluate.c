@@ -21,7 +21,7 @@ static int put_text(json_t *to, const char *key, const char *text, const char *w
     return json_object_set_new(to, key, json_string(text)) == 0 ? 0 : err_set(err, ERR_INPUT, "%s: not valid UTF-8", what);
 }
 
-/* Absolute; a path that is not there is put as it is, for the check to name. */
+/* Puts the absolute path. A path that does not exist is put as it is, for the check to name. */
 static int put_path(json_t *to, const char *key, const char *path, const char *what, struct err *err)
 {
     char real[PATH_MAX];
@@ -29,7 +29,7 @@ static int put_path(json_t *to, const char *key, const char *path, const char *w
     return put_text(to, key, realpath(path, real) ? real : path, what, err);
 }
 
-/* "test" of "sets/test.json". */
+/* Writes "test" for "sets/test.json". */
 static void name_of(const struct evaluation *e, char ret[65])
 {
     const char *slash = strrchr(e->on, '/'), *base = slash ? slash + 1 : e->on, *dot = strrchr(base, '.');
@@ -39,8 +39,8 @@ static void name_of(const struct evaluation *e, char ret[65])
     clean_copy(ret, 65, e->set ? e->set : name);
 }
 
-/* The set in the place of the validation split. What the job says of its own sets, their pictures' folder and the names of classes, holds for one of the same
- * form alone. */
+/* Puts the set in the place of the validation split. The job's folder of pictures and its names of classes hold only
+ * for a set of the same format. */
 static int put_set(json_t *root, const struct evaluation *e, struct err *err)
 {
     json_t *data = spec_group(root, "data"), *train = spec_group(data, "train"), *val = spec_group(data, "val");
@@ -71,9 +71,9 @@ static int build(const struct run *r, const struct evaluation *e, const char *se
 
     clean_copy(short_set, sizeof short_set, set);
     snprintf(name, sizeof name, "eval %lld on %s", (long long)r->id, short_set);
-    json_object_del(root, "errand"); /* its own */
+    json_object_del(root, "errand"); /* the run's own errand */
     spec_drop_wishes(spec_group(root, "run"));
-    json_object_set_new(spec_group(root, "run"), "evidence", json_string("off")); /* nothing is trained that it could be of */
+    json_object_set_new(spec_group(root, "run"), "evidence", json_string("off")); /* nothing is trained */
     errand = spec_group(root, "errand");
     json_object_set_new(errand, "run", json_string(r->dir));
     json_object_set_new(errand, "step", json_integer(step));
@@ -123,7 +123,7 @@ static int choose(struct context *ctx, const struct run *r, const struct evaluat
     return 0;
 }
 
-/* Its end, which is told where it is none that was wished for. */
+/* Waits for the end of the job, and tells it unless the job completed. */
 static int wait_for(struct context *ctx, int64_t id)
 {
     json_t *job = NULL;

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/cudnn_desc.h - backend descriptors of cuDNN in bunches: one owner, and the first error sticks, so that a graph is written down
- * without a branch a line. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/cudnn_desc.h - backend descriptors of cuDNN in bunches. A bunch owns
+ * its descriptors and keeps the first error, so that code that writes down a graph needs no branch a line. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -10,7 +10,7 @@ enum { CUDNN_DESCS = 96 };
 
 struct cudnn_descs {
     const struct cudnn_api *api;
-    cudnnStatus_t status; /* of the first call that failed; nothing is done after it */
+    cudnnStatus_t status; /* of the first call that failed; later calls do nothing */
     int n;
     cudnnBackendDescriptor_t d[CUDNN_DESCS];
 };

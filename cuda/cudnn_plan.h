@@ -1,34 +1,37 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/cudnn_plan.h - chooses the engine of cuDNN that computes a graph, and runs it.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/cudnn_plan.h - chooses the engine of cuDNN that computes a graph, and
+ * runs it.
  *
- * The choice is the first engine in the order of cuDNN's heuristics (mode A, where that is a bf16 weight gradient those that come compiled
- * before the others, then the fallbacks) whose numerical notes the key's tier and precision allow, whose workspace stays under the limit and
- * whose plan can be made. Nothing is measured, so equal keys, libraries and GPUs choose alike. */
+ * Engines come in the order of cuDNN's heuristics: mode A, then the fallbacks. For a bf16 weight gradient the
+ * precompiled engines of mode A come before its others. An engine is chosen if the key's tier and precision allow its
+ * numerical notes, its workspace stays under the limit and its plan can be made. The first such engine wins. Nothing is
+ * measured, so equal keys, libraries and GPUs choose alike. */
 #pragma once
 #include "cuda/cudnn_graph.h"
 
-/* Fixed, so that free memory does not choose. Three channels are padded to eight in workspace: the first layer of 64 images of 608 x 608
- * needs 361 MiB, or an engine without tensor cores. */
+/* The limit is fixed, so that the amount of free memory does not choose. Three channels are padded to eight in
+ * workspace: the first layer of 64 images of 608 x 608 needs 361 MiB, or an engine without tensor cores. */
 #define CUDNN_WORKSPACE_MAX ((size_t)1 << 30)
 
 enum { CUDNN_CANDIDATES = 64, CUDNN_NAMES = 2 * CUDNN_CANDIDATES, CUDNN_NAME_TEXT = 352, CUDNN_PLAN_TEXT = CUDNN_NAME_TEXT + 96 };
 
-/* What plans are made for: a handle of this process's GPU, or a description of some GPU, for which plans are made but cannot run. Used by
- * one thread at a time. */
+/* The target of plans: a handle of this process's GPU, or a description of some GPU. With a description plans are made
+ * but cannot run. Used by one thread at a time. */
 struct cudnn_target {
     const struct cudnn_api *api;
     cudnnHandle_t handle;            /* NULL with a description */
     cudnnBackendDescriptor_t device; /* NULL with a handle */
 };
 
-/* What became of the engines that the heuristics named. */
+/* Numbers of the engines that the heuristics named, by outcome. */
 struct cudnn_tally {
     int named;
     int nondeterministic, reduced, tensor_core, down_convert; /* refused by a numerical note */
-    int unmade, unmade_runtime; /* the plan could not be made; of these, by an engine that is compiled at run time */
+    int unmade, unmade_runtime; /* plans that could not be made; among them, of engines that are compiled at run time */
     int too_big;                /* workspace over the limit */
 };
 
-/* An engine with its knobs, as a plan's text has it: "engine 43 knobs 2=5,12=0". Says the same of one version of the library only. */
+/* An engine with its knobs, as a plan's text has it: "engine 43 knobs 2=5,12=0". The name is valid for one version of
+ * the library only. */
 struct cudnn_name {
     char text[CUDNN_NAME_TEXT];
     bool deterministic;
@@ -36,11 +39,11 @@ struct cudnn_name {
 };
 
 struct cudnn_plan {
-    struct cudnn_descs descs; /* the graph and the engine's configuration, which the plan stands on */
+    struct cudnn_descs descs; /* the graph and the engine's configuration, on which the plan depends */
     cudnnBackendDescriptor_t plan;
     size_t workspace;
-    uint32_t notes; /* numerical notes of the engine, a bit each */
-    bool runtime;   /* it was compiled for this plan */
+    uint32_t notes; /* numerical notes of the engine, one bit each */
+    bool runtime;   /* the engine was compiled for this plan */
     char name[CUDNN_NAME_TEXT];
     char text[CUDNN_PLAN_TEXT];
 };
@@ -51,14 +54,15 @@ int cudnn_target_open(struct cudnn_target *t, struct err *err);
 int cudnn_target_describe(struct cudnn_target *t, const char *json, struct err *err);
 void cudnn_target_close(struct cudnn_target *t);
 
-/* only: the name of the one engine that is wanted, which the filter must let through like any other, or NULL. Adds to *tally.
- * ERR_UNSUPPORTED: no engine is left; the caller names the key. -ENOMEM: an engine that may be the right one could not be
- * looked at. */
+/* only: the name of the one engine to use, or NULL. The filter must allow it like any other. Adds to *tally.
+ * ERR_UNSUPPORTED: no engine is left; the caller names the key. -ENOMEM: an engine that may be the right one could not
+ * be examined. */
 int cudnn_plan_make(struct cudnn_plan *ret, const struct cudnn_target *t, const struct plan_key *key, const char *only,
                     struct cudnn_tally *tally, struct err *err);
-/* The engines that the filter lets through, in the order in which cudnn_plan_make() tries them; each once. Returns how many. */
+/* The engines that the filter allows, in the order in which cudnn_plan_make() tries them; each once. Returns their
+ * number. */
 int cudnn_plan_names(const struct cudnn_target *t, const struct plan_key *key, struct cudnn_name ret[CUDNN_NAMES]);
 void cudnn_plan_free(struct cudnn_plan *p);
-/* Queues it on the handle's stream. w: also dw. */
+/* Queues the plan on the handle's stream. w is dw for a weight gradient. */
 int cudnn_plan_run(const struct cudnn_plan *p, cudnnHandle_t handle, void *x, const void *w, void *y, const void *bias, void *workspace,
                    struct err *err);

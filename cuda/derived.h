@@ -1,7 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/derived.h - what param->derived points to on this device: the bf16 copy of a weight that convolutions read.
- * conv.cu makes it at a weight's first convolution in bf16 and fills it where it is stale; param_release frees it. Steps of optimizers (optim.cu) may write it
- * together with the weights: where derived_fresh() held before the step it holds after it too, with version = the parameter's new one (also
- * when the step is skipped: neither weights nor copy change). A copy that was stale before stays stale. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/derived.h - the bf16 copy of a weight that convolutions read;
+ * param->derived points to it on this device. conv.cu makes it at the weight's first convolution in bf16 and fills it
+ * when it is stale; param_release frees it. An optimizer's step (optim.cu) may write the copy together with the
+ * weights. If derived_fresh() held before the step, it holds after it too, with version = the parameter's new one. This
+ * is so even when the step is skipped: then neither weights nor copy change. A copy that was stale before stays
+ * stale. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

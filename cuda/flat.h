@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/flat.h - flat arrays from one element type to another: weights and bias to bf16, bf16 gradients to fp32. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/flat.h - flat arrays from one element type to another: weights
+ * and bias to bf16, bf16 gradients to fp32. */
 #pragma once
 #include "cuda/cuda.h"
 #include "cuda/vec.h"

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/fold.h - the pairwise tree of core/tree.h in device code: over numbers or moments, and over many rows by one block of threads.
- * Complete aligned groups of 2^i leaves may be folded by themselves first: the additions are the same ones. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/fold.h - the pairwise tree of core/tree.h in device code: over numbers
+ * or moments, and over many rows by one block of threads. Complete aligned groups of 2^i leaves may be folded by
+ * themselves first: the additions are the same. */
 #pragma once
 #include "cuda/vec.h"
 #include "worker/kernels/moments.h"
@@ -15,7 +16,8 @@ DEVICE_FN double join(double a, double b)
     return a + b;
 }
 
-/* moments_merge(), without its divisions where both sets have one size, as in most of a tree: the quotients are exact then. */
+/* moments_merge(), without its divisions when both sets have the same size, as in most of a tree: the quotients are
+ * then exact. */
 DEVICE_FN struct moments join(struct moments a, struct moments b)
 {
     const double exact = 67108864.0; /* 2^26: the square of a count has no more bits than a double */
@@ -107,8 +109,8 @@ template <typename T, typename S> DEVICE_FN T fold_rows(const S *x, size_t strid
     return fold_finish(&f);
 }
 
-/* A block of FOLD_WIDTH x FOLD_RUNS threads folds FOLD_WIDTH neighbouring columns of n rows: each thread a run of rows, then one thread of
- * a column its runs. */
+/* A block of FOLD_WIDTH x FOLD_RUNS threads folds FOLD_WIDTH neighbouring columns of n rows: each thread a run of rows,
+ * then one thread of a column its runs. */
 enum { FOLD_WIDTH = 32, FOLD_RUNS = 16, FOLD_THREADS = FOLD_WIDTH * FOLD_RUNS };
 
 /* Rows of a run: the smallest power of two that needs no more than FOLD_RUNS of them. */
@@ -127,8 +129,8 @@ DEVICE_FN unsigned fold_runs(unsigned n)
     return (n + fold_run(n) - 1) / fold_run(n);
 }
 
-/* Called by all threads of the block with the fold of their run (nothing where there is none); `runs` holds FOLD_THREADS. The result is
- * right in the threads of row 0. */
+/* All threads of the block must call it with the fold of their run; the value of a thread without a run is not used.
+ * `runs` holds FOLD_THREADS. The result is right in the threads of row 0. */
 template <typename T> DEVICE_FN T fold_block(T *runs, T mine, unsigned n)
 {
     runs[threadIdx.y * FOLD_WIDTH + threadIdx.x] = mine;

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/hash.h - the hashes of four neighbouring blocks of numbers (proto/hash/hash_keys.h) in a kernel of 256 threads. Thread t has the numbers 4 t .. 4 t + 3
- * of each, so that its keys are the same in all. Integer sums need no order. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/hash.h - the hashes of four neighbouring blocks of numbers
+ * (proto/hash/hash_keys.h) in a kernel of 256 threads. Thread t has the numbers 4 t .. 4 t + 3 of each block, so that
+ * its keys are the same for all blocks. Integer sums need no order. */
 #pragma once
 #include "cuda/vec.h"
 #include "proto/hash/hash_keys.h"
@@ -17,7 +18,7 @@ DEVICE_FN uint64_t hash_word_of(float lower, float upper)
     return (uint64_t)__float_as_uint(upper) << 32 | __float_as_uint(lower);
 }
 
-/* The thread's four numbers of block `block`, which is known when the kernel is compiled. */
+/* Sums of the thread's four numbers of block `block`, which is known when the kernel is compiled. */
 DEVICE_FN void hash_four(uint64_t (&sums)[HASH_SUMS], int block, const float (&v)[4])
 {
     const uint64_t *key = HASH_KEY + 2 * threadIdx.x;
@@ -27,7 +28,8 @@ DEVICE_FN void hash_four(uint64_t (&sums)[HASH_SUMS], int block, const float (&v
     sums[block * HASH_LANES + 1] = hash_product(first, key[1]) + hash_product(second, key[2]);
 }
 
-/* Lane l returns the sum of s[l / (32 / N)] over the warp, N a power of two: lanes hand half of their sums to each other while they have several. */
+/* Lane l returns the sum of s[l / (32 / N)] over the warp, N a power of two: lanes hand half of their sums to each
+ * other while they have several. */
 template <int N> DEVICE_FN uint64_t hash_over_warp(const uint64_t (&s)[N])
 {
     uint64_t part[N];
@@ -51,7 +53,8 @@ template <int N> DEVICE_FN uint64_t hash_over_warp(const uint64_t (&s)[N])
     return part[0];
 }
 
-/* Adds up what all 256 threads have, and writes the first `count` sums. shared [N * HASH_WARPS]; every thread calls it. */
+/* Adds up the sums of all 256 threads and writes the first `count` of them. shared [N * HASH_WARPS]; every thread must
+ * call it. */
 template <int N> DEVICE_FN void hash_store(struct hash128 *to, unsigned count, const uint64_t (&s)[N], uint64_t *shared)
 {
     unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;

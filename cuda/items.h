@@ -1,8 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/items.h - kernels that go through several arrays in one launch: each has blocks of threads of its own. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/items.h - kernels that go through several arrays in one launch: each
+ * array has its own blocks of threads. */
 #pragma once
 #include "cuda/vec.h"
 
-/* In a kernel: the item of a block of threads, the last whose `first` is at or before it. Items without numbers have no block. */
+/* In a kernel: the item of a block of threads, which is the last item with `first` at or before the block. Items
+ * without numbers have no block. */
 template <class ITEM> DEVICE_FN const ITEM *item_of_block(const ITEM *items, int n)
 {
     int lo = 0, hi = n;

@@ -1,12 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/libs.h - NVIDIA's libraries as tables of functions. The plugin is linked with none of them: each is looked for and opened when it is
- * first needed (cuda/search.h says where), so a machine without them, or with another version, gets a sentence instead of a loader's error.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/libs.h - NVIDIA's libraries as tables of functions. The plugin is not
+ * linked with them. Each library is looked for and opened when it is first needed (cuda/search.h lists the places). A
+ * machine without it, or with another version, gets a sentence instead of a loader's error.
  *
  *     const struct cudnn_api *dnn;
  *     int rc = libs_cudnn(&dnn, err);
  *     if (rc == 0) status = dnn->cudnnCreate(&handle);
  *
- * A function that is needed is one more name in the list; it must exist in the oldest version that is accepted. Names in an _OPTIONAL list
- * are NULL where the library found is too old for them. The headers may be newer than the library. For C files only. */
+ * To use another function, add its name to the list; it must exist in the oldest version that is accepted. Names in an
+ * _OPTIONAL list are NULL if the library found is too old for them. The headers may be newer than the library. For C
+ * files only. */
 #pragma once
 #include <cublasLt.h>
 #include <cudnn.h>
@@ -39,7 +41,8 @@ struct cublaslt_api { CUBLASLT_FUNCTIONS(X) };
 #undef X
 /* clang-format on */
 
-/* The library's table, for as long as the process lives; any thread may ask. The first call looks for it, and its answer, good or bad, is
- * that of all later ones. ERR_UNSUPPORTED: which library, what was found where, what is needed, and how to say where it lies. */
+/* The library's table, for as long as the process lives; any thread may ask. The first call looks for it; all later
+ * calls return the same answer, good or bad. ERR_UNSUPPORTED: the text names the library, the versions found and their
+ * places, the version needed, and how to set the place. */
 int libs_cudnn(const struct cudnn_api **ret_api, struct err *err);
 int libs_cublaslt(const struct cublaslt_api **ret_api, struct err *err);

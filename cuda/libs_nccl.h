@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/libs_nccl.h - the table of NCCL; see cuda/libs.h. By itself, for the tests that put an emulated NCCL in its place. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/libs_nccl.h - the table of NCCL; see cuda/libs.h. It is separate for
+ * the tests that put an emulated NCCL in its place. */
 #pragma once
 #include <nccl.h>
 

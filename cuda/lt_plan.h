@@ -1,9 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/lt_plan.h - 1x1 convolutions with stride 1 as matrix products by cuBLASLt: pixels are rows, channels columns, a pitch is a leading
- * dimension.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/lt_plan.h - 1x1 convolutions with stride 1 as matrix products by
+ * cuBLASLt: pixels are rows, channels columns, a pitch is a leading dimension.
  *
- * Three things it does that cuDNN does not: an fp32 weight gradient straight from bf16 tensors, slices of channels without a copy, and the
- * bias in the epilogue whatever the channel count. The algorithm is the heuristic's first that sums in fp32 in a fixed order, asked once
- * and kept. */
+ * It does three things that cuDNN does not: an fp32 weight gradient straight from bf16 tensors, slices of channels
+ * without a copy, and the bias in the epilogue for any channel count. The algorithm is the first of the heuristic that
+ * sums in fp32 in a fixed order. The heuristic is asked once and its answer kept. */
 #pragma once
 #include <cublasLt.h>
 
@@ -17,7 +17,7 @@ enum { LT_NAME_TEXT = 160, LT_PLAN_TEXT = LT_NAME_TEXT + 32, LT_CANDIDATES = 16 
 
 /* Handles may be used by several threads. */
 struct lt_target {
-    const struct cublaslt_api *api; /* NULL: there is none, as where plans are made for a description of a GPU */
+    const struct cublaslt_api *api; /* NULL: no library, as when plans are made for a description of a GPU */
     cublasLtHandle_t handle;
 };
 
@@ -26,18 +26,18 @@ enum lt_operand { LT_X, LT_W, LT_Y };
 /* Column-major D[m,n] = A'[m,k] B'[k,n], where ' transposes if asked; a tensor's row-major rows are columns here. */
 struct lt_product {
     int64_t m, n, k;
-    enum lt_operand a, b, d; /* which tensors of the convolution these are; LT_W is dw in CONV_BWD_WEIGHTS */
+    enum lt_operand a, b, d; /* operands of the convolution; LT_W is dw in CONV_BWD_WEIGHTS */
     bool transpose_a, transpose_b;
     int64_t lda, ldb, ldd; /* elements from column to column */
 };
 
-/* What became of the algorithms that the heuristic named. */
+/* Numbers of the algorithms that the heuristic named, by outcome. */
 struct lt_tally {
     int named;
-    int untold;      /* refused: they do not say how they sum, as those of a newer library may not */
-    int unordered;   /* parts of a sum are added as they come, or rounded before */
+    int untold;      /* refused: they do not tell how they sum, which a newer library may bring */
+    int unordered;   /* parts of a sum are added in order of arrival, or rounded before */
     int reduced;     /* sums are not fp32 */
-    int tensor_core; /* where strict fp32 was asked for */
+    int tensor_core; /* refused because strict fp32 was asked for */
     int too_big;     /* workspace over the limit */
     int unmade;      /* cannot be used after all */
 };
@@ -50,7 +50,7 @@ struct lt_plan {
     cublasLtMatmulAlgo_t algo;
     size_t workspace;
     bool bias;
-    char name[LT_NAME_TEXT]; /* the algorithm and its settings, as the text has them; of one version of the library */
+    char name[LT_NAME_TEXT]; /* the algorithm and its settings, as in the text; valid for one version of the library */
     char text[LT_PLAN_TEXT];
 };
 
@@ -62,13 +62,14 @@ void lt_target_close(struct lt_target *t);
 bool lt_is_product(const struct conv_key *k);
 struct lt_product lt_product(const struct conv_key *k);
 
-/* only: the name of the one algorithm that is wanted, or NULL. Adds to *tally. ERR_UNSUPPORTED: cuBLASLt has no algorithm for it that is
- * allowed, which depends on the key alone. Other errors do not, so no other choice may follow them. */
+/* only: the name of the one algorithm to use, or NULL. Adds to *tally. ERR_UNSUPPORTED: cuBLASLt has no allowed
+ * algorithm for the key. This depends on the key alone. Other errors may depend on more, so the caller must not make
+ * another choice after them. */
 int lt_plan_make(struct lt_plan *ret, const struct lt_target *t, const struct plan_key *key, const char *only, struct lt_tally *tally,
                  struct err *err);
-/* The allowed algorithms, best first in the heuristic's eyes. Returns how many. */
+/* The allowed algorithms, the heuristic's best first. Returns their number. */
 int lt_plan_names(const struct lt_target *t, const struct plan_key *key, char ret[LT_CANDIDATES][LT_NAME_TEXT]);
 void lt_plan_free(struct lt_plan *p);
-/* add: to what stands at the destination; else it is never read. */
+/* add: adds to the destination; otherwise the destination is never read. */
 int lt_plan_run(struct lt_plan *p, const struct lt_target *t, const struct conv_args *args, bool add, void *workspace, cudaStream_t stream,
                 struct err *err);

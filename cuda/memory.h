@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/memory.h - device memory for the files of the plugin that need some of their own; ops take cuda_scratch(). */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/memory.h - device memory for files of the plugin that need memory of
+ * their own; ops take cuda_scratch(). */
 #pragma once
 #include "cuda/cuda.h"
 
@@ -6,7 +7,8 @@
 extern "C" {
 #endif
 
-/* Contents undefined; cudaFree() gives it back. -ENOMEM: names what, the size, what the GPU has free and what would fit. */
+/* Contents undefined; free with cudaFree(). -ENOMEM: the text names the purpose, the size, the GPU's free memory and a
+ * size that would fit. */
 int cuda_malloc(void **ret, size_t bytes, const char *what, struct err *err);
 
 #ifdef __cplusplus

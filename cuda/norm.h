@@ -1,11 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/norm.h - what norm.cu and norm_sums.cu share: shapes of the backward's operands, and how many shards a launch takes. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/norm.h - shared by norm.cu and norm_sums.cu: shapes of the backward's
+ * operands, and the number of shards in a launch. */
 #pragma once
 #include "cuda/vec.h"
 #include "worker/kernels/norm.h"
 
 #include <assert.h>
 
-/* What norm_prepare leaves of a shard, [c] each. */
+/* Results of norm_prepare for a shard, [c] each. */
 struct norm_vectors {
     float *mean, *invstd, *scale, *shift;
 };

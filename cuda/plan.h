@@ -1,32 +1,35 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/plan.h - how one convolution is computed: by which library, with which algorithm and how much memory. A pure function of the key,
- * the GPU, the libraries' versions and the plugin's.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/plan.h - how one convolution is computed: the library, the algorithm
+ * and the amount of memory. It is a pure function of the key, the GPU, and the versions of the libraries and of the
+ * plugin.
  *
- * Where the plugin's table has a row for the key that the filter lets through, that; else a rule, the first that the heuristics name:
- * kernels of ours take the convolution of images (cuda/stem.h), cuBLASLt 1x1 convolutions with stride 1, cuDNN the rest and what cuBLASLt
- * refuses. Adding to a data gradient is part of the library's operation: cuDNN has as many engines with it as without. Weight gradients have
- * one plan, whether they are added to or not; cuDNN gives those of bf16 tensors in bf16, and a kernel of ours widens them. */
+ * If the plugin's table has a row for the key that the filter allows, that row decides. Otherwise a rule takes the
+ * first choice of the heuristics: the plugin's own kernels take the convolution of images (cuda/stem.h), cuBLASLt takes
+ * 1x1 convolutions with stride 1, cuDNN takes the rest and all that cuBLASLt refuses. Adding to a data gradient is part
+ * of the library's operation: cuDNN has as many engines with it as without. Weight gradients have one plan, whether
+ * they are added to or not. cuDNN gives those of bf16 tensors in bf16; a kernel of the plugin widens them. */
 #pragma once
 #include "cuda/cudnn_plan.h"
 #include "cuda/lt_plan.h"
 
 enum { PLAN_TEXT = PLAN_KEY_TEXT + CUDNN_PLAN_TEXT + 256, PLAN_TITLE_TEXT = 256, PLAN_NAME_TEXT = CUDNN_NAME_TEXT + 32 };
-/* More than there are for one convolution. */
+/* More than the names of any convolution. */
 enum { PLAN_NAMES = LT_CANDIDATES + CUDNN_NAMES + 1 };
 
-/* Both halves are used by one thread at a time. */
+/* Only one thread at a time may use both halves. */
 struct plan_target {
     struct cudnn_target dnn;
     struct lt_target lt;
-    const char *rows; /* of a table of measured choices (cuda/plan_table.h) below its title; NULL: there are none for this GPU */
+    /* rows of a table of measured choices (cuda/plan_table.h) below its title; NULL: no rows for this GPU */
+    const char *rows;
     char title[PLAN_TITLE_TEXT];
 };
 
 enum plan_library { PLAN_CUDNN, PLAN_CUBLASLT, PLAN_OWN };
 
-/* What is left to do when the library is done. */
+/* Work that is left after the library's. */
 enum plan_finish {
     PLAN_DONE,
-    PLAN_ADD,  /* dw is fp32: nothing, or where it is added to, dw += scratch */
+    PLAN_ADD,  /* dw is fp32: nothing, or if it is added to, dw += scratch */
     PLAN_CAST, /* dw = or += scratch, bf16 */
 };
 
@@ -37,35 +40,35 @@ struct plan {
     struct lt_plan lt;
     enum plan_finish finish;
     size_t workspace;          /* of the library */
-    size_t scratch;            /* for what is left to finish, where anything is */
-    struct cudnn_tally tally;  /* engines of cuDNN that were looked at */
+    size_t scratch;            /* for the work that is left, if any */
+    struct cudnn_tally tally;  /* engines of cuDNN that were examined */
     struct lt_tally lt_tally;  /* algorithms of cuBLASLt */
-    char name[PLAN_NAME_TEXT]; /* what plan_make_named() takes */
-    char text[PLAN_TEXT];      /* a line without its end: the key, then the choice */
+    char name[PLAN_NAME_TEXT]; /* argument of plan_make_named() */
+    char text[PLAN_TEXT];      /* a line without its newline: the key, then the choice */
 };
 
-/* Of this process's GPU. Needs the current CUDA device. */
+/* Opens the target of this process's GPU. Needs the current CUDA device. */
 int plan_target_open(struct plan_target *t, struct err *err);
-/* Takes the choices that were measured on such a GPU, if any, from a table that has to stay. gpu: what it is, in words that are the same for
- * equal GPUs only; with the libraries' versions they are the title, in t->title from then on. */
+/* Takes the choices that were measured on such a GPU, if any, from a table that must stay valid. gpu: a description
+ * that is the same for equal GPUs only. With the libraries' versions it forms the title, kept in t->title. */
 void plan_target_table(struct plan_target *t, const char *table, const char *gpu);
 void plan_target_close(struct plan_target *t);
 
-/* ERR_UNSUPPORTED names the key and says what became of the engines; *ret's key and tallies are valid even then. Free with plan_free() on
- * success. */
+/* ERR_UNSUPPORTED names the key and the outcome of the engines; *ret's key and tallies are valid even then. Free with
+ * plan_free() on success. */
 int plan_make(struct plan *ret, const struct plan_target *t, const struct plan_key *key, struct err *err);
 void plan_free(struct plan *p);
 
-/* A way to compute a convolution that the filter lets through: "own stem", "cublaslt algo 66 ..." or "cudnn engine 43 knobs 2=5 then
- * widen". */
+/* A way to compute a convolution that the filter allows: "own stem", "cublaslt algo 66 ..." or "cudnn engine 43 knobs
+ * 2=5 then widen". */
 struct plan_name {
     char text[PLAN_NAME_TEXT];
     enum plan_library library;
     bool deterministic;
-    bool runtime; /* compiled when it is made, which takes seconds */
+    bool runtime; /* compiled when the plan is made, which takes seconds */
 };
 
-/* All of them, in the order in which plan_make() tries them. Returns how many. */
+/* All names, in the order in which plan_make() tries them. Returns their number. */
 int plan_names(const struct plan_target *t, const struct plan_key *key, struct plan_name ret[PLAN_NAMES]);
-/* As plan_make(), this one or ERR_UNSUPPORTED. */
+/* Like plan_make(), with this name only, else ERR_UNSUPPORTED. */
 int plan_make_named(struct plan *ret, const struct plan_target *t, const struct plan_key *key, const char *name, struct err *err);

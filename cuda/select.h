@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/select.h - the smallest of many keys (kernels/select.h), sums and places by one block of SELECT_THREADS threads. All threads of the block call these
- * together, and all get the answer; none depends on the order in which threads run. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/select.h - the smallest of many keys (kernels/select.h), sums and
+ * places by one block of SELECT_THREADS threads. All threads of the block must call these together, and all get the
+ * result. No result depends on the order in which threads run. */
 #pragma once
 #include "cuda/vec.h"
 #include "worker/core/carve.h"
@@ -8,7 +9,7 @@
 
 enum { SELECT_THREADS = 512, SELECT_WARPS = SELECT_THREADS / 32, SELECT_BINS = 256 };
 
-/* Sum over the block of a number of each thread; *ret_before: of the threads before it. */
+/* Sum over the block of one number a thread; *ret_before: the sum of the threads before this one. */
 DEVICE_FN int block_place(int mine, int *ret_before)
 {
     SHARED(int, warp_sum, SELECT_WARPS);
@@ -34,7 +35,7 @@ DEVICE_FN int block_place(int mine, int *ret_before)
 /* Counts the digits at `shift` of the keys that begin as prefix does. */
 DEVICE_FN void count_digits(unsigned *count, const uint64_t *key, int n, uint64_t prefix, uint64_t mask, int shift)
 {
-    unsigned digit = 0, run = 0; /* neighbours are often alike: one atomic for them all */
+    unsigned digit = 0, run = 0; /* neighbours are often equal: one atomic for all of them */
 
     for (int i = (int)threadIdx.x; i < SELECT_BINS; i += SELECT_THREADS)
         count[i] = 0;
@@ -55,11 +56,12 @@ DEVICE_FN void count_digits(unsigned *count, const uint64_t *key, int n, uint64_
     __syncthreads();
 }
 
-/* A key that exactly k of the n keys do not pass, or all that are not SELECT_NONE where those are fewer; *ret_count: how many those are. */
+/* A key that exactly k of the n keys do not exceed; if fewer keys differ from SELECT_NONE, a key that all of those do
+ * not exceed. *ret_count: the number of these keys. */
 DEVICE_FN uint64_t block_threshold(const uint64_t *key, int n, int k, int *ret_count)
 {
     SHARED(unsigned, count, SELECT_BINS);
-    SHARED(unsigned, cut, 3); /* digit, how many have a smaller one, how many have it */
+    SHARED(unsigned, cut, 3); /* digit, number of keys with a smaller one, number of keys with it */
     uint64_t prefix = 0, mask = 0;
     int all = 0, before;
 
@@ -92,7 +94,7 @@ DEVICE_FN uint64_t block_threshold(const uint64_t *key, int n, int k, int *ret_c
     return prefix | ~mask;
 }
 
-/* Sorts n keys, ascending; there is room for a power of two. */
+/* Sorts n keys, ascending; there must be room for the next power of two. */
 DEVICE_FN void block_sort(uint64_t *key, int n)
 {
     int size = 1;
@@ -117,7 +119,7 @@ DEVICE_FN void block_sort(uint64_t *key, int n)
         }
 }
 
-/* The keys at or below the threshold, sorted; as numbers where by_index. Returns how many. */
+/* The keys at or below the threshold, sorted; their numbers if by_index. Returns how many. */
 DEVICE_FN int block_select(uint64_t *ret, const uint64_t *key, int n, int k, bool by_index)
 {
     SHARED(int, at, 1);
@@ -163,7 +165,7 @@ DEVICE_FN double block_lanes(const double *x, size_t stride, int n)
     return sum_lanes(all);
 }
 
-/* carve() of working memory, at what all kernels may want. */
+/* carve() of working memory, aligned for all kernels. */
 static inline void *cuda_carve(struct carve *c, size_t bytes)
 {
     return carve_aligned(c, bytes, 256);

@@ -1,9 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/stem.h - the convolution that reads images, the first layer of a detector: 3x3 with stride 1 over three channels.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/stem.h - the convolution that reads images, the first layer of a
+ * detector: 3x3 with stride 1 over three channels.
  *
- * The libraries pad the three channels to eight or more first and have their tensor cores multiply zeros: of [16,416,416,3] to 32 channels
- * in bf16 on an H100 the best of cuDNN 9.19 took 454 us forward and 288 us for the weight gradient. Reading and writing the tensors once
- * takes 65 us, and the 2.4 G multiply-adds 75 us without tensor cores; so kernels of ours do them that way. They sum in fp32 and in an
- * order that is cut by the shape alone, in all tiers and precisions; the weight gradient is not rounded to bf16. */
+ * The libraries pad the three channels to eight or more first, and their tensor cores multiply zeros. For
+ * [16,416,416,3] to 32 channels in bf16 on an H100, the best engine of cuDNN 9.19 took 454 us forward and 288 us for
+ * the weight gradient. Reading and writing the tensors once takes 65 us, and the 2.4 G multiply-adds 75 us without
+ * tensor cores. The plugin's own kernels therefore work without them. They sum in fp32, in an order given by the shape
+ * alone, in all tiers and precisions; the weight gradient is not rounded to bf16. */
 #pragma once
 #include "cuda/plan_key.h"
 
@@ -14,8 +16,8 @@ enum {
     STEM_K_MAX = 64,
     STEM_TILE_W = 32, /* output pixels of a tile */
     STEM_TILE_H = 8,
-    STEM_SLAB = 4,  /* tiles whose weight gradients one block sums */
-    STEM_FOLD = 128 /* slabs whose sums one block of the tree adds */
+    STEM_SLAB = 4,  /* tiles that one block sums for the weight gradients */
+    STEM_FOLD = 128 /* slabs that one block of the tree adds */
 };
 
 static inline size_t stem_tiles(const struct conv_key *k)
@@ -30,7 +32,7 @@ static inline size_t stem_slabs(const struct conv_key *k)
     return (stem_tiles(k) + STEM_SLAB - 1) / STEM_SLAB;
 }
 
-/* Is this convolution one of those? */
+/* Can stem_run() compute this convolution? */
 static inline bool stem_takes(const struct plan_key *key)
 {
     const struct conv_key *k = &key->conv;
@@ -41,7 +43,7 @@ static inline bool stem_takes(const struct plan_key *key)
            (size_t)k->n * (size_t)plan_key_out_h(k) * (size_t)plan_key_out_w(k) * (size_t)k->k < most;
 }
 
-/* Bytes: the slabs' sums, and where the first round of the tree leaves its own. */
+/* Bytes: the slabs' sums, and the sums of the tree's first round. */
 static inline size_t stem_workspace(const struct conv_key *k)
 {
     size_t slabs = stem_slabs(k);
@@ -54,7 +56,7 @@ static inline size_t stem_workspace(const struct conv_key *k)
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* Queues one that stem_takes(). workspace: 16-byte aligned. */
+/* Queues a convolution that stem_takes(). workspace: 16-byte aligned. */
 int stem_run(const struct conv_key *k, const struct conv_args *args, void *workspace, cudaStream_t stream, struct err *err);
 #ifdef __cplusplus
 }

@@ -1,12 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/suppress.h - greedy suppression of boxes, best first, by one block: 64 of them at a time, first among themselves, then all behind them by those that
- * are kept. What is kept is what one after the other would keep. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/suppress.h - greedy suppression of boxes, best first, by one block of
+ * threads. It takes 64 boxes at a time: first among themselves, then the kept ones suppress boxes behind them. The
+ * result is the same as for one box after the other. */
 #pragma once
 #include "cuda/select.h"
 #include "worker/kernels/delta.h"
 
 enum { SUPPRESS_CHUNK = 64, SUPPRESS_SHARE = SELECT_THREADS / SUPPRESS_CHUNK };
 
-/* box [n][4]; gone [n]: not 0 where a box is out, changed. The places of those that are kept go to keep, at most `most`. Returns how many. */
+/* box [n][4]; gone [n]: not 0 for a suppressed box, updated. The places of the kept boxes go to keep, at most `most`.
+ * Returns their number. */
 DEVICE_FN int block_suppress(const float *box, int n, int32_t *gone, float thresh, int most, int32_t *keep)
 {
     SHARED(unsigned, over, SUPPRESS_CHUNK * 2);

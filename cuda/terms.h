@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/terms.h - of which rows the terms of a loss are sums: those of a shard, or of each of its images. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/terms.h - the rows that are summed into the terms of a loss: the rows
+ * of a shard, or of each of its images. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -9,7 +10,8 @@ struct terms_of {
     double *terms;
 };
 
-/* One item a shard, or one an image; returns how many. offset: [images + 1] of the rows, so a shard's begin at offset[0], which is 0. */
+/* Fills one item a shard, or one an image; returns their number. offset: [images + 1] of the rows; a shard's rows begin
+ * at offset[0], which is 0. */
 static inline int fill_terms(struct terms_of *item, const int32_t *offset, int images, const double *rows, double *const *terms,
                              bool by_image)
 {

@@ -1,9 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/vec.h - how kernels read and write numbers: fp32 or bf16 in memory, floats in registers, 16 bytes at a time where the memory allows
- * it.
+/* SPDX-License-Identifier: Apache-2.0 */ /* cuda/vec.h - how kernels read and write numbers: fp32 or bf16 in memory,
+ * floats in registers, 16 bytes at a time where the memory allows it.
  *
- * Rows of channels (NHWC) are shared out by vec_grid(): a thread owns W channels, so what is per channel stays in its registers, and walks
- * down pixels; neighbours in a warp own neighbouring channels and then the next pixel, so that a dense tensor is read in one stream. All of
- * it is cut by the shape alone. */
+ * vec_grid() shares out rows of channels (NHWC). A thread owns W channels, so per-channel values stay in its registers,
+ * and walks down pixels. Neighbours in a warp own neighbouring channels and then the next pixel, so that a dense tensor
+ * is read in one stream. All of this depends on the shape alone. */
 #pragma once
 #include <cuda_bf16.h>
 #include <string.h>
@@ -41,8 +41,8 @@ template <typename T, int W> struct alignas(sizeof(T) * W < 16 ? sizeof(T) * W :
     T v[W];
 };
 
-/* bf16 in pairs of one register: as single numbers the compiler gives each a register of its own while it waits, and kernels with much on
- * its way spill. */
+/* bf16 in pairs, one register a pair. As single numbers the compiler would give each a register of its own while it
+ * waits, and kernels with many pending reads would spill. */
 template <int W> struct alignas(2 * W < 16 ? 2 * W : 16) pack<bf16, W> {
     uint32_t pair[W / 2];
 };
@@ -51,7 +51,8 @@ template <> struct pack<bf16, 1> {
     bf16 v[1];
 };
 
-/* Separate from vec_unpack(): a kernel asks for several packs before it uses the first, so that enough of memory is on its way. */
+/* Separate from vec_unpack(): a kernel asks for several packs before it uses the first, so that enough reads are under
+ * way. */
 template <int W, typename T> DEVICE_FN pack<T, W> vec_load(const T *p)
 {
     return *(const pack<T, W> *)p;
@@ -115,7 +116,7 @@ template <typename T, int W> DEVICE_FN void vec_store(T *dst, const float (&f)[W
     *(pack<T, W> *)dst = p;
 }
 
-/* W floats of something per channel. Such arrays are aligned nearly always, but nothing promises it. */
+/* W floats of a per-channel array. Such arrays are nearly always aligned, but this is not guaranteed. */
 template <int W> DEVICE_FN void vec_channels(float (&ret)[W], const float *per_channel, int k)
 {
     if (W > 1 && (uintptr_t)(per_channel + k) % 16 == 0) {
@@ -127,7 +128,8 @@ template <int W> DEVICE_FN void vec_channels(float (&ret)[W], const float *per_c
         ret[i] = per_channel[k + i];
 }
 
-/* What is pending on W channels. Without anything pending the constants change no number: vec_pending() is not called. */
+/* The pending operation on W channels. If nothing is pending the constants would change no number; vec_pending() is
+ * then not called. */
 template <int W> struct vec_affine {
     float scale[W], shift[W], slope[W];
 };
@@ -156,7 +158,7 @@ static __host__ __device__ __forceinline__ unsigned vec_least(unsigned a, unsign
 /* Numbers of one access where 16 bytes are possible. */
 #define VEC_WIDTH(T) (16 / (int)sizeof(T))
 
-/* Can t be read and written w channels at a time? Slices of channels often stand at odd places. */
+/* Can t be read and written w channels at a time? Slices of channels often begin at unaligned addresses. */
 static inline bool vec_fits(const struct tensor *t, int w)
 {
     return (uintptr_t)t->data % 16 == 0 && (size_t)t->stride * dtype_bytes(t->dtype) % 16 == 0 && t->c % w == 0;
@@ -167,7 +169,7 @@ static inline int vec_width(enum dtype d)
     return 16 / (int)dtype_bytes(d);
 }
 
-/* fn<T, W>(...): T by dtype (fp32 or bf16), W 16 bytes of it or, where not `wide`, 1. */
+/* fn<T, W>(...): T by dtype (fp32 or bf16), W 16 bytes of it, or 1 if not `wide`. */
 #define VEC_CALL(fn, dtype, wide, ...)                                                                    \
     ((dtype) == DTYPE_BF16 ? ((wide) ? fn<bf16, VEC_WIDTH(bf16)>(__VA_ARGS__) : fn<bf16, 1>(__VA_ARGS__)) \
                            : ((wide) ? fn<float, VEC_WIDTH(float)>(__VA_ARGS__) : fn<float, 1>(__VA_ARGS__)))
@@ -178,8 +180,8 @@ struct vec_grid {
     dim3 grid, block;
 };
 
-/* Threads for up to npixels pixels of c channels, w at a time, `run` pixels a thread; grid.z = shards. Small images have fewer pixels a
- * block, never another result: outputs have one writer. */
+/* Threads for up to npixels pixels of c channels, w at a time, `run` pixels a thread; grid.z = shards. Small images
+ * have fewer pixels a block; this never changes a result, as outputs have one writer. */
 static inline struct vec_grid vec_grid(size_t npixels, int c, int w, int run, int shards)
 {
     unsigned groups = ((unsigned)c + (unsigned)w - 1) / (unsigned)w, across = cuda_blocks(groups, VEC_THREADS);
@@ -191,7 +193,8 @@ static inline struct vec_grid vec_grid(size_t npixels, int c, int w, int run, in
     return g;
 }
 
-/* In a kernel of vec_grid(): the thread's first channel (may be past c: nothing to do), its first pixel, and the step to its next one. */
+/* In a kernel of vec_grid(): the thread's first channel (may be past c: nothing to do), its first pixel, and the step
+ * to its next one. */
 template <int W> DEVICE_FN int vec_channel()
 {
     return (int)(blockIdx.y * blockDim.x + threadIdx.x) * W;
@@ -202,8 +205,9 @@ template <int RUN> DEVICE_FN size_t vec_pixel()
     return (size_t)blockIdx.x * (blockDim.y * RUN) + threadIdx.y;
 }
 
-/* The same from the end of the last shard to the start of the first. Kernels that change one number after the other go this way: the sums
- * before them and the convolutions after them go from start to end, so each finds in the cache what the one before it touched last. */
+/* The same from the end of the last shard to the start of the first. Kernels that change one number after the other go
+ * this way. The sums before them and the convolutions after them go from start to end, so each finds in the cache the
+ * data that the kernel before it touched last. */
 template <int RUN> DEVICE_FN size_t vec_pixel_back()
 {
     return (size_t)(gridDim.x - 1 - blockIdx.x) * (blockDim.y * RUN) + threadIdx.y;

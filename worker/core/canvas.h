@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/canvas.h - how large a network's input is: a rectangle of pixels. The shards of a step may have canvases of their own. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/canvas.h - the size of a network's input: a rectangle of
+ * pixels. The shards of a step may have canvases of their own. */
 #pragma once
 #include <stdbool.h>
 

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/carve.h - one block of memory cut into arrays. A layout function runs twice: with base NULL to count, then with the block. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/carve.h - one block of memory cut into arrays. A layout
+ * function runs twice: with base NULL to count, then with the block. */
 #pragma once
 #include <stddef.h>
 
@@ -9,7 +10,7 @@ struct carve {
     size_t used;
 };
 
-/* bytes of it, which begin at a multiple of `align`; NULL while counting. */
+/* `bytes` of the block, beginning at a multiple of `align`; NULL while counting. */
 static inline void *carve_aligned(struct carve *c, size_t bytes, size_t align)
 {
     void *p = c->base ? c->base + c->used : NULL;

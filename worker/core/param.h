@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/param.h - one trainable (or running) array of a model, and the derived forms devices keep of it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/param.h - one trainable (or running) array of a model, and the
+ * derived forms devices keep of it. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,40 +16,45 @@ enum param_kind {
 };
 
 enum param_init {
-    INIT_FILL,    /* value everywhere; with a period at elements first, first + period ... only, and 0 elsewhere */
+    INIT_FILL,    /* value everywhere; with a period, at elements first, first + period ... only, and 0 elsewhere */
     INIT_NORMAL,  /* mean 0, standard deviation `value` */
     INIT_UNIFORM, /* -value .. value */
 };
 
-/* How its values begin: a function of the job's seed and the name alone. */
+/* Initial values: a function of the job's seed and the name alone. */
 struct param_start {
     enum param_init init;
     double value;
     int first, period; /* period 0: everywhere */
 };
 
-/* How model.safetensors has it. */
+/* Layout of a parameter in model.safetensors. */
 enum param_layout {
     LAYOUT_VECTOR, /* [k] */
     LAYOUT_OIHW,   /* [k][c][r][s] */
-    LAYOUT_FLAT,   /* [k][c], r = s = 1; where the inputs are pixels of `pixels`, channel by channel: memory has them pixel by pixel */
-    LAYOUT_IOHW,   /* of a transposed convolution without overlap: [c][k / 4][2][2], r = s = 1; memory has outputs pixel by pixel */
+    /* [k][c], r = s = 1; inputs of `pixels` pixels: channel by channel in the file, pixel by pixel in memory */
+    LAYOUT_FLAT,
+    /* of a transposed convolution without overlap: [c][k / 4][2][2], r = s = 1; memory has outputs pixel by pixel */
+    LAYOUT_IOHW,
 };
 
 struct param {
     char name[96]; /* as in model.safetensors */
     enum param_kind kind;
-    bool trainable;   /* param_kind_trains(kind), but for a frozen one, which keeps its numbers; never set for running statistics */
+    /* param_kind_trains(kind); false for a frozen parameter, which keeps its numbers; never set for running
+     * statistics */
+    bool trainable;
     int k, r, s, c;   /* vectors have r = s = c = 1 */
     size_t count;     /* k * r * s * c */
     float *data;      /* device memory, fp32, KRSC, 64-byte aligned */
     uint64_t version; /* bumped by every writer (optimizer, load, EMA swap); derived forms compare it */
-    void *derived;    /* owned by the device (Winograd U, packed panels, bf16 copies ...); freed by ops->param_release */
-    int index;        /* position in the model's parameter list */
-    int group;        /* of the model's parameter groups */
+    /* owned by the device (Winograd U, packed panels, bf16 copies ...); freed by ops->param_release */
+    void *derived;
+    int index; /* position in the model's parameter list */
+    int group; /* index in the model's parameter groups */
     struct param_start start;
     enum param_layout layout;
-    int pixels; /* of LAYOUT_FLAT */
+    int pixels; /* for LAYOUT_FLAT */
 };
 
 /* Parameters that the optimizer treats alike. */
@@ -57,7 +63,7 @@ struct param_group {
     float lr, decay; /* factors of the job's learning rate and weight decay */
 };
 
-/* What `trainable` is where nothing else is said. */
+/* The default of `trainable`. */
 static inline bool param_kind_trains(enum param_kind kind)
 {
     return kind != PARAM_MEAN && kind != PARAM_VAR;

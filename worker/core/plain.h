@@ -1,7 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/plain.h - what people read on a terminal: names of files and classes are whatever a data set says, and a terminal obeys some characters. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/plain.h - text for a terminal: names of files and classes come
+ * from a data set and may hold characters that a terminal obeys. */
 #pragma once
 #include <stdio.h>
 
-/* A stream to fd, which stays open: '?' stands for all that a terminal would obey (proto/clean.h) but line ends and tabs. It is buffered
- * as stdout and stderr are, but that lines of the latter go out whole. NULL: out of memory. */
+/* A stream to fd, which stays open. It writes '?' for each character that a terminal would obey (proto/clean.h), except
+ * line ends and tabs. It is buffered like stdout or stderr, but lines to stderr go out whole. NULL: out of memory. */
 FILE *plain_open(int fd);

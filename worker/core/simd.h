@@ -1,7 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/simd.h - vectors of floats at the width of the ISA this file is compiled for. AVX-512, AVX2 and generic builds of one source
- * give the same bits as long as lanes hold different outputs: every operation below is exact or rounded once, in every build.
- * A sum across lanes must use 16 virtual lanes (16 / VW vectors) on every ISA, or the bits would depend on VW.
- * FMAs are written out; the compiler makes none (-ffp-contract=off). */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/core/simd.h - vectors of floats at the width of the ISA this file is
+ * compiled for. AVX-512, AVX2 and generic builds of one source give the same bits as long as lanes hold different
+ * outputs: every operation below is exact or rounded once, in every build. A sum across lanes must use 16 virtual lanes
+ * (16 / VW vectors) on every ISA, or the bits would depend on VW. FMAs are written out; the compiler makes none
+ * (-ffp-contract=off). */
 #pragma once
 #include <math.h>
 #include <stddef.h>
@@ -110,7 +111,7 @@ SIMD_FN vec vload_half_n(const uint16_t *p, int n)
 SIMD_FN __m512i vhalf(vec v)
 {
     __m512i bits = _mm512_castps_si512(v), down = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF));
-    /* one more where the last bit that stays is odd; less minus one, as a register of ones is made of nothing */
+    /* adds one where the last bit that stays is odd, by subtracting minus one: a register of ones needs no load */
     __m512i sum = _mm512_mask_sub_epi32(down, _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000)), down, _mm512_set1_epi32(-1));
 
     return _mm512_mask_srli_epi32(_mm512_set1_epi32(0x7FFF), _mm512_cmp_ps_mask(v, v, _CMP_ORD_Q), sum, 16);
@@ -123,37 +124,38 @@ SIMD_FN void vstore_half_n(uint16_t *p, vec v, int n)
 {
     _mm256_mask_storeu_epi16(p, (__mmask16)((1u << n) - 1), _mm512_cvtepi32_epi16(vhalf(v)));
 }
-/* What is left of numbers that are stored. */
+/* The numbers as they are after storing as bf16. */
 SIMD_FN vec vkept_half(vec v)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(vhalf(v), 16));
 }
-/* Lanes become pairs of bf16, a's first, which is what a and b hold; pairs only move. */
+/* Lanes become pairs of bf16, a's first. a and b must hold bf16 values already: bits only move. */
 SIMD_FN vec vpair_half(vec a, vec b)
 {
     return _mm512_castsi512_ps(_mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(a), 16), _mm512_castps_si512(b)));
 }
-/* a's lanes and then b's, rounded: pairs of those that lie next to each other. */
+/* a's lanes and then b's, rounded: neighbouring lanes form pairs. */
 SIMD_FN vec vround_half(vec a, vec b)
 {
-    __m512i mixed = _mm512_packus_epi32(vhalf(a), vhalf(b)); /* by turns four of a and four of b */
+    __m512i mixed = _mm512_packus_epi32(vhalf(a), vhalf(b)); /* alternately four of a and four of b */
 
     return _mm512_castsi512_ps(_mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), mixed));
 }
-/* n of 2 * VW bf16, zeros after them. */
+/* Copies n of 2 * VW bf16; zeros follow them. */
 SIMD_FN void vcopy_half_n(uint16_t *to, const uint16_t *from, int n)
 {
     _mm512_storeu_si512(to, _mm512_maskz_loadu_epi16((__mmask32)((1ull << n) - 1), from));
 }
 
-/* Past the caches, for results too large to be found there again: p is 64-byte aligned and the whole line is written. vstream_end() comes
- * before anybody else reads. Where a vector is no whole line this is a plain store. */
+/* Stores past the caches, for results too large to be found there again: p is 64-byte aligned and the whole line is
+ * written. vstream_end() must come before any other thread reads. If a vector is not a whole line this is a plain
+ * store. */
 #define VSTREAMS 1
 SIMD_FN void vstream(float *p, vec v)
 {
     _mm512_stream_ps(p, v);
 }
-/* Half a line, 32-byte aligned: the other half is to follow. */
+/* Half a line, 32-byte aligned: the other half must follow. */
 SIMD_FN void vstream_half(uint16_t *p, vec v)
 {
     _mm256_stream_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16(vhalf(v)));
@@ -162,7 +164,8 @@ SIMD_FN void vstream_end(void)
 {
     _mm_sfence();
 }
-/* Words of 64 bits. wadd32() adds both halves of each, none carries into the other; wmul32() multiplies a word's lower half by its upper one. */
+/* Words of 64 bits. wadd32() adds both halves of each, without a carry between them; wmul32() multiplies a word's lower
+ * half by its upper one. */
 #define WW 8
 typedef __m512i words;
 
@@ -316,7 +319,7 @@ SIMD_FN vec vpair_half(vec a, vec b)
 }
 SIMD_FN vec vround_half(vec a, vec b)
 {
-    __m256i mixed = _mm256_packus_epi32(vhalf(a), vhalf(b)); /* by turns four of a and four of b */
+    __m256i mixed = _mm256_packus_epi32(vhalf(a), vhalf(b)); /* alternately four of a and four of b */
 
     return _mm256_castsi256_ps(_mm256_permute4x64_epi64(mixed, 0xd8));
 }
@@ -541,12 +544,12 @@ SIMD_FN void vstream_end(void)
 }
 #endif
 
-/* What vpair_half() or vround_half() made, as 2 * VW bf16. */
+/* Stores the result of vpair_half() or vround_half() as 2 * VW bf16. */
 SIMD_FN void vstore_pairs(uint16_t *p, vec v)
 {
     memcpy(p, &v, sizeof v);
 }
-/* As vstream(). */
+/* Like vstream(). */
 SIMD_FN void vstream_pairs(uint16_t *p, vec v)
 {
     if (VSTREAMS)
@@ -563,7 +566,7 @@ SIMD_FN int vlanes(int count, int at)
     return left < VW ? left : VW;
 }
 
-/* Every activation that waits on a value. */
+/* Computes any pending activation. */
 SIMD_FN vec vact(vec t, vec slope)
 {
     return vslope(t, t, slope);

@@ -1,14 +1,17 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/families.h - what a device can compute: dev->on->conv->fwd(dev, ...). A family that a device lacks is NULL.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/families.h - the operations of a device: dev->on->conv->fwd(dev,
+ * ...). A family that a device lacks is NULL.
  *
- * Operations take one array element per local shard. Shapes may differ between shards; where all shards have one shape and lie contiguous a device
- * may treat them as one batch, as long as the bits of a shard do not depend on its neighbours. An operation returns as soon as it is queued on
- * the device's stream (on the CPU: when it is done); host code that reads results calls sync() first. Every pointer to numbers is device memory
- * unless its comment says host; arrays of pointers, of tensors and of structs are host memory and are read before the operation returns. Scalars that
- * depend on data stay in device memory. Those that go back (bwd) take beta: 0 = overwrite and never read the destination, 1 = add to it. Shapes are
- * checked once, by the layer that records the operation.
+ * Operations take one array element per local shard. Shapes may differ between shards. If all shards have one shape and
+ * lie contiguous, a device may treat them as one batch, as long as the bits of a shard do not depend on its neighbours.
+ * An operation returns as soon as it is queued on the device's stream (on the CPU: when it is done); host code that
+ * reads results calls sync() first. Every pointer to numbers is device memory unless its comment says host; arrays of
+ * pointers, of tensors and of structs are host memory and are read before the operation returns. Scalars that depend on
+ * data stay in device memory. Backward operations (bwd) take beta: 0 = overwrite and never read the destination, 1 =
+ * add to it. Shapes are checked once, by the layer that records the operation.
  *
- * A new operation is a row of its family's list, a function <device>_<family>_<row>() in the file of the family in worker/cpu and cuda, and a
- * test in tests/device; a new family also is a line below. Data-dependent row counts: tensor.rows. */
+ * A new operation needs a row in its family's list, a function <device>_<family>_<row>() in the file of the family in
+ * worker/cpu and cuda, and a test in tests/device. A new family also needs a line below. Data-dependent row counts:
+ * tensor.rows. */
 #pragma once
 #include <stddef.h>
 
@@ -46,11 +49,11 @@
     X(smooth, SMOOTH_OPS)     \
     X(warp, WARP_OPS)         \
     X(photo, PHOTO_OPS)
-/* CUDA's besides: it chooses algorithms, and reads a convolution's output again for its statistics. */
+/* Families of CUDA only: it chooses algorithms, and reads a convolution's output again for its statistics. */
 #define FAMILIES_OF_CUDA(X) \
     X(plan, PLAN_OPS)       \
     X(norm_apart, NORM_OPS_APART)
-/* The CPU's: it makes the gradients that a convolution alone reads where that reads them. */
+/* Families of the CPU only: a convolution makes the gradients that it alone reads at the moment it reads them. */
 #define FAMILIES_OF_CPU(X) X(conv_norm, CONV_NORM_OPS)
 #define FAMILIES(X)        FAMILIES_OF_ALL(X) FAMILIES_OF_CUDA(X) FAMILIES_OF_CPU(X)
 

@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/map.h - element by element: activations, sums of two values, copies into slices and other dtypes. All but cast read pending values.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/map.h - element by element: activations, sums of two values,
+ * copies into slices and other dtypes. All but cast read pending values.
  *
- * Values are f32 or bf16, whatever the device's dtype: all of one call are of one shape, and but for cast of one dtype. */
+ * Values are f32 or bf16, independent of the device's dtype. All values of a call have one shape and, except for cast,
+ * one dtype. */
 #pragma once
 #include "worker/core/device.h"
 #include "worker/core/philox.h"
@@ -12,19 +14,19 @@ enum act_kind { ACT_LINEAR, ACT_LEAKY, ACT_RELU, ACT_LOGISTIC, ACT_TANH, ACT_ELU
 
 /* clang-format off */
 #define MAP_OPS(X)                                                                                                                         \
-    /* y = x in y's dtype; images on their way in. */                                                                                      \
+    /* y = x in y's dtype, for images on their way in. */                                                                                  \
     X(map, cast, (struct device *dev, struct tensor *y, const struct tensor *x, int nshards, struct err *err), (dev, y, x, nshards, err))  \
     X(map, act_fwd, (struct device *dev, enum act_kind kind, struct tensor *y, const struct operand *x, int nshards, struct err *err),     \
       (dev, kind, y, x, nshards, err))                                                                                                     \
-    /* dx = beta * dx + dy * act'(y), the slope expressed by the output y (leaky: y > 0). Materialised values with ACT_LINEAR: plain       \
-     * accumulate. */                                                                                                                      \
+    /* dx = beta * dx + dy * act'(y), the slope expressed by the output y (leaky: y > 0). Materialised values with                         \
+     * ACT_LINEAR: plain accumulate. */                                                                                                    \
     X(map, act_bwd, (struct device *dev, enum act_kind kind, struct tensor *dx, float beta, const struct tensor *dy, const struct tensor *y, \
                 int nshards, struct err *err), (dev, kind, dx, beta, dy, y, nshards, err))                                                 \
     /* y = act(a) + act(b) */                                                                                                              \
     X(map, add_fwd, (struct device *dev, struct tensor *y, const struct operand *a, const struct operand *b, int nshards, struct err *err), \
       (dev, y, a, b, nshards, err))                                                                                                        \
-    /* y = beta * y + act(x) / (1 - rate) where a draw says so, else 0: element j of an image by number j of its key. keys: host, of every  \
-     * image, shard after shard. The way back is the same of dy. */                                                                        \
+    /* y = beta * y + act(x) / (1 - rate) where a draw keeps the element, else 0: element j of an image by number j of                     \
+     * its key. keys: host, one for every image, shard after shard. The way back does the same to dy. */                                   \
     X(map, dropout, (struct device *dev, float rate, const struct philox_key *keys, struct tensor *y, float beta, const struct operand *x, \
                 int nshards, struct err *err), (dev, rate, keys, y, beta, x, nshards, err))
 /* clang-format on */

@@ -1,7 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/photo.h - how unlike pictures are, pixel by pixel, and losses that take the least of several answers. Specs featdepth sections 3.1 to 3.4.
- * Everything is f32, and nothing is pending.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/photo.h - differences of pictures, pixel by pixel, and losses
+ * that take the least of several candidates. Specs featdepth sections 3.1 to 3.4. Everything is f32, and nothing is
+ * pending.
  *
- * Results are weight times the mean over all pixels of a shard; their gradients are those of weight * grad_scale times it. */
+ * Results are weight times the mean over all pixels of a shard; gradients are those of weight * grad_scale times that
+ * mean. */
 #pragma once
 #include "worker/core/device.h"
 #include "worker/core/philox.h"
@@ -11,27 +13,29 @@ enum { PHOTO_MAX_SOURCES = 8 };
 
 enum automask_kind { AUTOMASK_NONE, AUTOMASK_UNIFORM, AUTOMASK_NORMAL };
 
-/* What is added to the maps of sources that are not warped: tells apart what is equal. Element of a key: y * w + x. */
+/* Noise that is added to the maps of sources that are not warped, so that no two are equal. Element of a key: y * w +
+ * x. */
 struct automask_noise {
     enum automask_kind kind;
     float sigma;
     const struct philox_key *const *key; /* [sources], host: [images of all shards], shard after shard */
 };
 
-/* Candidates for each pixel, maps [n, h, w, 1]: identity before warped. Of equals the first is taken; what is no number comes before all. */
+/* Candidates for each pixel, maps [n, h, w, 1]: identity before warped. The first of equal candidates is taken; NaN
+ * comes before all numbers. */
 struct photo_maps {
     int nidentity, nwarped;                                                       /* at most PHOTO_MAX_SOURCES each */
     const struct tensor *identity[PHOTO_MAX_SOURCES], *warped[PHOTO_MAX_SOURCES]; /* [nshards] */
     struct automask_noise noise;
 };
 
-/* Features [n, h, w, c] that may be where target's are. */
+/* Features [n, h, w, c] that are candidates for the target's. */
 struct photo_features {
     int nwarped;
     const struct tensor *warped[PHOTO_MAX_SOURCES], *target; /* [nshards] */
 };
 
-/* Where gradients go. NULL: not wanted. */
+/* Destinations of gradients. NULL: not wanted. */
 struct photo_grads {
     struct tensor *warped[PHOTO_MAX_SOURCES], *target; /* [nshards] */
     float beta[PHOTO_MAX_SOURCES], beta_target;
@@ -39,14 +43,15 @@ struct photo_grads {
 
 /* clang-format off */
 #define PHOTO_OPS(X)                                                                                                                       \
-    /* map: [n, h, w, 1] = ssim_weight * (1 - SSIM) / 2 + (1 - ssim_weight) * robust distance of a and b [n, h, w, c], means over channels; \
-     * h, w >= 2. */                                                                                                                       \
+    /* map: [n, h, w, 1] = ssim_weight * (1 - SSIM) / 2 + (1 - ssim_weight) * robust distance of a and b [n, h, w, c],                     \
+     * means over channels; h, w >= 2. */                                                                                                  \
     X(photo, map_fwd, (struct device *dev, float ssim_weight, struct tensor *map, const struct tensor *a, const struct tensor *b,          \
                 int nshards, struct err *err), (dev, ssim_weight, map, a, b, nshards, err))                                                \
     X(photo, map_bwd, (struct device *dev, float ssim_weight, struct tensor *da, float beta, const struct tensor *dmap,                    \
                 const struct tensor *a, const struct tensor *b, int nshards, struct err *err),                                             \
       (dev, ssim_weight, da, beta, dmap, a, b, nshards, err))                                                                              \
-    /* ret[v] = weight * mean of the least. dwarped: [nwarped] maps, each number written; it or one of them NULL: not wanted. */           \
+    /* ret[v] = weight * mean of the least. dwarped: [nwarped] maps, each number written; a NULL list or entry is not                      \
+     * wanted. */                                                                                                                          \
     X(photo, least, (struct device *dev, const struct photo_maps *in, struct tensor *const *dwarped, float weight, float grad_scale,       \
               double *const *ret, int nshards, struct err *err), (dev, in, dwarped, weight, grad_scale, ret, nshards, err))                \
     /* ret[v] = weight * mean of the least robust distance, a mean over channels. to NULL: no gradients. */                                \

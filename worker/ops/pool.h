@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/pool.h - pooling of windows of pixels. Reads pending values. f32 or bf16, whatever the device's dtype; x and y have the same. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/pool.h - pooling of windows of pixels. Reads pending values. f32
+ * or bf16, independent of the device's dtype; x and y have the same. */
 #pragma once
 #include "worker/core/device.h"
 #include "worker/ops/family.h"
@@ -13,8 +14,8 @@ struct pooling {
 #define POOL_OPS(X)                                                                                                                        \
     X(pool, max_fwd, (struct device *dev, const struct pooling *p, struct tensor *y, const struct operand *x, int nshards, struct err *err), \
       (dev, p, y, x, nshards, err))                                                                                                        \
-    /* First maximum in row-major order of a window wins. dx = beta * dx, then dy of the windows an input won is added one by one in       \
-     * row-major order of the outputs: one owner per input, so overlapping windows need no atomics. */                                     \
+    /* First maximum in row-major order of a window wins. dx = beta * dx, then dy of the windows an input won is added                     \
+     * one by one in row-major order of the outputs: one owner per input, so overlapping windows need no atomics. */                       \
     X(pool, max_bwd, (struct device *dev, const struct pooling *p, struct tensor *dx, float beta, const struct tensor *dy,                 \
                 const struct operand *x, int nshards, struct err *err), (dev, p, dx, beta, dy, x, nshards, err))
 /* clang-format on */

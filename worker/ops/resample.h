@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/resample.h - values at another resolution, or with pixels around them. Reads pending values. f32 or bf16, whatever the device's dtype; x and y
- * have the same. Every gradient has one owner a number, who adds what the outputs that read it give in their order. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/resample.h - values at another resolution, or with pixels around
+ * them. Reads pending values. f32 or bf16, independent of the device's dtype; x and y have the same. Each number of a
+ * gradient has one owner, which adds the contributions of the outputs that read it, in their order. */
 #pragma once
 #include "worker/core/device.h"
 #include "worker/ops/family.h"
@@ -7,9 +8,10 @@
 
 enum { MIRROR_MAX_FACTOR = 2, MIRROR_MAX_PAD = 3 };
 
-/* Each pixel becomes factor x factor; around all that, pad pixels show what lies inside, the edge not repeated: -1 is 1, n is n - 2. */
+/* Each pixel becomes factor x factor; around the result, pad pixels mirror its inside, the edge not repeated: -1 is 1,
+ * n is n - 2. */
 struct mirror {
-    int factor, pad; /* 1 .. MIRROR_MAX_FACTOR; 0 .. MIRROR_MAX_PAD, below either side of what it surrounds */
+    int factor, pad; /* 1 .. MIRROR_MAX_FACTOR; 0 .. MIRROR_MAX_PAD, below both sides of the picture inside */
 };
 
 /* clang-format off */
@@ -24,7 +26,8 @@ struct mirror {
                    struct err *err), (dev, m, y, x, nshards, err))                                                                         \
     X(resample, mirror_bwd, (struct device *dev, const struct mirror *m, struct tensor *dx, float beta, const struct tensor *dy,           \
                    int nshards, struct err *err), (dev, m, dx, beta, dy, nshards, err))                                                    \
-    /* f32: bilinear from h x w to y's sides: output i lies at (i + 1/2) * in / out - 1/2, not below 0; beyond the last pixel is the last. */   \
+    /* f32: bilinear from h x w to y's sides: output i lies at (i + 1/2) * in / out - 1/2, not below 0; beyond the last                    \
+     * pixel is the last. */                                                                                                               \
     X(resample, bilinear_fwd, (struct device *dev, struct tensor *y, const struct operand *x, int nshards, struct err *err),               \
       (dev, y, x, nshards, err))                                                                                                           \
     X(resample, bilinear_bwd, (struct device *dev, struct tensor *dx, float beta, const struct tensor *dy, int nshards, struct err *err),  \

@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/smooth.h - how smooth a map is where its picture is: mean absolute differences of first and second order, each weighted by what the picture's own
- * differences are there. Specs featdepth sections 3.5 and 3.6. Everything is f32; sums are double, over the channels of a pixel, the pixels of a row
- * and the rows of an image, in their order. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/smooth.h - smoothness of a map where its picture is smooth: mean
+ * absolute differences of first and second order, each weighted by the picture's own differences there. Specs featdepth
+ * sections 3.5 and 3.6. Everything is f32; sums are double, over the channels of a pixel, the pixels of a row and the
+ * rows of an image, in their order. */
 #pragma once
 #include <stdbool.h>
 
@@ -12,10 +13,10 @@ enum { SMOOTH_EDGES = 5 /* x, y, xx, xy, yy */, SMOOTH_SUMS = 2 /* of an image: 
 struct smoothness {
     float edge;          /* k of exp(-k |picture's difference|) */
     float first, second; /* weights of the orders; the second has xx, xy, yx, yy */
-    bool normalise;      /* differences of the map over its image's mean: maps of one channel */
+    bool normalise;      /* differences are those of the map over its image's mean: for maps of one channel */
 };
 
-/* What a loss reads, [nshards] each. */
+/* Operands of a loss, [nshards] each. */
 struct smooth_in {
     const struct tensor *x;    /* [n, h, w, c] */
     const struct tensor *edge; /* [n, h, w, SMOOTH_EDGES], of edges() */
@@ -23,9 +24,9 @@ struct smooth_in {
 
 /* clang-format off */
 #define SMOOTH_OPS(X)                                                                                                                      \
-    /* What a difference of x at each pixel adds to the loss: its order's weight times the picture's, over how many there are in `images`   \
-     * images of c channels; 0 where it would reach over the edge. picture: [n, H, W, 3] in 0 .. 1, reduced by area; H >= h, W >= w.        \
-     * images: [nshards] host. */                                                                                                          \
+    /* Weight of a difference of x at each pixel in the loss: its order's weight times the picture's, over the number of                   \
+     * such differences in `images` images of c channels; 0 if it would reach over the edge. picture: [n, H, W, 3] in 0                    \
+     * .. 1, reduced by area; H >= h, W >= w. images: [nshards] host. */                                                                   \
     X(smooth, edges, (struct device *dev, const struct smoothness *s, struct tensor *edge, const struct tensor *picture, int c,            \
                 const int *images, int nshards, struct err *err), (dev, s, edge, picture, c, images, nshards, err))                        \
     /* sums[v]: [n][SMOOTH_SUMS]; part[v]: [n][h][w][SMOOTH_SUMS], scratch. */                                                             \

@@ -1,8 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/warp.h - a picture as another camera sees it: poses as matrices, and what a source shows where the target's pixels fall in it.
- * Specs featdepth sections 1.7, 2.2 to 2.4, determinism section 5.3.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/ops/warp.h - a picture as another camera sees it: poses as matrices,
+ * and the source's values at the places of the target's pixels. Specs featdepth sections 1.7, 2.2 to 2.4, determinism
+ * section 5.3.
  *
- * Everything is f32. Positions are computed anew on the way back. The gradient of a source has one owner a number, who adds what the target's
- * pixels give it in their order: no order of work changes a bit. */
+ * Everything is f32. Positions are computed anew on the way back. Each number of a source's gradient has one owner. It
+ * adds the contributions of the target's pixels in their order: the order of work changes no bit. */
 #pragma once
 #include <stdbool.h>
 
@@ -17,12 +18,14 @@ enum {
 
 struct warp {
     float min_depth, max_depth;
-    bool align_corners; /* a projected position is a pixel's number; else pictures are as wide as in torch >= 1.3: u * w / (w - 1) - 1/2 */
-    float camera_scale; /* what the numbers of a camera are multiplied by: 1/2 for maps at half the sides that they are told for */
+    /* a projected position is a pixel's number; else positions are as in torch >= 1.3: u * w / (w - 1) - 1/2 */
+    bool align_corners;
+    /* factor of the camera's numbers: 1/2 for maps at half the sides for which the camera is given */
+    float camera_scale;
 };
 
-/* What a warp reads, [nshards] each. A pixel falls where it falls: behind the camera too. Beyond the border is the border's pixel; NaN counts as
- * 0. Neither has a gradient. */
+/* Operands of a warp, [nshards] each. A pixel may fall anywhere, also behind the camera. Beyond the border the border's
+ * pixel is taken; NaN counts as 0. Neither case has a gradient. */
 struct warp_in {
     const struct tensor *source; /* [n, source's h, w, c] */
     const struct tensor *disp;   /* [n, h, w, 1]: 0 is max_depth, 1 is min_depth */
@@ -32,7 +35,8 @@ struct warp_in {
 
 /* clang-format off */
 #define WARP_OPS(X)                                                                                                                        \
-    /* y: [n, 1, 1, POSE_OUT] of x [n, 1, 1, POSE_IN]: [R | t], or, inverted, [R^T | -R^T t]. No angle: no gradient of the axis. */        \
+    /* y: [n, 1, 1, POSE_OUT] of x [n, 1, 1, POSE_IN]: [R | t], or, inverted, [R^T | -R^T t]. An angle of 0 gives no                       \
+     * gradient of the axis. */                                                                                                            \
     X(warp, pose_fwd, (struct device *dev, bool invert, struct tensor *y, const struct tensor *x, int nshards, struct err *err),           \
       (dev, invert, y, x, nshards, err))                                                                                                   \
     X(warp, pose_bwd, (struct device *dev, bool invert, struct tensor *dx, float beta, const struct tensor *dy, const struct tensor *x,    \
@@ -44,7 +48,7 @@ struct warp_in {
     X(warp, bwd, (struct device *dev, const struct warp *w, struct tensor *ddisp, float beta_disp, struct tensor *dpose, float beta_pose,  \
             const struct tensor *dy, const struct warp_in *in, int nshards, struct err *err),                                              \
       (dev, w, ddisp, beta_disp, dpose, beta_pose, dy, in, nshards, err))                                                                  \
-    /* dsource; in->source is not read but for its shape. */                                                                               \
+    /* dsource; only the shape of in->source is read. */                                                                                   \
     X(warp, bwd_source, (struct device *dev, const struct warp *w, struct tensor *dsource, float beta, const struct tensor *dy,            \
                    const struct warp_in *in, int nshards, struct err *err), (dev, w, dsource, beta, dy, in, nshards, err))
 /* clang-format on */

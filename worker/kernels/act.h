@@ -1,9 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/act.h - activations: of one number, and the pending normalisation + activation every reader of a value applies. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/act.h - activations: of one number, and the pending
+ * normalisation + activation every reader of a value applies. */
 #pragma once
 #include "worker/ops/map.h"
 #include "worker/kernels/math.h"
 
-/* What readers of a pending value see; see struct affine. The sign test is on t itself, so forward and backward agree. */
+/* The value that readers of a pending value see; see struct affine. The sign test is on t itself, so forward and
+ * backward agree. */
 KERNEL_FN float act_pending(float x, float scale, float shift, float slope)
 {
     float t = fmaf(x, scale, shift);

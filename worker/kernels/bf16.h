@@ -1,9 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/bf16.h - bf16: how numbers are stored in it, and what convolutions in it compute, on every device that is a CPU.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/bf16.h - bf16 on every CPU device: storage of numbers, and
+ * the arithmetic of convolutions.
  *
- * The order of additions is that of the tile unit of x86 (TDPBF16PS), bit for bit, so that CPUs with such a unit and those without train alike: the even and
- * the odd products of a block of 32 are two chains of FMAs, whose sum is added to what was there. All of it in fp32 to nearest even, with numbers below the
- * smallest normal one taken for zeros of their sign, before and after each operation. It stands here in double, which needs neither FMAs nor a mode of the
- * CPU: a product of two bf16 is exact in it, and its sum with an fp32 number, rounded to double, still is on the right side of every border of fp32. */
+ * The order of additions is that of the tile unit of x86 (TDPBF16PS), bit for bit, so that CPUs with and without such a
+ * unit train alike. The even and the odd products of a block of 32 are two chains of FMAs; their sum is added to the
+ * old value. All of it is fp32 rounded to nearest even. Numbers below the smallest normal one count as zeros of their
+ * sign, before and after each operation. The code here uses double, which needs neither FMAs nor a mode of the CPU. A
+ * product of two bf16 is exact in double. Its sum with an fp32 number, rounded to double, still is on the right side of
+ * every border of fp32. */
 #pragma once
 #include <stdint.h>
 
@@ -24,13 +27,13 @@ KERNEL_FN uint16_t bf16_round(float x)
     return (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? 0x7FFFu : half);
 }
 
-/* To fp32; what would be below the smallest normal number if its exponent had no end is a zero. */
+/* To fp32; a result below the smallest normal number, if its exponent had no end, becomes a zero. */
 KERNEL_FN float bf16_flushed(double x)
 {
     return (float)(fabs(x) < 0x1p-126 - 0x1p-151 ? copysign(0.0, x) : x);
 }
 
-/* One that is multiplied. */
+/* A factor; a number below the smallest normal one becomes a zero of its sign. */
 KERNEL_FN float bf16_factor(uint16_t half)
 {
     return bits_float((half & 0x7F80u ? (uint32_t)half : half & 0x8000u) << 16);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/box.h - intersection over union. No "+ 1 pixel"; specs yolov3 section 4.1. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/box.h - intersection over union. No "+ 1 pixel"; specs
+ * yolov3 section 4.1. */
 #pragma once
 #include "worker/kernels/kernel.h"
 
@@ -12,7 +13,7 @@ KERNEL_FN float box_max(float a, float b)
     return a > b ? a : b;
 }
 
-/* Of two boxes with a common centre. */
+/* IoU of two boxes with a common centre. */
 KERNEL_FN float box_shape_iou(float w1, float h1, float w2, float h2)
 {
     float inter = box_min(w1, w2) * box_min(h1, h2);
@@ -24,7 +25,7 @@ struct box {
     float x1, y1, x2, y2;
 };
 
-/* Of boxes given by centre and size. */
+/* A box from its centre and size. */
 KERNEL_FN struct box box_of_centre(float x, float y, float w, float h)
 {
     struct box b;
@@ -48,7 +49,7 @@ KERNEL_FN float box_area(struct box b)
     return (b.x2 - b.x1) * (b.y2 - b.y1);
 }
 
-/* 0 where the boxes do not overlap. */
+/* 0 if the boxes do not overlap. */
 KERNEL_FN float box_iou(struct box a, struct box b)
 {
     float inter = box_intersection(a, b);

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/delta.h - boxes as deltas of other boxes, and what it costs to be off. Specs rcnn sections 3.5, 3.6. All in fp32, in one order, without
- * FMA: labels and proposals depend on the last bit. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/delta.h - boxes as deltas of other boxes, and the loss of a
+ * deviation. Specs rcnn sections 3.5, 3.6. All in fp32, in one order, without FMA: labels and proposals depend on the
+ * last bit. */
 #pragma once
 #include "worker/kernels/box.h"
 #include "worker/kernels/math.h"
@@ -17,7 +18,7 @@ KERNEL_FN struct box box_at(const float *p)
     return b;
 }
 
-/* What decodes to `to` from `from`, whose sides are positive. weights: x y w h. */
+/* The deltas that decode from `from` to `to`; the sides of `from` are positive. weights: x y w h. */
 KERNEL_FN void delta_encode(float ret[4], struct box from, struct box to, const float *weights)
 {
     float w = from.x2 - from.x1, h = from.y2 - from.y1, tw = to.x2 - to.x1, th = to.y2 - to.y1;
@@ -47,7 +48,7 @@ KERNEL_FN int box_finite(struct box b)
     return b.x1 - b.x1 == 0.0f && b.y1 - b.y1 == 0.0f && b.x2 - b.x2 == 0.0f && b.y2 - b.y2 == 0.0f;
 }
 
-/* Cut to a picture of h x w. */
+/* Cuts a box to a picture of h x w. */
 KERNEL_FN struct box box_clip(struct box b, float h, float w)
 {
     b.x1 = box_min(box_max(b.x1, 0.0f), w);
@@ -57,10 +58,11 @@ KERNEL_FN struct box box_clip(struct box b, float h, float w)
     return b;
 }
 
-/* Suppression: does a box go because of one that is kept? Of boxes of no area nothing goes.
- * Specs determinism section 3.7 has inter > thresh * union. This is the quotient, rounded once by IEEE's rules on every device (nvcc divides so unless told
- * otherwise; no product is contracted into a sum), because torchvision's kernels, which detectron2 calls too, compare that: the two differ by rounding beside the
- * threshold, where its boxes are to stay that stay there. */
+/* Suppression: does a kept box remove another one? Boxes without area remove nothing. Specs determinism section 3.7 has
+ * inter > thresh * union. This code compares the quotient, because torchvision's kernels, which detectron2 calls too,
+ * compare it. The quotient is rounded once by IEEE's rules on every device (nvcc divides so unless told otherwise; no
+ * product is contracted into a sum). The two rules differ by rounding near the threshold, and there the same boxes must
+ * stay as in torchvision. */
 KERNEL_FN int box_suppresses(struct box a, float area_a, struct box b, float area_b, float thresh)
 {
     float w = box_max(box_min(a.x2, b.x2) - box_max(a.x1, b.x1), 0.0f), h = box_max(box_min(a.y2, b.y2) - box_max(a.y1, b.y1), 0.0f);
@@ -69,7 +71,8 @@ KERNEL_FN int box_suppresses(struct box a, float area_a, struct box b, float are
     return inter / (area_a + area_b - inter) > thresh;
 }
 
-/* Smooth L1 of e, and its slope. beta 0: L1, of slope 0 at 0. Source: Girshick 2015, Fast R-CNN, arXiv:1504.08083, equations 2 and 3. */
+/* Smooth L1 of e, and its slope. beta 0: L1, of slope 0 at 0. Source: Girshick 2015, Fast R-CNN, arXiv:1504.08083,
+ * equations 2 and 3. */
 KERNEL_FN float smooth_l1(float e, float beta)
 {
     float a = fabsf(e);
@@ -84,7 +87,7 @@ KERNEL_FN float smooth_l1_slope(float e, float beta)
     return e > 0.0f ? 1.0f : e < 0.0f ? -1.0f : e; /* 0 and NaN stay themselves */
 }
 
-/* Of four deltas against their targets: the sum, and scale times the slopes. */
+/* Loss of four deltas against their targets: returns the sum, writes scale times the slopes. */
 KERNEL_FN float delta_loss(float *grad, const float *d, const float *target, float beta, float scale)
 {
     float sum = 0.0f;
@@ -99,7 +102,7 @@ KERNEL_FN float delta_loss(float *grad, const float *d, const float *target, flo
     return sum;
 }
 
-/* What is divided by how many: a mean over nothing is 0. */
+/* sum / n; a mean over nothing is 0. */
 KERNEL_FN double mean_of(double sum, double n)
 {
     return n > 0.0 ? sum / n : 0.0;

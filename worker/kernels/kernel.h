@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/kernel.h - one body, two drivers: every kernel body is read by gcc (cpu/ loops over it) and by nvcc (cuda/ launches it). */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/kernel.h - one body, two drivers: gcc (cpu/ loops over it)
+ * and nvcc (cuda/ launches it) read every kernel body. */
 #pragma once
 
 #ifdef __CUDACC__

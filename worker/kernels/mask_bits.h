@@ -1,23 +1,24 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/mask_bits.h - bitmaps of objects, of which a region sees a mask's values: RoIAlign of ones and zeros at the picture's own scale. Specs rcnn
- * sections 4.4 and 5.2. Only the columns that the region sees are made. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/mask_bits.h - bitmaps of objects, from which a region takes
+ * a mask's values: RoIAlign of ones and zeros at the picture's own scale. Specs rcnn sections 4.4 and 5.2. Only the
+ * columns that the region sees are made. */
 #pragma once
 #include "worker/kernels/rcnn.h"
 #include "worker/kernels/roi.h"
 
-/* Of one region; the arrays lie in working memory of mask_window_bytes(). */
+/* The window of one region; the arrays lie in working memory of mask_window_bytes(). */
 struct mask_window {
     struct roi_align roi;
     struct roi_axis axis[ROI_AXES];
     struct roi_band *band[ROI_AXES]; /* [side] each */
     float *weight[ROI_AXES];
-    int height, width, words; /* of the picture; of a column */
-    int x, x_end;             /* columns that are there */
-    uint32_t *bits, *turn;    /* columns of words; of the polygon that is drawn now */
+    int height, width, words; /* of the picture; words of a column */
+    int x, x_end;             /* the columns that are present */
+    uint32_t *bits, *turn;    /* columns of words; the same for the polygon that is drawn now */
     float *sum;               /* [side][columns]: down the rows of a bin */
     bool binary;              /* values are cut at 1/2 */
 };
 
-/* A canvas's pictures fit. */
+/* Enough for any picture on the canvas. */
 KERNEL_FN size_t mask_window_bytes(struct canvas c, int side)
 {
     size_t axes = (size_t)ROI_AXES * (size_t)side * sizeof(struct roi_band);
@@ -52,14 +53,14 @@ KERNEL_FN struct mask_window mask_window(char *memory, int side, bool binary, st
     return w;
 }
 
-/* Bin p of both axes. Weights of bins share no cell of their memory. */
+/* Bin p of both axes. Bins share no cell of the weights' memory. */
 KERNEL_FN void mask_window_band(const struct mask_window *w, int p)
 {
     for (int axis = 0; axis < ROI_AXES; axis++)
         w->band[axis][p] = roi_band(&w->roi, &w->axis[axis], p, w->weight[axis]);
 }
 
-/* After the bands. */
+/* Must come after the bands. */
 KERNEL_FN void mask_window_columns(struct mask_window *w)
 {
     w->x = w->width;
@@ -85,7 +86,7 @@ KERNEL_FN size_t mask_word(const struct mask_window *w, int column, int row)
     return (size_t)(column - w->x) * (size_t)w->words + (size_t)(row / 32);
 }
 
-/* Column c of the polygon that is drawn now becomes part of the object. */
+/* Adds column c of the polygon that is drawn now to the object. */
 KERNEL_FN void mask_fill_column(const struct mask_window *w, int c)
 {
     uint32_t carry = 0;
@@ -108,7 +109,7 @@ KERNEL_FN void mask_run_rows(const struct mask_window *w, int64_t at, int64_t en
     *ret_to = (int)(to < w->height ? to : w->height);
 }
 
-/* Columns of the window that it meets. */
+/* Columns of the window that the run meets. */
 KERNEL_FN void mask_run_columns(const struct mask_window *w, int64_t at, int64_t end, int *ret_from, int *ret_to)
 {
     int64_t from = at / w->height, to = (end + w->height - 1) / w->height;
@@ -117,7 +118,7 @@ KERNEL_FN void mask_run_columns(const struct mask_window *w, int64_t at, int64_t
     *ret_to = to < w->x_end ? (int)to : w->x_end;
 }
 
-/* A run of ones. */
+/* Sets a run of ones. */
 KERNEL_FN void mask_fill_run(const struct mask_window *w, int64_t at, int64_t end)
 {
     int column, last;
@@ -132,7 +133,7 @@ KERNEL_FN void mask_fill_run(const struct mask_window *w, int64_t at, int64_t en
     }
 }
 
-/* Bin p's rows of column c: a chain of the weights where there are ones. */
+/* Sum over bin p's rows of column c: a chain of the weights where bits are ones. */
 KERNEL_FN void mask_window_sum(const struct mask_window *w, int p, int c)
 {
     const struct roi_band *b = &w->band[ROI_Y][p];
@@ -144,7 +145,7 @@ KERNEL_FN void mask_window_sum(const struct mask_window *w, int p, int c)
     w->sum[(size_t)p * (size_t)w->width + (size_t)c] = sum;
 }
 
-/* Cell i, row by row. */
+/* Value of cell i, row by row. */
 KERNEL_FN float mask_window_value(const struct mask_window *w, int i)
 {
     const struct roi_band *b = &w->band[ROI_X][i % w->roi.pool];

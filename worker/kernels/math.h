@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/math.h - exp, log, log1p, pow, sigmoid, tanh with the same bits from every compiler, ISA and device: only + - * / and fma,
- * which IEEE 754 rounds correctly, and bit operations. fp32 results are within 2 ulp, fp64 ones within 4. NaN gives NaN.
- * Method: argument reduction by powers of two and Taylor series; Muller, Elementary Functions, chapters 5 and 11. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/math.h - exp, log, log1p, pow, sigmoid, tanh with the same
+ * bits from every compiler, ISA and device: only + - * / and fma, which IEEE 754 rounds correctly, and bit operations.
+ * fp32 results are within 2 ulp, fp64 ones within 4. NaN gives NaN. Method: argument reduction by powers of two and
+ * Taylor series; Muller, Elementary Functions, chapters 5 and 11. */
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -61,7 +62,8 @@ KERNEL_FN float math_exp(float x)
     p = fmaf(r, p, 0.5f);
     p = fmaf(r, p, 1.0f);
     p = fmaf(r, p, 1.0f);
-    half = ((n + 512u) >> 1) - 256u; /* floor(n / 2): 2^n as two factors, each in range, so that only the last product rounds */
+    /* floor(n / 2): 2^n as two factors, each in range, so that only the last product rounds */
+    half = ((n + 512u) >> 1) - 256u;
     p *= bits_float((half + 127u) << 23);
     return p * bits_float((n - half + 127u) << 23);
 }
@@ -129,8 +131,8 @@ KERNEL_FN double math_log64(double x)
     return p.e * 1.90821492927058770002e-10 + math_atanh2((p.m - 1.0) / (p.m + 1.0)) + p.e * 0.693147180369123816490;
 }
 
-/* cos(2 pi u) in double, u in [0, 1]: folded into the first octant (exactly where u is a multiple of 2^-52), Taylor beyond double's precision
- * there. */
+/* cos(2 pi u) in double, u in [0, 1]: folded into the first octant (exactly where u is a multiple of 2^-52), Taylor
+ * beyond double's precision there. */
 KERNEL_FN double math_cos_turns64(double u)
 {
     double t = u > 0.5 ? 1.0 - u : u, sign = 1.0, x, q, sum = 0.0;
@@ -153,9 +155,10 @@ KERNEL_FN double math_cos_turns64(double u)
     return sign * (1.0 + sum);
 }
 
-/* x^y in double for 0 <= x < infinity and any finite y; else NaN. 0^0 = 1. Results outside of 1e-60 .. 1e60 are within 32 ulp.
- * ln x is carried as a sum of two doubles, since e^(y ln x) makes of an error of it one as large beside 1: with s + t = (m - 1) / (m + 1)
- * to twice the digits, ln x = 2 (s + t) + the rest of the series + e ln 2. */
+/* x^y in double for 0 <= x < infinity and any finite y; else NaN. 0^0 = 1. Results outside of 1e-60 .. 1e60 are within
+ * 32 ulp. ln x is carried as a sum of two doubles, since an error of y ln x becomes an equally large relative error of
+ * e^(y ln x): with s + t = (m - 1) / (m + 1) to twice the digits, ln x = 2 (s + t) + the rest of the series + e ln
+ * 2. */
 KERNEL_FN double math_pow64(double x, double y)
 {
     double d, s, t, q, p = 0.0, sum, rest, high, low, k;
@@ -168,7 +171,7 @@ KERNEL_FN double math_pow64(double x, double y)
     a = math_split(x);
     d = a.m + 1.0;
     s = (a.m - 1.0) / d;
-    t = (fma(-s, d, a.m - 1.0) - s * (a.m - (d - 1.0))) / d; /* what both roundings left out */
+    t = (fma(-s, d, a.m - 1.0) - s * (a.m - (d - 1.0))) / d; /* the remainder of both roundings */
     q = s * s;
     for (int i = 23; i > 1; i -= 2)
         p = (p + 1.0 / (double)i) * q;
@@ -219,7 +222,8 @@ KERNEL_FN float math_tanh(float x)
     return x < 0.0f ? (float)-t : (float)t;
 }
 
-/* Cross-entropy of the logit z with target t in [0, 1]: max(z, 0) - z t + ln(1 + e^-|z|). Never overflows. Its slope is sigmoid(z) - t. */
+/* Cross-entropy of the logit z with target t in [0, 1]: max(z, 0) - z t + ln(1 + e^-|z|). Never overflows. Its slope is
+ * sigmoid(z) - t. */
 KERNEL_FN float math_bce(float z, float t)
 {
     float m = z > 0.0f ? z : 0.0f;

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/moments.h - count, mean and sum of squared deviations of a set of numbers, and of the union of two sets.
- * Source: Chan, Golub, LeVeque 1979, Updating formulae and a pairwise algorithm for computing sample variances. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/moments.h - count, mean and sum of squared deviations of a
+ * set of numbers, and of the union of two sets. Source: Chan, Golub, LeVeque 1979, Updating formulae and a pairwise
+ * algorithm for computing sample variances. */
 #pragma once
 #include "worker/kernels/kernel.h"
 

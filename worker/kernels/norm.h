@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/norm.h - batch normalisation of one channel. Biased variance normalises, the unbiased one goes into the running value,
- * eps stands inside the root. Source: Ioffe and Szegedy 2015, arXiv:1502.03167; specs yolov3 section 6.5. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/norm.h - batch normalisation of one channel. Biased variance
+ * normalises, the unbiased one goes into the running value, eps stands inside the root. Source: Ioffe and Szegedy 2015,
+ * arXiv:1502.03167; specs yolov3 section 6.5. */
 #pragma once
 #include "worker/kernels/act.h"
 #include "worker/kernels/moments.h"
@@ -37,8 +38,9 @@ KERNEL_FN float norm_dx(float dy, float xhat, float scale, float mean_dy, float 
     return scale * fmaf(-xhat, mean_dyxhat, dy - mean_dy);
 }
 
-/* Pixels of a slab of the backward sums: each slab is one fp32 chain per channel, slabs add pairwise in double. Depends on the number
- * of channels alone, so neither batch nor threads show. 16384 numbers: two such arrays fit a second-level cache. */
+/* Pixels of a slab of the backward sums: each slab is one fp32 chain per channel, slabs add pairwise in double. Depends
+ * on the number of channels alone, so results depend on neither batch nor threads. 16384 numbers: two such arrays fit a
+ * second-level cache. */
 KERNEL_FN int norm_slab_pixels(int c)
 {
     int p = 16384 / c;
@@ -46,7 +48,8 @@ KERNEL_FN int norm_slab_pixels(int c)
     return p < 16 ? 16 : p > 512 ? 512 : p;
 }
 
-/* One channel's sums over the pixels [from, to) of a slab: sum dy and sum dy * xhat. x and da point to the channel of pixel 0. */
+/* One channel's sums over the pixels [from, to) of a slab: sum dy and sum dy * xhat. x and da point to the channel of
+ * pixel 0. */
 KERNEL_FN void norm_slab(float ret[2], const float *x, int x_stride, const float *da, int da_stride, int from, int to, float scale,
                          float shift, float slope, float mean, float invstd)
 {
@@ -63,7 +66,7 @@ KERNEL_FN void norm_slab(float ret[2], const float *x, int x_stride, const float
     ret[1] = s1;
 }
 
-/* Of one pixel, which has none, 0: a sum over shards may run over all of them. */
+/* A single pixel has no unbiased variance and gives 0, so that a sum over shards may include it. */
 KERNEL_FN double norm_unbiased(double m2, double count)
 {
     return count > 1.0 ? m2 / (count - 1.0) : 0.0;

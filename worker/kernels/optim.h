@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/optim.h - parameter updates of one element, and what the length of a gradient makes of it. Sources: worker/ops/optim.h; specs
- * yolov3 section 6.1. g is the gradient times the clip factor. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/optim.h - parameter updates of one element, and the clip
+ * factor of a gradient's norm. Sources: worker/ops/optim.h; specs yolov3 section 6.1. g is the gradient times the clip
+ * factor. */
 #pragma once
 #include "worker/kernels/math.h"
 #include "worker/ops/optim.h"
@@ -24,7 +25,7 @@ KERNEL_FN void sgd_element(float *w, float *m, float g, float lr, float decay, c
     *w = fmaf(-lr, s->nesterov ? fmaf(s->momentum, *m, step) : *m, *w);
 }
 
-/* The part of both Adams that knows no decay. */
+/* The part of both Adams without decay. */
 KERNEL_FN void adam_move(float *w, float *m, float *v, float g, float lr, const struct adam *a)
 {
     *m = fmaf(a->beta1, *m, a->rest1 * g);

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/philox.h - Philox4x32-10, a counter-based generator: four words from a 128-bit counter and a 64-bit key.
- * Source: Salmon, Moraes, Dror, Shaw 2011, Parallel random numbers: as easy as 1, 2, 3. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/philox.h - Philox4x32-10, a counter-based generator: four
+ * words from a 128-bit counter and a 64-bit key. Source: Salmon, Moraes, Dror, Shaw 2011, Parallel random numbers: as
+ * easy as 1, 2, 3. */
 #pragma once
 #include <stdint.h>
 
@@ -42,7 +43,7 @@ KERNEL_FN float philox_to_uniform(uint32_t word)
     return (float)(word >> 8) * 5.9604644775390625e-8f;
 }
 
-/* What becomes of four numbers, of elements 4 * block and on, when each is dropped with probability rate: the factor of each. */
+/* Dropout of four numbers, of elements 4 * block and on, each dropped with probability rate: the factor of each. */
 KERNEL_FN void philox_dropout(const struct philox_key *k, uint64_t block, float rate, float ret[4])
 {
     uint32_t word[4];

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/photo.h - SSIM over windows of 3 x 3 with mirrored borders, robust distances, noise, and their ways back. Specs featdepth sections 3.1
- * to 3.4; variances are centred: E[x^2] - E[x]^2 loses digits where a picture is plain. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/photo.h - SSIM over windows of 3 x 3 with mirrored borders,
+ * robust distances, noise, and their ways back. Specs featdepth sections 3.1 to 3.4; variances are centred: E[x^2] -
+ * E[x]^2 loses digits where a picture is plain. */
 #pragma once
 #include <stdbool.h>
 
@@ -96,7 +97,7 @@ KERNEL_FN struct ssim ssim_of(const struct ssim_window *w)
     return r;
 }
 
-/* A channel's share of a pixel of the map. x, y: the pixel's. */
+/* A channel's part of a pixel of the map. x, y: the pixel's. */
 KERNEL_FN float photo_value(float ssim_weight, const struct ssim_window *w, float x, float y)
 {
     float loss = ssim_of(w).loss;
@@ -106,7 +107,7 @@ KERNEL_FN float photo_value(float ssim_weight, const struct ssim_window *w, floa
     return fmaf(ssim_weight, loss, (1.0f - ssim_weight) * robust(x - y));
 }
 
-/* What a window gives each of its cells: a + b * x + c * y. */
+/* A window's part of the gradient of each of its cells: a + b * x + c * y. */
 struct ssim_share {
     float a, b, c;
 };
@@ -125,7 +126,8 @@ KERNEL_FN struct ssim_share ssim_share(const struct ssim_window *w, float g)
     return a;
 }
 
-/* The gradient of a cell x beside y, from the sums of its windows' shares and its own pixel's distance. g: as above, but of the distance. */
+/* The gradient of a cell x beside y, from the sums of its windows' shares and its own pixel's distance. g: as above,
+ * but of the distance. */
 KERNEL_FN float photo_slope(float a, float b, float c, float x, float y, float g)
 {
     float d = x - y;
@@ -175,7 +177,7 @@ KERNEL_FN float photo_noise(enum automask_kind kind, const struct philox_key *k,
     return photo_uniform(word[element % 4], scale);
 }
 
-/* Of a pixel; pixels: all of the shard. */
+/* Gradient of a pixel; pixels: number in the shard. */
 static inline float photo_pixel_grad(float weight, float grad_scale, size_t pixels)
 {
     return (float)((double)weight * (double)grad_scale / (double)pixels);

@@ -1,21 +1,22 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/polygon.h - which pixels a polygon covers, by the exact rule of COCO's tools, one edge and one column of pixels at a time. Edges are
- * walked on a grid five times as fine; where they step over the middle of a column of pixels they cross it, at a row. A pixel (x, y) is the polygon's
- * where an odd number of edges cross column x at a row <= y, so that each column may be made by itself, edges in any order.
- * Source: specs rcnn section 8.3; here the crossings are computed, and not looked for point by point. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/polygon.h - the pixels that a polygon covers, by the exact
+ * rule of COCO's tools, one edge and one column of pixels at a time. Edges are walked on a grid five times as fine;
+ * where they step over the middle of a column of pixels they cross it, at a row. A pixel (x, y) belongs to the polygon
+ * if an odd number of edges cross column x at a row <= y. Each column may therefore be made by itself, with edges in
+ * any order. Source: specs rcnn section 8.3; here the crossings are computed instead of looked for point by point. */
 #pragma once
 #include "worker/kernels/kernel.h"
 
 enum { POLYGON_FINE = 5, POLYGON_FAR = 1 << 29 };
 
-/* On the fine grid, from its left (by_x) or upper end. */
+/* An edge on the fine grid, from its left (by_x) or upper end. */
 struct polygon_edge {
     int x, y, length; /* steps along the longer axis; 0: the edge is a point, and crosses nothing */
-    int by_x;         /* the longer axis */
-    double slope;     /* of the other one, a step */
+    int by_x;         /* 1: x is the longer axis */
+    double slope;     /* of the other axis, per step */
 };
 
-/* Pixels to the fine grid. Truncation is towards 0, as in the source; what is far out, or not a number, is brought to where its edges still have the same
- * side of every pixel. */
+/* Pixels to the fine grid. Truncation is towards 0, as in the source. A coordinate that is far out or NaN is moved to a
+ * place where its edges still have the same side of every pixel. */
 KERNEL_FN int polygon_fine(double v)
 {
     double fine = POLYGON_FINE * v + 0.5;
@@ -40,19 +41,19 @@ KERNEL_FN struct polygon_edge polygon_edge(const double *a, const double *b)
     return e;
 }
 
-/* Where the walk is on the other axis after t steps. */
+/* The walk's position on the other axis after t steps. */
 KERNEL_FN int polygon_step(const struct polygon_edge *e, int t)
 {
     return (int)((e->by_x ? e->y : e->x) + e->slope * t + 0.5);
 }
 
-/* Columns first .. last of 0 .. w - 1 that the edge crosses, each once; first > last: none. */
+/* Columns first .. last of 0 .. w - 1 that the edge crosses, each once; first > last: it crosses no column. */
 KERNEL_FN void polygon_columns(const struct polygon_edge *e, int w, int *ret_first, int *ret_last)
 {
     int far = e->by_x ? e->x + e->length : polygon_step(e, e->length), near = e->by_x ? e->x : polygon_step(e, 0);
     int lo = near < far ? near : far, hi = near < far ? far : near;
 
-    /* Column c lies between the fine ones 5c + 2 and 5c + 3. */
+    /* Column c lies between the fine columns 5c + 2 and 5c + 3. */
     lo = lo < 2 ? 0 : (lo - 2 + POLYGON_FINE - 1) / POLYGON_FINE;
     hi = hi < 3 ? -1 : (hi - 3) / POLYGON_FINE;
     *ret_first = lo;
@@ -73,7 +74,7 @@ KERNEL_FN int polygon_turn(const struct polygon_edge *e, int c)
     return t;
 }
 
-/* The row, 0 .. h, at which the edge crosses column c, one of polygon_columns(). */
+/* The row, 0 .. h, at which the edge crosses column c of polygon_columns(). */
 KERNEL_FN int polygon_row(const struct polygon_edge *e, int c, int h)
 {
     int v, next;

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/pool.h - maximum pooling of one element; darknet's padding, specs yolov3 section 1.3.
- * A window starts at i * stride - pad_total / 2; positions outside the map never win; the first maximum in row-major order wins. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/pool.h - maximum pooling of one element; darknet's padding,
+ * specs yolov3 section 1.3. A window starts at i * stride - pad_total / 2; positions outside the map never win; the
+ * first maximum in row-major order wins. */
 #pragma once
 #include <stdbool.h>
 
@@ -11,7 +12,7 @@ KERNEL_FN int maxpool_out(int in, const struct pooling *p)
     return (in + p->pad_total - p->size) / p->stride + 1;
 }
 
-/* One window along one axis, clipped to the map: [from, to). Never empty, as pad_total < size. */
+/* A window along one axis, clipped to the map: [from, to). Never empty, as pad_total < size. */
 struct maxpool_range {
     int from, to;
 };
@@ -27,7 +28,7 @@ KERNEL_FN struct maxpool_range maxpool_range(int i, int in, const struct pooling
     return r;
 }
 
-/* The outputs [from, to) along one axis whose windows hold input i. */
+/* The outputs [from, to) along one axis with windows that hold input i. */
 KERNEL_FN struct maxpool_range maxpool_readers(int i, int out, const struct pooling *p)
 {
     struct maxpool_range r;
@@ -58,12 +59,12 @@ KERNEL_FN float maxpool4_grad(float v0, float v1, float v2, float v3, int i, flo
     return win == i ? old + dy : old;
 }
 
-/* One channel of one map. */
+/* A channel of a map. */
 struct maxpool_plane {
     const float *x;
     int h, w, stride; /* stride: floats from one pixel to the next */
     bool pending;
-    float scale, shift, slope; /* read where something is pending */
+    float scale, shift, slope; /* read only if pending */
 };
 
 KERNEL_FN float maxpool_read(const struct maxpool_plane *m, int pixel)
@@ -94,7 +95,8 @@ KERNEL_FN float maxpool_element(const struct pooling *p, const struct maxpool_pl
     return best;
 }
 
-/* Gradient of input (y, x): old (0 where beta is 0), then dy of the windows it won, added one by one in row-major order of the outputs. */
+/* Gradient of input (y, x): old (0 where beta is 0), then dy of the windows it won, added one by one in row-major order
+ * of the outputs. */
 KERNEL_FN float maxpool_grad(const struct pooling *p, const struct maxpool_plane *m, const float *dy, int dy_stride, int oh, int ow, int y,
                              int x, float old)
 {

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/pose.h - axis times angle and translation as a 3 x 4 matrix, and the way back. In double: an image has one. Specs featdepth
- * sections 2.2 and 2.3. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/pose.h - axis times angle and translation as a 3 x 4 matrix,
+ * and the way back. In double, as an image has only one pose. Specs featdepth sections 2.2 and 2.3. */
 #pragma once
 #include "worker/kernels/act.h"
 #include "worker/ops/warp.h"
@@ -62,7 +62,7 @@ KERNEL_FN struct pose_turn pose_turn(const float *x)
     return p;
 }
 
-/* y: [POSE_OUT] of x [POSE_IN]. */
+/* Computes y [POSE_OUT] from x [POSE_IN]. */
 KERNEL_FN void pose_matrix(float *y, const float *x, bool invert)
 {
     struct pose_turn p = pose_turn(x);
@@ -78,7 +78,7 @@ KERNEL_FN void pose_matrix(float *y, const float *x, bool invert)
     }
 }
 
-/* da of the gradient g of the rotation. */
+/* da from the gradient g of the rotation. */
 KERNEL_FN void pose_axis_grad(double da[3], const struct pose_turn *p, double g[3][3])
 {
     double skew[3] = { g[2][1] - g[1][2], g[0][2] - g[2][0], g[1][0] - g[0][1] }, dk[3], dc = 0.0, ds = 0.0, along = 0.0, dangle;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/rcnn.h - one region of a second stage: what its outputs cost, what its mask should be, what it detects. Specs rcnn sections 4 to 6. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/rcnn.h - one region of a second stage: the loss of its
+ * outputs, the target of its mask, its detections. Specs rcnn sections 4 to 6. */
 #pragma once
 #include "worker/ops/rcnn.h"
 #include "worker/kernels/delta.h"
@@ -6,13 +7,13 @@
 #include "worker/kernels/reduce.h"
 #include "worker/kernels/select.h"
 
-/* What a candidate is after the draw. */
+/* State of a candidate after the draw. */
 enum rcnn_choice { RCNN_LEFT, RCNN_BACKGROUND, RCNN_CHOSEN, RCNN_MASKED /* chosen, and its mask is drawn */ };
 
 /* ---- drawing regions ---- */
 
-/* Whether a candidate answers for the truth of class cls that it overlaps most, by `best`. What is of no class there is has no column in any head: only
- * background is drawn of it, so that nobody behind the draw has to ask. */
+/* Is a candidate foreground? It overlaps a truth of class cls most, by `best`. A truth of an unknown class has no
+ * column in any head. Only background is drawn for it, so that later code need not check. */
 KERNEL_FN int rcnn_foreground(const struct rcnn_head *h, float best, int32_t cls)
 {
     return best >= h->fg_iou && cls >= 0 && cls < h->classes;
@@ -31,7 +32,7 @@ KERNEL_FN int rcnn_delta_column(const struct rcnn_head *h, int c)
     return h->agnostic ? 0 : 4 * rcnn_column(h, c);
 }
 
-/* NaN is passed over: the sum finds it. */
+/* Skips NaN: the sum finds it. */
 KERNEL_FN float softmax_max(const float *z, int n, int *ret_at)
 {
     int at = 0;
@@ -59,7 +60,7 @@ KERNEL_FN float softmax_sum(const float *z, int n, float m)
     return lane[0];
 }
 
-/* What a row costs: cross-entropy, smooth L1; right: its class is. */
+/* The loss of a row: cross-entropy, smooth L1; right: its class is right. */
 struct rcnn_cost {
     float cls, box;
     int right;
@@ -71,7 +72,7 @@ KERNEL_FN float rcnn_class_weight(const struct rcnn_head *h, int label)
     return h->class_weight && label < h->classes ? h->class_weight[label] : 1.0f;
 }
 
-/* z [classes + 1], dz likewise, or NULL: all are written. */
+/* z [classes + 1], dz the same, or NULL: all are written. */
 KERNEL_FN struct rcnn_cost rcnn_class_cost(float *dz, const float *z, const struct rcnn_head *h, int label, float scale)
 {
     int n = h->classes + 1, column = rcnn_column(h, label), top;
@@ -89,7 +90,7 @@ KERNEL_FN struct rcnn_cost rcnn_class_cost(float *dz, const float *z, const stru
     return c;
 }
 
-/* Of a foreground row; d and dd (or NULL) are the whole row's, of which four numbers are read and written. */
+/* For a foreground row; d and dd (or NULL) point to the whole row; four of its numbers are read and written. */
 KERNEL_FN float rcnn_box_cost(float *dd, const float *d, const struct rcnn_head *h, int label, const float *box, const float *truth,
                               float scale)
 {
@@ -100,7 +101,7 @@ KERNEL_FN float rcnn_box_cost(float *dd, const float *d, const struct rcnn_head 
     return delta_loss(dd ? dd + at : dd, d + at, target, h->beta, scale);
 }
 
-/* sums: of the rows, in the order of the terms. */
+/* sums: over the rows, in the order of the terms. */
 KERNEL_FN void rcnn_box_finish(double *terms, const double *sums, int rows)
 {
     terms[RCNN_CLS] = mean_of(sums[RCNN_CLS], (double)rows);
@@ -112,7 +113,7 @@ KERNEL_FN void rcnn_box_finish(double *terms, const double *sums, int rows)
 
 /* ---- detections ---- */
 
-/* Whether the boxes of all classes of a row are numbers: where one is not, no class of the row is a candidate. */
+/* Are the boxes of all classes of a row finite? If a box is not, no class of the row is a candidate. */
 KERNEL_FN int rcnn_row_finite(const struct rcnn_head *h, const float *d, const float *box)
 {
     int finite = 1;
@@ -122,7 +123,7 @@ KERNEL_FN int rcnn_row_finite(const struct rcnn_head *h, const float *d, const f
     return finite;
 }
 
-/* Class c of a row whose softmax has maximum m and sum: 1 where it is a candidate, if the row is finite. */
+/* Class c of a row with softmax maximum m and sum. Returns 1 if it is a candidate, provided that the row is finite. */
 KERNEL_FN int rcnn_candidate(struct candidate *ret, const struct rcnn_head *h, const float *z, float m, float sum, const float *d,
                              const float *box, int c, float score, float min_side, float height, float width)
 {
@@ -143,7 +144,7 @@ KERNEL_FN int rcnn_candidate(struct candidate *ret, const struct rcnn_head *h, c
 
 /* ---- masks: outlines drawn on the region's cells ---- */
 
-/* A point of the picture on the cells of a region. */
+/* Maps a point of the picture to the cells of a region. */
 struct mask_frame {
     double x, y, cells_x, cells_y; /* cells a pixel */
     int side;                      /* cells along either axis */
@@ -175,7 +176,7 @@ KERNEL_FN struct polygon_edge mask_edge(const struct mask_frame *f, const double
     return polygon_edge(a, b);
 }
 
-/* What an edge turns over in column c: all cells from a row on, of at most RCNN_MAX_MASK_SIDE. */
+/* Cells that an edge inverts in column c: all cells from a row on, of at most RCNN_MAX_MASK_SIDE. */
 KERNEL_FN uint64_t mask_turned(const struct mask_frame *f, const struct polygon_edge *e, int c)
 {
     int row = polygon_row(e, c, f->side);
@@ -190,7 +191,8 @@ KERNEL_FN int bit_words(int height)
     return (height + 31) / 32;
 }
 
-/* Each bit becomes whether an odd number of bits at or before it were set; carry: all ones where that held before the word. */
+/* Each bit becomes 1 if an odd number of bits at or before it were set; carry: all ones if that number was odd before
+ * the word. */
 KERNEL_FN uint32_t bits_parity(uint32_t w, uint32_t carry)
 {
     w ^= w << 1;
@@ -201,7 +203,7 @@ KERNEL_FN uint32_t bits_parity(uint32_t w, uint32_t carry)
     return w ^ carry;
 }
 
-/* Word k of a column whose bits [from, to) are ones. */
+/* Word k of a column that has ones in bits [from, to). */
 KERNEL_FN uint32_t bits_between(int k, int from, int to)
 {
     int lo = from - 32 * k, hi = to - 32 * k;
@@ -213,7 +215,7 @@ KERNEL_FN uint32_t bits_between(int k, int from, int to)
 
 /* ---- the mask head ---- */
 
-/* Of one cell: its cost, and (dz not NULL) its slope. */
+/* A cell: returns its loss and, if dz is not NULL, writes its slope. */
 KERNEL_FN float mask_cost(float *dz, float z, float target, float scale)
 {
     if (dz)
@@ -221,7 +223,7 @@ KERNEL_FN float mask_cost(float *dz, float z, float target, float scale)
     return math_bce(z, target);
 }
 
-/* Of masks of so many cells. */
+/* For masks of `cells` cells. */
 KERNEL_FN void rcnn_mask_finish(double *terms, double sum, int rows, int cells)
 {
     terms[RCNN_MASK] = mean_of(sum, (double)rows * cells);

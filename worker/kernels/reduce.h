@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/reduce.h - sums with a fixed shape: the canonical tree over shards, and blocks of 1024 numbers. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/reduce.h - sums with a fixed shape: the canonical tree over
+ * shards, and blocks of 1024 numbers. */
 #pragma once
 #include <stdbool.h>
 
@@ -9,7 +10,7 @@ enum {
     SUM_BLOCK = 1024,
     SUM_LANES = 16,   /* virtual lanes: the same on every ISA */
     TREE_DEPTH = 32,  /* partial sums that wait for their sibling: one per level */
-    TREE_PENDING = 64 /* the same where the parts form no subtree: two per level */
+    TREE_PENDING = 64 /* the same if the parts form no subtree: two per level */
 };
 
 /* Are [lo, mid) and [mid, hi) the two halves of one subtree? */
@@ -18,8 +19,9 @@ KERNEL_FN bool tree_siblings(int lo, int mid, int hi)
     return mid - lo == hi - mid && lo % (hi - lo) == 0;
 }
 
-/* Element i of the tree over parts (ascending, adjacent subtrees): siblings are added as soon as both are there. Parts that form no subtree leave
- * several sums at the end; these are added from the right, so the leaves 0, 1, 2 give (0 + 1) + 2. */
+/* Element i of the tree over parts (ascending, adjacent subtrees): siblings are added as soon as both are there. Parts
+ * that form no subtree leave several sums at the end; these are added from the right, so the leaves 0, 1, 2 give (0 +
+ * 1) + 2. */
 KERNEL_FN float tree_element(const struct tree_part *parts, int nparts, size_t i)
 {
     float sum[TREE_PENDING];

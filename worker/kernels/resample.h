@@ -1,10 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/resample.h - values at another resolution: nearest-neighbour upsampling by a whole factor, out(y, x) = in(y / factor, x / factor);
- * pixels mirrored around; bilinear. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/resample.h - values at another resolution: nearest-neighbour
+ * upsampling by a whole factor, out(y, x) = in(y / factor, x / factor); pixels mirrored around; bilinear. */
 #pragma once
 #include "worker/kernels/act.h"
 #include "worker/ops/resample.h"
 
-/* Sum of the factor^2 outputs of input (y, x), one chain in row-major order. dy points to the channel in output pixel (0, 0) of the image. */
+/* Sum of the factor^2 outputs of input (y, x), one chain in row-major order. dy points to the channel in output pixel
+ * (0, 0) of the image. */
 KERNEL_FN float upsample_grad(const float *dy, int stride, int ow, int factor, int y, int x)
 {
     float sum = 0.0f;
@@ -17,7 +18,7 @@ KERNEL_FN float upsample_grad(const float *dy, int stride, int ow, int factor, i
 
 /* ---- mirrored ---- */
 
-/* Along one axis of n pixels: the one that output i reads. */
+/* Along one axis of n pixels: the pixel that output i reads. */
 KERNEL_FN int mirror_source(const struct mirror *m, int n, int i)
 {
     int last = n * m->factor - 1, at = i - m->pad;
@@ -53,7 +54,7 @@ struct between {
     float f;
 };
 
-/* Whole numbers say where output i of `out` lies among `in` pixels, the same everywhere. */
+/* Whole numbers give the place of output i of `out` among `in` pixels, the same everywhere. */
 KERNEL_FN struct between between_of(int in, int out, int i)
 {
     int64_t at = (int64_t)(2 * i + 1) * in - out, unit = 2 * (int64_t)out;
@@ -71,13 +72,13 @@ KERNEL_FN float between_mix(float lo, float hi, float f)
     return fmaf(f, hi - lo, lo);
 }
 
-/* What output i, which lies at b, takes of pixel j. */
+/* The share of pixel j in output i, which lies at b. */
 KERNEL_FN float between_share(const struct between *b, int j)
 {
     return (b->lo == j ? 1.0f - b->f : 0.0f) + (b->hi == j ? b->f : 0.0f);
 }
 
-/* Outputs [from, to) that may take something of pixel j. */
+/* Outputs [from, to) that may read pixel j. */
 struct between_readers {
     int from, to;
 };
@@ -94,7 +95,8 @@ KERNEL_FN struct between_readers between_readers(int in, int out, int j)
     return r;
 }
 
-/* Gradient of pixel (y, x): the outputs that read it, one chain in row-major order. dy points to the channel in output (0, 0) of the image, oh x ow. */
+/* Gradient of pixel (y, x): the outputs that read it, one chain in row-major order. dy points to the channel in output
+ * (0, 0) of the image, oh x ow. */
 KERNEL_FN float bilinear_grad(const float *dy, int stride, int h, int w, int oh, int ow, int y, int x)
 {
     struct between_readers ry = between_readers(h, oh, y), rx = between_readers(w, ow, x);

@@ -1,23 +1,27 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/roi.h - RoIAlign in its separable form: a box sees the h x w cells X of its level as A X B^T, A [P, h] and B [P, w], as every
- * point of a bin has weights, clamping and validity of its own along each axis. Specs rcnn section 4.4, determinism section 5.2.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/roi.h - RoIAlign in its separable form. A box sees the h x w
+ * cells X of its level as A X B^T, A [P, h] and B [P, w], because the weights, clamping and validity of a bin's points
+ * are separate along each axis. Specs rcnn section 4.4, determinism section 5.2.
  *
- * A row of A has few numbers that are not 0, its band. Bands of all boxes are computed first, then each output, or each number of a gradient, is
- * one chain of them. Weights of 0 are left out, so that what is not finite stays where it is seen. */
+ * A row of A has few numbers that are not 0, its band. Bands of all boxes are computed first. Then each output, or each
+ * number of a gradient, is one chain over them. Weights of 0 are left out, so that a number that is not finite reaches
+ * only the outputs that see it. */
 #pragma once
 #include <stdbool.h>
 
 #include "worker/kernels/math.h"
 #include "worker/ops/roi.h"
 
-/* Cells of the level: beyond them there is no box. Closer ones are added without an error of half a cell, on which roi_room() counts. */
+/* Cells of the level: a box beyond them sees nothing. Closer positions are computed with an error below half a cell, on
+ * which roi_room() counts. */
 #define ROI_REACH 1048576.0f
 
 /* ---- which level ---- */
 
-/* From 0. Boxes without a size, inside out or NaN: the first.
- * Specs determinism section 3.7 would compare the area with thresholds, as log2f() has other bits in each library. The logarithm here is our own, in double and
- * of + - * and fma alone (kernels/math.h), so it has one value everywhere; and the guards, which the flavors have inside and outside of it, are as specs rcnn
- * section 4.3 writes them, to the bit that decides at a border. */
+/* Levels count from 0. Boxes without a size, inside out or NaN take the first.
+ * Specs determinism section 3.7 would compare the area with thresholds, as log2f() has other bits in each library. The
+ * logarithm here is the project's own, in double and from + - * and fma alone (kernels/math.h), so it has one value
+ * everywhere. The guards, which the flavors have inside and outside of it, are as in specs rcnn section 4.3, to the bit
+ * that decides at a border. */
 KERNEL_FN int roi_level(const struct roi_align *roi, const float *box)
 {
     float ratio = sqrtf((box[2] - box[0]) * (box[3] - box[1])) / roi->canonical_side, level;
@@ -37,7 +41,7 @@ KERNEL_FN int roi_level(const struct roi_align *roi, const float *box)
 /* ---- an axis of a box on its level ---- */
 
 struct roi_axis {
-    float start, bin; /* cells: where the box begins, and the length of a bin; negative: it is inside out */
+    float start, bin; /* cells: start of the box, and length of a bin; negative: it is inside out */
     int grid;         /* points a bin; 0: the box sees nothing */
     int cells;        /* of the level along this axis */
 };
@@ -63,13 +67,14 @@ KERNEL_FN struct roi_axis roi_axis(const struct roi_align *roi, float from, floa
     return a;
 }
 
-/* Where point i of bin p stands, in cells. Never goes back as i grows, unless the box is inside out: each operation is monotonic. */
+/* Position of point i of bin p, in cells. It never decreases as i grows, unless the box is inside out: each operation
+ * is monotonic. */
 KERNEL_FN float roi_point(const struct roi_axis *a, int p, int i)
 {
     return a->start + (float)p * a->bin + ((float)i + 0.5f) * a->bin / (float)a->grid;
 }
 
-/* The first point of bin p that is not before the level. */
+/* The first point of bin p that does not lie before the level. */
 KERNEL_FN int roi_first_point(const struct roi_axis *a, int p)
 {
     int from = 0, to = a->grid;
@@ -89,13 +94,13 @@ KERNEL_FN int roi_first_point(const struct roi_axis *a, int p)
 
 /* ---- bands ---- */
 
-/* The cells [first, end) that a bin sees: w[at + cell] is the weight of one, w being the axis' memory of roi_room(). */
+/* The cells [first, end) that a bin sees: w[at + cell] is the weight of a cell; w is the axis' memory of roi_room(). */
 struct roi_band {
     int32_t first, end, at;
 };
 
-/* Floats of an axis' bands. A bin ends at most two cells behind the first of the next one, with what rounding adds: bands that stand at their
- * first cell + 3 * (number of the bin along the level) do not overlap. */
+/* Floats for an axis' bands. A bin ends at most two cells, plus rounding, behind the first cell of the next one. Bands
+ * that stand at their first cell + 3 * (number of the bin along the level) therefore do not overlap. */
 KERNEL_FN int roi_room(const struct roi_align *roi, int cells)
 {
     return cells + 3 * roi->pool;
@@ -112,7 +117,7 @@ KERNEL_FN void roi_band_add(struct roi_band *b, float *w, int cell, float weight
     w[b->at + cell] += weight;
 }
 
-/* Bin p's band, and its weights: those of its points in their order, divided by their number. */
+/* Bin p's band and its weights: its points' weights in their order, divided by their number. */
 KERNEL_FN struct roi_band roi_band(const struct roi_align *roi, const struct roi_axis *a, int p, float *w)
 {
     struct roi_band b;
@@ -157,7 +162,7 @@ struct roi_place {
     int32_t from[ROI_AXES], to[ROI_AXES]; /* the cells it sees */
 };
 
-/* What is known of the rows of a shard before the first number is read. */
+/* Data of the rows of a shard that is computed before the first number is read. */
 struct roi_table {
     struct roi_place *place; /* [cap] */
     struct roi_band *band;   /* [cap][ROI_AXES][pool] */
@@ -184,7 +189,7 @@ KERNEL_FN bool roi_touches(const struct roi_place *p, int level, int image, int 
 
 /* ---- one number ---- */
 
-/* What a row's bands are read with. */
+/* Bands and weights of a row. */
 struct roi_view {
     const struct roi_band *band[ROI_AXES];
     const float *weight[ROI_AXES];
@@ -201,8 +206,8 @@ KERNEL_FN struct roi_view roi_view(const struct roi_table *t, int row)
     return v;
 }
 
-/* A channel of bin (p, q): a chain over the rows of cells of chains over their columns. x: the channel of cell (0, 0) of the row's level and
- * image, w cells wide. */
+/* A channel of bin (p, q): a chain over the rows of cells of chains over their columns. x: the channel of cell (0, 0)
+ * of the row's level and image, w cells wide. */
 KERNEL_FN float roi_value(const struct roi_view *v, int p, int q, const float *x, int w, int stride)
 {
     const struct roi_band *by = &v->band[ROI_Y][p], *bx = &v->band[ROI_X][q];
@@ -224,8 +229,8 @@ KERNEL_FN float roi_value(const struct roi_view *v, int p, int q, const float *x
     return sum;
 }
 
-/* Adds to the gradient of cell (i, j) what one row gives it: a chain over the columns of bins of chains over their rows. dy: the channel of the
- * row's bin (0, 0). */
+/* Adds one row's part of the gradient of cell (i, j): a chain over the columns of bins of chains over their rows. dy:
+ * the channel of the row's bin (0, 0). */
 KERNEL_FN float roi_gradient(const struct roi_view *v, int pool, int i, int j, const float *dy, int stride, float sum)
 {
     for (int q = 0; q < pool; q++) {

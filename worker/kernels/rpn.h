@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/rpn.h - one anchor: where it is, how far it overlaps a box, what it is, what it costs. Specs rcnn section 3. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/rpn.h - one anchor: its place, its overlap with a box, its
+ * label, its loss. Specs rcnn section 3. */
 #pragma once
 #include "worker/ops/rpn.h"
 #include "worker/kernels/delta.h"
@@ -9,7 +10,7 @@ struct rpn_level {
     float step_x, step_y;
 };
 
-/* What there are of anchors in an image of a shard. */
+/* The anchors of an image of a shard. */
 struct rpn_grid {
     int nlevels, nratios, anchors;
     struct rpn_level level[RPN_MAX_LEVELS];
@@ -46,7 +47,7 @@ KERNEL_FN struct box rpn_anchor_at(const float *cell, float step_x, float step_y
     return b;
 }
 
-/* The i-th of a level. */
+/* Anchor i of a level. */
 KERNEL_FN struct box rpn_anchor(const struct rpn_head *head, const struct rpn_grid *g, int level, int i)
 {
     const struct rpn_level *l = &g->level[level];
@@ -63,7 +64,8 @@ KERNEL_FN int rpn_level_of(const struct rpn_grid *g, int anchor)
     return l;
 }
 
-/* One order of operations, as low-quality matches compare for equality: areas are added box of the image first. */
+/* A fixed order of operations, as low-quality matches compare for equality: areas are added with the image's box
+ * first. */
 KERNEL_FN float rpn_iou(struct box truth, float truth_area, struct box a, float area)
 {
     float w = box_min(truth.x2, a.x2) - box_max(truth.x1, a.x1), h = box_min(truth.y2, a.y2) - box_max(truth.y1, a.y1);
@@ -72,13 +74,14 @@ KERNEL_FN float rpn_iou(struct box truth, float truth_area, struct box a, float 
     return inter > 0.0f ? inter / (truth_area + area - inter) : 0.0f;
 }
 
-/* 1, 0, or -1: between the two. low: it overlaps some box more than, or as much as, all other anchors do. */
+/* 1: positive, 0: negative, -1: between the two. low: it overlaps some box more than, or as much as, all other anchors
+ * do. */
 KERNEL_FN int rpn_label(const struct rpn_head *head, float best, int low)
 {
     return low || best >= head->pos_iou ? 1 : best < head->neg_iou ? 0 : -1;
 }
 
-/* What losses are divided by. */
+/* The divisor of losses. */
 KERNEL_FN double rpn_norm(const struct rpn_head *head, int sampled, int images)
 {
     return head->count_sampled ? (double)sampled : (double)head->batch * (double)images;
@@ -100,7 +103,7 @@ KERNEL_FN void rpn_finish(double *terms, double cls, double box, int sampled, in
 
 /* ---- one anchor that was drawn ---- */
 
-/* Where its numbers stand in its level's tensor, which has per_anchor of each: elements. */
+/* Index at which its numbers begin in its level's tensor, which has per_anchor numbers an anchor. */
 KERNEL_FN size_t rpn_place(const struct rpn_level *l, int nratios, int image, int i, int stride, int per_anchor)
 {
     size_t pixel = (size_t)image * (size_t)l->h * (size_t)l->w + (size_t)(i / nratios);
@@ -112,7 +115,8 @@ struct rpn_cost {
     float cls, box;
 };
 
-/* z: its logit, d: its four deltas. truth NULL: negative. dz NULL: no gradients; else 1 and, where there is a truth, 4 are written. */
+/* z: its logit, d: its four deltas. truth NULL: negative. dz NULL: no gradients; else 1 and, with a truth, 4 are
+ * written. */
 KERNEL_FN struct rpn_cost rpn_cost(float *dz, float *dd, float z, const float *d, struct box anchor, const float *truth, float beta,
                                    float scale)
 {
@@ -132,7 +136,7 @@ KERNEL_FN struct rpn_cost rpn_cost(float *dz, float *dd, float z, const float *d
 
 /* ---- proposals ---- */
 
-/* Decodes, cuts. Returns 1 where the box stays; *ret_broken: its numbers are not finite. */
+/* Decodes and cuts a box. Returns 1 if the box stays; *ret_broken: its numbers are not finite. */
 KERNEL_FN int rpn_proposal(struct box *ret, int *ret_broken, const struct rpn_selection *sel, struct box anchor, float score,
                            const float *d, float h, float w)
 {

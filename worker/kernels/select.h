@@ -1,12 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/select.h - choosing among many by number: keys of 64 bits of which no two are equal, so that the smallest are one set and have one order,
- * whoever looks for them and how. Specs determinism section 3.7. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/select.h - choosing among many by number: keys of 64 bits
+ * that all differ. The smallest are therefore one set in one order, however they are looked for. Specs determinism
+ * section 3.7. */
 #pragma once
 #include "worker/kernels/math.h"
 #include "worker/kernels/philox.h"
 
-#define SELECT_NONE UINT64_MAX /* a key that is no candidate's */
+#define SELECT_NONE UINT64_MAX /* a key that no candidate has */
 
-/* Larger numbers as larger integers; both zeros are one, NaN is below all. */
+/* Larger numbers become larger integers; both zeros are equal, NaN is below all. */
 KERNEL_FN uint32_t select_ordered(float f)
 {
     uint32_t u = f == 0.0f ? 0u : float_bits(f);

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/smooth.h - edge-aware smoothness: the weight of a pixel's differences, what they add to the loss, and what the loss's gradient is of one
- * number. Specs featdepth sections 3.5 and 3.6. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/smooth.h - edge-aware smoothness: the weight of a pixel's
+ * differences, their part of the loss, and the loss's gradient by one number. Specs featdepth sections 3.5 and 3.6. */
 #pragma once
 #include "worker/kernels/math.h"
 #include "worker/ops/smooth.h"
@@ -24,7 +24,8 @@ struct smooth_picture {
     int stride, H, W, h, w;
 };
 
-/* Colours of the pixels from (y, x) on that the differences there read, the corner of 3 x 3 that is nearest; of those beyond the edge the last one's. */
+/* Colours of the pixels from (y, x) on that the differences there read: the nearest corner of 3 x 3. Pixels beyond the
+ * edge have the last pixel's colour. */
 struct smooth_patch {
     float v[3][3][3]; /* [row][column][colour] */
 };
@@ -68,20 +69,22 @@ KERNEL_FN void smooth_edges(const struct smoothness *s, const struct smooth_pict
     ret[0] = right ? smooth_weight(s, s->first, numbers * h * (w - 1), dx) : 0.0f;
     ret[1] = down ? smooth_weight(s, s->first, numbers * (h - 1) * w, dy) : 0.0f;
     ret[2] = right2 ? smooth_weight(s, s->second, numbers * h * (w - 2), dxx) : 0.0f;
-    ret[3] = right && down ? smooth_weight(s, 2.0f * s->second, numbers * (h - 1) * (w - 1), dxy) : 0.0f; /* xy and yx are one */
+    /* xy and yx are one */
+    ret[3] = right && down ? smooth_weight(s, 2.0f * s->second, numbers * (h - 1) * (w - 1), dxy) : 0.0f;
     ret[4] = down2 ? smooth_weight(s, s->second, numbers * (h - 2) * w, dyy) : 0.0f;
 }
 
 /* ---- the map ---- */
 
-/* One channel of one image. */
+/* A channel of an image. */
 struct smooth_plane {
     const float *x;    /* of pixel (0, 0) */
     const float *edge; /* of the image */
     int h, w, stride;
 };
 
-/* Differences at (y, x), whose weights are not 0. Neighbours beyond the edge are the pixel itself: what is read of them counts for nothing. */
+/* Steps to the neighbours of (y, x) in its differences. A neighbour beyond the edge is the pixel itself; the difference
+ * then has weight 0. */
 struct smooth_steps {
     size_t right, right2, down, down2; /* from pixel to pixel, in numbers */
 };
@@ -114,12 +117,14 @@ KERNEL_FN float smooth_sign(float d, float weight)
     return d > 0.0f ? weight : d < 0.0f ? -weight : 0.0f;
 }
 
-/* What the differences that read number (y, x) weigh, and where its neighbours are: the number itself where there is none, and the weight is 0 then. */
+/* Weights of the differences that read number (y, x), and places of its neighbours. A missing neighbour is the number
+ * itself, with weight 0. */
 enum { SMOOTH_READERS = 14, SMOOTH_NEIGHBOURS = 12 };
 
 struct smooth_readers {
     float w[SMOOTH_READERS];
-    ptrdiff_t at[SMOOTH_NEIGHBOURS]; /* left 2, left, right, right 2; up 2, up, down, down 2; up left, up right, down left, down right */
+    /* left 2, left, right, right 2; up 2, up, down, down 2; up left, up right, down left, down right */
+    ptrdiff_t at[SMOOTH_NEIGHBOURS];
 };
 
 KERNEL_FN float smooth_weight_at(const struct smooth_plane *p, int y, int x, int edge)
@@ -152,7 +157,7 @@ KERNEL_FN void smooth_readers(const struct smooth_plane *p, int y, int x, struct
     }
 }
 
-/* Gradient of one number: of the differences that read it, in a fixed order. */
+/* Gradient of one number: the sum over the differences that read it, in a fixed order. */
 KERNEL_FN float smooth_grad(const float *f, const struct smooth_readers *r)
 {
     const float *w = r->w, c = *f;
@@ -173,13 +178,14 @@ KERNEL_FN float smooth_grad(const float *f, const struct smooth_readers *r)
 
 static const double SMOOTH_GUARD = 1e-7; /* added to a mean */
 
-/* The loss of an image; pixels: numbers of it. */
+/* The loss of an image; pixels: how many numbers it has. */
 KERNEL_FN double smooth_image(const struct smoothness *s, const double sums[SMOOTH_SUMS], double pixels)
 {
     return s->normalise ? sums[0] / (sums[1] / pixels + SMOOTH_GUARD) : sums[0];
 }
 
-/* What becomes of the gradient of one number: the loss is homogeneous of degree one, so sums[0] is also the sum of gradient times number. */
+/* The gradient of one number after normalisation. The loss is homogeneous of degree one, so sums[0] is also the sum of
+ * gradient times number. */
 KERNEL_FN float smooth_normalised(const struct smoothness *s, float grad, const double sums[SMOOTH_SUMS], double pixels)
 {
     double mean = sums[1] / pixels + SMOOTH_GUARD;

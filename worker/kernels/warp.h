@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/warp.h - where a pixel of the target falls in a source, what stands there, and the way back. Specs featdepth section 2.4:
- * q = K T (z K^-1 (x, y, 1), 1), position (q0, q1) / (q2 + eps). With M = K R K^-1 and t' = K t that is q = z M (x, y, 1) + t': both are made in
- * double, once an image. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/warp.h - the place of a pixel of the target in a source, the
+ * value there, and the way back. Specs featdepth section 2.4: q = K T (z K^-1 (x, y, 1), 1), position (q0, q1) / (q2 +
+ * eps). With M = K R K^-1 and t' = K t that is q = z M (x, y, 1) + t': both are made in double, once an image. */
 #pragma once
 #include "worker/kernels/act.h"
 #include "worker/ops/warp.h"
@@ -8,14 +8,15 @@
 #define WARP_EPS 1e-7f
 
 enum {
-    WARP_LANES = 16,  /* sums over channels, and over pixels of a piece: number i goes to lane i mod 16, lanes are added in pairs */
-    WARP_PIECE = 256, /* pixels of a row whose sums are one partial sum */
+    /* sums over channels, and over pixels of a piece: number i goes to lane i mod 16, lanes are added in pairs */
+    WARP_LANES = 16,
+    WARP_PIECE = 256, /* pixels of a row that form one partial sum */
     WARP_SUMS = 12,   /* S [3][3]: dq times depth times (x, y, 1); s [3]: dq */
 };
 
 /* ---- an image ---- */
 
-/* What the shapes say. */
+/* Constants that follow from the shapes. */
 struct warp_lens {
     float disp_scale, disp_shift;             /* 1 / depth = disp_scale * disp + disp_shift */
     float scale_x, shift_x, scale_y, shift_y; /* from positions to numbers of pixels */
@@ -24,7 +25,7 @@ struct warp_lens {
     int right, below;                         /* 1; 0: the source is one pixel wide, high */
 };
 
-/* One of all images of all shards. */
+/* An image of any shard. */
 struct warp_image {
     struct warp_lens lens;
     const float *source, *disp, *pose, *camera, *dy;
@@ -35,7 +36,7 @@ struct warp_image {
     int ddisp_stride;
 };
 
-/* Specs featdepth section 2.4: M and t'. */
+/* M and t' of specs featdepth section 2.4. */
 struct warp_view {
     float m[3][3], t[3];
 };
@@ -58,7 +59,7 @@ static inline struct warp_lens warp_lens(const struct warp *w, int source_h, int
     return l;
 }
 
-/* Image i of shard v, but for what is written. y: y, or dy. */
+/* Image i of shard v; dsource, ddisp and dpose stay NULL. y: y, or dy. */
 static inline struct warp_image warp_image(const struct warp *w, const struct warp_in *in, const struct tensor *y, int v, int i)
 {
     const struct tensor *source = &in->source[v], *disp = &in->disp[v];
@@ -126,7 +127,7 @@ KERNEL_FN struct warp_view warp_view(const float *pose, const float *camera, flo
 struct warp_point {
     float z, r;   /* depth; 1 / (q2 + eps) */
     float px, py; /* the position as it is projected */
-    float fx, fy; /* how far it is from cell (x0, y0) to the next ones */
+    float fx, fy; /* part of the way from cell (x0, y0) to the next ones */
     int x0, y0;
     int in_x, in_y; /* inside of the borders: there is a gradient */
 };
@@ -198,8 +199,8 @@ KERNEL_FN float warp_sum(float lane[WARP_LANES])
     return lane[0];
 }
 
-/* What the gradient of a position makes of everything before it. Terms that are 0 as there is no gradient are 0 even where the position is no
- * number. */
+/* The gradients that follow from the gradient of a position. Terms without a gradient are 0 even if the position is
+ * NaN. */
 struct warp_back {
     float q[3]; /* dq */
     float z;    /* depth, or 0 */
@@ -242,7 +243,7 @@ KERNEL_FN void warp_lane_add(struct warp_lane *a, const struct warp_back *b, flo
     }
 }
 
-/* A piece's sums; q, e, ex: those of its lanes, added in pairs. */
+/* A piece's sums; q, e, ex: the sums of its lanes, added in pairs. */
 KERNEL_FN void warp_piece_sums(double ret[WARP_SUMS], const float q[3], const float e[3], const float ex[3], int y)
 {
     for (int i = 0; i < 3; i++) {

@@ -1,8 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/yolo.h - one YOLO head: decoding, target assignment and loss of one slot (anchor position, row, column).
- * Rule `darknet` with all options, specs yolov3 sections 3, 4.1, 4.3, 4.5, 4.6. Logits are NHWC; channel of anchor position a is
- * a * (5 + classes) + k, k = 0 x, 1 y, 2 w, 3 h, 4 objectness, 5 ... classes. Lengths are divided by the network input's sides.
- * scale_xy and new_coords: AlexeyAB/darknet 59596d7, src/yolo_layer.c (get_yolo_box, delta_yolo_box, delta_yolo_class). With new_coords
- * darknet's convolution in front has a logistic activation; here its outputs stay logits and the head applies that activation. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/kernels/yolo.h - one YOLO head: decoding, target assignment and loss
+ * of one slot (anchor position, row, column). Rule `darknet` with all options, specs yolov3 sections 3, 4.1, 4.3, 4.5,
+ * 4.6. Logits are NHWC; channel of anchor position a is a * (5 + classes) + k, k = 0 x, 1 y, 2 w, 3 h, 4 objectness, 5
+ * ... classes. Lengths are divided by the network input's sides. scale_xy and new_coords: AlexeyAB/darknet 59596d7,
+ * src/yolo_layer.c (get_yolo_box, delta_yolo_box, delta_yolo_class). With new_coords darknet's convolution in front has
+ * a logistic activation; here its outputs stay logits and the head applies that activation. */
 #pragma once
 #include <stdbool.h>
 
@@ -11,16 +12,18 @@
 #include "worker/kernels/math.h"
 
 enum {
-    YOLO_EXTRA = 1,       /* a match by assign_iou_thresh */
-    YOLO_BEST = 2,        /* the best anchor of all: beats an extra match in the same slot, whatever the file order */
-    YOLO_KIND_SHIFT = 28, /* owner word: kind << 28 | row of the image + 1; the maximum is the winner, so order does not matter */
-    YOLO_SLAB = 64        /* slots whose loss terms are one chain; slabs of an image add pairwise, then its images, in double */
+    YOLO_EXTRA = 1, /* a match by assign_iou_thresh */
+    YOLO_BEST = 2,  /* the best anchor of all: beats an extra match in the same slot, in any file order */
+    /* owner word: kind << 28 | row of the image + 1; the maximum is the winner, so order does not matter */
+    YOLO_KIND_SHIFT = 28,
+    /* slots that form one chain of loss terms; slabs of an image add pairwise, then its images, in double */
+    YOLO_SLAB = 64
 };
 
-/* Where a slot stands. Slots of an image are numbered anchor position, row, column. */
+/* Place of a slot. Slots of an image are numbered anchor position, row, column. */
 struct yolo_cell {
     int a, row, col, gh, gw; /* gh x gw cells */
-    struct canvas net;       /* of the network's input */
+    struct canvas net;       /* size of the network's input */
 };
 
 KERNEL_FN struct yolo_cell yolo_cell(int slot, int gh, int gw, struct canvas net)
@@ -36,7 +39,8 @@ KERNEL_FN struct yolo_cell yolo_cell(int slot, int gh, int gw, struct canvas net
     return c;
 }
 
-/* Cell of a coordinate g = x * cells: 0 .. cells - 1 also for numbers outside (a centre may be exactly 1, or read as 1) and NaN. */
+/* Cell of a coordinate g = x * cells: 0 .. cells - 1 also for numbers outside (a centre may be exactly 1, or read as 1)
+ * and NaN. */
 KERNEL_FN int yolo_cell_index(float g, int cells)
 {
     float last = (float)(cells - 1);
@@ -89,7 +93,7 @@ KERNEL_FN struct box yolo_box(const struct yolo_head *head, const float *z, stru
                          yolo_anchor_h(head, c.net, n) * yolo_stretch(head, z[3]));
 }
 
-/* The anchor of the whole network whose shape fits best; ties: the lowest. */
+/* The anchor of the whole network that fits the shape best; ties: the lowest. */
 KERNEL_FN int yolo_best_anchor(const struct yolo_head *head, struct canvas net, float w, float h)
 {
     int best = 0;
@@ -106,7 +110,8 @@ KERNEL_FN int yolo_best_anchor(const struct yolo_head *head, struct canvas net, 
     return best;
 }
 
-/* How a box [cx, cy, w, h] claims anchor position a of its cell: 0 (not), YOLO_EXTRA or YOLO_BEST. best: yolo_best_anchor() of it. */
+/* How a box [cx, cy, w, h] claims anchor position a of its cell: 0 (not), YOLO_EXTRA or YOLO_BEST. best:
+ * yolo_best_anchor() of it. */
 KERNEL_FN int yolo_claim(const struct yolo_head *head, struct canvas net, const float *box, int best, int a)
 {
     int n = head->mask[a];
@@ -156,7 +161,7 @@ KERNEL_FN struct box yolo_truth_box(const float *box)
     return box_of_centre(box[0], box[1], box[2], box[3]);
 }
 
-/* The box of the image that overlaps the prediction most: its row, -1 where none overlaps. */
+/* The row of the image's box that overlaps the prediction most; -1 if no box overlaps it. */
 KERNEL_FN int yolo_best_truth(const struct yolo_truth *t, struct box pred, float *ret_iou)
 {
     int best = -1;
@@ -173,7 +178,7 @@ KERNEL_FN int yolo_best_truth(const struct yolo_truth *t, struct box pred, float
     return best;
 }
 
-/* Loss of a logit whose logistic should be `target`: cross-entropy, or half the squared difference with new_coords. */
+/* Loss of a logit with the wanted logistic `target`: cross-entropy, or half the squared difference with new_coords. */
 KERNEL_FN float yolo_logit_loss(const struct yolo_head *head, float z, float target)
 {
     float d;
@@ -192,15 +197,15 @@ KERNEL_FN float yolo_logit_slope(const struct yolo_head *head, float z, float ta
     return head->new_coords ? (p - target) * p * (1.0f - p) : p - target;
 }
 
-/* Target of the logistic of x or y, for a centre t (0 .. 1) of its cell. The loss counts scale_xy times, so that its slope is yolo_offset() - t,
- * as in darknet. */
+/* Target of the logistic of x or y, for a centre t (0 .. 1) of its cell. The loss counts scale_xy times, so that its
+ * slope is yolo_offset() - t, as in darknet. */
 KERNEL_FN float yolo_centre_target(const struct yolo_head *head, float t)
 {
     return (t + 0.5f * (head->scale_xy - 1.0f)) / head->scale_xy;
 }
 
-/* Adds the loss of w or h, whose side should be `wanted` times the anchor's, and returns its slope: half the squared difference of logarithms,
- * of square roots with new_coords. */
+/* Adds the loss of w or h and returns its slope: half the squared difference of logarithms, of square roots with
+ * new_coords. The side should be `wanted` times the anchor's. */
 KERNEL_FN float yolo_side_loss(float *loss, const struct yolo_head *head, float z, float wanted)
 {
     float p, d;
@@ -250,7 +255,7 @@ KERNEL_FN float yolo_class_weight(const struct yolo_head *head, int k)
     return head->class_weight ? head->class_weight[k] : 1.0f;
 }
 
-/* Of class k, whose weight is w. */
+/* Loss of class k with weight w. */
 KERNEL_FN double yolo_class_term(const struct yolo_head *head, float w, float z, float target)
 {
     return (double)w * (double)yolo_logit_loss(head, z, target);
@@ -276,7 +281,8 @@ KERNEL_FN double yolo_class_loss(float *dz, float gain, const float *z, const st
     return sum;
 }
 
-/* A slot that answers for `box`, which its prediction overlaps by iou: all but the classes, whose loss is the sum k. dz may be NULL. */
+/* A slot that answers for `box`, which its prediction overlaps by iou: adds all terms, writes the slopes of all but the
+ * classes. k: the sum of the classes' losses. dz may be NULL. */
 KERNEL_FN void yolo_positive_loss(double terms[YOLO_TERMS], float dz[5], float grad_scale, const struct yolo_head *head, const float *z,
                                   struct yolo_cell c, const float *box, float iou, double k)
 {
@@ -299,8 +305,8 @@ KERNEL_FN void yolo_positive_loss(double terms[YOLO_TERMS], float dz[5], float g
     dz[4] = grad_scale * head->obj_gain * yolo_logit_slope(head, z[4], 1.0f);
 }
 
-/* A slot that answers for nothing: objectness costs, unless the prediction is good enough to be ignored. Returns its slope; those of the
- * box and the classes are 0. */
+/* A slot that answers for no box: objectness costs, unless the prediction is good enough to be ignored. Returns its
+ * slope; those of the box and the classes are 0. */
 KERNEL_FN float yolo_negative_loss(double terms[YOLO_TERMS], float grad_scale, const struct yolo_head *head, const float *z, bool ignored)
 {
     double o = ignored ? 0.0 : (double)yolo_logit_loss(head, z[4], 0.0f);
@@ -311,16 +317,18 @@ KERNEL_FN float yolo_negative_loss(double terms[YOLO_TERMS], float grad_scale, c
     return ignored ? 0.0f : grad_scale * head->noobj_gain * yolo_logit_slope(head, z[4], 0.0f);
 }
 
-/* What a slot answers for: row is -1 (nothing) or the row of its box in the image, which its prediction overlaps by iou. */
+/* The box that a slot answers for: row is -1 (no box) or the row of its box in the image, which its prediction overlaps
+ * by iou. */
 struct yolo_answer {
     int row;
     float iou;
-    struct yolo_wanted wanted; /* where there is a row */
-    bool ignored;              /* where there is none */
+    struct yolo_wanted wanted; /* if there is a row */
+    bool ignored;              /* if there is no row */
 };
 
-/* owner: 0 or the winning claim; bits: classes of the claims of the winning kind. A slot without an owner whose prediction overlaps a box by
- * more than truth_thresh answers for that box alone; by more than ignore_thresh: it costs nothing. */
+/* owner: 0 or the winning claim; bits: classes of the claims of the winning kind. A slot without an owner answers for a
+ * box alone if its prediction overlaps that box by more than truth_thresh; if by more than ignore_thresh, it costs
+ * nothing. */
 KERNEL_FN struct yolo_answer yolo_answer(const struct yolo_head *head, const float *z, struct yolo_cell c, const struct yolo_truth *truth,
                                          int32_t owner, const uint32_t *bits)
 {
@@ -342,7 +350,8 @@ KERNEL_FN struct yolo_answer yolo_answer(const struct yolo_head *head, const flo
     return a;
 }
 
-/* One slot: adds its loss terms and writes all 5 + classes gradients (dz may be NULL). z: the slot's logits; owner and bits: see yolo_answer(). */
+/* One slot: adds its loss terms and writes all 5 + classes gradients (dz may be NULL). z: the slot's logits; owner and
+ * bits: see yolo_answer(). */
 KERNEL_FN void yolo_slot_loss(double terms[YOLO_TERMS], float *dz, float grad_scale, const struct yolo_head *head, const float *z,
                               struct yolo_cell c, const struct yolo_truth *truth, int32_t owner, const uint32_t *bits)
 {

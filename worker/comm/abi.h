@@ -1,7 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/comm/abi.h - all that the trainer and a device loaded as a plugin must understand alike: devices, operations, links, errors.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/comm/abi.h - all that the trainer and a device plugin must
+ * understand alike: devices, operations, links, errors.
  *
- * make hashes the text of these headers and of what they include; that is DEVICE_ABI, which both are compiled with, so a plugin built from other
- * headers is refused. Nobody counts versions. */
+ * make hashes the text of these headers and of all headers they include. The hash is DEVICE_ABI. Both sides are
+ * compiled with it, so a plugin built from other headers is refused. There are no version numbers to maintain. */
 #pragma once
 #include "proto/err.h"
 #include "worker/comm/transport.h"

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/comm/transport.h - what a transport implements. comm.c numbers the operations, tells the progress page and cuts large
- * private transfers into rounds; a transport moves the bytes of one operation and checks it against the other ranks'. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/comm/transport.h - the interface that a transport implements. comm.c
+ * numbers the operations, tells the progress page and cuts large private transfers into rounds; a transport moves the
+ * bytes of one operation and checks it against the other ranks'. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,10 +17,10 @@
 enum comm_kind { COMM_KINDS(X) COMM_KIND_COUNT };
 #undef X
 
-/* What one rank sends in one round of a broadcast or gather. */
+/* Bytes that one rank sends in one round of a broadcast or gather. */
 enum { COMM_STAGE_BYTES = 64 << 10 };
 
-/* One operation as all ranks must see it. */
+/* An operation as all ranks must see it. */
 struct comm_op {
     uint32_t channel, number, kind;
     uint64_t bytes, fingerprint;
@@ -30,11 +31,12 @@ struct comm_ops {
     void *(*alloc)(struct comm *c, size_t bytes, bool shared, struct err *err);
     int (*alltoall)(struct comm *c, const struct comm_op *op, const struct comm_planes *x, const void **ret_views, struct err *err);
     int (*allgather)(struct comm *c, const struct comm_op *op, void *buffer, const size_t *cut, struct err *err);
-    /* Every rank offers up to COMM_STAGE_BYTES (0 is legal); ret_views[r], ret_sizes[r] (both NULL: nobody looks) hold until the next
-     * operation. reader: the only rank that looks at bytes, or -1; sizes are known to all. */
+    /* Every rank offers up to COMM_STAGE_BYTES (0 is legal); ret_views[r], ret_sizes[r] (both NULL: not wanted) hold
+     * until the next operation. reader: the only rank that looks at bytes, or -1; sizes are known to all. */
     int (*exchange)(struct comm *c, const struct comm_op *op, const void *mine, size_t bytes, int reader, const void **ret_views,
                     size_t *ret_sizes, struct err *err);
-    int (*check)(struct comm *c, enum comm_channel ch, struct err *err); /* NULL: operations return when they are done */
+    /* NULL: operations return when they are done */
+    int (*check)(struct comm *c, enum comm_channel ch, struct err *err);
     void (*abort)(struct comm *c);
     bool (*aborted)(const struct comm *c);
     void (*close)(struct comm *c);
@@ -49,7 +51,8 @@ struct comm {
     uint64_t allocated;             /* bytes of all comm_alloc*(), compared by comm_barrier() */
 };
 
-/* For a transport beside another one: op under the next number of `host`, to be passed to host->ops by the thread of that channel. */
+/* For a transport beside another one: op under the next number of `host`, to be passed to host->ops by the thread of
+ * that channel. */
 static inline struct comm_op comm_op_on(struct comm *host, const struct comm_op *op)
 {
     struct comm_op renumbered = *op;

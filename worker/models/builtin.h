@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/builtin.h - the networks of this program. A new family is a row here and in proto/job/presets.h, and a folder beside yolo/. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/builtin.h - the networks of this program. A new family needs
+ * a row here and in proto/job/presets.h, and a folder beside yolo/. */
 #pragma once
 #include "worker/models/registry.h"
 

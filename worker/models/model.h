@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/model.h - what the trainer knows of a model: parameters, loss terms, and how to compute them.
- * A model is a sequence of layer calls and losses. Two-stage detectors, depth networks with several encoders: another struct model_ops. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/model.h - the trainer's view of a model: parameters, loss
+ * terms, and how to compute them. A model is a sequence of layer calls and losses. Two-stage detectors and depth
+ * networks with several encoders have another struct model_ops. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,41 +33,41 @@ struct loss_term {
     enum aggregate aggregate;
 };
 
-/* What forward() is asked for. */
+/* The wanted outputs of forward(). */
 struct model_want {
     bool results; /* model_ops.result() may be called afterwards */
-    bool views;   /* and tells how the sources of a picture stand to it, where it is of those that see several (result.views) */
-    /* Losses; NULL: none. Rows of [m->raw_terms] doubles of device memory, written: in training one a shard, in TAPE_EVAL one an image, shard after
-     * shard: normalisers are the image's then. */
+    bool views;   /* and also tells the poses of a picture's sources, in networks that see several (result.views) */
+    /* Losses; NULL: not wanted. Rows of [m->raw_terms] doubles of device memory, written: in training one a shard, in
+     * TAPE_EVAL one an image, shard after shard; normalisers are then the image's. */
     double *const *raw;
-    /* Training: of the whole job. Seeds of the gradients are 1 / images_of_step for losses that are sums over images, 1 / shards_of_step for means over
-     * shards. */
+    /* Training: of the whole job. Seeds of the gradients are 1 / images_of_step for losses that are sums over images, 1
+     * / shards_of_step for means over shards. */
     int images_of_step, shards_of_step;
 };
 
-/* A picture and where it lies on the canvas. */
+/* A picture and its place on the canvas. */
 struct model_picture {
-    int32_t index; /* as result.image */
+    int32_t index; /* for result.image */
     int w, h;
     struct placement place;
 };
 
 struct model_ops {
     const char *name;
-    /* One pass over the batch in the tape's mode, for all that is wanted. Arrays and lists of b lie in device memory; what no loss is wanted of may lack
-     * all that is none of the network's input. */
+    /* Makes a pass over the batch in the tape's mode, for all wanted outputs. Arrays and lists of b lie in device
+     * memory. If no loss is wanted, arrays that are not the network's input may be missing. */
     int (*forward)(struct model *m, struct tape *t, const struct batch *b, const struct model_want *want, struct err *err);
-    /* A row of raw, now in host memory, as [2 * nterms] doubles: numerator and denominator of each term, over `images` images. For TERM_RATIO terms the
-     * row may also be the sum of several images' rows. Pure. */
+    /* A row of raw, now in host memory, as [2 * nterms] doubles: numerator and denominator of each term, over `images`
+     * images. For TERM_RATIO terms the row may also be the sum of several images' rows. Pure. */
     void (*sum_terms)(const struct model *m, const double *raw, int images, double *ret);
-    /* Lets the device make ready what nshards shards of n images of that canvas will need in its tier: a hint of what is coming. Canvas { 0, 0 }: of that
-     * what depends on no canvas, as shards of several canvases compute it together. */
+    /* Lets the device prepare for nshards shards of n images of that canvas in its tier: a hint of coming work. Canvas
+     * { 0, 0 }: only the parts that depend on no canvas, which shards of several canvases compute together. */
     int (*plan)(struct model *m, enum tape_mode mode, int n, int nshards, struct canvas canvas, struct err *err);
-    /* What was found in one image of the last forward(), at least `least` sure; NAN: as the job says. *ret is the model's, until the next
-     * call. NULL: it finds nothing, and want.results is not asked for. */
+    /* The objects found in one image of the last forward(), with a score of `least` or more; NAN: the job's limit. *ret
+     * belongs to the model, until the next call. NULL: the model finds nothing, and want.results must not be set. */
     int (*result)(struct model *m, int shard, int image, const struct model_picture *picture, double least, struct result *ret,
                   struct err *err);
-    void (*free)(struct model *m); /* NULL: it is one block of memory */
+    void (*free)(struct model *m); /* NULL: the model is one block of memory */
 };
 
 struct model {
@@ -84,24 +85,26 @@ struct model {
     float *class_weight;  /* [classes] of device memory: train.class_weights; NULL: all are 1 */
     struct canvas canvas; /* nominal network input: of validation and prediction */
     int grain;            /* input sides must be multiples of it */
-    /* Keys of the job without which the weights are others than their names and shapes say; they stand in every file of them. Outlive the model */
+    /* Keys of the job that the weights depend on, beyond their names and shapes; every file of weights has them.
+     * Outlive the model */
     const struct st_meta *traits; /* [ntraits], at most MODEL_TRAITS */
     int ntraits;
-    const char *
-        notes; /* lines, each with its '\n', about what was ignored in the description of the network; NULL: nothing. Lives as long as the model */
-    char loaded[1000]; /* what came from model.init and what did not, in a sentence; "" without */
+    const char *notes; /* lines on ignored parts of the cfg, each with its '\n'; NULL: none. Lives as the model does */
+    char loaded[1000]; /* a sentence: the parts that came from model.init, and the parts that did not; "" without */
 };
 
-/* For constructors. Adds a parameter behind those there are, [k][r][s][c] (vectors: r = s = c = 1), with memory on the device: of group 0, and it trains
- * if its kind does; convolutions begin as He et al. have them and are stored OIHW, the rest are vectors of 0, scales and variances of 1. What is to be
- * otherwise is set afterwards. NULL: out of memory, *err names it. */
+/* For constructors. Adds a parameter after the existing ones, [k][r][s][c] (vectors: r = s = c = 1), with memory on the
+ * device. It is of group 0 and trains if its kind does. Convolutions begin as in He et al. and are stored OIHW; the
+ * rest are vectors of 0, scales and variances of 1. The caller may change this afterwards. NULL: out of memory, *err
+ * names it. */
 struct param *model_add_param(struct model *m, const char *name, enum param_kind kind, int k, int r, int s, int c, struct err *err);
-/* Adds a normalisation of k channels that layers have once in a step, as the job's model.sync_bn and model.freeze_bn say, with its parameters: NAME.weight,
- * .bias, .running_mean and .running_var. Returns its index in m->norms, or ERR_DEVICE: out of memory. */
+/* Adds a normalisation of k channels that is used once in a step, as the job's model.sync_bn and model.freeze_bn say,
+ * with its parameters: NAME.weight, .bias, .running_mean and .running_var. Returns its index in m->norms, or
+ * ERR_DEVICE: out of memory. */
 int model_add_norm(struct model *m, const char *name, int k, const struct jobspec *spec, struct err *err);
 /* Initial weights of every parameter, which depend on (seed, name) alone. */
 int model_init_weights(struct model *m, uint64_t seed, struct err *err);
 void model_free(struct model *m);
-/* The key of image `image` of local shard `shard` for one purpose ("rcnn.sample"): of (seed, step, shard, image) in training, of (seed, place in the
- * data set) in validation. */
+/* The key of image `image` of local shard `shard` for one purpose ("rcnn.sample"): of (seed, step, shard, image) in
+ * training, of (seed, place in the data set) in validation. */
 struct philox_key model_key(const struct batch *b, const char *purpose, int shard, int image);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/rcnn/family.h - Faster and Mask R-CNN: ResNet 18, 34, 50 and 101 with a feature pyramid. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/rcnn/family.h - Faster and Mask R-CNN: ResNet 18, 34, 50 and
+ * 101 with a feature pyramid. */
 #pragma once
 #include "worker/models/registry.h"
 

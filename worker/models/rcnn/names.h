@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/rcnn/names.h - what torchvision, detectron2 and others call each array of Faster and Mask R-CNN. Source: specs rcnn section 9. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/rcnn/names.h - the names of each array of Faster and Mask
+ * R-CNN in torchvision, detectron2 and others. Source: specs rcnn section 9. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,7 +33,7 @@ enum rcnn_array { RCNN_WEIGHT, RCNN_BIAS, RCNN_GAMMA, RCNN_BETA, RCNN_MEAN, RCNN
 enum rcnn_spelling {
     RCNN_TV,      /* torchvision */
     RCNN_D2,      /* detectron2 */
-    RCNN_TV_OLD,  /* torchvision before it renamed its blocks; as RCNN_TV where nothing was */
+    RCNN_TV_OLD,  /* torchvision before it renamed its blocks; like RCNN_TV for the rest */
     RCNN_TV_BODY, /* a backbone alone */
     RCNN_D2_BODY,
     RCNN_CAFFE2, /* a backbone of Detectron's time, its statistics within scale and shift */
@@ -45,11 +46,11 @@ struct rcnn_named {
     enum rcnn_array array;
 };
 
-/* The name of one array. false: that spelling has none for it. */
+/* The name of one array. false: that spelling has no name for it. */
 bool rcnn_spell(enum rcnn_spelling spelling, const struct rcnn_part *part, enum rcnn_array array, char *buf, size_t size);
-/* The same up to ".weight" of a normalisation's array: what model_add_norm() takes. */
+/* The same up to ".weight" of a normalisation's array: the name for model_add_norm(). */
 void rcnn_spell_norm(enum rcnn_spelling spelling, const struct rcnn_part *part, char *buf, size_t size);
-/* Arrays that files of others hold and no network needs. */
+/* Is it an array that other programs' files hold and no network needs? */
 bool rcnn_is_idle(const char *name);
-/* "the box head": the group of parts that a file has whole or not at all. */
+/* "the box head": the group of parts that a file must have whole or not at all. */
 const char *rcnn_group(enum rcnn_place place);

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/rcnn/settings.h - what detectron2 and torchvision do differently, and what a job sets, around the network: anchors, draws, losses, pooling and
- * detections. Source: specs rcnn section 10. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/rcnn/settings.h - settings around the network that differ
+ * between detectron2 and torchvision, or that a job sets: anchors, draws, losses, pooling and detections. Source: specs
+ * rcnn section 10. */
 #pragma once
 #include <stdbool.h>
 

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/yolo/cfg_text.h - the text of a .cfg file as sections of key=value entries, and typed access to them. Lines are read as darknet
- * reads them: blanks vanish everywhere, # and ; start comments, the first of equal keys holds. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/yolo/cfg_text.h - the text of a .cfg file as sections of
+ * key=value entries, and typed access to them. Lines are read like in darknet: blanks vanish everywhere, # and ; start
+ * comments, the first of equal keys holds. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,10 +21,11 @@ struct cfg_section {
     int from, to; /* its entries */
 };
 
-/* rc is sticky: after the first error the functions below change nothing and return defaults, so that callers need no branch per key. */
+/* rc is sticky: after the first error the functions below change nothing and return defaults, so that callers need no
+ * branch per key. */
 struct cfg_text {
     const char *name; /* of the file, for messages */
-    char *text;       /* our copy; keys and values point into it */
+    char *text;       /* own copy; keys and values point into it */
     struct cfg_section *sections;
     struct cfg_entry *entries;
     int nsections, nentries;
@@ -37,19 +39,20 @@ struct cfg_text {
 
 /* Splits text[size]. `name` and err are kept. Returns rc; cfg_text_close() must follow in every case. */
 int cfg_text_open(struct cfg_text *p, const char *text, size_t size, const char *name, struct err *err);
-/* Frees everything and returns rc. On 0 *ret_warnings gets the warnings ("name:line: text\n" each), malloc'ed, caller frees. */
+/* Frees everything and returns rc. On 0 *ret_warnings gets the warnings ("name:line: text\n" each), malloc'ed, caller
+ * frees. */
 int cfg_text_close(struct cfg_text *p, char **ret_warnings);
 
 /* Records an error or a warning about a line; 0: a warning about the whole file. */
 void cfg_fail(struct cfg_text *p, int line, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void cfg_warn(struct cfg_text *p, int line, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* The value of a key, def where it is absent. Trailing garbage, hex, inf, nan and values out of range are errors. */
+/* The value of a key; def if it is absent. Trailing garbage, hex, inf, nan and values out of range are errors. */
 double cfg_real(struct cfg_text *p, const struct cfg_section *s, const char *key, double def, double min, double max);
 int cfg_int(struct cfg_text *p, const struct cfg_section *s, const char *key, int def, int min, int max);
 /* A list of at most `room` numbers, whole ones if asked for; returns how many. 0: the key is absent or wrong. */
 int cfg_list(struct cfg_text *p, const struct cfg_section *s, const char *key, double *v, int room, double min, double max, bool whole);
 /* Index of the value in words[], which ends with NULL. */
 int cfg_word(struct cfg_text *p, const struct cfg_section *s, const char *key, int def, const char *const *words);
-/* For a key that may only say what we do anyway. */
+/* For a key with only one supported value. */
 void cfg_only(struct cfg_text *p, const struct cfg_section *s, const char *key, double value);

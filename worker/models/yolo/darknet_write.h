@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/yolo/darknet_write.h - a trained network as darknet has it: FILE.cfg and FILE.weights (specs yolov3 sections 1 and 2), which darknet
- * and OpenCV read. The way in is darknet_cfg.h and darknet_weights.h. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/yolo/darknet_write.h - a trained network in darknet's form:
+ * FILE.cfg and FILE.weights (specs yolov3 sections 1 and 2), which darknet and OpenCV read. darknet_cfg.h and
+ * darknet_weights.h read them. */
 #pragma once
 #include <stdint.h>
 
@@ -8,6 +9,7 @@ struct err;
 struct file_out;
 struct model;
 
-/* model_family.write_files(): `path`, which ends in ".weights", and its .cfg beside it. The last line of the .cfg
- * has the hash of the .weights. ERR_INPUT: the path ends otherwise, or a file that detd did not write has one of the names. */
+/* model_family.write_files(): `path`, which ends in ".weights", and its .cfg beside it. The last line of the .cfg has
+ * the hash of the .weights. ERR_INPUT: the path has another ending, or one of the names belongs to a file that detd did
+ * not write. */
 int darknet_write_pair(struct model *m, const char *path, int64_t seen, struct err *err);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/yolo/family.h - the YOLOv3 family: presets and darknet descriptions. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/yolo/family.h - the YOLOv3 family: presets and darknet
+ * descriptions. */
 #pragma once
 #include "worker/models/registry.h"
 

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/yolo/presets.h - networks by name: yolov3, yolov3_tiny, yolov3_spp. Each is made as .cfg text and read by the one parser. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/yolo/presets.h - networks by name: yolov3, yolov3_tiny,
+ * yolov3_spp. Each is made as .cfg text and read by the same parser. */
 #pragma once
 #include "worker/models/yolo/darknet_net.h"
 

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/yolo/yolov3.h - networks of the YOLOv3 family, from darknet descriptions. Source: specs yolov3. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/yolo/yolov3.h - networks of the YOLOv3 family, from darknet
+ * descriptions. Source: specs yolov3. */
 #pragma once
 #include "worker/models/model.h"
 

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/report/window.h - sums of loss terms: over the shards of a step, over the steps of a log window, over validation shards.
- * Never a mean of means: numerators and denominators are added, the quotient is taken by whoever reads the store. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/report/window.h - sums of loss terms: over the shards of a step,
+ * over the steps of a log window, over validation shards. It never holds a mean of means: numerators and denominators
+ * are added, and the reader of the store takes the quotient. Pure. */
 #pragma once
 #include <stdint.h>
 
@@ -9,7 +10,7 @@ enum { WINDOW_MAX_TERMS = 32 };
 
 struct window {
     int nterms;
-    int64_t images;                   /* behind the sums */
+    int64_t images;                   /* number of images behind the sums */
     double sum[2 * WINDOW_MAX_TERMS]; /* numerator and denominator of each term */
 };
 
@@ -19,7 +20,7 @@ void window_record(const struct loss_term *terms, int nterms, double *record);
 /* Sums over n records in tree order. */
 void window_sum(int nterms, const double *const *records, int n, double *ret_sums);
 void window_add(struct window *w, const double *sums, int64_t images);
-/* Numerator / denominator, NAN where the denominator is 0. */
+/* Numerator / denominator, NAN if the denominator is 0. */
 double window_value(const struct window *w, int term);
-/* First term of a record that is not finite, term 0 (the total) only where all others are; -1: none. */
+/* First term of a record that is not finite; term 0 (the total) only if all others are finite; -1: all are. */
 int window_nonfinite(const double *record, int nterms);

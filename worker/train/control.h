@@ -1,12 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/control.h - commands on their way through the steps: only rank 0 hears them; they travel with the losses, so that all ranks act after the
- * same step. Also which tier a step has. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/control.h - commands on their way through the steps. Only rank
+ * 0 receives them; they travel with the losses, so that all ranks act after the same step. Also tells the tier of a
+ * step. */
 #pragma once
 #include <stdint.h>
 
 #include "worker/core/device.h"
 #include "worker/report/report.h"
 
-/* What rank 0 says with the losses of a step: an order acts after the following step, on all ranks. */
+/* Rank 0's message with the losses of a step: an order acts after the following step, on all ranks. */
 struct control_word {
     enum report_word word; /* WORD_NONE: nothing */
     uint64_t tier, step;   /* of WORD_TIER */
@@ -22,24 +23,25 @@ struct tier_change {
 struct control {
     struct report *report;
     int64_t log_every, last; /* step of the job */
-    enum report_word order;  /* on its way; WORD_NONE: none is */
+    enum report_word order;  /* on its way; WORD_NONE: no order */
     int64_t after;           /* the step that it acts after */
     struct tier_change tiers[REPORT_MAX_TIERS + 1];
     int ntiers;
-    bool replays;                /* tiers are those of a run that is verified, and cannot be changed */
+    bool replays;                /* tiers are those of the run being verified, and cannot be changed */
     struct tier_change proposal; /* rank 0: from > 0 while a change is being agreed */
 };
 
 /* report is borrowed. A log window ends every log_every steps, the job with step `last`. tier: of the first step. */
 void control_init(struct control *c, struct report *report, int64_t log_every, int64_t last, enum tier tier);
-/* A tier that was agreed on: of the steps from `from` on, which is no smaller than any before. */
+/* An agreed tier, for the steps from `from` on; `from` must not be smaller than any before. */
 void control_tier(struct control *c, int64_t from, enum tier tier);
 
-/* Rank 0, before the losses of `step` are sent: reads commands, agrees on tiers. *ret is what they carry. */
+/* Rank 0, before the losses of `step` are sent: reads commands and agrees on tiers. *ret is the word to send with
+ * them. */
 int control_poll(struct control *c, int64_t step, struct control_word *ret, struct err *err);
-/* All ranks: notes what the losses of `step` carried. */
+/* All ranks: notes the word that came with the losses of `step`. */
 void control_take(struct control *c, int64_t step, const struct control_word *word);
-/* What is to be done now that `step` is complete; WORD_NONE mostly. */
+/* The action due now that `step` is complete; mostly WORD_NONE. */
 enum report_word control_due(struct control *c, int64_t step);
 
 void control_pack(const struct control_word *word, uint64_t ret[CONTROL_WORDS]);
@@ -47,5 +49,5 @@ struct control_word control_unpack(const uint64_t packed[CONTROL_WORDS]);
 
 /* Tier of a step. */
 enum tier control_tier_at(const struct control *c, int64_t step);
-/* TIER_OFF: also what is no tier's name, or NULL. */
+/* TIER_OFF also for an unknown name, or NULL. */
 enum tier tier_of(const char *name);

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/course.h - what a rank computes in which step: its shards and waves. Follows from the job file
- * alone, so all ranks know it of each other. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/course.h - the work of a rank in each step: its shards and
+ * waves. It follows from the job file alone, so all ranks know it of each other. Pure. */
 #pragma once
 #include <stdint.h>
 

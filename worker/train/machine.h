@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/machine.h - what a rank works on and talks over: queues of its device, links to the other ranks, reports, the progress page. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/machine.h - the devices and connections of a rank: queues of
+ * its device, links to the other ranks, reports, the progress page. */
 #pragma once
 #include "worker/core/stress.h"
 
@@ -12,9 +13,11 @@ struct report_go;
 struct trainer_options;
 
 struct machine {
-    struct device *dev, *side, *carrier; /* queues of one backend: computes; adds gradients of other ranks; carries batches */
-    struct comm *comm;                   /* over host memory */
-    struct comm *link;                   /* over device memory; on a device whose memory the host sees it is comm itself */
+    /* queues of one backend: computes; adds gradients of other ranks; carries batches */
+    struct device *dev, *side, *carrier;
+    struct comm *comm; /* over host memory */
+    /* over device memory; comm itself on a device with memory that the host sees */
+    struct comm *link;
     struct report *report;
     struct progress *progress;
     const struct jobspec *spec;
@@ -23,9 +26,10 @@ struct machine {
     const struct stress *stress; /* errand.stress; NULL: off */
 };
 
-/* Opens the device, says hello, waits for detd-job's word and meets the other ranks. *ret_go: that word. On failure machine_close() closes what there
- * is, which may already serve to report it. spec and opt are borrowed. */
+/* Opens the device, says hello, waits for detd-job's answer and meets the other ranks. *ret_go: that answer. On failure
+ * machine_close() must still be called; open parts may serve to report the failure before. spec and opt are
+ * borrowed. */
 int machine_open(struct machine *m, const struct jobspec *spec, const struct trainer_options *opt, struct report_go *ret_go,
                  struct err *err);
-/* Of a struct that was zero before machine_open(). */
+/* The struct must have been zero before machine_open(). */
 void machine_close(struct machine *m);

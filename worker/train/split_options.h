@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/split_options.h - how a job's splits are read and checked: from its keys to what check.h takes. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/split_options.h - options for reading and checking a job's
+ * splits: from its keys to the options of check.h. */
 #pragma once
 #include <stdbool.h>
 
@@ -10,11 +11,12 @@ struct jobspec;
 struct model_registry;
 
 struct split_options {
-    struct check_options check; /* its pointers lead to the others and into the job: nothing is copied */
+    struct check_options check; /* points to the others and into the job: nothing is copied */
     struct frames_options frames;
     struct labels_options labels;
 };
 
-/* train: the other split, of val, where its classes are known already; NULL. It outlives the options, as the job does. */
+/* train: for val, the training split if its classes are known already; else NULL. It must outlive the options; so must
+ * the job. */
 void split_options(const struct model_registry *models, const struct jobspec *spec, bool val, const struct dataset *train, int threads,
                    struct split_options *ret);

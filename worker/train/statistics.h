@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/statistics.h - batch statistics of the normalisations, on the device: of all shards of the job, gathered once a step, for the running
- * values; and inside a step, for normalisations that take all shards' statistics (SyncBN). */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/statistics.h - batch statistics of the normalisations, on the
+ * device: of all shards of the job, gathered once a step, for the running values; and inside a step, for normalisations
+ * over all shards (SyncBN). */
 #pragma once
 #include <stdint.h>
 
@@ -19,18 +20,21 @@ struct statistics_options {
     int shards, waves; /* of the job */
 };
 
-/* ERR_UNSUPPORTED: normalisations over all shards of the job, which then must be one wave. Everything in opt is borrowed. All ranks open alike, while no operation is under way. Caller closes. */
+/* ERR_UNSUPPORTED: a normalisation is over all shards of the job, but these are more than one wave. Everything in opt
+ * is borrowed. All ranks must open alike, while no operation is under way. Caller closes. */
 int statistics_open(const struct statistics_options *opt, struct statistics **ret_statistics, struct err *err);
-/* NULL is nothing. */
+/* NULL is ignored. */
 void statistics_close(struct statistics *s);
 
-/* Where forward leaves count, mean and M2 of a shard of this rank, [2c + 1], when normalisation `index` is used for the use'th time, from 0. */
+/* Destination of count, mean and M2 of a shard of this rank, [2c + 1], at the use'th use of normalisation `index`, from
+ * 0. */
 double *statistics_dest(struct statistics *s, int index, int use, int shard);
-/* The same numbers of all shards of the job, merged in tree order by every rank: local[] has n of each shard of `wave`, *ret takes n. Of MERGE_MOMENTS
- * n is 2c + 1. All ranks call alike. */
+/* Every rank merges the same numbers of all shards of the job in tree order: local[] has n for each shard of `wave`,
+ * *ret takes n. For MERGE_MOMENTS n is 2c + 1. All ranks must call alike. */
 int statistics_merge(struct statistics *s, enum merge_kind kind, struct span wave, const double *const *local, int n, double *ret,
                      struct err *err);
 /* After the last wave: queues the gathering. */
 int statistics_gather(struct statistics *s, struct err *err);
-/* Moves the running values, of which `momentum` is the new one's part; not where *skip, device memory, is not 0. */
+/* Updates the running values; `momentum` is the share of the new value. Changes nothing where *skip, in device memory,
+ * is not 0. */
 int statistics_update(struct statistics *s, float momentum, const int32_t *skip, struct err *err);

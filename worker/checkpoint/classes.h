@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/checkpoint/classes.h - the classes that a checkpoint's network knows, in the order of its columns: text in the metadata of model.safetensors. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/checkpoint/classes.h - the classes of a checkpoint's network, in the
+ * order of its columns: text in the metadata of model.safetensors. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>
@@ -9,15 +10,16 @@ struct err;
 
 struct class_list {
     int n;
-    int64_t *id;       /* [n] of the data set that was trained on, ascending */
+    int64_t *id;       /* [n] of the training data set, ascending */
     const char **name; /* [n] */
-    json_t *root;      /* which holds the names */
+    json_t *root;      /* owns the names */
 };
 
 #define CLASSES_META "classes"
 
 /* [{"id": ..., "name": ...}, ...]; the caller frees. */
 char *classes_text(const struct dataset *d);
-/* none: a network that knows no classes has an empty list. ret is zeroed before, and freed with classes_free() also after ERR_CORRUPT. */
+/* none: a network that knows no classes has an empty list. ret must be zero before; free it with classes_free(), also
+ * after ERR_CORRUPT. */
 int classes_read(const char *text, bool none, struct class_list *ret, struct err *err);
 void classes_free(struct class_list *c);

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/evidence/tensors.h - hashes of every gradient and parameter of a step, computed on the device where the numbers pass by anyway: gradients as they
- * are added up, each rank those of its own chunk; weights as they are written, each rank all of them. Ten launches or fewer a step, and no wait. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/evidence/tensors.h - hashes of every gradient and parameter of a
+ * step, computed on the device when the numbers pass by anyway. Gradients are hashed as they are added up, each rank
+ * its own chunk; weights as they are written, each rank all of them. Ten launches or fewer a step, and no wait. */
 #pragma once
 #include <stdint.h>
 
@@ -12,20 +13,24 @@ struct model;
 struct optimizer;
 struct tensors;
 
-/* What a rank has of a step, in host memory: [model->nparams] each. */
+/* A rank's hashes of a step, in host memory: [model->nparams] each. */
 struct tensor_hashes {
-    const struct hash128 *gradient; /* of this rank's part: those of all ranks add up to the tensor's. Zero where it does not train */
+    /* of this rank's part: the parts of all ranks add up to the tensor's hash. Zero for a parameter that does not
+     * train */
+    const struct hash128 *gradient;
     const struct hash128 *weight;
 };
 
-/* Makes the optimizer hash what it writes. Gradients were opened to hash theirs. Everything is borrowed. Caller closes, before the optimizer's next step. */
+/* Makes the optimizer hash the weights it writes. Gradients must have been opened with hashes. Everything is borrowed.
+ * Caller closes, before the optimizer's next step. */
 int tensors_open(struct device *dev, const struct model *model, const struct gradients *gradients, struct optimizer *optimizer,
                  struct tensors **ret_tensors, struct err *err);
-/* NULL is nothing. */
+/* NULL is ignored. */
 void tensors_close(struct tensors *t);
-/* Hashes all weights as they are now, and waits: before the first step. *ret: [model->nparams] until the next tensors_take(). */
+/* Hashes all weights in their present state, and waits: before the first step. *ret: [model->nparams] until the next
+ * tensors_take(). */
 int tensors_begin(struct tensors *t, const struct hash128 **ret_weights, struct err *err);
-/* After the update and all else that writes parameters was queued: the step's hashes start on their way. */
+/* To be called after the update and all other writes of parameters were queued: starts sending the step's hashes. */
 int tensors_send(struct tensors *t, struct err *err);
-/* Waits until what was sent last is there. *ret until the next tensors_send(). */
+/* Waits until the hashes sent last have arrived. *ret is valid until the next tensors_send(). */
 int tensors_take(struct tensors *t, struct tensor_hashes *ret, struct err *err);

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/gradients/layout.h - where every gradient lies and what is added to what. Static. Pure: no device, no
- * ranks that talk. Built once, the same on every rank up to which shards are its own. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/gradients/layout.h - the place of every gradient, and the order of
+ * additions. Static. Pure: no device, no ranks that talk. Built once; the same on every rank except for its own
+ * shards. */
 #pragma once
 #include <stddef.h>
 
@@ -8,7 +9,7 @@
 #include "worker/core/tree.h"
 #include "worker/gradients/gradients.h"
 
-/* Elements of a block: parameters start at, chunks are cut at, and squares are summed over multiples of it. */
+/* Elements of a block: parameters start, chunks are cut, and squares are summed at multiples of it. */
 enum { LAYOUT_BLOCK = 1024 };
 
 /* A parameter's place. */
@@ -24,7 +25,7 @@ struct layout_bucket {
     int nentries;
 };
 
-/* One addition of a wave: parts, ascending, become the segment [lo, hi) on `plane`. */
+/* An addition of a wave: parts, ascending, become the segment [lo, hi) on `plane`. */
 struct layout_fold {
     int lo, hi, plane;
     int first, nparts; /* in layout_wave.part */
@@ -37,7 +38,7 @@ struct layout_part {
 
 struct layout_wave {
     struct span shards;
-    int *direct; /* [shards]: the plane a shard's gradient is written on, -1: it needs memory of its own until the fold */
+    int *direct; /* [shards]: the plane to write a shard's gradient on; -1: it needs memory of its own until the fold */
     struct layout_fold *fold;
     struct layout_part *part;
     int nfolds, nparts;
@@ -51,8 +52,8 @@ struct layout {
     int nentries, nparams, nbuckets, nwaves;
     size_t blocks; /* of the whole flat space */
     struct span shards;
-    /* Planes are gradient-sized arrays: 0 .. nsegments - 1 are this rank's canonical segments, which peers read; the rest hold partial sums
-     * between waves and are private. */
+    /* Planes are gradient-sized arrays: 0 .. nsegments - 1 are this rank's canonical segments, which peers read; the
+     * rest hold partial sums between waves and are private. */
     int nsegments, nplanes;
 };
 

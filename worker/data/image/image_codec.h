@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/image/image_codec.h - what image.c shares with the codecs. Not for other modules. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/image/image_codec.h - shared by image.c and the codecs. Not for
+ * other modules. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -15,7 +16,7 @@ struct decoder {
     struct whole_file file;
 };
 
-/* Makes *buf at least `need` bytes; what it held is lost. -ENOMEM names `name`. */
+/* Makes *buf at least `need` bytes; its contents are lost. -ENOMEM names `name`. */
 int buffer_reserve(uint8_t **buf, size_t *cap, size_t need, const char *name, struct err *err);
 /* ERR_DATA when a side is 0 or over a limit of image.h. */
 int image_check_size(const char *name, int64_t w, int64_t h, struct err *err);

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/make/batch.h - what a model trains on: a few named arrays and named offset lists for each shard. A task (sample/task.h) says which there are
- * and fills them, a model asks for them by name; loader and feed move them without knowing what they mean. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/make/batch.h - the data of a training step: a few named arrays
+ * and named offset lists for each shard. A task (sample/task.h) defines and fills them, and a model asks for them by
+ * name; loader and feed move them without knowing their meaning. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -10,10 +11,10 @@
 
 enum { BATCH_MAX_ARRAYS = 16, BATCH_MAX_LISTS = 8, BATCH_IMAGES = -1 };
 
-/* An offset list: row r of what it divides owns its rows offset[r] .. offset[r + 1] - 1. */
+/* An offset list: row r of its parent owns the list's rows offset[r] .. offset[r + 1] - 1. */
 struct batch_list {
     const char *name;
-    int of; /* what it divides: BATCH_IMAGES, or a list before it */
+    int of; /* its parent: BATCH_IMAGES, or a list before it */
 };
 
 struct batch_array {
@@ -30,20 +31,22 @@ struct batch_form {
     struct batch_list list[BATCH_MAX_LISTS];
 };
 
-/* One shard's part of a wave. Arrays and lists lie in host memory as the loader gives them, in device memory as the feed does; all else is the
- * host's. */
+/* A shard's part of a wave. Arrays and lists lie in host memory as the loader gives them, in device memory as the feed
+ * does; all else is the host's. */
 struct shard_batch {
     int shard; /* global number: training shard v, or validation shard q */
     int n;     /* images; only the last validation shard may be short */
     struct canvas canvas;
-    const int32_t *index;             /* [n]: position of each sample in the data set */
-    const struct hash128 *hash;       /* [n]: of each sample as it was made; NULL: not asked for */
-    void *array[BATCH_MAX_ARRAYS];    /* as the form says. Pictures of the shards of a wave follow each other without a gap */
-    int32_t *offset[BATCH_MAX_LISTS]; /* [rows of what it divides + 1] */
+    const int32_t *index;       /* [n]: position of each sample in the data set */
+    const struct hash128 *hash; /* [n]: of each sample as it was made; NULL: not asked for */
+    /* in the order of the form. Pictures of the shards of a wave follow each other without a gap */
+    void *array[BATCH_MAX_ARRAYS];
+    int32_t *offset[BATCH_MAX_LISTS]; /* [rows of its parent + 1] */
     int rows[BATCH_MAX_LISTS];
 };
 
-/* With the seed it names everything random: (seed, step, shard, index) in training, (seed, index) in validation, which knows no step. */
+/* With the seed it is the key of everything random: (seed, step, shard, index) in training, (seed, index) in
+ * validation, which has no step. */
 struct batch {
     const struct batch_form *form;
     uint64_t seed;
@@ -55,10 +58,10 @@ struct batch {
     const struct shard_batch *shard; /* [nshards], ascending */
 };
 
-/* Index of an array or a list by its name; -1: the form has none. */
+/* Index of an array or a list by its name; -1: the form does not have it. */
 int batch_array_of(const struct batch_form *f, const char *name);
 int batch_list_of(const struct batch_form *f, const char *name);
-/* Rows of an array, or of what a list divides. of: BATCH_IMAGES or a list. */
+/* Rows of an array, or of a list's parent. of: BATCH_IMAGES or a list. */
 static inline int batch_rows(const struct shard_batch *b, int of)
 {
     return of == BATCH_IMAGES ? b->n : b->rows[of];

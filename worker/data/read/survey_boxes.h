@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/read/survey_boxes.h - boxes that are nearly another's, and boxes of the whole picture: mistakes of labelling, as a rule. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/read/survey_boxes.h - boxes that nearly equal another one, and
+ * boxes of the whole picture: usually mistakes of labelling. */
 #pragma once
 #include <stdint.h>
 #include <stdio.h>
@@ -6,6 +7,7 @@
 struct dataset;
 struct err;
 
-/* Boxes that stand twice or overlap another one of their picture by an IoU of at least .95, and boxes that cover at least .99 of their picture. Crowds are
- * left out. The first of both are told in lines that begin with "SPLIT: ". 0 or -ENOMEM. */
+/* Boxes that are repeated or overlap another one of their picture by an IoU of at least .95, and boxes that cover at
+ * least .99 of their picture. Crowds are left out. The first of both are reported in lines that begin with "SPLIT: ". 0
+ * or -ENOMEM. */
 int survey_boxes(const struct dataset *d, const char *split, FILE *out, int64_t *ret_twice, int64_t *ret_whole, struct err *err);

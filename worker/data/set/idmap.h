@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/set/idmap.h - from 64-bit ids of annotation files to positions. Open addressing, grows to twice what is in it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/set/idmap.h - from 64-bit ids of annotation files to positions.
+ * Open addressing; grows to twice the number of entries. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,7 +13,7 @@ struct idmap {
     size_t size, used; /* size is 0 or a power of two */
 };
 
-/* Zeroed is empty. idmap_free() leaves it so. */
+/* All zero is empty. idmap_free() leaves it empty. */
 void idmap_free(struct idmap *m);
 /* Position of an id, or -1. */
 int32_t idmap_get(const struct idmap *m, int64_t id);

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/set/mask.h - the segmentations of a data set's boxes, as they stand in its file: polygons, or run lengths. Kept only where they are asked for
- * (coco_options.masks, check_options.masks); dataset.masks is NULL otherwise. Once made they never change, so any number of threads may read them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/set/mask.h - the segmentations of a data set's boxes, as in its
+ * file: polygons, or run lengths. Kept only if they are asked for (coco_options.masks, check_options.masks);
+ * dataset.masks is NULL otherwise. Once made they never change, so any number of threads may read them. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,39 +15,40 @@ enum {
 };
 
 enum mask_kind {
-    MASK_NONE,     /* none is stated: only crowds may lack one, and under BAD_KEEP anything */
+    MASK_NONE,     /* not stated: only crowds may lack a mask, and under BAD_KEEP any object */
     MASK_POLYGONS, /* at least one, each of at least three points */
     MASK_RUNS,     /* at least one run; they fill the picture */
 };
 
-/* What one box has; borrowed from the data set. */
+/* The mask of one box; borrowed from the data set. */
 struct mask {
     enum mask_kind kind;
     int n; /* polygons, or runs */
-    /* MASK_POLYGONS: polygon k has points xy[first[k]] .. xy[first[k + 1] - 1]. Pixels of the stored picture, the origin at the outer corner of the top left
-     * one; finite, but they may lie outside the picture. Not closed: the last point joins the first. */
+    /* MASK_POLYGONS: polygon k has points xy[first[k]] .. xy[first[k + 1] - 1]. Pixels of the stored picture, the
+     * origin at the outer corner of the top left one; finite, but they may lie outside the picture. Not closed: the
+     * last point joins the first. */
     const int64_t *first;
     const double (*xy)[2];
-    /* MASK_RUNS: lengths of runs of 0 and 1 by turns, zeros first (any may be 0 long), down the columns of the picture, left to right: pixel (x, y) has number
-     * x * h + y. Their sum is w * h of the box's image. */
+    /* MASK_RUNS: lengths of runs of 0 and 1, alternating, zeros first (any may be 0 long), down the columns of the
+     * picture, left to right: pixel (x, y) has number x * h + y. Their sum is w * h of the box's image. */
     const uint32_t *run;
 };
 
-/* Segmentation of box number `box` of dataset.boxes. MASK_NONE also where d->masks is NULL. */
+/* Segmentation of box number `box` of dataset.boxes. MASK_NONE also if d->masks is NULL. */
 struct mask dataset_mask(const struct dataset *d, int64_t box);
-/* Whether it has a part inside a w x h picture: a polygon whose bounds meet it, or a run of ones. */
+/* Has it a part inside a w x h picture? A polygon with bounds that meet it, or a run of ones. */
 bool mask_inside(const struct mask *m, int w, int h);
 
-/* ---- for those that make data sets ---- */
+/* ---- for makers of data sets ---- */
 
-/* Where a segmentation lies in the stores below. */
+/* Place of a segmentation in the stores below. */
 struct mask_ref {
     int64_t at; /* first polygon, or first run */
     int32_t n;
     int32_t kind; /* enum mask_kind */
 };
 
-/* Boxes own what their ref names; what no ref names is garbage, which costs memory only. */
+/* Boxes own the parts that their ref names; parts that no ref names are garbage, which costs memory only. */
 struct masks {
     struct mask_ref *ref; /* [boxes of the data set] */
     size_t refs_cap;
@@ -63,17 +65,18 @@ struct masks {
 
 /* NULL: out of memory. */
 struct masks *masks_new(void);
-/* NULL is nothing. */
+/* NULL is ignored. */
 void masks_free(struct masks *m);
-/* Add to the end of the stores: a point, the end of the polygon that the points since the last end make, a run. False: out of memory. */
+/* Add to the end of the stores: a point, the end of the polygon formed by the points since the last end, a run. False:
+ * out of memory. */
 bool masks_add_point(struct masks *m, double x, double y);
 bool masks_end_polygon(struct masks *m);
 bool masks_add_run(struct masks *m, uint32_t run);
 /* Room for refs of so many boxes, zeroed where new. False: out of memory. */
 bool masks_reserve(struct masks *m, int64_t boxes);
-/* Gives back what lies behind the last of each; refs: how many are in use. */
+/* Gives back memory behind the last of each; refs: how many are in use. */
 void masks_trim(struct masks *m, int64_t refs);
-/* How much the stores hold, and back to that: what was added since is garbage no more. */
+/* Marks the amount in the stores; masks_rewind() goes back to it and drops everything added since. */
 struct masks_mark {
     int64_t npolygons, npoints, nruns;
 };

@@ -1,10 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/text/json_scan.h - pull scanner for large JSON in memory: no tree, no allocation. Accepts RFC 8259, a byte order mark, and in values that the
- * caller skips NaN, Infinity and -Infinity, which Python's json module writes: bad UTF-8, trailing commas and trailing text are errors with line and
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/text/json_scan.h - pull scanner for large JSON in memory: no
+ * tree, no allocation. Accepts RFC 8259, a byte order mark, and, in values that the caller skips, NaN, Infinity and
+ * -Infinity, which Python's json module writes. Bad UTF-8, trailing commas and trailing text are errors with line and
  * byte. Nesting is bounded.
  *
- * The caller asks for what it expects, in the order of the text:
+ * The caller asks for the values it expects, in the order of the text:
  *     scan_object(s); while (scan_member(s)) { if (scan_key_is(s, "id")) scan_number(s, &n); else scan_skip(s); }
- * The first error sticks: from then on every call does nothing and says 0, so that only the end of a loop need look at scan_failed(). */
+ * The first error sticks: from then on every call does nothing and returns 0, so that only the end of a loop must check
+ * scan_failed(). */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,9 +39,9 @@ static inline bool scan_failed(const struct json_scan *s)
 {
     return s->err.code != 0;
 }
-/* What comes next, without taking it. */
+/* The kind of the next value, without taking it. */
 enum json_kind scan_peek(struct json_scan *s);
-/* Enter. Anything else there is an error. */
+/* Enter an object or array. Anything else there is an error. */
 bool scan_object(struct json_scan *s);
 bool scan_array(struct json_scan *s);
 /* To the next member (its name is then in s->key) or element; false at the end, which is taken. */
@@ -55,15 +57,16 @@ static inline bool scan_key_is(const struct json_scan *s, const char *key)
 }
 /* Take a value. scan_string() decodes into buf with a NUL; longer than cap is an error. */
 bool scan_number(struct json_scan *s, struct json_num *ret);
-/* Takes whatever value comes: true where it is a number that a double holds. Only bad JSON fails the scan. */
+/* Takes any value: true if it is a number that a double holds. Only bad JSON fails the scan. */
 bool scan_finite(struct json_scan *s, struct json_num *ret);
 bool scan_string(struct json_scan *s, char *buf, size_t cap, size_t *ret_len);
-/* Like scan_string() into memory that grows (realloc); the caller frees *buf. Out of memory fails the scan with -ENOMEM. */
+/* Like scan_string() into memory that grows (realloc); the caller frees *buf. Out of memory fails the scan with
+ * -ENOMEM. */
 bool scan_text(struct json_scan *s, char **buf, size_t *cap, size_t *ret_len);
 bool scan_skip(struct json_scan *s);
-/* Nothing but blanks may follow. */
+/* Only blanks may follow. */
 bool scan_finish(struct json_scan *s);
 /* Fails the scan with "NAME, line L, byte B: ..."; returns false. */
 bool scan_fail(struct json_scan *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Likewise, where memory lacks. */
+/* Fails the scan because memory ran out; returns false. */
 bool scan_no_memory(struct json_scan *s);

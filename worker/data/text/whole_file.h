@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/text/whole_file.h - a file read into memory that is used again for the next one. Read, not mapped: a user's file that is cut while it is
- * used must be an error, not a SIGBUS. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/text/whole_file.h - a file read into memory that is reused for
+ * the next file. Read, not mapped: a user's file that is cut while it is used must be an error, not a SIGBUS. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 
 struct err;
 
-/* Zeroed is empty; the caller frees bytes. */
+/* All zero is empty; the caller frees bytes. */
 struct whole_file {
     uint8_t *bytes;
     size_t size, cap;
@@ -16,6 +16,6 @@ struct whole_file {
 
 /* Regular files of at most max_bytes. ERR_DATA or -errno, naming the file. */
 int whole_file_read(struct whole_file *f, const char *path, int64_t max_bytes, struct err *err);
-/* Whether an error says that the file is bad, for everybody and for good. Others (no memory, too many open files, a disk that fails)
- * are no reason to leave a picture out: another rank or attempt might read it. */
+/* Does an error mean that the file is bad, for all readers and permanently? Other errors (no memory, too many open
+ * files, a failing disk) are not a reason to leave a picture out: another rank or attempt might read it. */
 bool file_at_fault(int code);

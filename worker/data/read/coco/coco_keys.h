@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/read/coco/coco_keys.h - keys of a COCO file that its reader does not read and that may change a result: misspelt ones, and ones that other tools
- * obey. Each is told once, whatever number of records has it. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/read/coco/coco_keys.h - keys of a COCO file that its reader
+ * ignores and that may change a result: misspelt ones, and ones that other tools obey. Each is reported once, for any
+ * number of records. Pure. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,9 +25,10 @@ struct coco_keys {
     } harmless[COCO_KEYS_HARMLESS];
 };
 
-/* Takes note of a key that was skipped in the record that begins at byte `at`. Longer keys than COCO_KEY_MAX - 1, and the 17th to be told, are not noted. */
+/* Takes note of a key that was skipped in the record that begins at byte `at`. Longer keys than COCO_KEY_MAX - 1, and
+ * the 17th to be told, are not noted. */
 void coco_keys_see(struct coco_keys *k, enum coco_place place, const char *name, int64_t at);
-/* The key of the file itself that looks like `name`, which is missing: borrowed. NULL: there is none. */
+/* The key of the file itself that looks like the missing key `name`: borrowed. NULL: no key does. */
 const char *coco_keys_like(const struct coco_keys *k, const char *name);
 /* Tells each key as a note, with the line of its first record in bytes[]. */
 void coco_keys_tell(const struct coco_keys *k, const char *bytes, struct problems *problems);

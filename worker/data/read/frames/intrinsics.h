@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/read/frames/intrinsics.h - intrinsics.json: the camera of a sequence of frames, and where its files are. Bounded. Source: specs featdepth section 4.5. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/read/frames/intrinsics.h - intrinsics.json: the camera of a
+ * sequence of frames, and the places of its files. Bounded. Source: specs featdepth section 4.5. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,11 +15,11 @@ struct intrinsics_camera {
 
 struct intrinsics {
     int w, h;
-    struct intrinsics_camera left, right; /* right: of the other camera, where it is told */
-    double baseline_m, nominal_baseline;  /* NAN: not told */
+    struct intrinsics_camera left, right; /* right: of the other camera, if it is given */
+    double baseline_m, nominal_baseline;  /* NAN: not given */
     char frame_pattern[INTRINSICS_PATTERN], depth_pattern[INTRINSICS_PATTERN];
-    double depth_unit_m; /* NAN: not told */
-    /* Cameras of frames of their own, ascending by name. */
+    double depth_unit_m; /* NAN: not given */
+    /* Cameras that belong to single frames, ascending by name. */
     struct intrinsics_frame {
         char *name;
         struct intrinsics_camera camera;
@@ -26,21 +27,24 @@ struct intrinsics {
     int nframes;
 };
 
-/* From memory; `name` is what messages call it. ERR_DATA or -ENOMEM: *ret holds nothing then; else intrinsics_clear(). Refused: no width or height, no
- * camera, fx or fy that is not above 0, a principal point outside the picture, distortion, units that are neither "pixels" nor "fraction" of width and height,
- * one of these keys twice in one object. */
+/* From memory; messages call it `name`. ERR_DATA or -ENOMEM: *ret then holds nothing. Else free it with
+ * intrinsics_clear(). Refused: no width or height, no camera, fx or fy that is not above 0, a principal point outside
+ * the picture, distortion, units that are neither "pixels" nor "fraction" of width and height, one of these keys twice
+ * in one object. */
 int intrinsics_parse(const char *name, const char *bytes, size_t len, struct intrinsics *ret, struct err *err);
 void intrinsics_clear(struct intrinsics *k);
-/* Of a frame by its name without ending, or of all; NULL: none is told for it. */
+/* The camera of a frame by its name without ending, or of all frames; NULL: no camera is given for it. */
 const struct intrinsics_camera *intrinsics_of(const struct intrinsics *k, const char *frame);
-/* Whether two cameras of w x h pictures are one: what either says of a pixel's ray is within a tenth of a pixel of the other's. */
+/* Are two cameras of w x h pictures the same? The pixel that one gives for a ray must be within a tenth of a pixel of
+ * the other's. */
 bool intrinsics_same(const double a[4], const double b[4], int w, int h);
-/* ERR_DATA with a sentence about where: a camera that cannot be one of w x h pictures. */
+/* ERR_DATA with a sentence about `where`: the camera is impossible for w x h pictures. */
 int intrinsics_check(const char *where, const double k[4], int w, int h, struct err *err);
 
-/* A pattern of file names: one "%d" or "%0Nd" (N: 1 to 18), no other '%', a path that stays in its folder. ERR_DATA with a sentence about `where`. */
+/* A pattern of file names: one "%d" or "%0Nd" (N: 1 to 18), no other '%', a path that stays in its folder. ERR_DATA
+ * with a sentence about `where`. */
 int pattern_check(const char *where, const char *pattern, struct err *err);
 /* The file of a number in ret; false: it does not fit, or the number is negative. */
 bool pattern_make(const char *pattern, long long number, char *ret, size_t size);
-/* Whether a path of a list or a file is relative and has no empty part, "." or "..". */
+/* Is a path of a list or a file relative, without an empty part, "." or ".."? */
 bool path_stays(const char *path);

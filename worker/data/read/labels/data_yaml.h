@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/read/labels/data_yaml.h - the data.yaml of ultralytics' programs: where the pictures of each split are, and what their classes are called. Other keys are
- * told as notes. Strict and bounded: anchors and aliases, several documents and keys that are there twice are errors with a line. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/read/labels/data_yaml.h - the data.yaml of ultralytics'
+ * programs: the places of the pictures of each split, and the names of their classes. Other keys are reported as notes.
+ * Strict and bounded: anchors and aliases, several documents and repeated keys are errors with a line. */
 #pragma once
 #include "worker/data/read/labels/label_names.h"
 
@@ -14,10 +15,13 @@ struct data_yaml {
     int npaths;
     struct label_names names; /* "names", a list or numbers 0, 1, ... and names; empty: not there */
     int64_t nc;               /* -1: not there */
-    int points;               /* numbers of key points behind each box, K x D of "kpt_shape: [K, D]"; 0: it is null; -1: not there */
+    /* numbers of key points after each box, K x D of "kpt_shape: [K, D]"; 0: it is null; -1: not there */
+    int points;
 };
 
-/* split: "train" or "val", for which "validation" may stand. Without "names" there are "nc" names, class_0 and so on. ret is zeroed by the caller and freed by data_yaml_free() in every case. ERR_DATA with file and line, or -ENOMEM. */
+/* split: "train" or "val"; the file may say "validation" for the latter. Without "names" there are "nc" names, class_0
+ * and so on. The caller must zero ret before, and free it with data_yaml_free() in every case. ERR_DATA with file and
+ * line, or -ENOMEM. */
 int data_yaml_parse(const char *name, const void *bytes, size_t size, const char *split, struct data_yaml *ret, struct problems *problems,
                     struct err *err);
 void data_yaml_free(struct data_yaml *y);

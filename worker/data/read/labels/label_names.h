@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/read/labels/label_names.h - the names of a data set's classes by number, and their numbers by name. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/read/labels/label_names.h - the names of a data set's classes
+ * by number, and their numbers by name. */
 #pragma once
 #include <stdint.h>
 
@@ -9,7 +10,7 @@ struct err;
 
 enum { LABEL_NAME_MAX = 255 }; /* bytes */
 
-/* Zeroed is empty. */
+/* All zero is empty. */
 struct label_names {
     char **name;
     int n;
@@ -20,11 +21,11 @@ struct label_names {
 void label_names_free(struct label_names *names);
 /* Number of a name, or -1. */
 int label_names_find(const struct label_names *names, const char *name);
-/* Its number, new or old; -ENOMEM; or ERR_DATA where there are too many. path: for messages. */
+/* Adds a name if it is new. Returns its number; -ENOMEM; or ERR_DATA if there are too many. path: for messages. */
 int label_names_add(struct label_names *names, const char *path, const char *name, struct err *err);
-/* A new one, of a line of a file: ERR_DATA names it where it is empty, too long or there twice. */
+/* Adds a new name from a line of a file: ERR_DATA names it if it is empty, too long or a repetition. */
 int label_names_add_line(struct label_names *names, const char *path, const struct text_line *line, struct err *err);
-/* In the order of their bytes. ret_place: [n], the new number of each. 0 or -ENOMEM. */
+/* Sorts by their bytes. ret_place: [n], the new number of each. 0 or -ENOMEM. */
 int label_names_sort(struct label_names *names, int32_t *ret_place);
-/* All of a file, a name a line. ERR_DATA or -ENOMEM. */
+/* Adds all names of a file, one a line. ERR_DATA or -ENOMEM. */
 int label_names_parse(struct label_names *names, const char *path, const void *bytes, size_t size, struct err *err);

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/metrics.h - scores by name, as the store keeps them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/metrics.h - scores by name, in the store's form. */
 #pragma once
 #include <stdbool.h>
 
@@ -8,7 +8,7 @@ struct err;
 
 struct metric {
     char name[RECORD_MAX_NAME + 1];
-    double value; /* NAN: there is nothing to score, as AP of large objects where all are small */
+    double value; /* NAN: there is nothing to score, for example AP of large objects if all are small */
 };
 
 /* All zero: empty. */
@@ -18,7 +18,7 @@ struct metrics {
     size_t room;
 };
 
-/* Whether a smaller value is the better one, as of errors of depth and motion. */
+/* Is a smaller value better, as for errors of depth and motion? */
 bool metric_is_error(const char *name);
 /* Appends a copy; a name that is too long is cut. */
 int metrics_add(struct metrics *m, const char *name, double value, struct err *err);

@@ -1,7 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/results_file.h - detections as COCO results files: [{"image_id", "file_name", "category_id", "bbox": [x, y, width, height], "score"}, ...], and
- * of masks with "segmentation": {"size": [height, width], "counts": compressed run lengths} in the place of "bbox". They are two files, as COCO has them: where
- * a record has both, its tools take the box's area for the mask's. They do not look at file_name; it is for whoever has no annotations that tell which
- * picture an id means. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/results_file.h - detections as COCO results files:
+ * [{"image_id", "file_name", "category_id", "bbox": [x, y, width, height], "score"}, ...], and of masks with
+ * "segmentation": {"size": [height, width], "counts": compressed run lengths} in the place of "bbox". They are two
+ * files, as in COCO: if a record has both, COCO's tools take the box's area for the mask's. The tools ignore file_name.
+ * It is for readers without annotations, which tell the picture of an id. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,19 +20,20 @@ struct results_images {
     int n;
 };
 
-/* Writes atomically (worker/core/file.h), one object a line, in the order given. category_ids[nclasses] are the original ids. ERR_INPUT for an index
- * outside of them or of the pictures, or a number that is not finite. */
+/* Writes atomically (worker/core/file.h), one object a line, in the order given. category_ids[nclasses] are the
+ * original ids. ERR_INPUT for an index outside the categories or the pictures, or a number that is not finite. */
 int results_write(const char *path, const struct detection *dets, size_t ndets, const struct results_images *images,
                   const int64_t *category_ids, int nclasses, struct err *err);
-/* A mask as the file has it: compressed run lengths of its whole picture (mask/rle.h). */
+/* A mask in the file's form: compressed run lengths of its whole picture (mask/rle.h). */
 struct results_mask {
     int w, h;
     char *counts;
 };
-/* Of one mask of a picture of w x h pixels; *scratch is the caller's, as is ret->counts, which is malloc'ed. -ENOMEM. */
+/* Makes one mask of a picture of w x h pixels; *scratch is the caller's, and so is ret->counts, which is malloc'ed.
+ * -ENOMEM. */
 int results_mask_make(const struct result_mask *m, int w, int h, struct rle *scratch, struct results_mask *ret, struct err *err);
-/* As results_write(), with masks[ndets] instead of boxes. */
+/* Like results_write(), with masks[ndets] instead of boxes. */
 int results_write_masks(const char *path, const struct detection *dets, const struct results_mask *masks, size_t ndets,
                         const struct results_images *images, const int64_t *category_ids, int nclasses, struct err *err);
-/* Whether results_write() or results_write_masks() wrote the file, as far as its first bytes tell. */
+/* Did results_write() or results_write_masks() write the file, judged by its first bytes? */
 bool results_is_own(const char *path);

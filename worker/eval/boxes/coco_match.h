@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/boxes/coco_match.h - which detections of a picture are the objects there, by the rules of the COCO evaluation: for each size class and each
- * least overlap. Pictures are matched one by one, in any order; coco_ap.h makes scores of the verdicts. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/boxes/coco_match.h - matches detections of a picture to its
+ * objects, by the rules of the COCO evaluation: for each size class and each least overlap. Pictures are matched one by
+ * one, in any order; coco_ap.h makes scores of the verdicts. Pure. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,22 +14,23 @@ struct err;
 enum {
     COCO_THRESHOLDS = 10, /* .50, .55 ... .95 */
     COCO_AREAS = 4,       /* all, small, medium, large */
-    COCO_COUNTED = 100,   /* detections of an image and class that count, where nobody asks for more */
+    COCO_COUNTED = 100,   /* counted detections of an image and class, unless more are asked for */
 };
 
-/* A kept detection and what it was: enum pr_flag, for every size class and threshold. */
+/* A kept detection and its verdict: enum pr_flag, for every size class and threshold. */
 struct coco_verdict {
     int32_t image, cls, rank; /* rank: place in its image and class, below the number that counts */
     double score;
     uint8_t flag[COCO_AREAS][COCO_THRESHOLDS];
 };
 
-/* truths must stay; their order only matters for those with exactly equal overlap (the later one is taken). counted: so many best detections of an image and
- * class are matched, pycocotools' largest maxDets; >= 1. -ENOMEM. Caller closes. */
+/* truths must outlive it; their order only matters for exactly equal overlaps (the later truth is taken). counted: so
+ * many best detections of an image and class are matched, pycocotools' largest maxDets; >= 1. -ENOMEM. Caller
+ * closes. */
 int coco_matcher_open(const struct truth *truths, size_t ntruths, int counted, struct coco_matcher **ret, struct err *err);
 void coco_matcher_close(struct coco_matcher *s);
-/* How detections and truths are measured, where not by their boxes: by place in the arrays that were given. Of a class, the detections that count are asked
- * for, and each of them before its overlaps. */
+/* Measures of detections and truths other than their boxes: by place in the given arrays. For a class, the counted
+ * detections are asked for, and each of them before its overlaps. */
 struct coco_measure {
     void *of;
     double (*area)(void *of, size_t det);
@@ -38,7 +40,7 @@ struct coco_measure {
 int coco_match(struct coco_matcher *s, const struct detection *dets, size_t ndets, const struct coco_measure *by, struct err *err);
 /* The truths of an image, by class, else as given; borrowed. */
 const struct truth *const *coco_truths_of(const struct coco_matcher *s, int32_t image, size_t *ret_n);
-/* Of all images so far; borrowed until the next call. */
+/* The verdicts on all images so far; borrowed until the next call. */
 const struct coco_verdict *coco_verdicts(const struct coco_matcher *s, size_t *ret_n);
-/* Whether a truth is to be found in a size class. */
+/* Is a truth wanted in a size class? */
 bool coco_counts(const struct truth *t, int area);

@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/depth/trajectory.h - the way of a camera as text files that other programs read: TUM's (time, position, quaternion x y z w) and KITTI's (three rows of
- * the matrix that takes points of the camera to the first one's), a frame a line. Times are the frames' numbers.
- * KITTI's form has no room for a word of whose it is: the numbers of the first line have signs, as other programs write none. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/depth/trajectory.h - the way of a camera as text files that
+ * other programs read: TUM's (time, position, quaternion x y z w) and KITTI's (three rows of the matrix that takes
+ * points of the camera to the first one's), a frame a line. Times are the frames' numbers. KITTI's form has no room for
+ * a mark of its writer. Instead the numbers of the first line have signs, which other programs do not write. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,13 +17,15 @@ struct trajectory_frames {
     size_t n;
 };
 
-/* From n motions, rows of [R | t] from a frame's camera to the next one's: ret [n + 1], the first the identity; positions times factor. R is a rotation but for
- * what float or so leaves of one, those of ret are as far as double goes. */
+/* From n motions, rows of [R | t] from a frame's camera to the next one's: ret [n + 1], the first is the identity;
+ * positions are multiplied by factor. R may deviate from a rotation by float's precision; the rotations of ret are
+ * exact to double's. */
 void trajectory_of(const double (*motion)[RESULT_POSE], size_t n, double factor, double (*ret)[RESULT_POSE]);
 /* The rotation of a pose as x y z w, w not negative. */
 void trajectory_quaternion(const double pose[RESULT_POSE], double ret[4]);
-/* pose[frames.n], the first the identity. Atomically (worker/core/file.h). Numbers have twelve digits, enough for a rotation to be one within 1e-11. */
+/* Writes pose[frames.n], the first is the identity. Atomically (worker/core/file.h). Numbers have twelve digits, enough
+ * for a rotation to be one within 1e-11. */
 int trajectory_write(const char *path, enum trajectory_form form, const double (*pose)[RESULT_POSE], struct trajectory_frames frames,
                      struct err *err);
-/* Whether trajectory_write() wrote the file, as far as its first line tells. */
+/* Did trajectory_write() write the file, judged by its first line? */
 bool trajectory_is_own(const char *path);

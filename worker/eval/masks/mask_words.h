@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/masks/mask_words.h - masks of one picture as words of bits that lie on one grid, so that what two of them share is a logical and. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/eval/masks/mask_words.h - masks of one picture as words of bits on
+ * one grid, so that the common part of two masks is a logical and. Pure. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -15,7 +16,7 @@ struct mask_words {
     size_t at;    /* of the first word in the store */
 };
 
-/* All zero: empty. May be used for one picture after the other by setting used to 0. The owner frees `word`. */
+/* All zero: empty. May be reused for the next picture by setting used to 0. The owner frees `word`. */
 struct mask_store {
     uint64_t *word;
     size_t used, room;
@@ -24,5 +25,5 @@ struct mask_store {
 /* -ENOMEM. The mask's place must be sound (result_masks_check()). */
 int mask_words_of_result(struct mask_store *s, const struct result_mask *m, struct mask_words *ret, struct err *err);
 int mask_words_of_rle(struct mask_store *s, const struct rle *m, struct mask_words *ret, struct err *err);
-/* Pixels of both. */
+/* Number of pixels in both. */
 int64_t mask_words_common(const struct mask_store *s, const struct mask_words *a, const struct mask_words *b);

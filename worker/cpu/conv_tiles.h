@@ -1,13 +1,16 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/conv_tiles.h - convolutions in bf16: the same parts of the outputs as in conv_rows.h, whose inputs are packed for tile.h.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/conv_tiles.h - convolutions in bf16: the same parts of the
+ * outputs as in conv_rows.h, with inputs packed for tile.h.
  *
- * Positions are the pixels of a part's rows of outputs, row after row, each with so many more at its end that the window of no output sees the next row. A
- * panel holds inputs by position, zeros outside of the image, one panel for each (row mod stride, column mod stride): so a tap is a shift of positions.
- * Where there are fewer than 32 channels, a position of a panel has the inputs of a whole row of taps, and a tap is a row of them; not for weight gradients of
- * whole sixteens of channels. Such a panel has its rows of inputs as they lie: what a position reads beyond its own inputs is its neighbours', times zeros. So
- * a number that is not finite makes the outputs left of those that it belongs to NaN, too.
+ * Positions are the pixels of a part's rows of outputs, row after row. Each row has so many more positions at its end
+ * that no output's window sees the next row. A panel holds inputs by position, zeros outside of the image, one panel
+ * for each (row mod stride, column mod stride). A tap is therefore a shift of positions. With fewer than 32 channels, a
+ * position of a panel has the inputs of a whole row of taps, and a tap is a row of them; weight gradients of whole
+ * sixteens of channels do not use this. Such a panel has its rows of inputs unchanged: beyond its own inputs a position
+ * reads its neighbours', times zeros. A number that is not finite therefore also makes the outputs left of its own NaN.
  *
- * What decides about bits, besides kernels/bf16.h: sums go over rows of taps, taps, blocks of 32 numbers of a position, the last padded with zeros; of weight
- * gradients over the parts of a slab and blocks of 32 positions of a part. All of it is a function of the shape. */
+ * The bits depend, besides kernels/bf16.h, on the order of sums: over rows of taps, taps, blocks of 32 numbers of a
+ * position, the last padded with zeros; for weight gradients over the parts of a slab and blocks of 32 positions of a
+ * part. All of this is a function of the shape. */
 #pragma once
 #include "worker/cpu/conv.h"
 #include "worker/cpu/conv_rows.h"
@@ -17,7 +20,7 @@ struct tiles {
     const struct rows *g; /* cut; outlives this */
     int depth, blocks;    /* numbers of a position, blocks of 32 of them */
     int run;              /* inputs side by side that a position holds: 1, or a row of taps */
-    int taps_y, taps_x;   /* as panels have them */
+    int taps_y, taps_x;   /* as in the panels */
     int phases_y, phases_x;
 };
 
@@ -29,7 +32,8 @@ struct tiles_part {
     long pixels;   /* of a panel */
 };
 
-/* Rows of a part, at most g->band_rows: so many that its positions fill blocks of 32 best, and few rows of inputs are packed twice. */
+/* Rows of a part, at most g->band_rows: so many that its positions fill blocks of 32 best, and few rows of inputs are
+ * packed twice. */
 int tiles_band_rows(const struct rows *g);
 struct tiles tiles_of(const struct rows *g);
 struct tiles_part tiles_part(const struct tiles *t, const struct rows_part *p);
@@ -46,18 +50,19 @@ static inline int tiles_step(const struct tiles *t)
 long tiles_pixels(const struct tiles *t);
 /* Numbers of the panels of a part. */
 long tiles_numbers(const struct tiles *t, const struct tiles_part *p);
-/* The same of the largest one. */
+/* The same for the largest part. */
 size_t tiles_panels(const struct tiles *t);
-/* What 32 pixels more take in all of its panels. */
+/* Numbers that 32 more pixels take in all of its panels. */
 size_t tiles_more(const struct tiles *t);
 /* Positions that a part may have, whole blocks. */
 int tiles_positions(const struct tiles *t);
 
-/* The part's inputs by position: [blocks][panel][pixels][32], or, a position being a row of taps, [panel][pixels][tiles_step()]. */
+/* The part's inputs by position: [blocks][panel][pixels][32], or, if a position is a row of taps,
+ * [panel][pixels][tiles_step()]. */
 void tiles_pack(const struct tiles *t, const struct tiles_part *p, const struct operand *x, uint16_t *panels);
 /* Numbers from a block of a position's numbers to the next one. */
 long tiles_block(const struct tiles *t, const struct tiles_part *p);
-/* tap[i]: how far from the panels' beginning tap i of the part's first position stands. */
+/* tap[i]: offset of tap i of the part's first position from the panels' beginning. */
 void tiles_shifts(const struct tiles *t, const struct tiles_part *p, long *tap);
 
 /* Blocks of 32 positions. */
@@ -66,8 +71,9 @@ static inline int tiles_blocks(const struct tiles_part *p)
     return (p->positions + TILE_BLOCK - 1) / TILE_BLOCK;
 }
 
-/* For weight gradients: blocks of tile.h, positions by inputs: [panel][16 inputs of depth][2][pairs of positions][16][2], pairs that begin at an even position
- * and such that begin at an odd one. lines: room for tiles_pairs_lines() numbers. */
+/* For weight gradients: blocks of tile.h, positions by inputs: [panel][16 inputs of depth][2][pairs of
+ * positions][16][2], first pairs that begin at an even position, then pairs that begin at an odd one. lines: room for
+ * tiles_pairs_lines() numbers. */
 void tiles_pack_pairs(const struct tiles *t, const struct tiles_part *p, const struct operand *x, uint16_t *lines, uint16_t *pairs);
 size_t tiles_pairs(const struct tiles *t); /* numbers of one part, at most */
 size_t tiles_pairs_lines(const struct tiles *t);
@@ -80,26 +86,28 @@ static inline int tiles_halves(const struct tiles *t)
 {
     return (t->depth + 15) / 16;
 }
-/* As tiles_shifts(). */
+/* Like tiles_shifts(). */
 void tiles_pairs_shifts(const struct tiles *t, const struct tiles_part *p, long *tap);
 
-/* Output gradients of a part: its first pixel's, numbers to the next pixel and to the one below. */
+/* Output gradients of a part: the address of its first pixel, numbers to the next pixel and to the one below. */
 struct tiles_gradients {
     const uint16_t *at;
     long pixel, row;
 };
-/* `cols` of them as rows, of whole tiles: [columns / 32][tiles_positions() / 32][32][32 positions], zeros at what is no output. */
+/* `cols` of them as rows, in whole tiles: [columns / 32][tiles_positions() / 32][32][32 positions], zeros at positions
+ * that are no outputs. */
 void tiles_pack_gradients(const struct tiles *t, const struct tiles_part *p, const struct tiles_gradients *dy, int cols, uint16_t *to);
 
 /* Floats of the packed weights of a convolution with `outputs` outputs. */
 size_t tiles_weights(const struct tiles *t, int outputs);
-/* The number of row r and column s of the taps, channel c, output k stands at at[r * row + s * column + c * channel + k * output]. Channels are next to each
- * other, then columns are g->c apart, or outputs are. */
+/* The number of row r and column s of the taps, channel c, output k stands at at[r * row + s * column + c * channel + k
+ * * output]. Channels are next to each other, then columns are g->c apart, or outputs are. */
 struct tiles_numbers {
     const float *at;
     long row, column, channel, output;
 };
-/* How they are shared out: by panels of 32 outputs or by blocks of a tap, whichever is read as it lies. */
+/* Number of units to share out: panels of 32 outputs or blocks of a tap, whichever allows reading in order. */
 int tiles_weight_units(const struct tiles *t, int outputs, const struct tiles_numbers *w);
-/* One of these, to its places among all: [outputs / 32][taps][blocks]; or past the caches, and the caller ends that. */
+/* Packs one of these units to its places among all: [outputs / 32][taps][blocks]. stream: past the caches; the caller
+ * must then end the stream. */
 void tiles_pack_weights(const struct tiles *t, int unit, int outputs, const struct tiles_numbers *w, uint16_t *all, bool stream);

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/elem.h - numbers as they lie in memory, fp32 or bf16: floats in registers, rounded once when they are stored. `half` (they are bf16) is a
- * constant wherever a loop of these is expanded; ELEM_CALL() makes it one. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/elem.h - numbers in memory, fp32 or bf16: floats in registers,
+ * rounded once when they are stored. `half` (they are bf16) must be a constant wherever a loop of these is expanded;
+ * ELEM_CALL() makes it a constant. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -56,7 +57,7 @@ SIMD_FN void elem_store_n(void *row, ptrdiff_t k, vec v, int n, bool half)
         vstore_n((float *)row + k, v, n);
 }
 
-/* What is left of numbers that are stored. */
+/* The numbers as they are after storing. */
 SIMD_FN vec elem_kept(vec v, bool half)
 {
     return half ? vkept_half(v) : v;

@@ -1,14 +1,15 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/gemm.h - the register tile that all convolutions are made of.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/gemm.h - the register tile of all convolutions.
  *
  *   c[i][j] = (add ? c[i][j] : 0) + sum over segments g and depth d of a[i, g, d] * b[g, d][j]
  *
- * as one ordered chain of FMAs per output, g outer, d inner: so however rows and columns are cut, every output has the same bits. */
+ * as one ordered chain of FMAs per output, g outer, d inner: every output has the same bits for any cut of rows and
+ * columns. */
 #pragma once
 #include <stdbool.h>
 
 #define GEMM_NP 32 /* columns of a packed panel, on every ISA */
 
-/* What becomes of a sum y on its way to c. */
+/* The last steps for a sum y on its way to c. */
 struct gemm_end {
     const float *bias; /* y += bias[j]; or NULL */
     float beta;        /* y += beta * c[i][j]; 0: c is not read */
@@ -25,8 +26,8 @@ struct gemm {
     int rows, cols; /* cols: a multiple of 16 */
     int segs, depth;
     bool add;
-    const struct gemm_end *end; /* NULL: nothing; only where a_depth is 1 */
-    const float *next;          /* first row of a of the call that follows, to be fetched meanwhile; NULL where that is not known */
+    const struct gemm_end *end; /* NULL: no steps; only if a_depth is 1 */
+    const float *next;          /* first row of a of the following call, to be fetched meanwhile; NULL if not known */
 };
 
 static inline int round_up(int n, int to)
@@ -34,7 +35,8 @@ static inline int round_up(int n, int to)
     return (n + to - 1) / to * to;
 }
 
-/* Floats between rows of packed channels: a multiple of 16, and not of 256, since rows 1 KiB apart meet in the same sets of the L1 cache. */
+/* Floats between rows of packed channels: a multiple of 16, and not of 256, since rows 1 KiB apart meet in the same
+ * sets of the L1 cache. */
 static inline int gemm_ld(int channels)
 {
     int ld = round_up(channels, 16);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/hash.h - the hash of a block of numbers (proto/hash/hash_keys.h) in vectors. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/hash.h - the hash of a block of numbers (proto/hash/hash_keys.h)
+ * in vectors. */
 #pragma once
 #include <stddef.h>
 

@@ -1,13 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/norm_pooled.h - gradients of maxima of 2 x 2 windows, spread while the backward of a normalisation reads them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/norm_pooled.h - gradients of maxima of 2 x 2 windows, spread
+ * while the backward of a normalisation reads them. */
 #pragma once
 #include "worker/cpu/elem.h"
 #include "worker/cpu/pool4.h"
 #include "worker/ops/operand.h"
 
-/* Floats asked for before they are needed: reading two streams without writing leaves the hardware's guesses behind. */
+/* Floats to prefetch ahead: reading two streams without writing defeats the hardware's prefetching. */
 enum { NORM_AHEAD = 256 };
 
-/* What is done to some channels. */
+/* The normalisation of some channels. */
 struct channels {
     vec scale, shift, slope, mean, invstd;
 };
@@ -23,7 +24,7 @@ static inline bool norm_is_pooled(const struct operand *x, const struct tensor *
     return da->h != x->x.h;
 }
 
-/* Some channels of part of a row of pixels, and what is in the windows that it is part of. */
+/* Some channels of part of a row of pixels, and the windows that it is part of. */
 struct span4 {
     const void *row[2], *da; /* the window's rows, and the gradient of its maximum, at the window of pixel `from` */
     ptrdiff_t step, da_step; /* numbers of a pixel */
@@ -43,7 +44,7 @@ SIMD_FN struct span4 span_of(const struct operand *o, const struct tensor *da, s
     return s;
 }
 
-/* norm_dy() and norm_xhat() of one pixel. */
+/* norm_dy() and norm_xhat() of a pixel. */
 struct pixel4 {
     vec dy, xhat;
 };

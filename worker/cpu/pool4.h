@@ -1,9 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/pool4.h - the maximum of four values and where its gradient goes: windows of 2 x 2 with stride 2, as maxpool4_grad() in vectors. One number is
- * greater than another where their difference is greater than zero, whatever they are. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/pool4.h - the maximum of four values and the destination of its
+ * gradient: windows of 2 x 2 with stride 2, like maxpool4_grad() in vectors. For any two numbers, one is greater than
+ * the other exactly if their difference is greater than zero. */
 #pragma once
 #include "worker/core/simd.h"
 
-/* Greater than 0 where that corner is greater than the maximum of those before it. */
+/* Greater than 0 if that corner is greater than the maximum of the corners before it. */
 struct pool4 {
     vec win1, win2, win3;
 };
@@ -21,7 +22,7 @@ SIMD_FN struct pool4 pool4_wins(vec v0, vec v1, vec v2, vec v3)
     return w;
 }
 
-/* What corner i had, with the window's gradient where it is the first maximum. */
+/* The old value of corner i, plus the window's gradient if it is the first maximum. */
 SIMD_FN vec pool4_grad(const struct pool4 *w, int i, vec old, vec dy)
 {
     vec more = vadd(old, dy);

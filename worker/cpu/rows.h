@@ -1,8 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/rows.h - one run of the threads over the units (pixels, rows, slabs ...) of all local shards, so that many small shards cost one start. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/rows.h - one run of the threads over the units (pixels, rows,
+ * slabs ...) of all local shards, so that many small shards cost one start. */
 #pragma once
 #include "worker/cpu/cpu.h"
 
-/* Each loop below it has no dependency from one turn to the next, also where source and destination are the same array. */
+/* The loop below it has no dependency from one turn to the next, even if source and destination are the same array. */
 #define CPU_LANES _Pragma("GCC ivdep")
 
 /* Pixels of the images in use. */
@@ -18,5 +19,5 @@ struct shard_work {
     const void *arg;
 };
 
-/* Units must not see each other's results: how they are cut into runs depends on threads and shards. */
+/* Units must not see each other's results: threads and shards decide how they are cut into runs. */
 void cpu_over_shards(struct device *dev, const struct shard_work *w);

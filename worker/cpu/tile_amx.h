@@ -5,7 +5,8 @@
 
 #include "worker/cpu/tile.h"
 
-/* May it be used, and does it compute what kernels/bf16.h says? Asks the kernel for this process; why: one sentence where not. */
+/* May it be used, and does it compute like kernels/bf16.h? Asks the kernel for this process; ret_why: a sentence with
+ * the reason if not. */
 bool amx_ready(char *ret_why, size_t size);
-/* Only where it is ready. */
+/* Only if amx_ready(). */
 extern const struct tile_unit tile_amx;

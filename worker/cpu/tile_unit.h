@@ -1,12 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/tile_unit.h - products of bf16 matrices by a unit of eight tiles of 16 rows of 64 bytes: loops over five instructions, which whoever includes
- * this file defines first. So they can be those of a CPU or a model of them in plain C.
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/tile_unit.h - products of bf16 matrices by a unit of eight tiles
+ * of 16 rows of 64 bytes: loops over five instructions, which the including file must define first. They can thus be a
+ * CPU's instructions or a model of them in plain C.
  *
  *   UNIT_ZERO(t)                 tile t is zeros
  *   UNIT_LOAD(t, from, bytes)    its rows, `bytes` apart in memory
  *   UNIT_STORE(t, to, bytes)     the same the other way
  *   UNIT_DOT(c, a, b)            c[i][j] = bf16_dot(c[i][j], row i of a, the pairs j of b's rows)
- *   UNIT_FN                      what a function is declared with that has them
- *   UNIT_BARRIER()               what was written to memory is there: the compiler need not know that UNIT_LOAD() reads it */
+ *   UNIT_FN  attributes of a function that uses them
+ *   UNIT_BARRIER()  everything written to memory is there: the compiler need not know that UNIT_LOAD() reads it */
 #pragma once
 #include <string.h>
 
@@ -14,7 +15,7 @@
 
 enum { UNIT_ROWS = 2 * TILE_ROWS, UNIT_COLUMN = 4 * TILE_ROWS };
 
-/* Where sums are. */
+/* Place of the sums. */
 struct unit_sums {
     float *c; /* of the first row */
     long row;
@@ -27,7 +28,8 @@ static inline __attribute__((always_inline)) struct unit_sums unit_sums_of(const
     return (struct unit_sums){ t->c + i * t->c_row, t->c_row, t->c_column, t->add };
 }
 
-/* Rows i ... of a, 32 of them or, not `tall`, 16, to two columns or, not `wide`, one. Tiles 0 to 3 are sums, 4 and 5 rows of a, 6 and 7 columns of b. */
+/* Multiplies rows i ... of a, 32 of them or, if not `tall`, 16, by two columns or, if not `wide`, one. Tiles 0 to 3 are
+ * sums, 4 and 5 rows of a, 6 and 7 columns of b. */
 UNIT_FN static inline __attribute__((always_inline)) void unit_square(const struct tile_product *t, int i, bool tall, bool wide,
                                                                       const struct unit_sums *s)
 {
@@ -78,7 +80,7 @@ UNIT_FN static inline __attribute__((always_inline)) void unit_square(const stru
         UNIT_STORE(3, last, c_bytes);
 }
 
-/* 64 rows, to one column: as many sums at once as in a square, so that none waits for the one before. */
+/* Multiplies 64 rows by one column: as many sums at once as in a square, so that no sum waits for the one before. */
 UNIT_FN static inline __attribute__((always_inline)) void unit_column(const struct tile_product *t, int i, const struct unit_sums *s)
 {
     const long a_bytes = t->a_row * (long)sizeof *t->a, b_bytes = 2 * TILE_ROWS * (long)sizeof *t->b, c_bytes = s->row * (long)sizeof *s->c;
@@ -118,7 +120,8 @@ UNIT_FN static inline __attribute__((always_inline)) void unit_column(const stru
     UNIT_STORE(3, c + 3 * c_tile, c_bytes);
 }
 
-/* 16 rows, to three columns or more: what is near each other in b is read while it is in the L1 cache. Tiles 0 to 5 are sums, 6 rows of a, 7 a column of b. */
+/* Multiplies 16 rows by three columns or more: neighbouring parts of b are read while they are in the L1 cache. Tiles 0
+ * to 5 are sums, 6 rows of a, 7 a column of b. */
 UNIT_FN static inline __attribute__((always_inline)) void unit_strip(const struct tile_product *t, int i, int columns,
                                                                      const struct unit_sums *s)
 {
@@ -164,7 +167,7 @@ UNIT_FN static inline __attribute__((always_inline)) void unit_strip(const struc
 #undef UNIT_EACH
 }
 
-/* The last rows, fewer than whole tiles: by way of a buffer, as what follows them in c is somebody else's. */
+/* The last rows, fewer than whole tiles: through a buffer, as the memory behind them in c must not be written. */
 UNIT_FN static inline __attribute__((always_inline)) void unit_rest(const struct tile_product *t, int i, int columns)
 {
     static const long column[TILE_COLUMNS] = { 0, 16, 32, 48, 64, 80 };

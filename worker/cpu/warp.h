@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/warp.h - what warps share: the images of a call, and a piece of a row of the target, of which it is known where its pixels fall in the source. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/warp.h - shared by warps: the images of a call, and a piece of a
+ * row of the target with the places of its pixels in the source. */
 #pragma once
 #include <assert.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 #include "worker/cpu/rows.h"
 #include "worker/kernels/warp.h"
 
-enum { QUAD = 4 /* channels that are one short vector; more are done in vectors of the ISA */ };
+enum { QUAD = 4 /* channels that form one short vector; more are done in vectors of the ISA */ };
 
 struct warp_args {
     const struct tensor *disp;
@@ -31,7 +32,7 @@ struct warp_piece {
     struct warp_weights w[WARP_PIECE];
 };
 
-/* Where n pixels of row y from `from` on fall; p->w stays as it is. */
+/* Places of n pixels of row y from `from` on; p->w stays unchanged. */
 void warp_place(struct warp_piece *restrict p, const struct warp_image *m, const struct warp_view *view, int y, int from, int n);
 
 /* ---- up to four channels ---- */
@@ -69,8 +70,8 @@ SIMD_FN quad quad_fma(quad a, quad b, quad c)
 #endif
 }
 
-/* Numbers of an image that a load of four may touch: what stands behind a pixel's channels is the next pixel's, or, behind the last one,
- * anybody's. */
+/* Numbers of an image that a load of four may touch: the next pixel's numbers follow a pixel's channels, and foreign
+ * memory follows the last one's. */
 SIMD_FN size_t reach(int h, int w, int stride, int c)
 {
     return ((size_t)h * (size_t)w - 1) * (size_t)stride + (size_t)c;

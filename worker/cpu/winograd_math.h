@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/winograd_math.h - the transforms of one axis, on vectors of channels. Order of points: 0, A, -A, B, -B, infinity, C.
- * `five` (a constant where these are expanded): the tile has 5 outputs and 7 points, else 4 and 6. See winograd.h. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/winograd_math.h - the transforms of one axis, on vectors of
+ * channels. Order of points: 0, A, -A, B, -B, infinity, C. `five` (a constant where these are expanded): the tile has 5
+ * outputs and 7 points, else 4 and 6. See winograd.h. */
 #pragma once
 #include <stdbool.h>
 
@@ -26,8 +27,8 @@ SIMD_FN void wino_in6(const vec d[6], vec r[6])
     r[5] = wino_at_infinity(d);
 }
 
-/* Inputs. With a seventh point each polynomial gets the factor (x - C): the six rows are applied to d[j + 1] - C d[j], and those of finite
- * points are divided by (point - C), which leaves the weights' transform what it was. */
+/* Inputs. With a seventh point each polynomial gets the factor (x - C): the six rows are applied to d[j + 1] - C d[j],
+ * and the rows of finite points are divided by (point - C), which leaves the weights' transform unchanged. */
 SIMD_FN void wino_in(const vec *d, vec *r, bool five)
 {
     vec e[6];

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/work.h - for operations that go image by image: which image a number of work is, and whose part of the working memory. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/work.h - for operations that go image by image: the image of a
+ * number of work, and its part of the working memory. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -6,7 +7,8 @@
 #include "worker/core/carve.h"
 #include "worker/ops/rpn.h"
 
-/* Working memory of units of work that run at once: one a unit where those are fewer than the threads, else one a thread. */
+/* Working memory of units of work that run at once: one a unit if there are fewer units than threads, else one a
+ * thread. */
 struct slots {
     size_t n;
     bool by_unit;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/modes/layerlist.h - what `detctl layers` prints: the arrays of a network, or of a file of weights. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/modes/layerlist.h - prints for `detctl layers`: the arrays of a
+ * network, or of a file of weights. */
 #pragma once
 #include <stdbool.h>
 #include <stdio.h>
@@ -9,11 +10,12 @@ struct model_registry;
 
 struct layerlist_options {
     const struct model_registry *models;
-    bool json; /* an array of objects: layer, name, shape, trains (null of running statistics), not a table */
+    bool json; /* an array of objects instead of a table: layer, name, shape, trains (null for running statistics) */
 };
 
-/* Of the job's network: number of the layer, name, shape as it is stored, and whether it trains. For `classes` classes; 0: as many as the job's training
- * data has, whose annotations are read; MODEL_OWN_CLASSES: as many as its .cfg has. */
+/* For the job's network: number of the layer, name, shape as it is stored, and if it trains. For `classes` classes; 0:
+ * as many as the annotations of the job's training data have; MODEL_OWN_CLASSES: as many as its .cfg has. */
 int layerlist_job(const struct layerlist_options *o, const struct jobspec *spec, int classes, FILE *out, struct err *err);
-/* Of a .safetensors file: the arrays in the order of their names, and their shapes. Files without names are ERR_INPUT. */
+/* For a .safetensors file: the arrays in the order of their names, and their shapes. Files without names are
+ * ERR_INPUT. */
 int layerlist_file(const struct layerlist_options *o, const char *path, FILE *out, struct err *err);

@@ -4,7 +4,7 @@
 #include "cuda/cuda.h"
 #include "cuda/vec.h"
 
-/* ret[i] = x[i], added to what was there where ADD. */
+/* ret[i] = x[i], plus the old ret[i] if ADD. */
 template <typename T, typename S, int W, bool ADD> static __global__ void flat_kernel(T *ret, const S *x, size_t n)
 {
     size_t i = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * W;

@@ -6,62 +6,66 @@
 #include <cmocka.h>
 
 #include "daemon/job/life.h"
+#include "tests/stand/states_dot.h"
 
-#define PHASE(name) LIFE_##name
-#define FACT(name)  LIFE_FACT_##name
+#define CELL(phase, fact, next, action, within)                                                           \
+    {                                                                                                     \
+        LIFE_##phase, LIFE_FACT_##fact, LIFE_##next, LIFE_##action, within, #phase, #fact, #next, #action \
+    }
 
-/* What each fact means in each phase; where nothing stands it means nothing. */
+/* What each fact means in each phase; a pair that is not listed means nothing. */
 static const struct {
     enum life_phase phase;
     enum life_fact fact;
     enum life_phase next;
     enum life_action action;
     int within_s;
+    const char *phase_name, *fact_name, *next_name, *action_name;
 } cells[] = {
-    { PHASE(IDLE), FACT(ADOPTED), PHASE(STARTED), LIFE_NOTHING, 60 },
-    { PHASE(IDLE), FACT(FOUND), PHASE(LEAVING), LIFE_NOTHING, 60 },
-    { PHASE(IDLE), FACT(GRANTED), PHASE(COMMITTING), LIFE_COMMIT, 0 },
-    { PHASE(IDLE), FACT(HELLO), PHASE(LEAVING), LIFE_NOTHING, 60 },
+    CELL(IDLE, ADOPTED, STARTED, NOTHING, 60),
+    CELL(IDLE, FOUND, LEAVING, NOTHING, 60),
+    CELL(IDLE, GRANTED, COMMITTING, COMMIT, 0),
+    CELL(IDLE, HELLO, LEAVING, NOTHING, 60),
 
-    { PHASE(COMMITTING), FACT(COMMITTED), PHASE(WAITING), LIFE_NOTHING, 0 },
-    { PHASE(COMMITTING), FACT(ENDED), PHASE(LEAVING), LIFE_NOTHING, 20 },
-    { PHASE(COMMITTING), FACT(UNCOMMITTED), PHASE(STARTED), LIFE_NOTHING, 60 },
+    CELL(COMMITTING, COMMITTED, WAITING, NOTHING, 0),
+    CELL(COMMITTING, ENDED, LEAVING, NOTHING, 20),
+    CELL(COMMITTING, UNCOMMITTED, STARTED, NOTHING, 60),
 
-    { PHASE(WAITING), FACT(DUE), PHASE(PREPARING), LIFE_PREPARE, 0 },
-    { PHASE(WAITING), FACT(ENDED), PHASE(LEAVING), LIFE_NOTHING, 20 },
+    CELL(WAITING, DUE, PREPARING, PREPARE, 0),
+    CELL(WAITING, ENDED, LEAVING, NOTHING, 20),
 
-    { PHASE(PREPARING), FACT(READY), PHASE(STARTED), LIFE_NOTHING, 60 },
-    { PHASE(PREPARING), FACT(REFUSED), PHASE(WAITING), LIFE_TELL_REFUSED, 0 },
-    { PHASE(PREPARING), FACT(UNREADABLE), PHASE(WAITING), LIFE_TELL_UNREADABLE, 0 },
-    { PHASE(PREPARING), FACT(UNREACHABLE), PHASE(WAITING), LIFE_TELL_UNREACHABLE, 0 },
-    { PHASE(PREPARING), FACT(HELD), PHASE(WAITING), LIFE_TELL_HELD, 0 },
-    { PHASE(PREPARING), FACT(HELLO), PHASE(CONNECTED), LIFE_NOTHING, 0 },
-    { PHASE(PREPARING), FACT(ENDED), PHASE(LEAVING), LIFE_NOTHING, 20 },
+    CELL(PREPARING, READY, STARTED, NOTHING, 60),
+    CELL(PREPARING, REFUSED, WAITING, TELL_REFUSED, 0),
+    CELL(PREPARING, UNREADABLE, WAITING, TELL_UNREADABLE, 0),
+    CELL(PREPARING, UNREACHABLE, WAITING, TELL_UNREACHABLE, 0),
+    CELL(PREPARING, HELD, WAITING, TELL_HELD, 0),
+    CELL(PREPARING, HELLO, CONNECTED, NOTHING, 0),
+    CELL(PREPARING, ENDED, LEAVING, NOTHING, 20),
 
-    { PHASE(STARTED), FACT(REFUSED), PHASE(WAITING), LIFE_TELL_REFUSED, 0 },
-    { PHASE(STARTED), FACT(UNREADABLE), PHASE(WAITING), LIFE_TELL_UNREADABLE, 0 },
-    { PHASE(STARTED), FACT(UNREACHABLE), PHASE(WAITING), LIFE_TELL_UNREACHABLE, 0 },
-    { PHASE(STARTED), FACT(HELLO), PHASE(CONNECTED), LIFE_NOTHING, 0 },
-    { PHASE(STARTED), FACT(EXITED), PHASE(STARTED), LIFE_NOTHING, 5 },
-    { PHASE(STARTED), FACT(ENDED), PHASE(LEAVING), LIFE_NOTHING, 20 },
-    { PHASE(STARTED), FACT(LOST), PHASE(COMMITTING), LIFE_LOSE, 0 },
-    { PHASE(STARTED), FACT(LEFT), PHASE(IDLE), LIFE_RELEASE, 0 },
-    { PHASE(STARTED), FACT(OVERDUE), PHASE(STUCK), LIFE_KILL, 20 },
+    CELL(STARTED, REFUSED, WAITING, TELL_REFUSED, 0),
+    CELL(STARTED, UNREADABLE, WAITING, TELL_UNREADABLE, 0),
+    CELL(STARTED, UNREACHABLE, WAITING, TELL_UNREACHABLE, 0),
+    CELL(STARTED, HELLO, CONNECTED, NOTHING, 0),
+    CELL(STARTED, EXITED, STARTED, NOTHING, 5),
+    CELL(STARTED, ENDED, LEAVING, NOTHING, 20),
+    CELL(STARTED, LOST, COMMITTING, LOSE, 0),
+    CELL(STARTED, LEFT, IDLE, RELEASE, 0),
+    CELL(STARTED, OVERDUE, STUCK, KILL, 20),
 
-    { PHASE(CONNECTED), FACT(HELLO), PHASE(CONNECTED), LIFE_NOTHING, 0 },
-    { PHASE(CONNECTED), FACT(GONE), PHASE(STARTED), LIFE_NOTHING, 60 },
-    { PHASE(CONNECTED), FACT(EXITED), PHASE(STARTED), LIFE_NOTHING, 5 },
-    { PHASE(CONNECTED), FACT(ENDED), PHASE(LEAVING), LIFE_NOTHING, 60 },
-    { PHASE(CONNECTED), FACT(OVERDUE), PHASE(STUCK), LIFE_KILL, 20 },
+    CELL(CONNECTED, HELLO, CONNECTED, NOTHING, 0),
+    CELL(CONNECTED, GONE, STARTED, NOTHING, 60),
+    CELL(CONNECTED, EXITED, STARTED, NOTHING, 5),
+    CELL(CONNECTED, ENDED, LEAVING, NOTHING, 60),
+    CELL(CONNECTED, OVERDUE, STUCK, KILL, 20),
 
-    { PHASE(LEAVING), FACT(EXITED), PHASE(LEAVING), LIFE_NOTHING, 5 },
-    { PHASE(LEAVING), FACT(LOST), PHASE(COMMITTING), LIFE_LOSE, 0 },
-    { PHASE(LEAVING), FACT(LEFT), PHASE(IDLE), LIFE_RELEASE, 0 },
-    { PHASE(LEAVING), FACT(OVERDUE), PHASE(STUCK), LIFE_KILL, 20 },
+    CELL(LEAVING, EXITED, LEAVING, NOTHING, 5),
+    CELL(LEAVING, LOST, COMMITTING, LOSE, 0),
+    CELL(LEAVING, LEFT, IDLE, RELEASE, 0),
+    CELL(LEAVING, OVERDUE, STUCK, KILL, 20),
 
-    { PHASE(STUCK), FACT(LOST), PHASE(COMMITTING), LIFE_LOSE, 0 },
-    { PHASE(STUCK), FACT(LEFT), PHASE(IDLE), LIFE_RELEASE, 0 },
-    { PHASE(STUCK), FACT(OVERDUE), PHASE(STUCK), LIFE_NAME, 60 },
+    CELL(STUCK, LOST, COMMITTING, LOSE, 0),
+    CELL(STUCK, LEFT, IDLE, RELEASE, 0),
+    CELL(STUCK, OVERDUE, STUCK, NAME, 60),
 };
 
 static void every_fact_in_every_phase(void **state)
@@ -83,6 +87,26 @@ static void every_fact_in_every_phase(void **state)
             if (l.phase != next || action != want || l.deadline != deadline)
                 fail_msg("phase %d, fact %d: phase %d, action %d, deadline %g", p, f, (int)l.phase, (int)action, l.deadline);
         }
+}
+
+static void it_is_drawn(void **state)
+{
+    char *text = NULL, within[32];
+    size_t len;
+    FILE *f = open_memstream(&text, &len);
+
+    (void)state;
+    fputs("// The launch life cycle of a job in detd (daemon/job/life.c): fact / action, and the time limit of the next state. Written by "
+          "tests/unit/daemon/job/test_life.c.\ndigraph life {\n",
+          f);
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
+        snprintf(within, sizeof within, "%d s", cells[i].within_s);
+        states_arrow(f, cells[i].phase_name, cells[i].fact_name, cells[i].next_name, cells[i].action_name, cells[i].within_s ? within : "");
+    }
+    fputs("}\n", f);
+    fclose(f);
+    states_compare("docs/internals/states/life.dot", text);
+    free(text);
 }
 
 static void each_start_that_is_refused_waits_longer(void **state)
@@ -215,6 +239,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_fact_in_every_phase),
+        cmocka_unit_test(it_is_drawn),
         cmocka_unit_test(a_hello_may_be_quicker_than_the_word_of_the_start),
         cmocka_unit_test(each_start_that_is_refused_waits_longer),
         cmocka_unit_test(a_lock_that_is_held_is_tried_every_second),

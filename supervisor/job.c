@@ -1,405 +1,331 @@
-#include <errno.h> /* SPDX-License-Identifier: Apache-2.0 */
+#include "supervisor/job.h" /* SPDX-License-Identifier: Apache-2.0 */
+
+#include <errno.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
-#include "proto/report.h"
-#include "proto/host/tell.h"
-#include "supervisor/job_impl.h"
+#include "proto/err.h"
+#include "proto/progress.h"
+#include "supervisor/attempt.h"
+#include "supervisor/given.h"
+#include "supervisor/going.h"
+#include "supervisor/gpus.h"
+#include "supervisor/history.h"
 #include "supervisor/left.h"
+#include "supervisor/link.h"
+#include "supervisor/log.h"
+#include "supervisor/logs.h"
+#include "supervisor/messages.h"
+#include "supervisor/needs.h"
+#include "supervisor/on_end.h"
+#include "supervisor/orders.h"
 #include "supervisor/published.h"
-#include "supervisor/spawn.h"
+#include "supervisor/ranks.h"
+#include "supervisor/records.h"
+#include "supervisor/status.h"
+#include "supervisor/watch.h"
+#include "supervisor/welcome.h"
 
 enum {
-    HELLO_MS = 120000,  /* every rank has to say hello within */
-    END_ACK_MS = 10000, /* detd has so long to ack the outcome; later it asks the spool */
-    BACKOFF_MAX_S = 30,
-    LATE_MS = 1000, /* no attempt begins before what is known of the last one is written */
-    LEFT_MS = 50,   /* between two looks at what ranks left behind */
-    LEFT_LOOKS = 200,
-    STAYS_MS = 20000,    /* likewise, at ranks that were killed and are there */
-    STAYS_LOOKS = 30,    /* of which one is told */
-    OTHERS_MS = 3000,    /* after the first rank broke, the others may still say what they saw */
-    ROOM_BYTES = 1 << 20 /* kept free in the spool for records of our own when ranks fill it */
+    LAST_WORD_MS = 50000, /* less than detd gives a supervisor that has to leave */
+    ROOM_BYTES = 1 << 20  /* kept free in the spool for records of our own when ranks fill it */
 };
 
-static void start_attempt(struct job *j);
-static void clean_up(struct job *j);
-static void arm(struct job *j, uv_timer_cb cb, unsigned ms);
+struct job {
+    struct job_options options;
+    uv_loop_t *loop;
+    struct going going;
+    struct going_end end; /* recorded by GOING_END */
+    struct needs needs;
+    struct gpus gpus;
+    struct logs logs;
+    struct records records;
+    struct attempt attempt;
+    struct messages messages;
+    struct orders orders;
+    struct status status;
+    struct err fatal;         /* code 0: none */
+    struct ranks_usage usage; /* of the attempts before */
+    uint64_t began_ms;        /* uv_now() when this process took the job */
+    const char *said;         /* by the fact whose action is carried out; valid when that begins */
+    char refusal[512];        /* of the system, told last; "": none since a start */
+    char trouble[256];        /* what keeps the attempt from its end, for the status; "": nothing */
+    bool opened;              /* the handles */
+    uv_timer_t timer, tick;   /* timer: of the phase */
+    uv_signal_t sigchld, sigterm, sigint;
+    char hello[512];
+};
 
-double job_time(void)
-{
-    struct timespec t;
+/* ---- the table of states ---- */
 
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-void job_log(const char *fmt, ...)
-{
-    char prefix[48], text[TELL_LINE_BYTES];
-    time_t now = time(NULL);
-    struct tm tm;
-    va_list ap;
-
-    strftime(prefix, sizeof prefix, "%Y-%m-%d %H:%M:%S UTC detd-job: ", gmtime_r(&now, &tm));
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    tell_line(prefix, "%s", text);
-}
-
-void job_fatal(struct job *j, const struct err *err)
-{
-    if (j->fatal.code)
-        return;
-    j->fatal = *err;
-    if (j->ranks)
-        ranks_kill(j->ranks, SIGKILL);
-    uv_stop(j->loop);
-}
-
-/* ---- records of attempts ---- */
-
-static void put_outcome(struct job *j, struct line *l, const char *outcome, const char *reason, const char *class)
-{
-    struct ranks_usage u;
-
-    job_usage(j, &u);
-    line_int(l, "attempt", j->attempt);
-    line_str(l, "outcome", outcome);
-    line_str(l, "reason", reason);
-    line_str(l, "class", class);
-    line_real(l, "time", job_time());
-    line_real(l, "cpu_seconds", u.cpu_seconds);
-    line_real(l, "seconds", job_seconds(j));
-    line_int(l, "max_rss", u.max_rss);
-}
-
-static void append_ended(struct job *j, const char *outcome, const char *reason, const char *class)
-{
-    struct line l;
-
-    line_begin(&l, j->record, sizeof j->record, "ended");
-    put_outcome(j, &l, outcome, reason, class);
-    job_append(j, &l, NULL);
-    job_log("attempt %d %s: %s", j->attempt, outcome, reason);
-}
-
-void job_to_rank(struct job *j, int rank, struct line *l)
-{
-    struct err err = { 0 };
-
-    if (line_done(l, &err) < 0 || ranks_send(j->ranks, rank, l->buf, l->len, &err) < 0)
-        job_log("message to rank %d: %s", rank, err.msg);
-}
-
-/* ---- the end ---- */
-
-static void on_end_waited(uv_timer_t *timer)
-{
-    struct job *j = timer->data;
-
-    job_log("detd did not ack the outcome; it finds it in the spool");
-    uv_stop(j->loop);
-}
-
-static void wait_for_ack(struct job *j)
-{
-    j->state = RUN_ENDED;
-    if (spool_acked(j->spool) >= j->end_seq || (j->leaving && !link_is_up(j->link))) /* a node that shuts down does not wait */
-        uv_stop(j->loop);
-    else
-        arm(j, on_end_waited, END_ACK_MS);
-}
-
-void job_end_written(struct job *j)
-{
-    struct err err = { 0 };
-
-    if (spool_sync(j->spool, &err) < 0)
-        job_fatal(j, &err);
-    else if (strcmp(j->outcome, "paused") != 0)
-        job_tell_command(j, "end", j->outcome, j->reason);
-    wait_for_ack(j);
-}
-
-void job_end(struct job *j, const char *outcome, const char *reason, const char *class)
-{
-    struct line l;
-
-    line_begin(&l, j->record, sizeof j->record, "end");
-    put_outcome(j, &l, outcome, reason, class);
-    job_append(j, &l, &j->end_seq);
-    j->final = strcmp(outcome, "paused") != 0;
-    if (j->fatal.code)
-        return;
-    job_log("job %s%s%s", outcome, reason[0] ? ": " : "", reason);
-    snprintf(j->outcome, sizeof j->outcome, "%s", outcome);
-    snprintf(j->reason, sizeof j->reason, "%s", reason);
-    uv_timer_stop(&j->state_timer);
-    j->state = RUN_ENDED;
-    if (!j->late)
-        job_end_written(j);
-}
-
-void job_end_stopped(struct job *j, const char *reason)
-{
-    char text[120];
-
-    if (j->overtime && !j->want_cancel) { /* a pause that came before would have kept it from that */
-        snprintf(text, sizeof text, "it ran for %.10g s, its run.time_limit; its newest checkpoint is of step %lld",
-                 j->spec->run_time_limit, (long long)j->saved);
-        job_end(j, "cancelled", text, "");
-        return;
-    }
-    job_end(j, j->want_cancel ? "cancelled" : "paused",
-            j->leaving && !j->want_cancel && !j->want_pause ? "detd-job was told to stop" : reason, "");
-}
-
-/* ---- one attempt ---- */
-
-static void arm(struct job *j, uv_timer_cb cb, unsigned ms)
-{
-    uv_timer_stop(&j->state_timer);
-    uv_timer_start(&j->state_timer, cb, ms, 0);
-}
-
-static void on_stays(uv_timer_t *timer);
-
-static void kill_all(struct job *j)
-{
-    for (int i = 0; i < j->nranks; i++) {
-        struct job_rank *r = &j->rank[i];
-
-        if (r->gone || ranks_pid(j->ranks, i) == 0)
-            continue;
-        r->out.killed = true;
-        if (r->closed && j->order == 0 && !j->cause[0]) /* nobody else is known to be at fault */
-            snprintf(j->cause, sizeof j->cause, "rank %d closed its descriptor 3 and went on without it", i);
-    }
-    ranks_kill(j->ranks, SIGKILL);
-    arm(j, on_stays, STAYS_MS);
-}
-
-/* A process in uninterruptible sleep, as of a disk that does not answer, dies when that ends. Nothing goes on before. */
-static void on_stays(uv_timer_t *timer)
-{
-    struct job *j = timer->data;
-    int stays = -1, others = 0;
-    char who[128];
-
-    for (int i = 0; i < j->nranks; i++) {
-        bool lives = ranks_pid(j->ranks, i) != 0; /* one that is dead may have to be heard to its end */
-
-        others += lives && stays >= 0;
-        if (lives && stays < 0)
-            stays = i;
-    }
-    if (stays >= 0) {
-        left_name(ranks_pid(j->ranks, stays), who, sizeof who);
-        snprintf(j->trouble, sizeof j->trouble, "rank %d was killed and does not end: %s", stays, who);
-        if (others > 0)
-            snprintf(j->trouble + strlen(j->trouble), sizeof j->trouble - strlen(j->trouble), "; %d others of the job likewise", others);
-        if (j->stay_looks++ % STAYS_LOOKS == 0)
-            job_event(j, stays, "warning", "stuck", j->trouble);
-    }
-    kill_all(j);
-}
-
-static void on_grace_over(uv_timer_t *timer)
-{
-    kill_all(timer->data);
-}
-
-void job_stop_ranks(struct job *j, unsigned grace_ms, const char *cause)
-{
-    if (j->state != RUN_HELLO && j->state != RUN_GOING)
-        return;
-    j->state = RUN_STOPPING;
-    snprintf(j->cause, sizeof j->cause, "%s", cause);
-    if (grace_ms > 0)
-        arm(j, on_grace_over, grace_ms);
-    else
-        kill_all(j);
-}
-
-static void on_broken(void *arg, int rank, const char *why)
-{
-    struct job *j = arg;
-    char text[OUTCOME_TEXT];
-
-    snprintf(text, sizeof text, "rank %d: malformed report: %s", rank, why);
-    job_stop_ranks(j, 0, text);
-}
+static void take(struct job *j, enum going_fact fact, const char *text);
 
 static bool spool_ready(void *arg)
 {
     struct job *j = arg;
 
-    return !j->fatal.code && !j->late && spool_has_room(j->spool, ROOM_BYTES);
+    return j->going.phase != GOING_OVER && !j->records.late && spool_has_room(j->records.spool, ROOM_BYTES);
 }
 
-static void on_no_hello(uv_timer_t *timer)
+static void on_timer(uv_timer_t *timer)
 {
     struct job *j = timer->data;
-    char text[OUTCOME_TEXT];
-    int missing = 0;
+    bool held = j->going.phase == GOING_WAITING ? j->records.late != NULL : j->going.phase == GOING_GREETING && !spool_ready(j);
 
-    if (!spool_ready(j)) { /* they may have said it */
-        arm(j, on_no_hello, HELLO_MS);
+    take(j, held ? GOING_FACT_HELD : GOING_FACT_DUE, "");
+}
+
+/* The hook of the objects that tell facts. */
+static void on_fact(void *arg, enum going_fact fact, const char *text)
+{
+    take(arg, fact, text);
+}
+
+static void on_fatal(void *arg, const struct err *err)
+{
+    struct job *j = arg;
+
+    if (!j->fatal.code)
+        j->fatal = *err;
+    take(j, GOING_FACT_FATAL, "");
+}
+
+/* The outcome of the job is known. */
+static void conclude(struct job *j, const char *outcome, const char *reason, const char *class)
+{
+    snprintf(j->end.outcome, sizeof j->end.outcome, "%s", outcome);
+    snprintf(j->end.reason, sizeof j->end.reason, "%s", reason);
+    snprintf(j->end.class, sizeof j->end.class, "%s", class);
+    take(j, GOING_FACT_CONCLUDED, "");
+}
+
+/* ---- records of attempts ---- */
+
+static double seconds(const struct job *j)
+{
+    return (double)(uv_now(j->loop) - j->began_ms) / 1000;
+}
+
+static struct ranks_usage usage(const struct job *j)
+{
+    struct ranks_usage now = { 0 };
+
+    if (j->attempt.ranks)
+        ranks_usage(j->attempt.ranks, &now);
+    now.cpu_seconds += j->usage.cpu_seconds;
+    now.max_rss = now.max_rss > j->usage.max_rss ? now.max_rss : j->usage.max_rss;
+    return now;
+}
+
+static void append_outcome(struct job *j, const char *type, const char *outcome, const char *reason, const char *class, uint64_t *ret_seq)
+{
+    struct line *l = records_begin(&j->records, type);
+    struct ranks_usage u = usage(j);
+
+    line_int(l, "attempt", j->going.attempt);
+    line_str(l, "outcome", outcome);
+    line_str(l, "reason", reason);
+    line_str(l, "class", class);
+    line_real(l, "time", job_time());
+    line_real(l, "cpu_seconds", u.cpu_seconds);
+    line_real(l, "seconds", seconds(j));
+    line_int(l, "max_rss", u.max_rss);
+    records_add(&j->records, ret_seq);
+}
+
+static void append_ended(struct job *j, const char *outcome, const char *reason, const char *class)
+{
+    append_outcome(j, "ended", outcome, reason, class, NULL);
+    job_log("attempt %d %s: %s", j->going.attempt, outcome, reason);
+}
+
+static void event(struct job *j, int rank, const char *level, const char *kind, const char *text)
+{
+    records_event(&j->records, rank, level, kind, text, NULL);
+}
+
+static void tell_command(struct job *j, const char *about, const char *outcome, const char *reason)
+{
+    struct on_end e = {
+        .job = j->options.job, .spec = j->needs.spec, .env = j->needs.env, .attempt = j->going.attempt, .step = j->going.saved
+    };
+
+    on_end_tell(&e, about, outcome, reason);
+}
+
+/* ---- the end ---- */
+
+static void quit(struct job *j)
+{
+    uv_stop(j->loop);
+}
+
+static void tell_unacked(struct job *j)
+{
+    job_log("detd did not ack the outcome; it finds it in the spool");
+    quit(j);
+}
+
+static void await_ack(struct job *j)
+{
+    if (spool_acked(j->records.spool) >= j->going.end_seq)
+        take(j, GOING_FACT_ACKED, "");
+    else if (j->going.wishes & GOING_WISH_LEAVE && !link_is_up(j->records.link)) /* a node that shuts down does not wait */
+        take(j, GOING_FACT_LEAVE, "");
+}
+
+static void confirm(struct job *j)
+{
+    struct err err = { 0 };
+
+    if (spool_sync(j->records.spool, &err) < 0)
+        on_fatal(j, &err);
+    else if (strcmp(j->end.outcome, "paused") != 0)
+        tell_command(j, "end", j->end.outcome, j->end.reason);
+    await_ack(j);
+}
+
+static void end(struct job *j)
+{
+    const struct going_end *e = &j->end;
+
+    append_outcome(j, "end", e->outcome, e->reason, e->class, &j->going.end_seq);
+    j->going.final = strcmp(e->outcome, "paused") != 0;
+    if (j->going.phase == GOING_OVER)
         return;
-    }
-    while (j->rank[missing].hello)
-        missing++;
-    snprintf(text, sizeof text, "rank %d hangs in phase starting: no hello within %d s", missing, HELLO_MS / 1000);
-    j->hung = true;
-    job_event(j, missing, "error", "hang", text);
-    job_tell_command(j, "hang", "", text);
-    job_stop_ranks(j, 0, text);
+    job_log("job %s%s%s", e->outcome, e->reason[0] ? ": " : "", e->reason);
+    if (!j->records.late)
+        take(j, GOING_FACT_WRITTEN, "");
 }
 
-static void on_backoff_over(uv_timer_t *timer)
+static void end_stopped(struct job *j)
 {
-    struct job *j = timer->data;
-
-    if (j->late)
-        arm(j, on_backoff_over, LATE_MS);
-    else
-        start_attempt(j);
+    going_stopped(&j->going, "", &j->end);
+    end(j);
 }
 
-static unsigned backoff_ms(int tries)
+static void die(struct job *j)
 {
-    unsigned s = tries > 5 ? BACKOFF_MAX_S : 1u << (tries > 0 ? tries - 1 : 0);
-
-    return 1000 * (s > BACKOFF_MAX_S ? BACKOFF_MAX_S : s);
+    if (j->attempt.ranks)
+        ranks_kill(j->attempt.ranks, SIGKILL);
+    quit(j);
 }
 
-/* Ranks say again what they begin from: only a newer one is progress. */
-void job_saved(struct job *j, int64_t step)
+/* ---- killing ---- */
+
+static void kill_ranks(struct job *j)
 {
-    if (step <= j->saved)
-        return;
-    j->saved = step;
-    j->failures = j->missing = 0;
+    attempt_kill(&j->attempt);
 }
 
-/* Who died between publishing a checkpoint and saying so has got on all the same. Its next attempt says so. */
+static void term_ranks(struct job *j)
+{
+    ranks_kill(j->attempt.ranks, SIGTERM);
+}
+
+static void tell_stuck(struct job *j)
+{
+    int rank = attempt_stuck(&j->attempt, j->trouble, sizeof j->trouble);
+
+    if (rank >= 0 && j->going.looks % GOING_STAYS_LOOKS == 1)
+        event(j, rank, "warning", "stuck", j->trouble);
+    attempt_kill(&j->attempt);
+}
+
+static void tell_unheard(struct job *j)
+{
+    int rank = attempt_unheard(&j->attempt, GOING_HELLO_MS / 1000);
+
+    event(j, rank, "error", "hang", j->attempt.cause);
+    tell_command(j, "hang", "", j->attempt.cause);
+    attempt_kill(&j->attempt);
+}
+
+/* ---- what an attempt amounts to ---- */
+
+/* A rank that died between publishing a checkpoint and saying so has got on all the same. Its next attempt says so. */
 static void look_at_published(struct job *j)
 {
-    int64_t before = j->saved;
+    int64_t before = j->going.saved;
 
-    job_saved(j, published_newest());
-    j->unheard = j->unheard || (j->saved > before && j->saved > j->options.saved);
+    going_saved(&j->going, published_newest());
+    j->going.unheard = j->going.unheard || (j->going.saved > before && j->going.saved > j->options.saved);
 }
 
-static void next_attempt(struct job *j, int tries)
+static void judge(struct job *j, const struct outcome *o)
 {
-    j->attempt++;
-    j->state = RUN_BACKOFF;
-    arm(j, on_backoff_over, backoff_ms(tries));
+    bool failed = strcmp(o->outcome, "failed") == 0, granted = going_grants(&j->going, o);
+    enum going_fact fact;
+
+    if (granted || (failed && (!o->missing || j->attempt.started))) /* else each look at a missing file would be told */
+        append_ended(j, granted ? "stopped" : "failed", o->reason, granted ? "" : o->class);
+    if (failed && !granted)
+        look_at_published(j);
+    fact = going_judge(&j->going, o, &j->end);
+    if (fact == GOING_FACT_AGAIN && !o->missing && !j->going.hung)
+        tell_command(j, "failure", "failed", o->reason);
+    take(j, fact, "");
 }
 
-/* No failure of the job: it waits till the file is back, after a few tries without slots. */
-static void after_missing(struct job *j, const struct outcome *o)
+static void send_status(struct job *j)
 {
-    char text[OUTCOME_TEXT + 64];
+    const char *trouble = j->trouble[0] ? j->trouble : j->records.no_room[0] ? j->records.no_room : j->attempt.waits;
+    struct status_view v = { .attempt = &j->attempt,
+                             .number = j->going.attempt,
+                             .now_s = (double)uv_now(j->loop) / 1000,
+                             .seconds = seconds(j),
+                             .usage = usage(j),
+                             .trouble = trouble };
 
-    if (++j->missing < JOB_MISSING_TRIES) {
-        next_attempt(j, j->missing);
-        return;
-    }
-    snprintf(text, sizeof text, "it waits for a file that is missing: %s", o->reason);
-    job_end(j, "paused", text, o->class);
-}
-
-static void after_failure(struct job *j, const struct outcome *o)
-{
-    char text[OUTCOME_TEXT + 100];
-
-    look_at_published(j);
-    if (o->missing) {
-        after_missing(j, o);
-        return;
-    }
-    j->failures++;
-    if (o->retry && !(j->hung && strcmp(j->spec->run_on_hang, "fail") == 0) && j->failures <= j->spec->run_restarts) {
-        if (!j->hung)
-            job_tell_command(j, "failure", "failed", o->reason);
-        next_attempt(j, j->failures);
-        return;
-    }
-    if (o->retry && j->failures > 1)
-        snprintf(text, sizeof text, "%s (failure %d in a row without a newer checkpoint)", o->reason, j->failures);
-    else
-        snprintf(text, sizeof text, "%s", o->reason);
-    job_end(j, "failed", text, o->class);
-}
-
-/* What a wish to stop makes of an attempt that failed on the way: the wish is granted, from the last checkpoint. */
-static bool granted_anyway(struct job *j, const struct outcome *o)
-{
-    if (!o->retry || (!j->want_cancel && !j->want_pause && !j->leaving && !j->overtime))
-        return false;
-    append_ended(j, "stopped", o->reason, "");
-    job_end_stopped(j, "");
-    return true;
+    status_send(&j->status, &v, j->records.link);
 }
 
 static void attempt_over(struct job *j)
 {
-    struct outcome_rank ranks[JOB_MAX_RANKS];
     struct outcome o = { 0 };
 
-    for (int i = 0; i < j->nranks; i++)
-        ranks[i] = j->rank[i].out;
-    outcome_decide(ranks, j->nranks, j->cause, &o);
-    job_send_status(j); /* the last of these ranks */
-    job_usage(j, &j->usage);
-    ranks_free(j->ranks);
-    j->ranks = NULL;
-    watch_free(j->watch);
-    j->watch = NULL;
-    uv_timer_stop(&j->state_timer);
-    uv_timer_stop(&j->command_timer);
-    if (strcmp(o.outcome, "failed") == 0) {
-        if (granted_anyway(j, &o))
-            return;
-        if (!o.missing || j->started) /* else each look at a missing file would be told */
-            append_ended(j, "failed", o.reason, o.class);
-        after_failure(j, &o);
-    } else if (strcmp(o.outcome, "paused") == 0) {
-        job_end_stopped(j, o.reason);
-    } else {
-        job_end(j, o.outcome, o.reason, "");
-    }
-}
-
-static void on_left(uv_timer_t *timer)
-{
-    clean_up(timer->data);
+    attempt_outcome(&j->attempt, &o);
+    send_status(j); /* the last of these ranks */
+    j->usage = usage(j);
+    attempt_close(&j->attempt);
+    orders_attempt_over(&j->orders);
+    judge(j, &o);
 }
 
 /* Processes that ranks started hold the job's lock and memory of its GPUs: the attempt is over when they are gone. */
-static void clean_up(struct job *j)
+static void clean(struct job *j)
 {
     char text[128], told[200];
     int left = left_kill(text, sizeof text);
 
-    if (left > 0 && j->left_looks++ < LEFT_LOOKS) {
-        arm(j, on_left, LEFT_MS);
+    j->trouble[0] = '\0';
+    if (left > 0 && j->going.looks < GOING_LEFT_LOOKS) {
+        take(j, GOING_FACT_REMAIN, "");
         return;
     }
     if (left > 0) {
         snprintf(told, sizeof told, "%s of the job was killed and stays", text);
-        job_event(j, -1, "warning", "left", told);
+        event(j, -1, "warning", "left", told);
     }
     attempt_over(j);
+}
+
+/* ---- ranks ---- */
+
+static void on_line(void *arg, int rank, const char *text, size_t len)
+{
+    messages_take(&((struct job *)arg)->messages, rank, text, len);
+}
+
+static void on_broken(void *arg, int rank, const char *why)
+{
+    char text[OUTCOME_TEXT];
+
+    snprintf(text, sizeof text, "rank %d: malformed report: %s", rank, why);
+    take(arg, GOING_FACT_BROKEN, text);
 }
 
 /* Mostly the last moment of a process; but one that lives on cannot be heard any more. */
@@ -407,195 +333,466 @@ static void on_rank_closed(void *arg, int rank)
 {
     struct job *j = arg;
 
-    j->rank[rank].closed = true;
-    if (!j->rank[rank].out.ended)
-        job_stop_ranks(j, OTHERS_MS, "");
+    j->attempt.rank[rank].closed = true;
+    if (!j->attempt.rank[rank].out.ended)
+        take(j, GOING_FACT_FAILED, "");
 }
 
 static void on_gone(void *arg, int rank, int status)
 {
     struct job *j = arg;
-    struct job_rank *r = &j->rank[rank];
+    const struct attempt_rank *r = &j->attempt.rank[rank];
     char how[100];
 
-    r->gone = true;
-    r->out.left = true;
-    r->out.status = status;
-    if (!r->out.ended) {
-        r->out.order = j->order++;
-        outcome_describe(status, how, sizeof how);
-        if (!r->out.killed)
-            job_log("attempt %d: rank %d %s", j->attempt, rank, how);
-        job_stop_ranks(j, OTHERS_MS, "");
-    }
-    for (int i = 0; i < j->nranks; i++)
-        if (!j->rank[i].gone)
-            return;
-    j->left_looks = j->stay_looks = 0;
-    j->trouble[0] = '\0';
-    if (!j->fatal.code)
-        clean_up(j);
+    attempt_gone(&j->attempt, rank, status);
+    outcome_describe(status, how, sizeof how);
+    if (!r->out.ended && !r->out.killed)
+        job_log("attempt %d: rank %d %s", j->going.attempt, rank, how);
+    if (!r->out.ended)
+        take(j, GOING_FACT_FAILED, "");
+    if (attempt_all_gone(&j->attempt))
+        take(j, GOING_FACT_GONE, "");
 }
+
+/* ---- starting ---- */
 
 /* What the system refuses may pass, and is no failure of the job. */
-static void wait_refused(struct job *j, const struct err *err, uv_timer_cb again)
+static void tell_refused(struct job *j)
 {
-    if (strcmp(j->refusal, err->msg) != 0)
-        job_event(j, -1, "warning", "waits", err->msg);
-    job_log("cannot start yet: %s", err->msg);
-    snprintf(j->refusal, sizeof j->refusal, "%s", err->msg);
-    j->state = RUN_BACKOFF;
-    arm(j, again, backoff_ms(++j->refusals));
+    job_log("cannot start yet: %s", j->said);
+    if (strcmp(j->refusal, j->said) == 0)
+        return;
+    snprintf(j->refusal, sizeof j->refusal, "%s", j->said);
+    event(j, -1, "warning", "waits", j->refusal);
 }
 
-static void start_attempt(struct job *j)
+/* What the spec says is the job's outcome: another look finds the same. What the system refuses may pass. */
+static void read_needs(struct job *j)
 {
+    const struct jobspec *s;
+    struct err err = { 0 };
+
+    if (needs_read(&j->needs, j->options.worker, &err) == 0) {
+        s = j->needs.spec;
+        j->attempt.nranks = (int)s->run_ranks;
+        j->going.restarts = (int)s->run_restarts;
+        j->going.fail_on_hang = strcmp(s->run_on_hang, "fail") == 0;
+        j->going.limit_s = s->run_time_limit;
+        take(j, GOING_FACT_READ, "");
+    } else if (err_is_system(&err)) {
+        take(j, GOING_FACT_REFUSED, err.msg);
+    } else {
+        conclude(j, "failed", err.msg, "user");
+    }
+}
+
+static void lock_gpus(struct job *j)
+{
+    struct err err = { 0 };
+    int rc = gpus_lock(&j->gpus, &j->options, &err);
+
+    if (rc == 0)
+        take(j, going_ready(&j->going, &j->end), "");
+    else if (rc == -EWOULDBLOCK) /* no fault of the job: it is queued again, and the next grant may be of other GPUs */
+        conclude(j, "paused", err.msg, "");
+    else if (err_is_system(&err))
+        take(j, GOING_FACT_REFUSED, err.msg);
+    else
+        conclude(j, "failed", err.msg, "fault");
+}
+
+static void start_ranks(struct job *j)
+{
+    struct attempt *a = &j->attempt;
     struct ranks_config config = { .loop = j->loop,
                                    .job_dir = j->options.job_dir,
-                                   .nranks = j->nranks,
-                                   .attempt = j->attempt,
+                                   .nranks = a->nranks,
+                                   .attempt = j->going.attempt,
                                    .worker_path = j->options.worker,
-                                   .worker_fd = j->worker_fd,
-                                   .plugin_fd = j->plugin_fd,
+                                   .worker_fd = j->needs.worker_fd,
+                                   .plugin_fd = j->needs.plugin_fd,
                                    .lock_fd = j->options.lock_fd,
-                                   .env = j->env,
+                                   .env = j->needs.env,
                                    .gpus = j->options.gpus,
-                                   .line = job_take_line,
+                                   .line = on_line,
                                    .broken = on_broken,
                                    .closed = on_rank_closed,
                                    .gone = on_gone,
                                    .ready = spool_ready,
                                    .arg = j };
-    struct outcome o = { .class = "fault", .retry = true };
+    struct outcome o = { .outcome = "failed", .class = "fault", .retry = true };
     struct err err = { 0 };
 
-    memset(j->rank, 0, sizeof j->rank);
-    memset(&j->rate, 0, sizeof j->rate);
-    j->started = j->hung = false;
-    j->cause[0] = j->nccl_id[0] = j->waits[0] = '\0';
-    j->order = 0;
-    if (j->want_tier[0]) /* asked of the attempt before, and not agreed */
-        j->pending |= PENDING_TIER;
-    j->watch = watch_new(j->nranks);
-    if (j->watch && ranks_start(&config, &j->ranks, &err) == 0) {
-        j->refusals = 0;
+    status_begin(&j->status);
+    orders_attempt_begins(&j->orders);
+    if (attempt_start(a, &config, &err) == 0) {
         j->refusal[0] = '\0';
-        j->state = RUN_HELLO;
-        job_log("attempt %d: %d rank%s started", j->attempt, j->nranks, j->nranks == 1 ? "" : "s");
-        arm(j, on_no_hello, HELLO_MS);
+        job_log("attempt %d: %d rank%s started", j->going.attempt, a->nranks, a->nranks == 1 ? "" : "s");
+        take(j, GOING_FACT_STARTED, "");
         return;
     }
-    watch_free(j->watch);
-    j->watch = NULL;
-    if (!err.code)
-        err_set(&err, -ENOMEM, "out of memory");
     if (err_is_shortage(&err)) {
-        wait_refused(j, &err, on_backoff_over);
+        take(j, GOING_FACT_REFUSED, err.msg);
         return;
     }
     snprintf(o.reason, sizeof o.reason, "%s", err.msg);
-    append_ended(j, "failed", o.reason, "fault");
-    after_failure(j, &o);
+    judge(j, &o);
 }
 
-/* ---- beginning ---- */
-
-/* Whether the job only ends here. */
-static bool is_drained(const struct job *j)
+static void go(struct job *j)
 {
-    return j->options.drain && (strcmp(j->options.drain, "failed") != 0 || !j->unheard);
+    messages_go(&j->messages);
+    orders_send(&j->orders);
 }
+
+static void pass(struct job *j)
+{
+    orders_pass(&j->orders);
+}
+
+static void (*const actions[])(struct job *j) = {
+    [GOING_NOTHING] = NULL,
+    [GOING_READ] = read_needs,
+    [GOING_LOCK] = lock_gpus,
+    [GOING_START] = start_ranks,
+    [GOING_TELL_REFUSED] = tell_refused,
+    [GOING_GO] = go,
+    [GOING_PASS] = pass,
+    [GOING_TERM] = term_ranks,
+    [GOING_KILL] = kill_ranks,
+    [GOING_TELL_UNHEARD] = tell_unheard,
+    [GOING_TELL_STUCK] = tell_stuck,
+    [GOING_CLEAN] = clean,
+    [GOING_END] = end,
+    [GOING_END_STOPPED] = end_stopped,
+    [GOING_CONFIRM] = confirm,
+    [GOING_AWAIT] = await_ack,
+    [GOING_TELL_UNACKED] = tell_unacked,
+    [GOING_QUIT] = quit,
+    [GOING_DIE] = die,
+};
+
+/* A fact that stops the attempt says why: that is its cause. */
+static void take(struct job *j, enum going_fact fact, const char *text)
+{
+    bool had = going_has_attempt(&j->going);
+    enum going_action action = going_next(&j->going, fact);
+
+    if (had && !going_has_attempt(&j->going))
+        snprintf(j->attempt.cause, sizeof j->attempt.cause, "%s", text);
+    if (j->going.wait_ms != GOING_KEEP)
+        uv_timer_stop(&j->timer);
+    if (j->going.wait_ms > 0)
+        uv_timer_start(&j->timer, on_timer, (uint64_t)j->going.wait_ms, 0);
+    j->said = text;
+    if (actions[action])
+        actions[action](j);
+}
+
+/* ---- once a second ---- */
+
+static void hang(struct job *j, const struct watch_verdict *v)
+{
+    struct line *l = records_begin(&j->records, "event");
+
+    job_log("%s", v->text);
+    line_str(l, "level", "error");
+    line_str(l, "kind", v->kind);
+    line_str(l, "text", v->text);
+    line_real(l, "time", job_time());
+    line_int(l, "rank", v->rank);
+    line_int(l, "attempt", j->going.attempt);
+    line_str(l, "phase", progress_phase_name(v->phase));
+    line_int(l, "step", (int64_t)v->step);
+    records_add(&j->records, NULL);
+    tell_command(j, "hang", "", v->text);
+    take(j, GOING_FACT_HUNG, v->text);
+}
+
+/* Somebody removed the lock's file, so that detd took the job for dead: it is not to run twice. Where detd is not back yet, it goes on. */
+static bool is_replaced(const struct job *j)
+{
+    struct stat held, now;
+
+    return !j->options.own_folder && fstat(j->options.lock_fd, &held) == 0 && held.st_nlink == 0 && lstat("lock", &now) == 0;
+}
+
+static void write_late(struct job *j)
+{
+    if (j->going.phase == GOING_OVER || !records_write_late(&j->records))
+        return;
+    messages_answer_late(&j->messages);
+    if (j->going.phase == GOING_ENDING)
+        take(j, GOING_FACT_WRITTEN, "");
+    else if (j->attempt.ranks)
+        ranks_resume(j->attempt.ranks);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct job *j = timer->data;
+    struct watch_verdict v;
+    struct err err;
+
+    if (is_replaced(j)) {
+        err_set(&err, ERR_STATE, "the job's lock was removed, and another detd-job has a new one");
+        on_fatal(j, &err);
+        return;
+    }
+    if (logs_bound(&j->logs, j->attempt.nranks, &err) < 0)
+        job_log("%s", err.msg);
+    write_late(j);
+    if (j->going.phase < GOING_ENDING) {
+        orders_look_at_limit(&j->orders, (double)j->options.ran_s + seconds(j));
+        if (going_has_attempt(&j->going) && attempt_look(&j->attempt, (double)uv_now(j->loop) / 1000, j->messages.durable, &v))
+            hang(j, &v);
+    }
+    if ((j->going.phase < GOING_ENDING || j->records.late) && link_is_up(j->records.link))
+        send_status(j);
+}
+
+/* ---- detd ---- */
+
+static const char *on_hello(void *arg)
+{
+    struct job *j = arg;
+    struct err err;
+
+    if (welcome_hello(&j->options, j->going.attempt, j->records.spool, j->hello, sizeof j->hello, &err) < 0)
+        on_fatal(j, &err);
+    return j->hello;
+}
+
+static void on_control(void *arg, const json_t *msg)
+{
+    orders_take(&((struct job *)arg)->orders, msg);
+}
+
+static int on_welcome(void *arg, const json_t *msg, struct err *err)
+{
+    struct job *j = arg;
+    json_t *word;
+    size_t i;
+    int rc = welcome_take(j->records.spool, msg, err);
+
+    if (rc < 0)
+        return rc;
+    status_forget(&j->status);
+    json_array_foreach (json_object_get(msg, "control"), i, word) {
+        on_control(j, word);
+    }
+    return 0;
+}
+
+static void on_acked(void *arg)
+{
+    struct job *j = arg;
+
+    write_late(j);
+    if (j->going.phase == GOING_ENDED && spool_acked(j->records.spool) >= j->going.end_seq)
+        take(j, GOING_FACT_ACKED, "");
+    else if (j->attempt.ranks)
+        ranks_resume(j->attempt.ranks);
+}
+
+static void on_trouble(void *arg, const char *text)
+{
+    (void)arg;
+    job_log("%s", text);
+}
+
+static int open_link(struct job *j, struct err *err)
+{
+    struct link_config config = { .loop = j->loop,
+                                  .path = j->options.socket,
+                                  .spool = j->records.spool,
+                                  .hello = on_hello,
+                                  .welcome = on_welcome,
+                                  .control = on_control,
+                                  .acked = on_acked,
+                                  .trouble = on_trouble,
+                                  .arg = j };
+
+    return link_open(&config, &j->records.link, err);
+}
+
+/* ---- opening ---- */
 
 /* An attempt without an end: the detd-job before this one was lost, and its ranks with it. */
 static void close_lost_attempt(struct job *j, int lost)
 {
-    int next = j->attempt;
+    int next = j->going.attempt;
 
-    j->attempt = lost;
+    j->going.attempt = j->going.lost = lost;
     append_ended(j, "failed", "detd-job was lost", "fault");
-    if (!is_drained(j))
-        job_tell_command(j, "failure", "failed", "detd-job was lost");
-    j->attempt = next;
+    if (!going_is_drained(&j->going, j->options.drain))
+        tell_command(j, "failure", "failed", "detd-job was lost");
+    j->going.attempt = next;
     look_at_published(j);
-    j->failures++;
-    j->lost = true;
+    j->going.failures++;
 }
 
-static void start_job(struct job *j);
-
-static void on_locks_over(uv_timer_t *timer)
+/* The first thing of an opened job: an attempt, or only the wait for an ack, or the end. */
+static void begin(struct job *j)
 {
-    start_job(timer->data);
-}
+    const struct job_options *o = &j->options;
+    struct going *g = &j->going;
 
-static void start_job(struct job *j)
-{
-    struct outcome o = { .outcome = "failed", .class = "fault", .reason = "detd-job was lost", .retry = true };
-    struct err err = { 0 };
-    int rc = job_lock_gpus(j, &err);
-
-    if (rc < 0 && rc != -EWOULDBLOCK && err_is_system(&err)) {
-        wait_refused(j, &err, on_locks_over);
-        return;
-    }
-    if (rc < 0) { /* busy is no fault of the job: it is queued again, and the next grant may be of other GPUs */
-        job_end(j, rc == -EWOULDBLOCK ? "paused" : "failed", err.msg, rc == -EWOULDBLOCK ? "" : "fault");
-        return;
-    }
-    if (!j->lost || j->failures <= j->spec->run_restarts) {
-        start_attempt(j);
-        return;
-    }
-    j->failures--; /* after_failure() counts it */
-    after_failure(j, &o);
-}
-
-static void on_refusal_over(uv_timer_t *timer);
-
-/* What the spec says is the job's outcome: another look finds the same. What the system refuses may pass. */
-static void prepare(struct job *j)
-{
-    struct err err = { 0 };
-
-    if (job_read(j, &err) == 0) {
-        start_job(j);
-    } else if (!err_is_system(&err)) {
-        job_end(j, "failed", err.msg, "user");
-    } else {
-        wait_refused(j, &err, on_refusal_over);
-    }
-}
-
-static void on_refusal_over(uv_timer_t *timer)
-{
-    prepare(timer->data);
-}
-
-/* detd gives no number to who is only to end the job: where the spool does not tell of it any more, this one is the lost attempt's. */
-static void go_on(struct job *j, int lost)
-{
-    if (j->options.drain && !lost && j->attempt == j->options.attempt) {
-        j->attempt++;
-        close_lost_attempt(j, j->options.attempt);
-    }
-    prepare(j);
-}
-
-void job_begin(struct job *j, int lost)
-{
     j->began_ms = uv_now(j->loop);
-    if (j->end_seq) {
-        wait_for_ack(j);
+    if (g->end_seq) {
+        take(j, GOING_FACT_RECORDED, "");
         return;
     }
-    if (spool_lost(j->spool))
-        job_event(j, -1, "error", "spool_damaged", "a spool file was damaged; reports that detd had not committed are lost");
-    if (lost)
-        close_lost_attempt(j, lost);
+    if (spool_lost(j->records.spool))
+        event(j, -1, "error", "spool_damaged", "a spool file was damaged; reports that detd had not committed are lost");
+    if (g->lost)
+        close_lost_attempt(j, g->lost);
     else
         look_at_published(j);
-    if (is_drained(j))
-        job_end(j, j->options.drain, j->options.reason, strcmp(j->options.drain, "failed") == 0 ? "fault" : "");
-    else
-        go_on(j, lost);
+    if (going_is_drained(g, o->drain)) {
+        conclude(j, o->drain, o->reason, strcmp(o->drain, "failed") == 0 ? "fault" : "");
+        return;
+    }
+    if (o->drain && !g->lost &&
+        g->attempt == o->attempt) { /* detd gives no number to a supervisor that only ends the job: this is the lost attempt's */
+        g->attempt++;
+        close_lost_attempt(j, o->attempt);
+    }
+    take(j, GOING_FACT_BEGUN, "");
+}
+
+static void on_sigchld(uv_signal_t *handle, int number)
+{
+    struct job *j = handle->data;
+
+    (void)number;
+    if (j->attempt.ranks)
+        ranks_reap(j->attempt.ranks);
+}
+
+static void on_sigterm(uv_signal_t *handle, int number)
+{
+    (void)number;
+    orders_leave(&((struct job *)handle->data)->orders);
+}
+
+/* Spool and history may take a while: who is told to stop meanwhile hears it when they are read, and leaves in order. */
+static void mask_stops(int how)
+{
+    sigset_t stops;
+
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGTERM);
+    sigaddset(&stops, SIGINT);
+    sigprocmask(how, &stops, NULL);
+}
+
+void job_hold_signals(void)
+{
+    mask_stops(SIG_BLOCK);
+}
+
+static void open_handles(struct job *j)
+{
+    uv_timer_t *timers[] = { &j->timer, &j->tick, &j->orders.deadline };
+    uv_signal_t *signals[] = { &j->sigchld, &j->sigterm, &j->sigint };
+
+    for (int i = 0; i < 3; i++) {
+        uv_timer_init(j->loop, timers[i]);
+        uv_signal_init(j->loop, signals[i]);
+        timers[i]->data = signals[i]->data = j;
+    }
+    j->orders.deadline.data = &j->orders;
+    uv_timer_start(&j->tick, on_tick, 1000, 1000);
+    uv_signal_start(&j->sigchld, on_sigchld, SIGCHLD);
+    uv_signal_start(&j->sigterm, on_sigterm, SIGTERM);
+    uv_signal_start(&j->sigint, on_sigterm, SIGINT);
+    mask_stops(SIG_UNBLOCK);
+    j->opened = true;
+}
+
+static struct job *new_job(uv_loop_t *loop, const struct job_options *options)
+{
+    struct job *j = calloc(1, sizeof *j);
+
+    if (!j)
+        return NULL;
+    j->options = *options;
+    j->loop = loop;
+    j->logs.max_bytes = options->log_max;
+    j->going.attempt = options->attempt;
+    j->needs = (struct needs)NEEDS_NONE;
+    j->records = (struct records){ .going = &j->going, .fatal = on_fatal, .arg = j };
+    j->orders = (struct orders){ .going = &j->going, .attempt = &j->attempt, .records = &j->records, .fact = on_fact, .arg = j };
+    j->messages = (struct messages){ .loop = loop,
+                                     .going = &j->going,
+                                     .attempt = &j->attempt,
+                                     .needs = &j->needs,
+                                     .records = &j->records,
+                                     .orders = &j->orders,
+                                     .fact = on_fact,
+                                     .arg = j };
+    return j;
+}
+
+int job_open(uv_loop_t *loop, const struct job_options *options, struct job **ret, struct err *err)
+{
+    struct job *j = new_job(loop, options);
+    int rc;
+
+    if (!j)
+        return err_set(err, -ENOMEM, "out of memory");
+    rc = history_open(options, &j->records.spool, err);
+    if (rc == 0)
+        rc = history_read(j->records.spool, options->last_seq, &j->going, err);
+    if (rc == 0) {
+        open_handles(j);
+        rc = open_link(j, err);
+    }
+    if (rc < 0) {
+        job_close(j, NULL);
+        return rc;
+    }
+    begin(j);
+    *ret = j;
+    return 0;
+}
+
+/* Ranks that still live are killed: this happens after an error only. A sync for them that ends meanwhile finds nobody to tell. */
+static void close_handles(struct job *j)
+{
+    uv_handle_t *all[] = { (uv_handle_t *)&j->timer,   (uv_handle_t *)&j->tick,    (uv_handle_t *)&j->orders.deadline,
+                           (uv_handle_t *)&j->sigchld, (uv_handle_t *)&j->sigterm, (uv_handle_t *)&j->sigint };
+
+    for (int i = 0; i < 6; i++)
+        uv_close(all[i], NULL);
+    link_close(j->records.link);
+    if (j->attempt.ranks)
+        ranks_kill(j->attempt.ranks, SIGKILL);
+    attempt_close(&j->attempt);
+    uv_run(j->loop, UV_RUN_DEFAULT);
+}
+
+int job_close(struct job *j, struct err *err)
+{
+    const struct going *g = &j->going;
+    struct spool *spool = j->records.spool;
+    int rc = j->fatal.code;
+    bool spent = rc == 0 && j->options.own_folder && g->final && g->end_seq > 0 && spool_acked(spool) >= g->end_seq;
+
+    if (j->opened)
+        close_handles(j);
+    if (rc && err)
+        *err = j->fatal;
+    needs_drop(&j->needs);
+    records_drop_late(&j->records);
+    messages_close(&j->messages);
+    spool_close(spool);
+    if (spent)
+        given_drop_spool();
+    gpus_unlock(&j->gpus);
+    if (j->options.own_folder) /* detd-launch kills what stays behind */
+        left_await_spared(LAST_WORD_MS);
+    free(j);
+    return rc;
 }

@@ -1,25 +1,29 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/on_end.c - run.on_end: what the user's command is told, and when. How it runs: notify.h. */
+#include "supervisor/on_end.h" /* SPDX-License-Identifier: Apache-2.0 */
+
 #include <errno.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "proto/clean.h"
-#include "supervisor/job_impl.h"
+#include "proto/err.h"
+#include "proto/job/jobspec.h"
 #include "supervisor/left.h"
+#include "supervisor/log.h"
 #include "supervisor/notify.h"
 #include "supervisor/spawn.h"
 
 enum { LIMIT_MS = 60000 };
 
-static char *message(const struct job *j, const struct jobspec *spec, const char *event, const char *outcome, const char *reason)
+static char *message(const struct on_end *e, const struct jobspec *spec, const char *event, const char *outcome, const char *reason)
 {
     char host[256] = "", *text;
     json_t *obj;
 
     gethostname(host, sizeof host - 1);
-    obj = json_pack("{s:s, s:I, s:s, s:s, s:o, s:i, s:I, s:f, s:o}", "event", event, "job", (json_int_t)j->options.job, "name", spec->name,
-                    "outcome", outcome, "reason", clean_string(reason), "attempt", j->attempt, "step", (json_int_t)j->saved, "time",
+    obj = json_pack("{s:s, s:I, s:s, s:s, s:o, s:i, s:I, s:f, s:o}", "event", event, "job", (json_int_t)e->job, "name", spec->name,
+                    "outcome", outcome, "reason", clean_string(reason), "attempt", e->attempt, "step", (json_int_t)e->step, "time",
                     job_time(), "host", clean_string(host));
     text = obj ? json_dumps(obj, JSON_COMPACT) : NULL;
     json_decref(obj);
@@ -36,9 +40,10 @@ static char *message(const struct job *j, const struct jobspec *spec, const char
     return text;
 }
 
-static void tell(struct job *j, const struct jobspec *spec, char *const *env, const char *event, const char *outcome, const char *reason)
+static void tell(const struct on_end *e, const struct jobspec *spec, char *const *env, const char *event, const char *outcome,
+                 const char *reason)
 {
-    char *text = message(j, spec, event, outcome, reason);
+    char *text = message(e, spec, event, outcome, reason);
     struct err err = { 0 };
     pid_t pid = text ? notify_start(spec->run_on_end, env, text, strlen(text), LIMIT_MS, &err) : err_set(&err, -ENOMEM, "out of memory");
 
@@ -52,7 +57,7 @@ static void tell(struct job *j, const struct jobspec *spec, char *const *env, co
 }
 
 /* A job that only ends here, without a rank, has not read its spec. */
-static void read_and_tell(struct job *j, const char *event, const char *outcome, const char *reason)
+static void read_and_tell(const struct on_end *e, const char *event, const char *outcome, const char *reason)
 {
     struct jobspec *spec = NULL;
     struct err err = { 0 };
@@ -65,7 +70,7 @@ static void read_and_tell(struct job *j, const char *event, const char *outcome,
     if (rc == 0 && spec->run_on_end)
         rc = spawn_env(spec->run_env, &env, &err);
     if (rc == 0 && spec->run_on_end)
-        tell(j, spec, env, event, outcome, reason);
+        tell(e, spec, env, event, outcome, reason);
     if (rc < 0)
         job_log("run.on_end: %s", err.msg);
     spawn_free_env(env);
@@ -73,10 +78,10 @@ static void read_and_tell(struct job *j, const char *event, const char *outcome,
     json_decref(root);
 }
 
-void job_tell_command(struct job *j, const char *event, const char *outcome, const char *reason)
+void on_end_tell(const struct on_end *e, const char *event, const char *outcome, const char *reason)
 {
-    if (!j->spec || !j->env)
-        read_and_tell(j, event, outcome, reason);
-    else if (j->spec->run_on_end)
-        tell(j, j->spec, j->env, event, outcome, reason);
+    if (!e->spec || !e->env)
+        read_and_tell(e, event, outcome, reason);
+    else if (e->spec->run_on_end)
+        tell(e, e->spec, e->env, event, outcome, reason);
 }

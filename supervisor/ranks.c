@@ -16,8 +16,10 @@
 
 #include "proto/err.h"
 #include "proto/frame.h"
+#include "proto/line.h"
 #include "proto/progress.h"
 #include "proto/report.h"
+#include "supervisor/log.h"
 #include "supervisor/spawn.h"
 
 /* What may wait for a rank that does not read; it is told a few short lines a minute. */
@@ -183,7 +185,7 @@ bool ranks_is_held(const struct ranks *all, int rank)
     return all->rank[rank].held;
 }
 
-int ranks_send(struct ranks *all, int rank, const char *line, size_t len, struct err *err)
+static int queue(struct ranks *all, int rank, const char *line, size_t len, struct err *err)
 {
     struct rank *r = &all->rank[rank];
     char *out;
@@ -201,6 +203,14 @@ int ranks_send(struct ranks *all, int rank, const char *line, size_t len, struct
     flush(r);
     set_poll(r);
     return 0;
+}
+
+void ranks_say(struct ranks *all, int rank, struct line *l)
+{
+    struct err err = { 0 };
+
+    if (line_done(l, &err) < 0 || queue(all, rank, l->buf, l->len, &err) < 0)
+        job_log("message to rank %d: %s", rank, err.msg);
 }
 
 /* ---- starting ---- */

@@ -9,6 +9,7 @@
 #include <uv.h>
 
 struct err;
+struct line;
 struct progress;
 struct ranks;
 
@@ -40,8 +41,8 @@ int ranks_start(const struct ranks_config *config, struct ranks **ret, struct er
 /* Once all are gone (or after ranks_kill() at the very end). Memory goes when libuv has closed its handles. */
 void ranks_free(struct ranks *r);
 
-/* Queues a line (its newline included). A rank that does not read it for long loses nothing, but its queue is bounded: -ENOBUFS. */
-int ranks_send(struct ranks *r, int rank, const char *line, size_t len, struct err *err);
+/* Ends the line and queues it. A rank that does not read for long loses nothing, but its queue is bounded: a line that does not fit is dropped and logged. */
+void ranks_say(struct ranks *r, int rank, struct line *l);
 void ranks_resume(struct ranks *r);
 /* Whether lines of it wait for ready(). */
 bool ranks_is_held(const struct ranks *r, int rank);

@@ -1,12 +1,15 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/records.c - records on their way into the spool. On a file system that needs room to overwrite a full disk may keep them out: they wait in
- * memory, few, since ranks are not read meanwhile, and nothing that they have to come before goes on. */
+#include "supervisor/records.h" /* SPDX-License-Identifier: Apache-2.0 */
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/err.h"
 #include "proto/report.h"
-#include "supervisor/job_impl.h"
+#include "supervisor/going.h"
+#include "supervisor/link.h"
+#include "supervisor/log.h"
 
 enum {
     LATE_MAX_BYTES = 4 << 20,
@@ -16,7 +19,7 @@ enum {
 
 struct late {
     struct late *next;
-    uint64_t *ret_seq; /* of the job, or NULL */
+    uint64_t *ret_seq; /* or NULL */
     size_t len;
     char text[];
 };
@@ -26,11 +29,11 @@ static bool is_full(int rc)
     return rc == -ENOSPC || rc == -EDQUOT;
 }
 
-static int keep(struct job *j, const char *text, size_t len, uint64_t *ret_seq, struct err *err)
+static int keep(struct records *r, const char *text, size_t len, uint64_t *ret_seq, struct err *err)
 {
-    struct late *late, **end = &j->late;
+    struct late *late, **end = &r->late;
 
-    if (j->late_bytes + len > LATE_MAX_BYTES)
+    if (r->late_bytes + len > LATE_MAX_BYTES)
         return err_set(err, -ENOBUFS, "over %d bytes of reports wait for room on the disk", LATE_MAX_BYTES);
     late = malloc(sizeof *late + len);
     if (!late)
@@ -40,62 +43,68 @@ static int keep(struct job *j, const char *text, size_t len, uint64_t *ret_seq, 
     while (*end)
         end = &(*end)->next;
     *end = late;
-    j->late_bytes += len;
+    r->late_bytes += len;
     return 0;
 }
 
 /* Told before the record that is the first to wait: after an `end` nothing may come. */
-static void tell_no_room(struct job *j, const struct err *why)
+static void tell_no_room(struct records *r, const struct err *why)
 {
-    struct late *first = j->late, *event;
+    struct late *first = r->late, *event;
 
-    snprintf(j->no_room, sizeof j->no_room, "its reports wait for room on the disk, and its ranks with them: %.120s", why->msg);
-    job_log("%s", j->no_room);
-    job_event(j, -1, "warning", "no_room", j->no_room);
+    snprintf(r->no_room, sizeof r->no_room, "its reports wait for room on the disk, and its ranks with them: %.120s", why->msg);
+    job_log("%s", r->no_room);
+    records_event(r, -1, "warning", "no_room", r->no_room, NULL);
     event = first->next;
     if (!event) /* fatal */
         return;
     event->next = first;
     first->next = NULL;
-    j->late = event;
+    r->late = event;
 }
 
-static void put(struct job *j, const char *text, size_t len, uint64_t *ret_seq)
+static void put(struct records *r, const char *text, size_t len, uint64_t *ret_seq)
 {
-    bool behind = j->late != NULL;
+    bool behind = r->late != NULL;
     struct err err = { 0 }, why = { 0 };
-    int rc = behind ? -ENOSPC : spool_append(j->spool, text, len, ret_seq, &why);
+    int rc = behind ? -ENOSPC : spool_append(r->spool, text, len, ret_seq, &why);
 
     if (rc == 0) {
-        if (j->link)
-            link_kick(j->link);
+        if (r->link)
+            link_kick(r->link);
         return;
     }
     if (!is_full(rc)) {
-        job_fatal(j, &why);
+        r->fatal(r->arg, &why);
         return;
     }
-    if (keep(j, text, len, ret_seq, &err) < 0) {
-        job_fatal(j, &err);
+    if (keep(r, text, len, ret_seq, &err) < 0) {
+        r->fatal(r->arg, &err);
         return;
     }
     if (!behind)
-        tell_no_room(j, &why);
+        tell_no_room(r, &why);
 }
 
-void job_append_text(struct job *j, const char *text, size_t len)
+void records_add_text(struct records *r, const char *text, size_t len)
 {
-    put(j, text, len, NULL);
+    put(r, text, len, NULL);
 }
 
-void job_append(struct job *j, struct line *l, uint64_t *ret_seq)
+struct line *records_begin(struct records *r, const char *type)
+{
+    line_begin(&r->line, r->text, sizeof r->text, type);
+    return &r->line;
+}
+
+void records_add(struct records *r, uint64_t *ret_seq)
 {
     struct err err = { 0 };
 
-    if (line_done(l, &err) < 0)
-        job_fatal(j, &err);
+    if (line_done(&r->line, &err) < 0)
+        r->fatal(r->arg, &err);
     else
-        put(j, l->buf, l->len - 1, ret_seq);
+        put(r, r->text, r->line.len - 1, ret_seq);
 }
 
 /* Bytes of the text that escaped are at most `room`: one that is many lines is longer in a report than as its rank said it. */
@@ -112,69 +121,60 @@ static size_t fitting(const char *text, size_t room)
     return n;
 }
 
-void job_event(struct job *j, int rank, const char *level, const char *kind, const char *text)
+void records_event(struct records *r, int rank, const char *level, const char *kind, const char *text, const char *tier)
 {
-    job_event_of_tier(j, rank, level, kind, text, NULL);
-}
+    struct line *l = records_begin(r, "event");
 
-void job_event_of_tier(struct job *j, int rank, const char *level, const char *kind, const char *text, const char *tier)
-{
-    struct line l;
-
-    line_begin(&l, j->record, sizeof j->record, "event");
-    line_str(&l, "level", level);
-    line_text(&l, "kind", kind, KIND_MAX);
-    line_text(&l, "text", text, fitting(text, TEXT_MAX));
-    line_real(&l, "time", job_time());
+    line_str(l, "level", level);
+    line_text(l, "kind", kind, KIND_MAX);
+    line_text(l, "text", text, fitting(text, TEXT_MAX));
+    line_real(l, "time", job_time());
     if (rank >= 0)
-        line_int(&l, "rank", rank);
+        line_int(l, "rank", rank);
     else
-        line_null(&l, "rank");
-    line_int(&l, "attempt", j->attempt);
+        line_null(l, "rank");
+    line_int(l, "attempt", r->going->attempt);
     if (tier)
-        line_str(&l, "tier", tier);
-    job_append(j, &l, NULL);
+        line_str(l, "tier", tier);
+    records_add(r, NULL);
 }
 
-static void drop_first(struct job *j)
+static void drop_first(struct records *r)
 {
-    struct late *late = j->late;
+    struct late *late = r->late;
 
-    j->late = late->next;
-    j->late_bytes -= late->len;
+    r->late = late->next;
+    r->late_bytes -= late->len;
     free(late);
 }
 
-void job_write_late(struct job *j)
+bool records_write_late(struct records *r)
 {
     struct err err = { 0 };
     int rc = 0;
 
-    if (!j->late || j->fatal.code)
-        return;
-    while (j->late && (rc = spool_append(j->spool, j->late->text, j->late->len, j->late->ret_seq, &err)) == 0)
-        drop_first(j);
-    if (rc < 0 && !is_full(rc))
-        job_fatal(j, &err);
-    if (j->link && !j->fatal.code)
-        link_kick(j->link);
+    if (!r->late)
+        return false;
+    while (r->late && (rc = spool_append(r->spool, r->late->text, r->late->len, r->late->ret_seq, &err)) == 0)
+        drop_first(r);
+    if (rc < 0 && !is_full(rc)) {
+        r->fatal(r->arg, &err);
+        return false;
+    }
+    link_kick(r->link);
     if (rc < 0)
-        return;
-    j->no_room[0] = '\0';
+        return false;
+    r->no_room[0] = '\0';
     job_log("there is room for reports again");
-    job_answer_late(j);
-    if (j->state == RUN_ENDED)
-        job_end_written(j);
-    else if (j->ranks)
-        ranks_resume(j->ranks);
+    return true;
 }
 
-void job_drop_late(struct job *j)
+void records_drop_late(struct records *r)
 {
     int n = 0;
 
-    for (; j->late; n++)
-        drop_first(j);
+    for (; r->late; n++)
+        drop_first(r);
     if (n > 0)
         job_log("%d reports have found no room on the disk and are lost", n);
 }

@@ -1,0 +1,51 @@
+#include "supervisor/needs.h" /* SPDX-License-Identifier: Apache-2.0 */
+
+#include <jansson.h>
+#include <unistd.h>
+
+#include "proto/err.h"
+#include "proto/job/jobspec.h"
+#include "supervisor/spawn.h"
+#include "supervisor/tiers.h"
+
+static int read_spec(struct needs *n, struct err *err)
+{
+    json_t *root = NULL;
+    int rc = jobspec_read("spec.json", &root, err);
+
+    if (rc == 0)
+        rc = jobspec_parse_stored(root, &n->spec, err);
+    json_decref(root);
+    if (rc < 0)
+        err_prefix(err, "spec.json");
+    return rc;
+}
+
+void needs_drop(struct needs *n)
+{
+    tiers_close(n->tiers);
+    spawn_free_env(n->env);
+    jobspec_free(n->spec);
+    if (n->worker_fd >= 0)
+        close(n->worker_fd);
+    if (n->plugin_fd >= 0)
+        close(n->plugin_fd);
+    *n = (struct needs)NEEDS_NONE;
+}
+
+int needs_read(struct needs *n, const char *worker, struct err *err)
+{
+    int rc;
+
+    needs_drop(n);
+    rc = read_spec(n, err);
+    if (rc == 0)
+        rc = spawn_env(n->spec->run_env, &n->env, err);
+    if (rc == 0)
+        rc = spawn_open_program(worker, &n->worker_fd, err);
+    if (rc == 0)
+        rc = spawn_open_plugin(worker, &n->plugin_fd, err);
+    if (rc == 0)
+        rc = tiers_open("tiers", &n->tiers, err);
+    return rc;
+}

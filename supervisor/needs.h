@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/needs.h - what ranks need to be started: the job file, environment, trainer, plugin and tiers. */
+#pragma once
+
+struct err;
+struct jobspec;
+struct tiers;
+
+struct needs {
+    struct jobspec *spec; /* NULL: not read */
+    char **env;
+    int worker_fd, plugin_fd; /* as of spawn_open_program() and spawn_open_plugin() */
+    struct tiers *tiers;
+};
+
+#define NEEDS_NONE                       \
+    {                                    \
+        .worker_fd = -1, .plugin_fd = -1 \
+    }
+
+/* Reads all from the working directory. worker: path of the trainer. May be called again, also after a failure. */
+int needs_read(struct needs *n, const char *worker, struct err *err);
+void needs_drop(struct needs *n);

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/orders.h - wishes of detd, of SIGTERM and of run.time_limit: what the table of states hears of them, and what rank 0 is told. */
+#pragma once
+#include <jansson.h>
+#include <uv.h>
+
+#include "supervisor/going.h"
+
+struct attempt;
+struct records;
+
+/* Commands that wait until rank 0 can take them. */
+enum orders_word { ORDERS_TIER = 1, ORDERS_CHECKPOINT = 2, ORDERS_EVAL = 4, ORDERS_PAUSE = 8, ORDERS_CANCEL = 16 };
+
+struct orders {
+    const struct going *going;
+    const struct attempt *attempt;
+    struct records *records;
+    /* text: why the ranks are stopped, if the fact stops them. */
+    void (*fact)(void *arg, enum going_fact fact, const char *text);
+    void *arg;
+    uv_timer_t deadline; /* of the wish to stop that rank 0 was told; the caller inits and closes it, with this struct as its data */
+    unsigned waiting;    /* enum orders_word */
+    char tier[16];       /* asked for and not agreed; "": none */
+    enum orders_word stop;
+    double stop_s; /* for that wish to stop; 0: any time */
+};
+
+/* A command of detd. */
+void orders_take(struct orders *o, const json_t *msg);
+/* SIGTERM came. */
+void orders_leave(struct orders *o);
+/* Once a second: ran_s counts against run.time_limit. */
+void orders_look_at_limit(struct orders *o, double ran_s);
+/* The action GOING_PASS: gives rank 0 the wish to stop, with its deadline. */
+void orders_pass(struct orders *o);
+/* Gives rank 0 what waits for it. Does nothing until the ranks were told to go. */
+void orders_send(struct orders *o);
+/* An attempt begins: a tier that the one before has not agreed to is asked for again. */
+void orders_attempt_begins(struct orders *o);
+void orders_attempt_over(struct orders *o);
+/* Rank 0 has agreed to the tier, or refused it: it may be asked for again. */
+void orders_tier_settled(struct orders *o, const char *tier);

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/sup.c - supervisors as proto/report.h has them: what they make durable in a spool, send, and do about the answers; and how they die. The
- * order of what they write is that of supervisor/job.c, the ranks' part of it is one step after the other. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/sup.c - supervisors as proto/report.h has them: what they make durable in a spool, send, and do about the answers; and how they die. What
+ * follows from a fact is said by their own table, supervisor/going.c; what they write has the order of supervisor/job.c. Ranks are played, one step after the other. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,12 +7,13 @@
 #include "daemon/base/clock.h"
 #include "proto/report.h"
 #include "proto/tier.h"
+#include "supervisor/going.h"
 #include "tests/stand/sim/world.h"
 
-enum { SPOOL_ROOM = 40, END_WAIT_S = 10, VAL_EVERY = 3 };
+enum { SPOOL_ROOM = 40, VAL_EVERY = 3, CANCEL_S = 30, LEAVE_S = 60, HANG_S = 45 };
 
 /* What a step still has to do, in this order. */
-enum stage { STAGE_STEP, STAGE_VAL, STAGE_EVAL, STAGE_PUBLISH, STAGE_SAVED, STAGE_WISHES };
+enum stage { STAGE_START, STAGE_STEP, STAGE_VAL, STAGE_EVAL, STAGE_PUBLISH, STAGE_SAVED, STAGE_WISHES };
 
 struct sup {
     struct folder *f;
@@ -21,14 +22,17 @@ struct sup {
     struct link *link;
     bool welcomed;
     int64_t sent;
-    enum { OPENING, HELLO, RUNNING, BACKOFF, ENDED } state;
-    int attempt, failures, lost;
-    bool unheard, told, hello_sent;
-    int64_t end_seq, step, validated;
+    bool opened, told;
+    struct going going;
+    struct going_end end;
+    double due, obey_by, hangs; /* timer of the phase; deadline of a wish to stop; when ranks that stand still are noticed; 0: none */
+    /* ranks */
+    struct outcome out; /* of the attempt, as far as it is known */
+    int64_t step, validated;
     enum stage stage;
-    bool want_pause, want_cancel, want_save, want_eval, fails;
+    bool passed, want_save, want_eval, fails, mute; /* passed: a wish to stop; mute: they do nothing more */
     int want_tier, tier;
-    int waited_s, silent_s;
+    int silent_s;
 };
 
 /* ---- the spool ---- */
@@ -50,7 +54,7 @@ static struct record *append(struct sup *s, int type, const char *text)
             abort();
     }
     r = &f->records[f->count];
-    *r = (struct record){ .type = type, .seq = last_of(f) + 1, .attempt = s->attempt, .step = s->step, .text = strdup(text) };
+    *r = (struct record){ .type = type, .seq = last_of(f) + 1, .attempt = s->going.attempt, .step = s->step, .text = strdup(text) };
     f->count++;
     say("job %lld: spools %lld: %s", (long long)f->id, (long long)r->seq, text);
     return r;
@@ -85,7 +89,7 @@ static void append_checkpoint(struct sup *s)
              "\"best\":false}",
              (long long)s->step, (long long)s->step);
     append(s, REC_CHECKPOINT, text);
-    s->failures = 0;
+    going_saved(&s->going, s->step);
     s->f->deaths = 0;
     s->f->died_under = 0;
 }
@@ -96,32 +100,25 @@ static void append_attempt(struct sup *s)
 
     snprintf(text, sizeof text,
              "{\"type\":\"attempt\",\"attempt\":%d,\"resume_step\":%lld,\"time\":%.17g,\"ranks\":%d,\"device\":\"cpu\",\"first\":%s}",
-             s->attempt, (long long)s->step, now_s(), s->f->ranks, s->told ? "false" : "true");
+             s->going.attempt, (long long)s->step, now_s(), s->f->ranks, s->told ? "false" : "true");
     append(s, REC_ATTEMPT, text);
+    going_saved(&s->going, s->step);
     s->told = true;
 }
 
-static void append_outcome(struct sup *s, bool end, const char *outcome, const char *reason)
+static int64_t append_outcome(struct sup *s, bool end, const char *outcome, const char *reason)
 {
     char text[RECORD_TEXT];
     struct record *r;
 
-    snprintf(text, sizeof text,
-             "{\"type\":\"%s\",\"attempt\":%d,\"outcome\":\"%s\",\"reason\":\"%s\",\"class\":\"fault\",\"time\":%.17g,\"cpu_seconds\":1,"
-             "\"max_rss\":1}",
-             end ? "end" : "ended", s->attempt, outcome, reason, now_s());
+    snprintf(
+        text, sizeof text,
+        "{\"type\":\"%s\",\"attempt\":%d,\"outcome\":\"%s\",\"reason\":\"%.100s\",\"class\":\"fault\",\"time\":%.17g,\"cpu_seconds\":1,"
+        "\"max_rss\":1}",
+        end ? "end" : "ended", s->going.attempt, outcome, reason, now_s());
     r = append(s, end ? REC_END : REC_ENDED, text);
     snprintf(r->outcome, sizeof r->outcome, "%s", outcome);
-    if (!end)
-        return;
-    s->end_seq = r->seq;
-    s->state = ENDED;
-    s->waited_s = 0;
-}
-
-static void end_stopped(struct sup *s)
-{
-    append_outcome(s, true, s->want_cancel ? "cancelled" : "paused", "");
+    return r->seq;
 }
 
 /* ---- beginning and dying ---- */
@@ -150,7 +147,7 @@ void sup_kill(struct folder *f)
 
     say("job %lld: its supervisor is killed", (long long)f->id);
     f->mute += !s->welcomed;
-    if (s->state != ENDED) {
+    if (s->going.phase != GOING_ENDED && s->going.phase != GOING_OVER) {
         f->deaths++;
         f->died = world.mono;
         f->died_under = s->detd == detd_number ? detd_number : 0;
@@ -181,86 +178,186 @@ void sup_start(struct folder *f, const struct launch_request *rq)
 {
     struct sup *s = must_alloc(sizeof *s);
 
-    *s = (struct sup){ .f = f, .rq = *rq, .detd = detd_number, .attempt = rq->attempt, .want_tier = -1, .tier = rq->tier, .validated = -1 };
+    *s = (struct sup){ .f = f, .rq = *rq, .detd = detd_number, .want_tier = -1, .tier = rq->tier };
+    s->going.attempt = rq->attempt;
+    s->going.restarts = f->restarts;
     f->sup = s;
     f->lock = LOCK_SUP;
     say("job %lld: supervisor of attempt %d started, last_seq %lld%s%s", (long long)f->id, rq->attempt, (long long)rq->last_seq,
         rq->drain ? ", to end it: " : "", rq->drain ? job_state_name(rq->drain) : "");
 }
 
-/* As supervisor/open.c reads it. */
-static void read_history(struct sup *s)
+/* ---- what follows from facts ---- */
+
+static void take(struct sup *s, enum going_fact fact);
+
+static void conclude(struct sup *s, const char *outcome, const char *reason)
 {
+    snprintf(s->end.outcome, sizeof s->end.outcome, "%s", outcome);
+    snprintf(s->end.reason, sizeof s->end.reason, "%s", reason);
+    take(s, GOING_FACT_CONCLUDED);
+}
+
+static void set_out(struct sup *s, const char *outcome, const char *class, const char *reason)
+{
+    s->out = (struct outcome){ .retry = strcmp(outcome, "failed") == 0 && strcmp(class, "fault") == 0 };
+    snprintf(s->out.outcome, sizeof s->out.outcome, "%s", outcome);
+    snprintf(s->out.class, sizeof s->out.class, "%s", class);
+    snprintf(s->out.reason, sizeof s->out.reason, "%s", reason);
+}
+
+static bool is_refused(void)
+{
+    return world.faults && chance(2);
+}
+
+static void read_needs(struct sup *s)
+{
+    take(s, is_refused() ? GOING_FACT_REFUSED : GOING_FACT_READ);
+}
+
+static void lock_gpus(struct sup *s)
+{
+    if (world.faults && chance(3))
+        conclude(s, "paused", "a GPU is busy");
+    else
+        take(s, is_refused() ? GOING_FACT_REFUSED : going_ready(&s->going, &s->end));
+}
+
+static void start_ranks(struct sup *s)
+{
+    if (is_refused()) {
+        take(s, GOING_FACT_REFUSED);
+        return;
+    }
+    set_out(s, "failed", "fault", "a rank was killed");
+    s->stage = STAGE_START;
+    s->step = s->f->saved;
+    s->validated = -1;
+    s->passed = s->fails = s->mute = false;
+    s->obey_by = s->hangs = 0;
+    take(s, GOING_FACT_STARTED);
+}
+
+static void pass(struct sup *s)
+{
+    s->passed = true;
+}
+
+/* A checkpoint that lies there may be one that no record tells of. */
+static void look_at_published(struct sup *s)
+{
+    s->going.unheard = s->going.unheard || (s->f->saved > s->going.saved && s->f->saved > s->rq.saved);
+    going_saved(&s->going, s->f->saved);
+}
+
+static void clean(struct sup *s)
+{
+    bool failed = strcmp(s->out.outcome, "failed") == 0, granted = going_grants(&s->going, &s->out);
+
+    if (world.faults && chance(10) && s->going.looks < GOING_LEFT_LOOKS) {
+        take(s, GOING_FACT_REMAIN);
+        return;
+    }
+    s->obey_by = 0;
+    if (failed)
+        append_outcome(s, false, granted ? "stopped" : "failed", s->out.reason);
+    if (failed && !granted)
+        look_at_published(s);
+    take(s, going_judge(&s->going, &s->out, &s->end));
+}
+
+static void end(struct sup *s)
+{
+    s->going.end_seq = (uint64_t)append_outcome(s, true, s->end.outcome, s->end.reason);
+    take(s, GOING_FACT_WRITTEN);
+}
+
+static void end_stopped(struct sup *s)
+{
+    going_stopped(&s->going, "", &s->end);
+    end(s);
+}
+
+static void await_ack(struct sup *s)
+{
+    if (s->f->acked >= (int64_t)s->going.end_seq)
+        take(s, GOING_FACT_ACKED);
+}
+
+static void take(struct sup *s, enum going_fact fact)
+{
+    static void (*const actions[])(struct sup * s) = {
+        [GOING_READ] = read_needs, [GOING_LOCK] = lock_gpus, [GOING_START] = start_ranks,       [GOING_PASS] = pass,
+        [GOING_CLEAN] = clean,     [GOING_END] = end,        [GOING_END_STOPPED] = end_stopped, [GOING_CONFIRM] = await_ack,
+        [GOING_AWAIT] = await_ack, [GOING_DIE] = NULL,
+    };
+    enum going_action action = going_next(&s->going, fact);
+
+    if (s->going.wait_ms != GOING_KEEP)
+        s->due = s->going.wait_ms ? world.mono + s->going.wait_ms / 1000.0 : 0;
+    if (actions[action])
+        actions[action](s);
+}
+
+/* ---- beginning ---- */
+
+/* As supervisor/history.c tells it. */
+static void recall(struct sup *s)
+{
+    static const enum going_record types[] = { [REC_ATTEMPT] = GOING_RECORD_ATTEMPT,
+                                               [REC_CHECKPOINT] = GOING_RECORD_CHECKPOINT,
+                                               [REC_ENDED] = GOING_RECORD_ENDED,
+                                               [REC_END] = GOING_RECORD_END };
     const struct folder *f = s->f;
-    int64_t saved = 0;
 
     for (int i = 0; i < f->count; i++) {
         const struct record *r = &f->records[i];
-        bool attempt = r->type == REC_ATTEMPT, ended = r->type == REC_ENDED, end = r->type == REC_END;
 
-        s->end_seq = end && r->seq > s->rq.last_seq ? r->seq : 0;
-        if ((attempt || ended || end) && r->attempt >= s->attempt)
-            s->attempt = r->attempt + 1;
-        if (attempt)
-            s->lost = r->attempt;
-        if (ended || end)
-            s->lost = 0;
-        if (ended && strcmp(r->outcome, "failed") == 0)
-            s->failures++;
-        if ((attempt || r->type == REC_CHECKPOINT) && r->step > saved) {
-            saved = r->step;
-            s->failures = 0;
-        }
-        if (end)
-            s->failures = 0;
-        if (r->type == REC_CHECKPOINT && r->seq > s->rq.last_seq)
-            s->unheard = true;
+        going_recall(&s->going, &(struct going_past){ types[r->type], (uint64_t)r->seq, r->attempt, r->step, r->outcome, "" },
+                     (uint64_t)s->rq.last_seq);
     }
 }
 
-static void after_failure(struct sup *s)
+static void close_lost(struct sup *s, int lost)
 {
-    if (++s->failures > s->f->restarts) {
-        append_outcome(s, true, "failed", "ranks failed too often");
-        return;
-    }
-    s->attempt++;
-    s->state = BACKOFF;
-}
+    int next = s->going.attempt;
 
-static void close_lost(struct sup *s)
-{
-    int next = s->attempt;
-
-    s->attempt = s->lost;
+    s->going.attempt = s->going.lost = lost;
     append_outcome(s, false, "failed", "detd-job was lost");
-    s->attempt = next;
-    s->failures++;
+    s->going.attempt = next;
+    look_at_published(s);
+    s->going.failures++;
 }
 
 static void begin(struct sup *s)
 {
-    bool failed = s->rq.drain == JOB_FAILED;
+    const char *drain = s->rq.drain ? job_state_name(s->rq.drain) : NULL;
+    struct going *g = &s->going;
 
-    read_history(s);
+    s->opened = true;
+    recall(s);
     s->step = s->f->saved;
-    s->state = HELLO;
-    if (s->end_seq) {
-        s->state = ENDED;
+    if (g->end_seq) {
+        take(s, GOING_FACT_RECORDED);
         return;
     }
-    if (s->lost)
-        close_lost(s);
-    if (s->rq.drain && (!failed || !s->unheard)) {
-        if (failed && s->f->deaths <= s->f->restarts)
+    if (g->lost)
+        close_lost(s, g->lost);
+    else
+        look_at_published(s);
+    if (going_is_drained(g, drain)) {
+        if (s->rq.drain == JOB_FAILED && s->f->deaths <= s->f->restarts)
             fail("job %lld: given up after %d deaths without a newer checkpoint, of %d that are allowed", (long long)s->f->id, s->f->deaths,
                  s->f->restarts);
-        append_outcome(s, true, job_state_name(s->rq.drain), s->rq.reason);
-    } else if (world.faults && chance(3)) {
-        append_outcome(s, true, "paused", "a GPU is busy");
-    } else if (s->lost && s->failures > s->f->restarts) {
-        append_outcome(s, true, "failed", "detd-job was lost");
+        conclude(s, drain, s->rq.reason);
+        return;
     }
+    if (drain && !g->lost && g->attempt == s->rq.attempt) {
+        g->attempt++;
+        close_lost(s, s->rq.attempt);
+    }
+    take(s, GOING_FACT_BEGUN);
 }
 
 static void open_up(struct sup *s)
@@ -286,16 +383,24 @@ static void open_up(struct sup *s)
 
 /* ---- ranks ---- */
 
-static void rank_failed(struct sup *s)
+/* One of what ranks do to their supervisor; or SIGTERM comes for that. */
+static void rank_fault(struct sup *s)
 {
+    static const enum going_fact facts[] = { GOING_FACT_FAILED, GOING_FACT_HUNG, GOING_FACT_BROKEN };
+    uint32_t what = roll(5);
+
     s->fails = false;
-    if (s->want_cancel || s->want_pause) {
-        append_outcome(s, false, "stopped", "");
-        end_stopped(s);
-        return;
+    if (what < 3) {
+        take(s, facts[what]);
+    } else if (what == 3) {
+        say("job %lld: its ranks stand still", (long long)s->f->id);
+        s->mute = true;
+        s->hangs = s->going.phase == GOING_RUNNING ? world.mono + HANG_S : 0;
+    } else if (!(s->going.wishes & GOING_WISH_LEAVE)) {
+        say("job %lld: its supervisor is told to leave", (long long)s->f->id);
+        s->obey_by = s->going.phase == GOING_RUNNING ? world.mono + LEAVE_S : 0;
+        take(s, GOING_FACT_LEAVE);
     }
-    append_outcome(s, false, "failed", "a rank was killed");
-    after_failure(s);
 }
 
 static bool is_last(const struct sup *s)
@@ -303,19 +408,30 @@ static bool is_last(const struct sup *s)
     return s->step >= s->f->steps;
 }
 
+static bool is_cancelled(const struct sup *s)
+{
+    return s->going.wishes & GOING_WISH_CANCEL;
+}
+
 static bool is_to_save(const struct sup *s)
 {
-    return s->step > s->f->saved && (is_last(s) || s->step % s->f->save_every == 0 || s->want_save || (s->want_pause && !s->want_cancel));
+    return s->step > s->f->saved && (is_last(s) || s->step % s->f->save_every == 0 || s->want_save || (s->passed && !is_cancelled(s)));
+}
+
+static void say_end(struct sup *s, const char *outcome)
+{
+    set_out(s, outcome, "", "");
+    take(s, GOING_FACT_DONE);
 }
 
 static void obey(struct sup *s)
 {
     s->stage = STAGE_STEP;
     s->want_save = false;
-    if (s->want_cancel || s->want_pause) {
-        end_stopped(s);
+    if (s->passed) {
+        say_end(s, is_cancelled(s) ? "cancelled" : "paused");
     } else if (is_last(s)) {
-        append_outcome(s, true, "completed", "");
+        say_end(s, "completed");
     } else if (s->want_tier >= 0) {
         char text[RECORD_TEXT];
 
@@ -330,6 +446,10 @@ static void obey(struct sup *s)
 static void train(struct sup *s)
 {
     switch (s->stage) {
+    case STAGE_START:
+        append_attempt(s);
+        s->stage = STAGE_STEP;
+        return;
     case STAGE_STEP:
         if (is_last(s)) { /* a checkpoint of the last step was there, and the end was not recorded */
             s->stage = STAGE_WISHES;
@@ -337,9 +457,11 @@ static void train(struct sup *s)
         }
         s->step++;
         append_loss(s, false);
-        if (s->step == s->f->fails_at)
-            append_outcome(s, true, "failed", "the loss is not finite");
         s->stage = STAGE_VAL;
+        if (s->step == s->f->fails_at) {
+            set_out(s, "failed", "user", "the loss is not finite");
+            take(s, GOING_FACT_FAILED);
+        }
         return;
     case STAGE_VAL:
         s->stage = STAGE_PUBLISH;
@@ -369,41 +491,54 @@ static void train(struct sup *s)
     }
 }
 
+static bool is_full(const struct sup *s)
+{
+    return last_of(s->f) - s->f->acked > SPOOL_ROOM;
+}
+
+/* Ranks that were told to leave, or are being killed, may take their time. */
+static bool ranks_work(struct sup *s)
+{
+    bool lives = s->going.phase == GOING_GREETING || s->going.phase == GOING_RUNNING;
+
+    if (is_full(s) || (lives && s->mute) || (world.faults && !lives && chance(30)))
+        return false;
+    if (lives && s->fails)
+        rank_fault(s);
+    else if (s->going.phase == GOING_GREETING)
+        take(s, GOING_FACT_GREETED);
+    else if (s->going.phase == GOING_RUNNING)
+        train(s);
+    else if (s->going.phase == GOING_STOPPING || s->going.phase == GOING_KILLED)
+        take(s, GOING_FACT_GONE);
+    else
+        return false;
+    return true;
+}
+
+static bool is_due(double *when)
+{
+    bool due = *when != 0 && world.mono >= *when;
+
+    *when = due ? 0 : *when;
+    return due;
+}
+
 static bool work(struct sup *s)
 {
-    if (s->state != OPENING && s->state != ENDED && last_of(s->f) - s->f->acked > SPOOL_ROOM)
-        return false;
-    switch (s->state) {
-    case OPENING:
+    if (!s->opened)
         open_up(s);
-        return true;
-    case BACKOFF:
-    case HELLO:
-        if (s->want_cancel || s->want_pause) {
-            end_stopped(s);
-        } else if (s->fails) {
-            rank_failed(s);
-        } else {
-            s->state = RUNNING;
-            s->step = s->f->saved;
-            s->stage = STAGE_STEP;
-            s->validated = -1;
-            append_attempt(s);
-        }
-        return true;
-    case RUNNING:
-        if (s->fails)
-            rank_failed(s);
-        else
-            train(s);
-        return true;
-    case ENDED:
-        if (s->f->acked < s->end_seq && s->waited_s <= END_WAIT_S)
-            return false;
+    else if (s->going.phase == GOING_OVER)
         leave(s, 0, "");
-        return true;
-    }
-    return false;
+    else if (is_due(&s->due))
+        take(s, s->going.phase == GOING_GREETING && is_full(s) ? GOING_FACT_HELD : GOING_FACT_DUE);
+    else if (is_due(&s->obey_by))
+        take(s, GOING_FACT_DISOBEYED);
+    else if (is_due(&s->hangs))
+        take(s, GOING_FACT_HUNG);
+    else
+        return ranks_work(s);
+    return true;
 }
 
 /* ---- talking ---- */
@@ -413,25 +548,38 @@ static void acked(struct sup *s, int64_t seq)
     check_ack(s->f, seq);
     if (seq > s->f->acked)
         s->f->acked = seq;
+    if (s->going.phase == GOING_ENDED)
+        await_ack(s);
+}
+
+/* As supervisor/orders.c takes it. */
+static void wish(struct sup *s, enum going_fact fact, double seconds)
+{
+    s->obey_by = s->going.phase == GOING_RUNNING && seconds > 0 ? world.mono + seconds : 0;
+    take(s, fact);
 }
 
 static void take_word(struct sup *s, const json_t *msg)
 {
     const char *word = json_string_value(json_object_get(msg, "word")), *tier = json_string_value(json_object_get(msg, "tier"));
+    double seconds = json_number_value(json_object_get(msg, "deadline"));
 
     say("job %lld: is told: %s", (long long)s->f->id, word);
-    if (strcmp(word, "cancel") == 0)
-        s->want_cancel = true;
-    else if (strcmp(word, "pause") == 0)
-        s->want_pause = true;
-    else if (strcmp(word, "checkpoint") == 0)
+    if (strcmp(word, "cancel") == 0) {
+        if (!is_cancelled(s))
+            wish(s, GOING_FACT_CANCEL, CANCEL_S);
+    } else if (strcmp(word, "pause") == 0) {
+        if (!is_cancelled(s) && !(s->going.wishes & GOING_WISH_PAUSE))
+            wish(s, GOING_FACT_PAUSE, seconds);
+    } else if (strcmp(word, "checkpoint") == 0) {
         s->want_save = true;
-    else if (strcmp(word, "eval") == 0)
+    } else if (strcmp(word, "eval") == 0) {
         s->want_eval = true;
-    else if (strcmp(word, "tier") == 0)
+    } else if (strcmp(word, "tier") == 0) {
         s->want_tier = tier_parse(tier);
-    else
+    } else {
         fail("job %lld: detd says '%s'", (long long)s->f->id, word);
+    }
 }
 
 static void take_line(struct sup *s, const char *line)
@@ -462,7 +610,7 @@ static bool greet(struct sup *s)
 {
     char line[256];
 
-    if (s->state == OPENING)
+    if (!s->opened)
         return false;
     s->link = link_connect();
     if (!s->link)
@@ -471,7 +619,7 @@ static bool greet(struct sup *s)
     memcpy(s->link->nonce, s->rq.nonce, sizeof s->link->nonce);
     s->link->job = s->f->id;
     snprintf(line, sizeof line, "{\"type\":\"hello\",\"protocol\":1,\"job\":%lld,\"attempt\":%d,\"nonce\":\"%s\",\"pid\":1,\"beats\":true}",
-             (long long)s->f->id, s->attempt, s->rq.nonce);
+             (long long)s->f->id, s->going.attempt, s->rq.nonce);
     link_send(s->link, line);
     return true;
 }
@@ -567,14 +715,13 @@ void sups_tick(void)
             s->silent_s--;
             continue;
         }
-        s->waited_s++;
         if (!s->link || !s->welcomed || s->link->nto_detd > BYTES_ROOM / 2)
             continue;
         snprintf(
             line, sizeof line,
             "{\"type\":\"status\",\"attempt\":%d,\"step\":%lld,\"phase\":\"forward\",\"images_per_s\":8,\"cpu_seconds\":1,\"max_rss\":1,"
             "\"ranks\":[]}",
-            s->attempt, (long long)s->step);
+            s->going.attempt, (long long)s->step);
         link_send(s->link, line);
         if (world.faults && s->sent < last_of(s->f) && chance(2)) /* told too much once more */
             s->sent = s->f->acked;

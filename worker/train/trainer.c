@@ -32,6 +32,7 @@
 #include "worker/report/report.h"
 #include "worker/train/control.h"
 #include "worker/train/course.h"
+#include "worker/train/due.h"
 #include "worker/train/machine.h"
 #include "worker/train/rows.h"
 #include "worker/train/save.h"
@@ -411,44 +412,31 @@ static int keep_best(struct trainer *t, double value, int64_t step, struct err *
     return 0;
 }
 
-/* Does all that is due after step t->state.step, by schedule or on request. A step validates at most once, before its
- * checkpoint. *ret_outcome is set when the job ends here. */
+/* Does what is due after step t->state.step. *ret_outcome is set when the run ends here. */
 static int after_step(struct trainer *t, const char **ret_outcome, struct err *err)
 {
-    const struct jobspec *s = t->spec;
-    enum report_word word = control_due(&t->control, t->state.step);
-    bool log = schedule_due(s->train_log_every, t->state.step, s->train_steps);
-    bool by_number = t->val.set && schedule_due(s->val_every, t->state.step, s->train_steps);
-    bool validate = by_number || (t->val.set && word == WORD_EVAL), ends = t->state.step == last_step(t);
-    bool save = word == WORD_CHECKPOINT || word == WORD_PAUSE || ends || schedule_due(s->checkpoint_every, t->state.step, s->train_steps);
+    struct due due = due_after(t->spec, t->state.step, last_step(t), t->val.set, control_due(&t->control, t->state.step));
     double best = t->state.best;
     int64_t best_step = t->state.best_step;
     int rc = 0;
 
     if (t->val.set)
-        recorder_validates(stepper_recorder(t->stepper), t->state.step, &validate);
-    if (log || validate || save || word != WORD_NONE)
+        recorder_validates(stepper_recorder(t->stepper), t->state.step, &due.validate);
+    if (due_is_any(&due))
         rc = stepper_settle(t->stepper, err);
-    if (rc >= 0 && log)
+    if (rc >= 0 && due.log)
         rc = stepper_log(t->stepper, err);
-    if (rc >= 0 && validate)
+    if (rc >= 0 && due.validate)
         rc = validator_run(&t->validator, err);
-    if (rc >= 0 && validate && by_number) {
+    if (rc >= 0 && due.validate && due.counts)
         count_stale(t);
-        ends = ends || is_stale(t);
-    }
-    if (rc >= 0 && validate && s->checkpoint_every > 0 && t->state.best_step == t->state.step)
-        save = true; /* the best step must have a checkpoint */
-    if (rc >= 0 && (save || ends))
-        rc = keeper_save(&t->keeper, &t->state, word == WORD_PAUSE || ends, err);
+    if (rc >= 0 && due.validate)
+        due_validated(&due, t->spec, is_stale(t), t->state.best_step == t->state.step);
+    if (rc >= 0 && due.save)
+        rc = keeper_save(&t->keeper, &t->state, due.word == WORD_PAUSE || due.ends, err);
     if (rc >= 0 && t->state.best_step != best_step)
         rc = keep_best(t, best, best_step, err);
-    if (ends)
-        *ret_outcome = "completed";
-    else if (word == WORD_PAUSE)
-        *ret_outcome = "paused";
-    else if (word == WORD_CANCEL)
-        *ret_outcome = "cancelled";
+    *ret_outcome = due_outcome(&due);
     return rc;
 }
 

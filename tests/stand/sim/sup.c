@@ -22,7 +22,7 @@ struct sup {
     struct link *link;
     bool welcomed;
     int64_t sent;
-    bool opened, told;
+    bool opened, told, died; /* died: nothing can be promised any more */
     struct going going;
     struct going_end end;
     double due, obey_by, hangs; /* timer of the phase; deadline of a wish to stop; when ranks that stand still are noticed; 0: none */
@@ -141,17 +141,22 @@ static void leave(struct sup *s, int status, const char *why)
     sup_free(s, false);
 }
 
+static void count_death(const struct sup *s)
+{
+    if (s->going.phase == GOING_ENDED || s->going.phase == GOING_OVER)
+        return;
+    s->f->deaths++;
+    s->f->died = world.mono;
+    s->f->died_under = s->detd == detd_number ? detd_number : 0;
+}
+
 void sup_kill(struct folder *f)
 {
     struct sup *s = f->sup;
 
     say("job %lld: its supervisor is killed", (long long)f->id);
     f->mute += !s->welcomed;
-    if (s->going.phase != GOING_ENDED && s->going.phase != GOING_OVER) {
-        f->deaths++;
-        f->died = world.mono;
-        f->died_under = s->detd == detd_number ? detd_number : 0;
-    }
+    count_death(s);
     launch_sup_left(f, s->detd, 137, "");
     f->lock = LOCK_FREE;
     if (world.faults && chance(15)) {
@@ -208,7 +213,7 @@ static void set_out(struct sup *s, const char *outcome, const char *class, const
 
 static bool is_refused(void)
 {
-    return world.faults && chance(2);
+    return world.faults && chance(1 + world.rates.refused / 2);
 }
 
 static void read_needs(struct sup *s)
@@ -224,21 +229,6 @@ static void lock_gpus(struct sup *s)
         take(s, is_refused() ? GOING_FACT_REFUSED : going_ready(&s->going, &s->end));
 }
 
-static void start_ranks(struct sup *s)
-{
-    if (is_refused()) {
-        take(s, GOING_FACT_REFUSED);
-        return;
-    }
-    set_out(s, "failed", "fault", "a rank was killed");
-    s->stage = STAGE_START;
-    s->step = s->f->saved;
-    s->validated = -1;
-    s->passed = s->fails = s->mute = false;
-    s->obey_by = s->hangs = 0;
-    take(s, GOING_FACT_STARTED);
-}
-
 static void pass(struct sup *s)
 {
     s->passed = true;
@@ -251,20 +241,43 @@ static void look_at_published(struct sup *s)
     going_saved(&s->going, s->f->saved);
 }
 
-static void clean(struct sup *s)
+static void judge(struct sup *s)
 {
     bool failed = strcmp(s->out.outcome, "failed") == 0, granted = going_grants(&s->going, &s->out);
 
-    if (world.faults && chance(10) && s->going.looks < GOING_LEFT_LOOKS) {
-        take(s, GOING_FACT_REMAIN);
-        return;
-    }
     s->obey_by = 0;
     if (failed)
         append_outcome(s, false, granted ? "stopped" : "failed", s->out.reason);
     if (failed && !granted)
         look_at_published(s);
     take(s, going_judge(&s->going, &s->out, &s->end));
+}
+
+static void start_ranks(struct sup *s)
+{
+    if (is_refused()) {
+        take(s, GOING_FACT_REFUSED);
+        return;
+    }
+    set_out(s, "failed", "fault", "a rank was killed");
+    if (is_refused()) { /* by something that does not pass by itself */
+        judge(s);
+        return;
+    }
+    s->stage = STAGE_START;
+    s->step = s->f->saved;
+    s->validated = -1;
+    s->passed = s->fails = s->mute = false;
+    s->obey_by = s->hangs = 0;
+    take(s, GOING_FACT_STARTED);
+}
+
+static void clean(struct sup *s)
+{
+    if (world.faults && chance(10) && s->going.looks < GOING_LEFT_LOOKS)
+        take(s, GOING_FACT_REMAIN);
+    else
+        judge(s);
 }
 
 static void end(struct sup *s)
@@ -279,6 +292,11 @@ static void end_stopped(struct sup *s)
     end(s);
 }
 
+static void die(struct sup *s)
+{
+    s->died = true;
+}
+
 static void await_ack(struct sup *s)
 {
     if (s->f->acked >= (int64_t)s->going.end_seq)
@@ -290,7 +308,7 @@ static void take(struct sup *s, enum going_fact fact)
     static void (*const actions[])(struct sup * s) = {
         [GOING_READ] = read_needs, [GOING_LOCK] = lock_gpus, [GOING_START] = start_ranks,       [GOING_PASS] = pass,
         [GOING_CLEAN] = clean,     [GOING_END] = end,        [GOING_END_STOPPED] = end_stopped, [GOING_CONFIRM] = await_ack,
-        [GOING_AWAIT] = await_ack, [GOING_DIE] = NULL,
+        [GOING_AWAIT] = await_ack, [GOING_DIE] = die,
     };
     enum going_action action = going_next(&s->going, fact);
 
@@ -383,24 +401,19 @@ static void open_up(struct sup *s)
 
 /* ---- ranks ---- */
 
-/* One of what ranks do to their supervisor; or SIGTERM comes for that. */
 static void rank_fault(struct sup *s)
 {
     static const enum going_fact facts[] = { GOING_FACT_FAILED, GOING_FACT_HUNG, GOING_FACT_BROKEN };
-    uint32_t what = roll(5);
+    uint32_t what = roll(4);
 
     s->fails = false;
     if (what < 3) {
         take(s, facts[what]);
-    } else if (what == 3) {
-        say("job %lld: its ranks stand still", (long long)s->f->id);
-        s->mute = true;
-        s->hangs = s->going.phase == GOING_RUNNING ? world.mono + HANG_S : 0;
-    } else if (!(s->going.wishes & GOING_WISH_LEAVE)) {
-        say("job %lld: its supervisor is told to leave", (long long)s->f->id);
-        s->obey_by = s->going.phase == GOING_RUNNING ? world.mono + LEAVE_S : 0;
-        take(s, GOING_FACT_LEAVE);
+        return;
     }
+    say("job %lld: its ranks stand still", (long long)s->f->id);
+    s->mute = true;
+    s->hangs = s->going.phase == GOING_RUNNING ? world.mono + HANG_S : 0;
 }
 
 static bool is_last(const struct sup *s)
@@ -496,12 +509,12 @@ static bool is_full(const struct sup *s)
     return last_of(s->f) - s->f->acked > SPOOL_ROOM;
 }
 
-/* Ranks that were told to leave, or are being killed, may take their time. */
+/* Ranks may take their time to say hello, to leave, and to die. */
 static bool ranks_work(struct sup *s)
 {
     bool lives = s->going.phase == GOING_GREETING || s->going.phase == GOING_RUNNING;
 
-    if (is_full(s) || (lives && s->mute) || (world.faults && !lives && chance(30)))
+    if (is_full(s) || (lives && s->mute) || (world.faults && s->going.phase != GOING_RUNNING && chance(50)))
         return false;
     if (lives && s->fails)
         rank_fault(s);
@@ -529,7 +542,7 @@ static bool work(struct sup *s)
     if (!s->opened)
         open_up(s);
     else if (s->going.phase == GOING_OVER)
-        leave(s, 0, "");
+        leave(s, s->died, s->died ? "input/output error" : "");
     else if (is_due(&s->due))
         take(s, s->going.phase == GOING_GREETING && is_full(s) ? GOING_FACT_HELD : GOING_FACT_DUE);
     else if (is_due(&s->obey_by))
@@ -543,6 +556,13 @@ static bool work(struct sup *s)
 
 /* ---- talking ---- */
 
+/* As supervisor/orders.c takes it. */
+static void wish(struct sup *s, enum going_fact fact, double seconds)
+{
+    s->obey_by = s->going.phase == GOING_RUNNING && seconds > 0 ? world.mono + seconds : 0;
+    take(s, fact);
+}
+
 static void acked(struct sup *s, int64_t seq)
 {
     check_ack(s->f, seq);
@@ -550,13 +570,6 @@ static void acked(struct sup *s, int64_t seq)
         s->f->acked = seq;
     if (s->going.phase == GOING_ENDED)
         await_ack(s);
-}
-
-/* As supervisor/orders.c takes it. */
-static void wish(struct sup *s, enum going_fact fact, double seconds)
-{
-    s->obey_by = s->going.phase == GOING_RUNNING && seconds > 0 ? world.mono + seconds : 0;
-    take(s, fact);
 }
 
 static void take_word(struct sup *s, const json_t *msg)
@@ -743,6 +756,13 @@ void sup_fault(enum fault what)
         say("job %lld: stands still for %d s", (long long)s->f->id, s->silent_s);
     } else if (what == FAULT_STUBBORN) {
         s->f->stubborn = (int)roll(3);
+    } else if (what == FAULT_RANK && s->opened && chance(15)) {
+        say("job %lld: its supervisor cannot write", (long long)s->f->id);
+        count_death(s);
+        take(s, GOING_FACT_FATAL);
+    } else if (what == FAULT_RANK && s->opened && chance(25) && !(s->going.wishes & GOING_WISH_LEAVE)) {
+        say("job %lld: its supervisor is told to leave", (long long)s->f->id);
+        wish(s, GOING_FACT_LEAVE, LEAVE_S);
     } else if (what == FAULT_RANK) {
         s->fails = true;
     } else if (s->link) {

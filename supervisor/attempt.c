@@ -45,7 +45,8 @@ void attempt_kill(struct attempt *a)
     ranks_kill(a->ranks, SIGKILL);
 }
 
-/* A process in uninterruptible sleep, as of a disk that does not answer, dies when that ends. Nothing goes on before. */
+/* A process in uninterruptible sleep, as of a disk that does not answer, dies when that ends. Nothing goes on
+ * before. */
 int attempt_stuck(const struct attempt *a, char *text, size_t size)
 {
     int stays = -1, others = 0;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/attempt.h - the attempt under way: its ranks and what is known of them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/attempt.h - the attempt under way: its ranks and what is known
+ * of them. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -47,7 +47,7 @@ static const struct cell table[GOING_PHASE_COUNT][GOING_FACT_COUNT] = {
 
     AT(GREETING, GREETED)         = TO(RUNNING, GO, 0),
     AT(GREETING, DUE)             = TO(KILLED, TELL_UNHEARD, GOING_STAYS_MS),
-    AT(GREETING, HELD)            = TO(GREETING, NOTHING, GOING_HELLO_MS), /* the hello may be among the reports that wait */
+    AT(GREETING, HELD)            = TO(GREETING, NOTHING, GOING_HELLO_MS), /* the reports that wait may hold the hello */
     WISHES(LAUNCHING, GREETING)   = TO(KILLED, KILL, GOING_STAYS_MS), /* such ranks have nothing to save */
 
     WISHES(RUNNING, RUNNING)      = TO(RUNNING, PASS, 0),
@@ -212,7 +212,7 @@ static void set_end(struct going_end *ret, const char *outcome, const char *clas
 
 void going_stopped(const struct going *g, const char *reason, struct going_end *ret_end)
 {
-    bool cancel = g->wishes & GOING_WISH_CANCEL, overtime = !cancel && g->wishes & GOING_WISH_LIMIT; /* LIMIT comes after no other wish */
+    bool cancel = g->wishes & GOING_WISH_CANCEL, overtime = !cancel && g->wishes & GOING_WISH_LIMIT;
     bool left = !cancel && !(g->wishes & GOING_WISH_PAUSE) && g->wishes & GOING_WISH_LEAVE;
 
     set_end(ret_end, cancel || overtime ? "cancelled" : "paused", "", left ? "detd-job was told to stop" : reason);

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/going.h - how far this supervisor is with its job: a table of phases and facts says what follows. Pure: no process, file or clock.
- * job.c tells the facts, sets the timer and carries the actions out. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/going.h - how far this supervisor is with its job: a table of
+ * phases and facts says what follows. Pure: no process, file or clock. job.c tells the facts, sets the timer and
+ * carries the actions out. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,7 +31,7 @@ enum going_fact {
     GOING_FACT_LOCKED,    /* the granted GPUs were locked */
     GOING_FACT_REFUSED,   /* the system lacks something that a start needs; it may come back */
     GOING_FACT_STARTED,   /* all ranks were started */
-    GOING_FACT_GREETED,   /* every rank that has to say hello has said it; where no rank has to, this follows STARTED at once */
+    GOING_FACT_GREETED,   /* all required hellos came; where none is required, this follows STARTED */
     GOING_FACT_DUE,       /* the phase's time is over */
     GOING_FACT_HELD,      /* likewise, but reports wait for room on the disk */
     GOING_FACT_BROKEN,    /* a rank says what no trainer says, or uses a GPU that it was not given */
@@ -105,7 +106,7 @@ struct going {
     int refusals;        /* of a start by the system, in a row */
     int looks;           /* at ranks that outlive SIGKILL, or at what ranks left behind */
     bool hung;           /* this attempt ended by a hang verdict */
-    int lost;            /* attempt whose detd-job was lost in its midst; 0: none */
+    int lost;            /* attempt that was cut off by the loss of its detd-job; 0: none */
     bool unheard;        /* the spool or the folder has a checkpoint that detd has not stored */
     uint64_t end_seq;    /* of the record `end`; 0: none */
     bool final;          /* that end: the job will not go on */
@@ -120,11 +121,13 @@ struct going_end {
     char reason[OUTCOME_TEXT + 100];
 };
 
-/* What follows from the fact. A fact that means nothing in this phase changes nothing, but a wish to stop is always remembered. */
+/* What follows from the fact. A fact that means nothing in this phase changes nothing, but a wish to stop is always
+ * remembered. */
 enum going_action going_next(struct going *g, enum going_fact fact);
 /* Whether ranks of an attempt live that nothing has stopped yet. */
 bool going_has_attempt(const struct going *g);
-/* A checkpoint of that step exists: failures count anew if it is newer than all before. Ranks say again what they begin from. */
+/* A checkpoint of that step exists: failures count anew if it is newer than all before. Ranks say again what they begin
+ * from. */
 void going_saved(struct going *g, int64_t step);
 
 /* ---- what was before ---- */
@@ -139,8 +142,8 @@ struct going_past {
 };
 /* Each record of the spool, the oldest first. last_seq: the newest that detd has. */
 void going_recall(struct going *g, const struct going_past *r, uint64_t last_seq);
-/* Whether the job only ends here. drain: outcome that detd wishes, or NULL. "failed" is detd's word for a spent budget; a checkpoint that detd has not
- * heard of proves it wrong. */
+/* Whether the job only ends here. drain: outcome that detd wishes, or NULL. "failed" is detd's word for a spent budget;
+ * a checkpoint that detd has not heard of proves it wrong. */
 bool going_is_drained(const struct going *g, const char *drain);
 /* The GPUs are locked: LOCKED, or CONCLUDED if detd-jobs of it were lost too often. *ret_end: as of going_judge(). */
 enum going_fact going_ready(struct going *g, struct going_end *ret_end);

@@ -10,7 +10,8 @@
 #include "proto/err.h"
 #include "supervisor/job.h"
 
-/* What detd could not take is busy; its reason is the drain's where there is one. */
+/* A lock that detd could not take is busy; detd gives the reason, unless this is a drain, which has a reason of its
+ * own. */
 static int take_given(const struct job_options *o, int i, struct err *err)
 {
     if (i >= o->ngpu_lock_fds)
@@ -54,7 +55,8 @@ void gpus_unlock(struct gpus *g)
     *g = (struct gpus){ 0 };
 }
 
-/* "GPU-ab..." and "GPU-AB..." are one; a MIG instance may be told by the number of its GPU alone, since not every driver tells more. */
+/* "GPU-ab..." and "GPU-AB..." are one; a MIG instance may be told by the number of its GPU alone, since not every
+ * driver tells more. */
 static bool same_gpu(const char *granted, const char *seen)
 {
     return strcasecmp(granted, seen) == 0 || (strncmp(granted, "MIG-", 4) == 0 && strncmp(seen, "MIG-", 4) != 0);

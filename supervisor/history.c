@@ -11,7 +11,7 @@
 #include "supervisor/log.h"
 #include "supervisor/spool.h"
 
-/* What the job of another database left where this one is now: its reports are kept, but they are none of this job, nor are its tiers. */
+/* A job of another database had this folder before. Its reports and tiers are kept under other names. */
 static int set_aside(const char *store_id, struct err *err)
 {
     static const char *const names[] = { "spool.0", "spool.1", "tiers" };
@@ -46,7 +46,8 @@ int history_open(const struct job_options *o, struct spool **ret, struct err *er
     return spool_store_id(*ret)[0] ? 0 : spool_set_store_id(*ret, ours, err);
 }
 
-/* A record that the history is made of, parsed; NULL for the many others. Ours begin with their type; those of ranks are as they wrote them. */
+/* Parses a record that tells of an attempt; NULL for the many others. Our own records begin with their type; records of
+ * ranks need not. */
 static json_t *parse_milestone(const char *text, const char **ret_type)
 {
     json_t *rec = NULL;

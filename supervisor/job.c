@@ -328,7 +328,7 @@ static void on_broken(void *arg, int rank, const char *why)
     take(arg, GOING_FACT_BROKEN, text);
 }
 
-/* Mostly the last moment of a process; but one that lives on cannot be heard any more. */
+/* Mostly the last moment of a process; a rank that lives on cannot be heard any more. */
 static void on_rank_closed(void *arg, int rank)
 {
     struct job *j = arg;
@@ -356,7 +356,7 @@ static void on_gone(void *arg, int rank, int status)
 
 /* ---- starting ---- */
 
-/* What the system refuses may pass, and is no failure of the job. */
+/* A refusal of the system may pass, and is no failure of the job. */
 static void tell_refused(struct job *j)
 {
     job_log("cannot start yet: %s", j->said);
@@ -366,7 +366,7 @@ static void tell_refused(struct job *j)
     event(j, -1, "warning", "waits", j->refusal);
 }
 
-/* What the spec says is the job's outcome: another look finds the same. What the system refuses may pass. */
+/* An error in the spec ends the job: another look would find the same. A refusal of the system may pass. */
 static void read_needs(struct job *j)
 {
     const struct jobspec *s;
@@ -509,7 +509,8 @@ static void hang(struct job *j, const struct watch_verdict *v)
     take(j, GOING_FACT_HUNG, v->text);
 }
 
-/* Somebody removed the lock's file, so that detd took the job for dead: it is not to run twice. Where detd is not back yet, it goes on. */
+/* The lock's file was removed, so detd took the job for dead and started another detd-job: the job must not run twice.
+ * While there is no other lock, this one goes on. */
 static bool is_replaced(const struct job *j)
 {
     struct stat held, now;
@@ -632,7 +633,7 @@ static void close_lost_attempt(struct job *j, int lost)
     j->going.failures++;
 }
 
-/* The first thing of an opened job: an attempt, or only the wait for an ack, or the end. */
+/* The first fact of an opened job: it is to run, or its end is recorded, or it only ends here. */
 static void begin(struct job *j)
 {
     const struct job_options *o = &j->options;
@@ -653,8 +654,7 @@ static void begin(struct job *j)
         conclude(j, o->drain, o->reason, strcmp(o->drain, "failed") == 0 ? "fault" : "");
         return;
     }
-    if (o->drain && !g->lost &&
-        g->attempt == o->attempt) { /* detd gives no number to a supervisor that only ends the job: this is the lost attempt's */
+    if (o->drain && !g->lost && g->attempt == o->attempt) { /* detd gives a drain no number of its own: this is the lost one's */
         g->attempt++;
         close_lost_attempt(j, o->attempt);
     }
@@ -676,7 +676,8 @@ static void on_sigterm(uv_signal_t *handle, int number)
     orders_leave(&((struct job *)handle->data)->orders);
 }
 
-/* Spool and history may take a while: who is told to stop meanwhile hears it when they are read, and leaves in order. */
+/* Reading the spool may take a while. A signal to stop that comes meanwhile is taken after that, and the job ends in
+ * order. */
 static void mask_stops(int how)
 {
     sigset_t stops;
@@ -758,7 +759,7 @@ int job_open(uv_loop_t *loop, const struct job_options *options, struct job **re
     return 0;
 }
 
-/* Ranks that still live are killed: this happens after an error only. A sync for them that ends meanwhile finds nobody to tell. */
+/* Ranks live here only after an error: they are killed. An answer to a rank that becomes ready meanwhile is dropped. */
 static void close_handles(struct job *j)
 {
     uv_handle_t *all[] = { (uv_handle_t *)&j->timer,   (uv_handle_t *)&j->tick,    (uv_handle_t *)&j->orders.deadline,

@@ -1,16 +1,18 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/job.h - one running job: attempts one after the other until an outcome is recorded.
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/job.h - one running job: attempts one after the other until an
+ * outcome is recorded.
  *
- * Everything that detd has to know goes through the spool first (spool.h, link.h); what happens is decided here, by what ranks say
- * (messages.h), what detd says (orders.h), how processes end (outcome.h) and what the progress pages show (watch.h):
- * going.h is the table of it.
+ * Everything that detd has to know goes through the spool first (spool.h, link.h); what happens is decided here, by
+ * what ranks say (messages.h), what detd says (orders.h), how processes end (outcome.h) and what the progress pages
+ * show (watch.h): going.h is the table of it.
  *
- * An attempt: ranks start -> hello of all -> go -> reports -> `end` of all, and they leave -> outcome. A failed one is followed by the
- * next after a pause of 1, 2, 4 ... 30 s, unless run.restarts failures in a row came without a newer checkpoint between them.
+ * An attempt: ranks start -> hello of all -> go -> reports -> `end` of all, and they leave -> outcome. A failed one is
+ * followed by the next after a pause of 1, 2, 4 ... 30 s, unless run.restarts failures in a row came without a newer
+ * checkpoint between them.
  *
- * SIGTERM and SIGINT (a node that shuts down): the ranks, which ignore them, are told to write a checkpoint and to leave, and the job ends as one
- * that was paused though nobody asked for it: detd queues it again. Whoever does not obey within 60 s is killed.
- * Likewise a job that ran for its run.time_limit, which ends as cancelled. The time that it ran under supervisors before counts, as detd knows it (ran_s);
- * pauses do not. */
+ * SIGTERM and SIGINT (a node that shuts down): the ranks, which ignore them, are told to write a checkpoint and to
+ * leave, and the job ends as one that was paused though nobody asked for it: detd queues it again. Whoever does not
+ * obey within 60 s is killed. Likewise a job that ran for its run.time_limit, which ends as cancelled. The time that it
+ * ran under supervisors before counts, as detd knows it (ran_s); pauses do not. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -46,12 +48,13 @@ struct job_options {
 /* From here on SIGTERM and SIGINT wait, till job_open() has read all and hears them. */
 void job_hold_signals(void);
 
-/* Opens the spool, starts connecting, reads spec.json and starts (or, where the outcome is recorded already, only resends). A job that
- * cannot be started for what its spec says gets an outcome that says why; where the system refuses (a trainer that is missing while it is
- * replaced, no memory, no descriptors) it waits, tries again and says so. Errors are those of the spool.
+/* Opens the spool, starts connecting, reads spec.json and starts (or, where the outcome is recorded already, only
+ * resends). A job that cannot be started for what its spec says gets an outcome that says why; where the system refuses
+ * (a trainer that is missing while it is replaced, no memory, no descriptors) it waits, tries again and says so. Errors
+ * are those of the spool.
  *
- * drain "failed" is detd's word for a spent budget. A checkpoint that detd has not heard of, in the spool or newer than `saved`, proves it wrong: the job
- * goes on. */
+ * drain "failed" is detd's word for a spent budget. A checkpoint that detd has not heard of, in the spool or newer than
+ * `saved`, proves it wrong: the job goes on. */
 int job_open(uv_loop_t *loop, const struct job_options *options, struct job **ret, struct err *err);
 /* After the loop has ended. Returns 0, or the error that ended it early in *err. */
 int job_close(struct job *j, struct err *err);

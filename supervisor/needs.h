@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/needs.h - what ranks need to be started: the job file, environment, trainer, plugin and tiers. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/needs.h - what ranks need to be started: the job file,
+ * environment, trainer, plugin and tiers. */
 #pragma once
 
 struct err;

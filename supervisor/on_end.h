@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/on_end.h - run.on_end: what the user's command is told. How it runs: notify.h. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/on_end.h - run.on_end: what the user's command is told. How it
+ * runs: notify.h. */
 #pragma once
 #include <stdint.h>
 
@@ -12,5 +13,6 @@ struct on_end {
     int64_t step; /* of the newest checkpoint */
 };
 
-/* Runs the command of run.on_end, if there is one, with a line about "end", "failure" or "hang". Nothing waits for it. */
+/* Runs the command of run.on_end, if there is one, with a line about "end", "failure" or "hang". Nothing waits for
+ * it. */
 void on_end_tell(const struct on_end *e, const char *event, const char *outcome, const char *reason);

@@ -74,8 +74,8 @@ static void stop(struct orders *o, enum going_fact fact, enum orders_word word, 
     o->fact(o->arg, fact, "stopped before it began");
 }
 
-/* The pause is under way. A deadline that comes later, for example because its slots are wanted by now, counts; one that is given again, after a reconnect,
- * puts nothing off. */
+/* The pause is under way. A deadline that comes later, for example because its slots are wanted by now, counts; a
+ * deadline that is given again after a reconnect puts nothing off. */
 static void hurry_pause(struct orders *o, double seconds)
 {
     o->stop_s = seconds;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/orders.h - wishes of detd, of SIGTERM and of run.time_limit: what the table of states hears of them, and what rank 0 is told. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/orders.h - wishes of detd, of SIGTERM and of run.time_limit:
+ * what the table of states hears of them, and what rank 0 is told. */
 #pragma once
 #include <jansson.h>
 #include <uv.h>

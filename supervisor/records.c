@@ -107,7 +107,8 @@ void records_add(struct records *r, uint64_t *ret_seq)
         put(r, r->text, r->line.len - 1, ret_seq);
 }
 
-/* Bytes of the text that escaped are at most `room`: one that is many lines is longer in a report than as its rank said it. */
+/* Bytes of the text that escaped are at most `room`: one that is many lines is longer in a report than as its rank said
+ * it. */
 static size_t fitting(const char *text, size_t room)
 {
     size_t n = 0, cost;

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/records.h - records on their way into the spool. On a file system that needs room to overwrite, a full disk may keep them out: they wait in
- * memory. They are few, since ranks are not read meanwhile, and nothing that they have to come before goes on. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/records.h - records on their way into the spool. On a file
+ * system that needs room to overwrite, a full disk may keep them out: they wait in memory. They are few, since ranks
+ * are not read meanwhile, and nothing that they have to come before goes on. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,9 +28,11 @@ struct records {
     char text[SPOOL_MAX_RECORD];
 };
 
-/* Begins a record. The caller adds its members and calls records_add(). Valid until the next call of any function here. */
+/* Begins a record. The caller adds its members and calls records_add(). Valid until the next call of any function
+ * here. */
 struct line *records_begin(struct records *r, const char *type);
-/* Appends the begun record and sends it when that is possible. *ret_seq, unless NULL, is set once the record is written: it must live as long as *r. */
+/* Appends the begun record and sends it when that is possible. *ret_seq, unless NULL, is set once the record is
+ * written: it must live as long as *r. */
 void records_add(struct records *r, uint64_t *ret_seq);
 /* Appends a record as a rank wrote it. */
 void records_add_text(struct records *r, const char *text, size_t len);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/status.h - what detd shows of a running job: a line a second, sent while it changes. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/status.h - what detd shows of a running job: a line a second,
+ * sent while it changes. */
 #pragma once
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/states_dot.h - draws a table of states as Graphviz text, and compares it with the file that docs/ holds;
- * DETD_GENERATE=1 rewrites that file. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/states_dot.h - draws a table of states as Graphviz text, and
+ * compares it with the file that docs/ holds; DETD_GENERATE=1 rewrites that file. */
 #pragma once
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/sup.c - supervisors as proto/report.h has them: what they make durable in a spool, send, and do about the answers; and how they die. What
- * follows from a fact is said by their own table, supervisor/going.c; what they write has the order of supervisor/job.c. Ranks are played, one step after the other. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/sup.c - supervisors as proto/report.h has them: what they
+ * make durable in a spool, send, and do about the answers; and how they die. Their own table, supervisor/going.c, says
+ * what follows from a fact; their records come in the order of supervisor/job.c. Ranks are played, one step after the
+ * other. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +14,7 @@
 
 enum { SPOOL_ROOM = 40, VAL_EVERY = 3, CANCEL_S = 30, LEAVE_S = 60, HANG_S = 45 };
 
-/* What a step still has to do, in this order. */
+/* The parts of a step, in their order. */
 enum stage { STAGE_START, STAGE_STEP, STAGE_VAL, STAGE_EVAL, STAGE_PUBLISH, STAGE_SAVED, STAGE_WISHES };
 
 struct sup {
@@ -25,7 +27,9 @@ struct sup {
     bool opened, told, died; /* died: nothing can be promised any more */
     struct going going;
     struct going_end end;
-    double due, obey_by, hangs; /* timer of the phase; deadline of a wish to stop; when ranks that stand still are noticed; 0: none */
+    double due;     /* timer of the phase; 0: none, likewise below */
+    double obey_by; /* deadline of a wish to stop */
+    double hangs;   /* when ranks that stand still are noticed */
     /* ranks */
     struct outcome out; /* of the attempt, as far as it is known */
     int64_t step, validated;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/test_going.c - the states of a supervisor: each cell of the table, and how attempts are judged. uses: proto supervisor */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/test_going.c - the states of a supervisor: each cell
+ * of the table, and how attempts are judged. uses: proto supervisor */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +18,7 @@ enum { BACKOFF = -2 };
     CELL(phase, CANCEL, next, action, within), CELL(phase, PAUSE, next, action, within), CELL(phase, LEAVE, next, action, within), \
         CELL(phase, LIMIT, next, action, within)
 
-/* What each fact means in each phase; a pair that is not listed means nothing. Milliseconds; 0: no timer. */
+/* The meaning of each fact in each phase; a pair that is not listed has none. Milliseconds; 0: no timer. */
 static const struct {
     enum going_phase phase;
     enum going_fact fact;
@@ -376,7 +377,7 @@ static void ranks_may_be_stopped_by_a_signal(void **state)
 
     (void)state;
     assert_int_equal(going_next(&g, GOING_FACT_PAUSE), GOING_PASS);
-    assert_int_equal(going_next(&g, GOING_FACT_DISOBEYED), GOING_TERM); /* no word came in time, or the program hears none */
+    assert_int_equal(going_next(&g, GOING_FACT_DISOBEYED), GOING_TERM); /* the word was not obeyed in time */
     assert_int_equal(going_next(&g, GOING_FACT_GONE), GOING_CLEAN);
     assert_int_equal(going_judge(&g, &signalled, &end), GOING_FACT_CONCLUDED);
     assert_string_equal(end.outcome, "paused");

@@ -13,7 +13,7 @@
         LIFE_##phase, LIFE_FACT_##fact, LIFE_##next, LIFE_##action, within, #phase, #fact, #next, #action \
     }
 
-/* What each fact means in each phase; a pair that is not listed means nothing. */
+/* The meaning of each fact in each phase; a pair that is not listed has none. */
 static const struct {
     enum life_phase phase;
     enum life_fact fact;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/train/test_due.c - what is due after a training step, as a table. uses: proto trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/train/test_due.c - what is due after a training step, as
+ * a table. uses: proto trainer cpu */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -366,24 +366,26 @@ static void tell_refused(struct job *j)
     event(j, -1, "warning", "waits", j->refusal);
 }
 
-/* An error in the spec ends the job: another look would find the same. A refusal of the system may pass. */
+/* An error in the spec ends the job: another look would find the same. A refusal of the system may pass; the spec may be
+ * read then, and its run.time_limit counts. */
 static void read_needs(struct job *j)
 {
-    const struct jobspec *s;
     struct err err = { 0 };
+    int rc = needs_read(&j->needs, j->options.worker, &err);
+    const struct jobspec *s = j->needs.spec;
 
-    if (needs_read(&j->needs, j->options.worker, &err) == 0) {
-        s = j->needs.spec;
+    if (s) {
         j->attempt.nranks = (int)s->run_ranks;
         j->going.restarts = (int)s->run_restarts;
         j->going.fail_on_hang = strcmp(s->run_on_hang, "fail") == 0;
         j->going.limit_s = s->run_time_limit;
-        take(j, GOING_FACT_READ, "");
-    } else if (err_is_system(&err)) {
-        take(j, GOING_FACT_REFUSED, err.msg);
-    } else {
-        conclude(j, "failed", err.msg, "user");
     }
+    if (rc == 0)
+        take(j, GOING_FACT_READ, "");
+    else if (err_is_system(&err))
+        take(j, GOING_FACT_REFUSED, err.msg);
+    else
+        conclude(j, "failed", err.msg, "user");
 }
 
 static void lock_gpus(struct job *j)

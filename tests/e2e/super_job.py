@@ -488,6 +488,18 @@ def test_time_that_ran_before_counts(job):
 test_time_that_ran_before_counts.job = dict(steps=10 ** 6, time_limit=100000)
 
 
+def test_the_time_limit_of_a_job_that_cannot_start(job):
+    """The time counts while the job waits for something that the system refuses: its slots are taken all the while."""
+    os.mkdir(os.path.join(job.dir, "tiers"))
+    job.start(options=["--ran", "100000"])
+    end = job.finish("cancelled")
+    assert end["reason"].startswith("it ran for 100000 s, its run.time_limit"), end
+    assert [e["kind"] for e in job.store.of("event")] == ["waits", "limit"], job.store.of("event")
+
+
+test_the_time_limit_of_a_job_that_cannot_start.job = dict(time_limit=100000)
+
+
 def test_a_cancel_after_the_time_limit(job):
     """Whoever cancels a job that saves its last checkpoint because its time is over reads that it was cancelled, also where it dies on the way."""
     job.start()

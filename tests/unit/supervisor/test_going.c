@@ -244,6 +244,41 @@ static void some_failures_are_final(void **state)
     assert_false(g.hung); /* the next attempt has its own */
 }
 
+static void a_hello_that_does_not_come_is_a_hang(void **state)
+{
+    struct going g = { .phase = GOING_GREETING, .restarts = 7, .fail_on_hang = true };
+    struct outcome o = failed("fault");
+    struct going_end end;
+
+    (void)state;
+    assert_int_equal(going_next(&g, GOING_FACT_HELD), GOING_NOTHING);
+    assert_false(g.hung); /* the hello may wait for room in the spool */
+    assert_int_equal(going_next(&g, GOING_FACT_DUE), GOING_TELL_UNHEARD);
+    assert_true(g.hung);
+    assert_int_equal(going_judge(&g, &o, &end), GOING_FACT_CONCLUDED);
+    g = (struct going){ .phase = GOING_STOPPING, .restarts = 7, .fail_on_hang = true };
+    assert_int_equal(going_next(&g, GOING_FACT_DUE), GOING_KILL); /* it was slow to leave */
+    assert_int_equal(going_next(&g, GOING_FACT_DUE), GOING_TELL_STUCK);
+    assert_int_equal(going_judge(&g, &o, &end), GOING_FACT_AGAIN);
+}
+
+static void a_reason_counts_failures_that_another_attempt_might_mend(void **state)
+{
+    struct going g = { .phase = GOING_LOCKING, .restarts = 7, .failures = 2, .fail_on_hang = true };
+    struct outcome o = failed("user");
+    struct going_end end;
+
+    (void)state;
+    assert_int_equal(going_judge(&g, &o, &end), GOING_FACT_CONCLUDED);
+    assert_string_equal(end.reason, "rank 1 was lost");
+    o = failed("fault");
+    assert_int_equal(attempt(&g, GOING_FACT_HUNG, &o, &end), GOING_FACT_CONCLUDED);
+    assert_string_equal(end.reason, "rank 1 was lost (failure 4 in a row without a newer checkpoint)");
+    o = (struct outcome){ .outcome = "completed", .class = "fault", .reason = "all done" };
+    assert_int_equal(going_judge(&g, &o, &end), GOING_FACT_CONCLUDED);
+    assert_true(strcmp(end.outcome, "completed") == 0 && strcmp(end.reason, "all done") == 0 && !end.class[0]);
+}
+
 static void a_missing_file_gives_the_slots_back(void **state)
 {
     struct going g = { .phase = GOING_LOCKING };
@@ -259,6 +294,19 @@ static void a_missing_file_gives_the_slots_back(void **state)
     assert_string_equal(end.outcome, "paused");
     assert_string_equal(end.reason, "it waits for a file that is missing: rank 1 was lost");
     assert_int_equal(g.failures, 0);
+    assert_string_equal(end.class, "missing");
+    g = (struct going){ .phase = GOING_LOCKING, .restarts = 7, .failures = 4 };
+    for (int i = 1; i <= 2; i++) {
+        assert_int_equal(attempt(&g, GOING_FACT_FAILED, &o, &end), GOING_FACT_AGAIN);
+        assert_int_equal(g.wait_ms, 1000 << (i - 1));
+    }
+    g.failures = 0;
+    o = failed("fault");
+    assert_int_equal(attempt(&g, GOING_FACT_FAILED, &o, &end), GOING_FACT_AGAIN);
+    assert_int_equal(g.wait_ms, 1000); /* the first failure that is none of a file */
+    assert_int_equal(g.missing, 2);
+    going_saved(&g, 10);
+    assert_true(g.missing == 0 && g.failures == 0);
 }
 
 static void a_refusal_is_no_failure(void **state)
@@ -295,7 +343,8 @@ static void wishes_are_granted(void **state)
         { GOING_WISH_LIMIT, "cancelled", "it ran for 60 s, its run.time_limit; its newest checkpoint is of step 8" },
         { GOING_WISH_LIMIT | GOING_WISH_CANCEL, "cancelled", "as said" },
     };
-    struct outcome o = failed("fault"), user = failed("user"), paused = { .outcome = "paused", .reason = "as said" };
+    struct outcome o = failed("fault"), user = failed("user"), missing = failed("missing");
+    struct outcome paused = { .outcome = "paused", .reason = "as said" };
     struct going_end end;
 
     (void)state;
@@ -305,7 +354,7 @@ static void wishes_are_granted(void **state)
         assert_int_equal(attempt(&g, GOING_FACT_DONE, &paused, &end), GOING_FACT_CONCLUDED);
         assert_string_equal(end.outcome, cases[i].outcome);
         assert_string_equal(end.reason, cases[i].reason);
-        assert_true(going_grants(&g, &o) && !going_grants(&g, &user) && !going_grants(&g, &paused));
+        assert_true(going_grants(&g, &o) && going_grants(&g, &missing) && !going_grants(&g, &user) && !going_grants(&g, &paused));
         assert_int_equal(going_judge(&g, &o, &end), GOING_FACT_CONCLUDED); /* it failed on the way */
         assert_string_equal(end.outcome, cases[i].outcome);
         assert_int_equal(going_judge(&g, &user, &end), GOING_FACT_CONCLUDED);
@@ -334,9 +383,20 @@ static void the_spool_tells_what_was(void **state)
     recall(&g, GOING_RECORD_ENDED, 2, 4, 0, "failed", "fault");
     recall(&g, GOING_RECORD_ATTEMPT, 3, 5, 0, "", "");
     assert_true(g.attempt == 6 && g.lost == 5 && g.failures == 1 && g.end_seq == 0);
-    recall(&g, GOING_RECORD_CHECKPOINT, 4, 0, 20, "", "");
+    recall(&g, GOING_RECORD_ENDED, 4, 5, 0, "stopped", "");
+    assert_true(g.attempt == 6 && g.lost == 0 && g.failures == 1); /* its stop was wished */
+    recall(&g, GOING_RECORD_CHECKPOINT, 5, 0, 20, "", "");
     assert_true(g.failures == 0 && g.saved == 20 && !g.unheard);
-    recall(&g, GOING_RECORD_END, 101, 5, 0, "completed", "");
+    recall(&g, GOING_RECORD_ENDED, 6, 3, 0, "failed", "fault");
+    assert_int_equal(g.attempt, 6); /* numbers are not used again */
+    recall(&g, GOING_RECORD_ATTEMPT, 7, 6, 20, "", "");
+    assert_true(g.attempt == 7 && g.failures == 1); /* a start from what was there is no progress */
+    recall(&g, GOING_RECORD_ATTEMPT, 8, 7, 21, "", "");
+    assert_true(g.attempt == 8 && g.failures == 0 && g.saved == 21); /* a checkpoint was there that no record tells of */
+    recall(&g, GOING_RECORD_ENDED, 9, 7, 0, "failed", "fault");
+    recall(&g, GOING_RECORD_END, 10, 7, 0, "failed", "fault");
+    assert_true(g.failures == 0 && g.end_seq == 0 && !g.final); /* detd has it: the job goes on anew */
+    recall(&g, GOING_RECORD_END, 101, 7, 0, "completed", "");
     assert_true(g.end_seq == 101 && g.final && g.lost == 0);
     recall(&g, GOING_RECORD_OTHER, 102, 0, 0, "", ""); /* an end counts as the last record only */
     assert_int_equal(g.end_seq, 0);
@@ -404,6 +464,10 @@ static void ranks_may_be_behind_a_second_process(void **state)
         assert_int_equal(going_next(&g, GOING_FACT_DUE), GOING_CLEAN);
         assert_int_equal(g.looks, i);
     }
+    going_next(&g, GOING_FACT_AGAIN);
+    going_next(&g, GOING_FACT_DUE);
+    going_next(&g, GOING_FACT_STARTED);
+    assert_int_equal(g.looks, 0); /* else a rank of this attempt that does not die would not be told */
 }
 
 int main(void)
@@ -413,6 +477,8 @@ int main(void)
         cmocka_unit_test(it_is_drawn),
         cmocka_unit_test(failures_without_a_newer_checkpoint_end_it),
         cmocka_unit_test(some_failures_are_final),
+        cmocka_unit_test(a_hello_that_does_not_come_is_a_hang),
+        cmocka_unit_test(a_reason_counts_failures_that_another_attempt_might_mend),
         cmocka_unit_test(a_missing_file_gives_the_slots_back),
         cmocka_unit_test(a_refusal_is_no_failure),
         cmocka_unit_test(wishes_are_granted),

@@ -563,7 +563,8 @@ static bool work(struct sup *s)
 /* As supervisor/orders.c takes it. */
 static void wish(struct sup *s, enum going_fact fact, double seconds)
 {
-    s->obey_by = s->going.phase == GOING_RUNNING && seconds > 0 ? world.mono + seconds : 0;
+    if (s->going.phase == GOING_RUNNING && seconds > 0)
+        s->obey_by = world.mono + seconds;
     take(s, fact);
 }
 
@@ -588,6 +589,8 @@ static void take_word(struct sup *s, const json_t *msg)
     } else if (strcmp(word, "pause") == 0) {
         if (!is_cancelled(s) && !(s->going.wishes & GOING_WISH_PAUSE))
             wish(s, GOING_FACT_PAUSE, seconds);
+        else if (!is_cancelled(s) && s->going.phase == GOING_RUNNING && seconds > 0 && s->obey_by == 0)
+            s->obey_by = world.mono + seconds;
     } else if (strcmp(word, "checkpoint") == 0) {
         s->want_save = true;
     } else if (strcmp(word, "eval") == 0) {

@@ -303,7 +303,7 @@ static void a_missing_file_gives_the_slots_back(void **state)
     g.failures = 0;
     o = failed("fault");
     assert_int_equal(attempt(&g, GOING_FACT_FAILED, &o, &end), GOING_FACT_AGAIN);
-    assert_int_equal(g.wait_ms, 1000); /* the first failure that is none of a file */
+    assert_int_equal(g.wait_ms, 1000); /* the first failure for another reason */
     assert_int_equal(g.missing, 2);
     going_saved(&g, 10);
     assert_true(g.missing == 0 && g.failures == 0);

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/going.h - how far this supervisor is with its job: a table of
- * phases and facts says what follows. Pure: no process, file or clock. job.c tells the facts, sets the timer and
- * carries the actions out. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/going.h - the states of detd-job, as a table: a phase and a fact
+ * give the next phase and an action. Pure: no process, file or clock. job.c tells the facts, sets the timer and carries
+ * the actions out. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

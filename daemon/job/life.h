@@ -29,12 +29,12 @@ enum life_fact {
     LIFE_FACT_UNREACHABLE, /* its folder cannot be used */
     LIFE_FACT_HELD,        /* the lock could not be taken */
     LIFE_FACT_HELLO,
-    LIFE_FACT_GONE,   /* its connection is closed */
-    LIFE_FACT_EXITED, /* its supervisor has left */
-    LIFE_FACT_ENDED,  /* an end is recorded */
-    LIFE_FACT_LOST,   /* the lock is free, and the job has no end */
-    LIFE_FACT_LEFT,   /* the lock is free, and the job has ended or is queued again */
-    LIFE_FACT_OVERDUE,
+    LIFE_FACT_GONE,    /* its connection is closed */
+    LIFE_FACT_EXITED,  /* its supervisor has left */
+    LIFE_FACT_ENDED,   /* an end is recorded */
+    LIFE_FACT_LOST,    /* the lock is free, and the job has no end */
+    LIFE_FACT_LEFT,    /* the lock is free, and the job has ended or is queued again */
+    LIFE_FACT_OVERDUE, /* its deadline is over: no hello in time, or it has not left; or its supervisor is silent */
     LIFE_FACT_COUNT
 };
 
@@ -48,8 +48,8 @@ enum life_action {
     LIFE_TELL_HELD,
     LIFE_LOSE,    /* count the death if it was seen, then commit another start or end the job */
     LIFE_RELEASE, /* free its slots */
-    LIFE_KILL,
-    LIFE_NAME /* kill once more, and name a process that stays */
+    LIFE_KILL,    /* kill its processes */
+    LIFE_NAME     /* kill once more, and name a process that stays */
 };
 
 enum {

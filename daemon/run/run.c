@@ -72,6 +72,7 @@ static void take_gpus(struct runner *r, struct job *j, int count)
     take_some(r, j, take_some(r, j, count, false), true);
 }
 
+/* Ends the job's grants: gives back its slots and GPUs. */
 static void release(struct runner *r, struct job *j)
 {
     j->cpu_slots = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* worker/train/trainer.h - the life of a rank: from the job file to the last
- * report. All ranks run the same steps in lockstep (DESIGN, section 4). */
+ * report. All ranks run the same steps in lockstep (docs/internals/walks.md). */
 #pragma once
 
 struct device_ops;

@@ -74,7 +74,7 @@ static void write_file(const char *folder, const char *name, const char *text)
     fclose(f);
 }
 
-/* The command line of an example, up to what is the shell's. */
+/* The command line of an example, up to the first shell operator. */
 static int run_example(const struct command *c)
 {
     struct context ctx = { .socket = "nobody", .command = c };
@@ -90,7 +90,7 @@ static int run_example(const struct command *c)
     return c->run(&ctx, argc, argv);
 }
 
-/* Options and files of the examples are taken; then nobody listens. */
+/* The options and files of the examples are accepted; then the connection fails, because no daemon listens. */
 static void examples_come_as_far_as_the_socket(void **state)
 {
     char folder[TEMP_MAX], command[TEMP_MAX + 16];
@@ -107,11 +107,11 @@ static void examples_come_as_far_as_the_socket(void **state)
     assert_int_equal(chdir(folder), 0);
     for (const struct command *c = commands; c->name && !wrong; c++) {
         if (strcmp(c->name, "check") == 0 || strcmp(c->name, "layers") == 0 || strcmp(c->name, "anchors") == 0 ||
-            strcmp(c->name, "sample") == 0 || strcmp(c->name, "completion") == 0) /* ask detd-worker, and nobody */
+            strcmp(c->name, "sample") == 0 || strcmp(c->name, "completion") == 0) /* these ask detd-worker and never detd */
             continue;
         if (run_example(c) != CODE_NO_DAEMON)
             wrong = c->name;
-        signal(SIGINT, SIG_DFL); /* those that wait have caught them */
+        signal(SIGINT, SIG_DFL); /* commands that wait have caught the signals */
         signal(SIGTERM, SIG_DFL);
     }
     assert_int_equal(fchdir(home), 0);
@@ -168,7 +168,7 @@ static void write_codes(FILE *out)
 #undef X
 }
 
-/* `page` with what lies between the marks replaced. */
+/* `page` with the text between the marks replaced. */
 static char *replaced(const char *page, const char *name, void (*write)(FILE *))
 {
     char from[40], to[40], *text = NULL;

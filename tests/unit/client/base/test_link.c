@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* detctl's connection: calls, errors as the daemon told them, lost connections, interrupts. The other end is a real socket served by
- * a child process. uses: proto client */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/client/base/test_link.c - uses: proto client
+ * detctl's connection: calls, errors reported by the daemon, lost connections, interrupts. The other end is a real
+ * socket served by a child process. */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -36,7 +37,8 @@ static int listen_at(const char *where)
     return fd;
 }
 
-/* One connection: reads a line for each answer and sends it ("" closes at once). */
+/* Serves a single connection: reads a line for each answer and sends the answer. An empty answer closes the connection
+ * at once. */
 static void serve_one(int server, const char *const *answers)
 {
     int fd = accept(server, NULL, NULL);
@@ -122,7 +124,7 @@ static void gives_up(void **state)
 
     (void)state;
     assert_int_equal(link_open(path, LINK_ANSWER_S, &l, &err), 0);
-    waitpid(child, NULL, 0); /* nobody listens any more */
+    waitpid(child, NULL, 0); /* the socket has no listener any more */
     link_patience(l, 0.2);
     assert_int_equal(link_call(l, "m", json_object(), &result, &err), -ENOTCONN);
     link_close(l);
@@ -143,7 +145,7 @@ static void bad_paths(void **state)
     assert_null(l);
 }
 
-/* A process that sends SIGINT until it is killed: one that comes too early is no harm. */
+/* A process that sends SIGINT until it is killed. A signal that arrives too early does no harm. */
 static pid_t keep_interrupting(void)
 {
     pid_t parent = getpid(), killer = fork();
@@ -210,7 +212,7 @@ static void refused_as_a_whole(void **state)
     free(big);
 }
 
-/* What detd takes for no request has no id in its answer. */
+/* detd answers an unreadable request without an id. */
 static void refused_without_an_id(void **state)
 {
     static const char *const first[] = { "{\"jsonrpc\":\"2.0\",\"method\":\"news\",\"params\":{}}\n"
@@ -231,7 +233,8 @@ static void refused_without_an_id(void **state)
     waitpid(child, NULL, 0);
 }
 
-/* A refusal of a long line comes before all of it was read: it is heard, though the line could not be sent. */
+/* detd refuses a long line before it has read the whole line. The client must report the refusal although it could not
+ * send the rest. */
 static void refused_while_it_sends(void **state)
 {
     static const char *const first[] = { "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32001,\"message\":\"no room\"}}\n", NULL },
@@ -254,7 +257,7 @@ static void refused_while_it_sends(void **state)
     free(big);
 }
 
-/* Who takes every connection and answers on none is given up, too. */
+/* The client also gives up on a server that accepts every connection and never answers. */
 static void no_end_of_losses(void **state)
 {
     enum { LOSSES = 60 };
@@ -307,7 +310,8 @@ static bool is_queued(int *ret_fd)
     return connect(*ret_fd, (struct sockaddr *)&address, sizeof address) == 0;
 }
 
-/* It was stopped: connections are queued, and nobody takes them; then not even that. */
+/* The daemon is stopped: the kernel queues connections and the daemon accepts no connection. Later the queue is full,
+ * too. */
 static void a_daemon_that_stands_still(void **state)
 {
     enum { MOST = 100 };

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* The terminal curve. uses: proto client */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/client/base/test_plot.c - uses: proto client
+ * The terminal curve. */
 #include <locale.h>
 #include <math.h>
 #include <setjmp.h>
@@ -44,7 +45,7 @@ static void a_line_and_marks(void **state)
     free(text);
 }
 
-/* A label that has no room is left out, its mark stays; what lies beyond the curves is not there. */
+/* A label without room is left out, its mark stays. Marks outside the range of the curves are not drawn. */
 static void changes(void **state)
 {
     static const double x[] = { 0, 10, 20, 30 }, y[] = { 4, 3, 2, 1 };
@@ -92,7 +93,8 @@ static void log_axis(void **state)
     free(text);
 }
 
-/* The first validation of fresh running statistics: the others would be a line at the bottom. */
+/* The first validation, with fresh running statistics, is an outlier: with it, the other points would be a line at the
+ * bottom. */
 static void outliers_are_clipped_and_told(void **state)
 {
     static const double calm[] = { 9, 8.5, 8, 8, 7.5, 7, 7, 6.5, 6, 6, 6 }, val_x[] = { 2, 4, 6, 8 }, val[] = { 167, 9, 8, 7 },
@@ -110,7 +112,7 @@ static void outliers_are_clipped_and_told(void **state)
     text = plot_text(&p);
     assert_string_equal(strtok(text, "\n"), "total  ** train 6  o val 7  (1 value above, to 167)  (2 values below, to -90)");
     free(text);
-    /* A loss that falls by much has no outliers, and of a few values nobody can tell. */
+    /* A loss that falls by much has no outliers. A few values are not enough to find outliers. */
     p.curve[0].y = falls;
     p.curve[1].n = 0;
     text = plot_text(&p);
@@ -165,7 +167,7 @@ static void lines_without_colour_have_signs(void **state)
     free(text);
 }
 
-/* Whatever comes in, exactly `height` lines come out and nothing is drawn outside the grid. */
+/* For any input, exactly `height` lines come out and nothing is drawn outside the grid. */
 static void odd_input(void **state)
 {
     static const double huge[] = { 1e308, -1e308, 0, NAN, INFINITY, 1, 2, 3, 4, 5, 6 }, none[] = { NAN, NAN, NAN }, same[] = { 3, 3, 3 },

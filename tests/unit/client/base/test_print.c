@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* How detctl writes durations, sizes, numbers, text of others, and columns. uses: proto client */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/client/base/test_print.c - uses: proto client
+ * How detctl writes durations, sizes, numbers, foreign text, and columns. */
 #include <fcntl.h>
 #include <locale.h>
 #include <setjmp.h>
@@ -70,7 +71,7 @@ static void times_and_numbers(void **state)
     json_decref(text);
 }
 
-/* What `print` writes; the caller frees. */
+/* Returns the output of `print`. The caller frees it. */
 static char *written(void (*print)(FILE *out, const void *arg), const void *arg)
 {
     char *text = NULL;
@@ -112,7 +113,7 @@ static void columns(FILE *out, const void *arg)
     table_free(NULL);
 }
 
-/* A terminal obeys nothing of it. */
+/* No control sequence in foreign text reaches the terminal. */
 static void text_of_others_is_clean(void **state)
 {
     static const struct {
@@ -169,7 +170,7 @@ static void widths_are_cells(void **state)
         assert_int_equal(print_width(rows[i].text, strlen(rows[i].text)), rows[i].cells);
 }
 
-/* Stands for stdout while moves are asked for. */
+/* Replaces stdout and asks whether cursor moves may be used. */
 static bool moves_with(const char *term, int terminal)
 {
     FILE *f = fdopen(dup(terminal), "w");
@@ -202,7 +203,7 @@ static void terminals_that_obey(void **state)
     close(terminal);
 }
 
-/* The Linux console is asked for by stdout. */
+/* The Linux console is recognised from stdout. */
 static void consoles_lack_braille(void **state)
 {
     int terminal = posix_openpt(O_RDWR | O_NOCTTY), before = dup(STDOUT_FILENO);

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/cuda/test_search.c - where shared libraries are looked for, which of several is taken, and what is said when none will do.
- * uses: proto plans */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/cuda/test_search.c - uses: proto plans
+ * Where shared libraries are searched for, which of several is taken, and the error when no library is suitable. */
 #include <dlfcn.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -56,7 +56,7 @@ static void set(const char *variable, const char *folder)
     setenv(variable, path, 1);
 }
 
-/* What is found lies in root/folder and has that version. */
+/* The library that is found lies in root/folder and has that version. */
 static void found_in(const char *folder, long version)
 {
     struct library_found found;
@@ -130,7 +130,7 @@ static void wheels_of_both_layouts(void **state)
 
 enum { FOUND, NOT_FOUND, NO_NAMESPACE };
 
-/* In a child whose /opt is root/folder: is the library found there? */
+/* Runs the search in a child with root/folder as /opt. Returns whether the library is found there. */
 static int found_in_opt(const char *folder)
 {
     char path[512];

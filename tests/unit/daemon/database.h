@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/database.h - what is in a test's database, and a disk without room below it. Include it after cmocka.h. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/database.h - queries of a test's database, and a disk
+ * without room below it. Include it after cmocka.h. */
 #pragma once
 #include <errno.h>
 #include <sqlite3.h>
@@ -11,7 +12,7 @@
 
 #include "tests/stand/harness.h"
 
-/* The first column of the first row, as text; "" for none. */
+/* The first column of the first row, as text; "" if there is no row. */
 static inline const char *sql_in(const char *folder, const char *query)
 {
     static char ret[256];
@@ -49,13 +50,13 @@ static inline void fill_disk(void)
     disk_full = true;
 }
 
-/* Of a timer that keeps the loop alive, which the store alone does not. */
+/* Callback of a timer that keeps the loop alive. The store alone does not keep it alive. */
 static inline void nothing(uv_timer_t *t)
 {
     (void)t;
 }
 
-/* To events. */
+/* Callback of events: there is no listener. */
 static inline bool nobody_listens(void *arg, unsigned topic)
 {
     (void)arg;

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/launch/test_ask.c - what detd-launch refuses of a message before it does anything: every number that is out of range, every text that has no end or a
- * harmful character. uses: proto launch */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/launch/test_ask.c - uses: proto launch
+ * Messages that detd-launch refuses before it acts on them: every number out of range, every text without an end or
+ * with a harmful character. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -102,7 +103,8 @@ static void what_is_sealed_is_a_job_of_a_store(void **state)
     assert_int_equal(ask_check_seal(&a, &err), ERR_PROTO);
 }
 
-/* As many descriptors as the kind of message needs; a START has besides, in any number up to that of its GPUs, their locks. */
+/* A message must carry as many descriptors as its kind needs. A START may also carry the locks of its GPUs, at most one
+ * for each. */
 static void descriptors_are_counted(void **state)
 {
     static const struct {

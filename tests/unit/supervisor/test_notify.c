@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/test_notify.c - a command that hears of something: how it is started, bounded and ended. uses: proto supervisor */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/test_notify.c - uses: proto supervisor
+ * The command of a notification: how it is started, limited and ended. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -21,7 +22,7 @@ enum { LONG_MS = 60000, SHORT_MS = 300 };
 static char *const env[] = { (char *)"PATH=/usr/bin:/bin", (char *)"WORD=spoken", NULL };
 static char said[4 * NOTIFY_OUTPUT];
 
-/* What the command says on our standard error, and that it has come to its end. */
+/* Returns the command's output on our standard error. The command must have ended. */
 static const char *run(const char *command, const char *text, int limit_ms)
 {
     char path[TEMP_MAX];
@@ -87,7 +88,8 @@ static void output_is_bounded(void **state)
     assert_string_equal(all + NOTIFY_OUTPUT, last);
 }
 
-/* A process that the command leaves behind holds nothing up for longer than the limit, and ends with it; descriptors of ours it has none. */
+/* A process that the command leaves behind delays us no longer than the limit, and is killed then. It must not have our
+ * descriptors. */
 static void nothing_is_left_behind(void **state)
 {
     char path[TEMP_MAX], command[2 * TEMP_MAX + 120], c;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/test_outcome.c - how an attempt ended, and what ranks may say. uses: proto supervisor */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/test_outcome.c - uses: proto supervisor
+ * How an attempt ended, and which reports ranks may send. */
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>

@@ -197,7 +197,8 @@ static char *whole_file(const char *path)
     return text;
 }
 
-/* Every key of the program stands in the manual and in the sample, whose lines are good ones without their mark, and no other. */
+/* Every key of the program stands in the manual and in the sample, and no other key does. The sample's lines must be
+ * valid without their comment mark. */
 static void settings_are_documented(void **state)
 {
     char *sample = whole_file("systemd/detd.conf"), *manual = whole_file("docs/man/detd.conf.5"), *help = NULL, *rest, *line;

@@ -21,7 +21,7 @@
 enum { SMALL = 4096 };
 static char dir[TEMP_MAX];
 
-static bool no_room; /* on the disk, as where overwriting needs some */
+static bool no_room; /* on the disk, as on file systems where overwriting needs room */
 
 ssize_t pwrite(int fd, const void *bytes, size_t len, off_t at)
 {
@@ -112,7 +112,8 @@ static void keeps_records_over_a_reopen(void **state)
     spool_close(s);
 }
 
-/* Wherever it is missing, at the change of segments too: the record is not there, and the next try gives it the same number. */
+/* Room may be missing anywhere, also at the change of segments: the record is not there, and the next try gives it the
+ * same number. */
 static void room_that_is_missing_for_a_while(void **state)
 {
     struct spool *s = open_spool(SMALL, 0);
@@ -124,7 +125,7 @@ static void room_that_is_missing_for_a_while(void **state)
         no_room = true;
         assert_int_equal(append(s), -ENOSPC);
         assert_int_equal(spool_last(s), i - 1);
-        if (i % 10 == 0) { /* what a crash leaves here is whole */
+        if (i % 10 == 0) { /* a crash here leaves whole records */
             no_room = false;
             spool_close(s);
             s = open_spool(SMALL, acked);
@@ -173,7 +174,7 @@ static void full_refuses_and_acks_make_room(void **state)
     assert_false(spool_has_room(s, 100));
     assert_int_equal(spool_append(s, "x", 1, NULL, &err), -ENOSPC);
     assert_int_equal(check(s, 0), last);
-    spool_ack(s, last / 4); /* the older segment is not free as a whole */
+    spool_ack(s, last / 4); /* a part of the older segment is still in use */
     assert_false(spool_has_room(s, 100));
     spool_ack(s, last - 1);
     assert_true(spool_has_room(s, 100));
@@ -185,7 +186,8 @@ static void full_refuses_and_acks_make_room(void **state)
     spool_close(s);
 }
 
-/* Who acked says that he has less again: what is still there is kept for him, and where it begins is known. */
+/* A reader that acked says that it has less again: the records still in the spool are kept for it, and the first of
+ * them is known. */
 static void an_ack_that_is_taken_back(void **state)
 {
     struct spool *s = open_spool(SMALL, 0);
@@ -198,7 +200,7 @@ static void an_ack_that_is_taken_back(void **state)
     last = spool_last(s);
     assert_int_equal(spool_first(s), 1);
     spool_ack(s, last);
-    assert_int_equal(append(s), 0); /* into the segment of the oldest */
+    assert_int_equal(append(s), 0); /* into the oldest segment */
     first = spool_first(s);
     assert_true(first > 2 && first < last);
     spool_unack(s, last + 5);
@@ -215,7 +217,7 @@ static void an_ack_that_is_taken_back(void **state)
     spool_close(s);
 }
 
-/* One at a time: what a second one would write the first has written already. */
+/* Only a single process may open a spool: a second would write records that the first has written already. */
 static void is_one_processes(void **state)
 {
     struct spool *s = open_spool(SMALL, 0), *other = NULL;
@@ -231,7 +233,7 @@ static void is_one_processes(void **state)
     spool_close(s);
 }
 
-/* Around and around: the segments hold old records behind every new one, and a reopen never takes them in. */
+/* Around and around: old records lie behind every new record in the segments, and a reopen never reads them. */
 static void recycled_segments(void **state)
 {
     struct spool *s = open_spool(SMALL, 0);
@@ -261,7 +263,7 @@ static void copy_file(const char *from, const char *to, off_t cut_at)
     ssize_t n = read(in, bytes, sizeof bytes);
 
     assert_true(n == SMALL);
-    if (cut_at >= 0) /* what a torn write leaves behind it: what was there before, here: 0xff */
+    if (cut_at >= 0) /* a torn write leaves the earlier bytes behind it, here 0xff */
         memset(bytes + cut_at, 0xff, (size_t)(SMALL - cut_at));
     assert_true(write(out, bytes, (size_t)n) == n);
     close(in);
@@ -310,7 +312,8 @@ static void torn_at_every_byte(void **state)
     unlink(copy);
 }
 
-/* A record that was cut is written anew with another text; the whole record behind the old one must not follow the new one. */
+/* A cut record is written again with another text. The whole record behind the old text must not follow the new
+ * record. */
 static void an_old_tail_does_not_follow_a_new_record(void **state)
 {
     char path[TEMP_MAX + 16], byte = '!';
@@ -386,7 +389,7 @@ static void damage_between_segments_is_told(void **state)
     spool_close(s);
 }
 
-/* A spool that was there stays: it may hold records. */
+/* An existing spool stays: it may hold records. */
 static void what_cannot_be_made_leaves_no_files(void **state)
 {
     char path[2][TEMP_MAX + 16];
@@ -433,7 +436,7 @@ static void limits(void **state)
     assert_non_null(strstr(err.msg, "/nonexistent/spool.0"));
 }
 
-/* kill -9 while another process appends: every record that was appended, as it told through a pipe, is there. */
+/* kill -9 while another process appends: every record that it reported through a pipe as appended must be there. */
 static void killed_while_it_writes(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/test_tiers.c - the changes of tier of a job: what a file holds after a crash, a rewind and many of them. uses: proto supervisor */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/test_tiers.c - uses: proto supervisor
+ * A job's changes of tier: the contents of the file after a crash, after a rewind and after many changes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -59,7 +60,7 @@ static void tiers_are(const struct tiers *t, const char *want)
     assert_non_null(strstr(text, want));
 }
 
-/* A disk that is full by then does not end the job. */
+/* A disk that is full later does not end the job. */
 static void changes_have_their_room(void **state)
 {
     struct tiers *t;
@@ -80,7 +81,8 @@ static void changes_have_their_room(void **state)
     file_is("20 world\n");
 }
 
-/* A power cut in the middle of a line: it was not promised to anybody. Nothing of it may stand behind a shorter line that takes its place. */
+/* A power cut in the middle of a line: the line was not promised to any rank. No part of it may stand behind a shorter
+ * line that replaces it. */
 static void a_torn_tail_is_cut(void **state)
 {
     struct err err;
@@ -100,7 +102,7 @@ static void a_torn_tail_is_cut(void **state)
     tiers_close(t);
 }
 
-/* After a restart from a checkpoint a step may be agreed on anew: later entries than that do not count. */
+/* After a restart from a checkpoint, ranks may agree on a step again: later entries do not count then. */
 static void a_later_line_wins(void **state)
 {
     struct err err;

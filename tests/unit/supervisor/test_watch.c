@@ -11,9 +11,10 @@
 #include "supervisor/watch.h"
 
 enum { MAX = 4 };
-enum { BEATS = 1, MOVES = 2, WORKS = 4 }; /* heartbeat, changes, done_in_phase go on */
+enum { BEATS = 1, MOVES = 2, WORKS = 4 }; /* heartbeat, changes and done_in_phase advance */
 
-/* What a rank does from the first look on, and at which second the verdict comes (0: never within 1000 s), on whom, and what it says. */
+/* The behaviour of each rank from the first look on. Then the verdict: the second when it comes (0: never within 1000
+ * s), the blamed rank, and the text. */
 struct situation {
     const char *name;
     int nranks;
@@ -70,7 +71,7 @@ static const struct situation table[] = {
       45,
       1,
       "no progress for 45 s (grad 40, sync 9); rank 0 waits in reduce (grad 41, sync 9)" },
-    { "numbers of two channels are not compared", /* gradients that rank 0 has not entered: its main thread waits for rank 1 before it gives them out */
+    { "numbers of two channels are not compared", /* rank 0 has not entered gradients: its main thread first waits for rank 1 */
       2,
       { { .does = BEATS, .phase = PHASE_SYNC, .sync = 9, .grad = 3 }, { .does = BEATS, .phase = PHASE_SYNC, .sync = 8, .grad = 4 } },
       45,
@@ -106,7 +107,7 @@ static const struct situation table[] = {
       120,
       1,
       "rank 1 hangs in phase ending" },
-    { "nobody reads what one says", /* who waits for that may stand anywhere */
+    { "nobody reads what one says", /* a rank that waits to report may stand anywhere */
       2,
       { { .does = BEATS, .phase = PHASE_REDUCE, .sync = 9 }, { .does = BEATS, .phase = PHASE_CHECKPOINT, .held = true } },
       0,
@@ -189,7 +190,8 @@ static void situations(void **state)
     }
 }
 
-/* The supervisor itself was stopped for an hour: ranks get their 20 s again in looks, so nobody is blamed at the first one. */
+/* The supervisor itself was stopped for an hour: ranks get their 20 s again in looks, so no rank is blamed at the first
+ * look. */
 static void a_long_gap_blames_nobody(void **state)
 {
     struct watch *w = watch_new(1);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/base/test_turns.c - turns on the pool of threads, and threads for errands: order, limits, who waits for whom. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/base/test_turns.c - uses: proto daemon
+ * Turns on the pool of threads, and threads for errands: order, limits, and which party waits for which. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -72,7 +73,7 @@ static int clear(void **state)
     return 0;
 }
 
-/* Also after a test that failed: threads of the pool are those of the next. */
+/* Also runs after a failed test: the next test uses the same threads of the pool. */
 static int open_gate(void **state)
 {
     bool empty = false;
@@ -96,7 +97,7 @@ static void add(struct turns *t, struct turns_party *p, struct piece *pieces, in
     }
 }
 
-/* A party with 64 pieces that do not end, five times over, and another user's piece runs at once. */
+/* Five parties, each with 64 pieces that do not end; another user's piece still runs at once. */
 static void a_pile_delays_nobody_else(void **state)
 {
     static struct piece pile[5][PIECES], other[2];
@@ -126,7 +127,7 @@ static void a_pile_delays_nobody_else(void **state)
     assert_int_equal(uv_loop_close(&loop), 0);
 }
 
-/* One thread's worth of room is left: parties of a user take turns, however much one of them has lined up. */
+/* There is room for a single thread only. Parties of a user take turns, however many pieces each party has queued. */
 static void the_longest_waiting_goes_first(void **state)
 {
     static struct piece pieces[5][PIECES];
@@ -194,7 +195,7 @@ static void errands_are_done_in_order(void **state)
     (void)state;
     uv_loop_init(&loop);
     assert_int_equal(errands_open(&loop, &e, &err), 0);
-    assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0); /* without errands it keeps no loop alive */
+    assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0); /* without errands, the loop ends */
     for (int i = 0; i < PIECES; i++) {
         pieces[i] = (struct piece){ .name = 'e', .number = i + 1, .ret_last = &last, .quick = true };
         assert_int_equal(errands_add(e, work, after, &pieces[i]), 0);
@@ -206,7 +207,7 @@ static void errands_are_done_in_order(void **state)
         pieces[i].number += PIECES;
         assert_int_equal(errands_add(e, work, after, &pieces[i]), 0);
     }
-    errands_close(e); /* what is left is done first */
+    errands_close(e); /* the remaining pieces are done first */
     assert_int_equal(last, 2 * PIECES);
     uv_run(&loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&loop), 0);

@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/gpu/test_device_auto.c - on what a job runs: where auto takes GPUs, what it says of it, and what a node does not have. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/gpu/test_device_auto.c - uses: proto daemon
+ * The device of a job: when "auto" takes GPUs, the note about its choice, and the answer for devices that a node
+ * lacks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -66,7 +68,7 @@ static void assert_refused(struct try t, const char *field, const char *text)
     assert_string_equal(t.err.msg, text);
 }
 
-/* GPUs in use will be free again; a quarantined one may never be. */
+/* GPUs in use become free again; a quarantined GPU may never become free. */
 static void auto_takes_gpus_that_can_be_trusted(void **state)
 {
     (void)state;
@@ -124,7 +126,8 @@ static void auto_takes_bf16_where_it_is_quick(void **state)
     assert_computes(resolve("cpu", 1, 1, "fp32", node), "fp32", "");
 }
 
-/* Whoever asks for GPUs waits for an admin, but not for ones that the node has never had. */
+/* A job that asks for GPUs waits until an admin ends a quarantine. It does not wait for GPUs that the node has never
+ * had. */
 static void cuda_waits_for_quarantined_ones_only(void **state)
 {
     struct device_node node = node_of(2, 2, 0);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/gpu/test_gpu.c - what detd makes of a look at the GPUs, and the locks that keep daemons apart. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/gpu/test_gpu.c - uses: proto daemon
+ * The states that detd derives from a look at the GPUs, and the locks that keep daemons apart. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -141,11 +142,11 @@ static void a_job_is_not_foreign_to_itself(void **state)
     gpu_take(&g, &own, SESSION, 2);
     assert_reason(&g, GPU_GRANTED, "");
     assert_string_equal(g.foreign, "");
-    gpu_take(&g, &unseen, SESSION, 3); /* of a container whose processes cannot be seen: taken for the job's own */
+    gpu_take(&g, &unseen, SESSION, 3); /* of a container with hidden processes: taken for the job's own */
     assert_string_equal(g.foreign, "");
     gpu_take(&g, &other, SESSION, 4);
     assert_reason(&g, GPU_GRANTED, "process 4712");
-    gpu_take(&g, &other, 0, 5); /* which processes are the job's is not known */
+    gpu_take(&g, &other, 0, 5); /* it is not known which processes are the job's */
     assert_string_equal(g.foreign, "");
 }
 
@@ -207,7 +208,7 @@ static void errors_quarantine(void **state)
         assert_reason(&g, GPU_QUARANTINED, name);
         assert_true(g.quarantined == 9 && g.job == 3);
         assert_true(gpu_xid(&g, 48, 11));
-        assert_reason(&g, GPU_QUARANTINED, name); /* the first one is told */
+        assert_reason(&g, GPU_QUARANTINED, name); /* the first error is reported */
     }
     g = idle_gpu(&all);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
@@ -296,7 +297,7 @@ static bool is_held(const struct gpulocks *l, const char *uuid)
     return gpulock_is_held(l, uuid, &why);
 }
 
-/* Both who asks and who takes hear what lies there. */
+/* Both the query and the taking of a lock report the obstacle at its path. */
 static void assert_in_the_way(const char *uuid, const char *what)
 {
     struct err err, why;
@@ -328,7 +329,7 @@ static void one_job_a_gpu(void **state)
     assert_non_null(strstr(err.msg, uuid));
     close(a);
     assert_false(is_held(&users, uuid));
-    a = open(path, O_RDONLY); /* as somebody else who looks */
+    a = open(path, O_RDONLY); /* as another program that looks */
     assert_int_equal(flock(a, LOCK_SH), 0);
     assert_false(is_held(&users, uuid));
     close(a);
@@ -355,7 +356,8 @@ static int taken_by(uid_t uid, const char *uuid)
     return WEXITSTATUS(status);
 }
 
-/* Whoever came first owns the file; the kernel keeps others from opening such a file with O_CREAT in a sticky folder. */
+/* The first daemon owns the file. The kernel refuses to open such a file with O_CREAT in a sticky folder for other
+ * users. */
 static void users_share_the_locks(void **state)
 {
     char uuid[64], path[128];
@@ -404,7 +406,7 @@ static void links_are_refused(void **state)
     assert_int_equal(gpulock_take(&users, uuid, &lock, &err), 0);
     close(lock);
     snprintf(other, sizeof other, "%s.2", path);
-    assert_int_equal(link(path, other), 0); /* a second name of anybody's file would lend it to whoever locks */
+    assert_int_equal(link(path, other), 0); /* with a second name, a program that locks the file of another user would take this lock */
     assert_in_the_way(uuid, "no plain file with one name");
     unlink(other);
     unlink(path);
@@ -417,7 +419,8 @@ static void links_are_refused(void **state)
     unlink(victim);
 }
 
-/* Of the system's daemon and of a user's, with a folder whose files have the numbers that the kernel lists. */
+/* Locks of the system's daemon and of a user's daemon, with a folder for files with the inode numbers that the kernel
+ * lists. */
 struct two {
     char folder[64], uuid[64], shared[128], own[160];
     struct gpulocks system, user;
@@ -461,7 +464,7 @@ static void daemons_of_both_kinds_share_no_gpu(void **state)
     umask(077);
     assert_int_equal(gpulock_take(&t.system, t.uuid, &a, &err), 0);
     assert_int_equal(stat(t.own, &st), 0);
-    assert_int_equal(st.st_mode & 0777, 0600); /* who may open it could keep it */
+    assert_int_equal(st.st_mode & 0777, 0600); /* a user with access to the file could keep the lock */
     assert_true(is_held(&t.user, t.uuid) && is_held(&t.system, t.uuid));
     assert_int_equal(gpulock_take(&t.user, t.uuid, &b, &err), -EWOULDBLOCK);
     assert_non_null(strstr(err.msg, "the system's daemon"));
@@ -473,7 +476,7 @@ static void daemons_of_both_kinds_share_no_gpu(void **state)
     assert_int_equal(gpulock_take(&t.system, t.uuid, &b, &err), -EWOULDBLOCK);
     assert_non_null(strstr(err.msg, "a user's daemon"));
     close(a);
-    assert_int_equal(gpulock_take(&t.system, t.uuid, &b, &err), 0); /* the one it let go of when it was refused, too */
+    assert_int_equal(gpulock_take(&t.system, t.uuid, &b, &err), 0); /* also the lock that it released when refused */
     close(b);
     remove_two(&t);
 }
@@ -496,14 +499,14 @@ static void what_users_plant_takes_no_gpu_from_the_node(void **state)
 
     (void)state;
     make_two(&t, "planted");
-    take_as_system(&t); /* beside a file that nobody has locked */
+    take_as_system(&t); /* beside a file without a lock */
     fd = open(t.shared, O_RDONLY);
     assert_int_equal(flock(fd, LOCK_SH), 0);
     take_as_system(&t);
     assert_int_equal(flock(fd, LOCK_EX), 0);
     assert_true(is_held(&t.system, t.uuid));
     unlink(t.shared);
-    assert_int_equal(symlink(t.own, t.shared), 0); /* also to what is locked */
+    assert_int_equal(symlink(t.own, t.shared), 0); /* also if the link leads to a locked file */
     take_as_system(&t);
     unlink(t.shared);
     assert_int_equal(mkdir(t.shared, 0777), 0);
@@ -513,7 +516,7 @@ static void what_users_plant_takes_no_gpu_from_the_node(void **state)
     take_as_system(&t);
     close(fd);
     unlink(t.own);
-    assert_int_equal(mkdir(t.own, 0700), 0); /* in its own folder it is busy, and no failure */
+    assert_int_equal(mkdir(t.own, 0700), 0); /* with a folder in the place of its own file it is busy, which is no failure */
     assert_int_equal(gpulock_take(&t.system, t.uuid, &fd, &err), -EWOULDBLOCK);
     assert_true(is_held(&t.system, t.uuid));
     rmdir(t.own);
@@ -548,7 +551,7 @@ static void users_cannot_keep_the_locks_of_the_node(void **state)
     remove_two(&t);
 }
 
-/* Of the process that the kernel lists for that file; 0: none. */
+/* The process that the kernel lists as holder of a lock on that file; 0: no process. */
 static pid_t listed(const char *path)
 {
     FILE *f = fopen("/proc/locks", "r");
@@ -580,11 +583,11 @@ static void a_lock_is_handed_on(void **state)
     assert_int_equal(pipe(words), 0);
     pid = fork();
     if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* where the test ends early */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* ends the child if the test ends early */
         word = gpulock_adopt(&t.system, t.uuid, fd, &err) == 0 ? 'y' : 'n';
         _exit(write(words[1], &word, 1) == 1 && pause() == 0);
     }
-    close(fd); /* from here on it is the other's alone */
+    close(fd); /* from here on only the other process holds it */
     assert_true(read(words[0], &word, 1) == 1 && word == 'y');
     assert_int_equal(listed(t.own), pid);
     assert_true(is_held(&t.user, t.uuid) && is_held(&t.system, t.uuid));
@@ -592,7 +595,7 @@ static void a_lock_is_handed_on(void **state)
     assert_true(kill(pid, SIGKILL) == 0 && waitpid(pid, &status, 0) == pid);
     assert_false(is_held(&t.user, t.uuid) || is_held(&t.system, t.uuid));
 
-    /* somebody came between */
+    /* another program has locked the file meanwhile */
     assert_int_equal(gpulock_take(&t.system, t.uuid, &fd, &err), 0);
     other = open(t.own, O_RDONLY);
     assert_int_equal(gpulock_adopt(&t.system, t.uuid, other, &err), -EWOULDBLOCK);
@@ -620,24 +623,24 @@ static void a_lock_that_is_kept_in_vain(void **state)
     make_two(&t, "renewed");
     assert_int_equal(gpulock_take(&t.system, t.uuid, &kept, &err), 0);
     assert_int_equal(fstat(kept, &given), 0);
-    gpulock_renew(&t.user, t.uuid, given.st_ino);       /* a user's daemon knows of none of the system's */
-    gpulock_renew(&t.system, t.uuid, given.st_ino + 1); /* it is another daemon's job that holds this one */
+    gpulock_renew(&t.user, t.uuid, given.st_ino);       /* a user's daemon knows no lock of the system's daemon */
+    gpulock_renew(&t.system, t.uuid, given.st_ino + 1); /* another daemon's job holds this lock */
     assert_true(is_held(&t.user, t.uuid) && is_held(&t.system, t.uuid));
     gpulock_renew(&t.system, t.uuid, given.st_ino);
     assert_false(is_held(&t.user, t.uuid) || is_held(&t.system, t.uuid));
     assert_int_equal(gpulock_take(&t.system, t.uuid, &fd, &err), 0);
     assert_true(is_held(&t.user, t.uuid));
     assert_true(stat(t.own, &before) == 0 && (before.st_mode & 0777) == 0600);
-    gpulock_renew(&t.system, t.uuid, given.st_ino); /* once more, when the next one has it */
+    gpulock_renew(&t.system, t.uuid, given.st_ino); /* once more, when the next daemon holds it */
     assert_true(is_held(&t.user, t.uuid));
     close(fd);
     close(kept);
-    gpulock_renew(&t.system, t.uuid, before.st_ino); /* nobody holds it */
+    gpulock_renew(&t.system, t.uuid, before.st_ino); /* no process holds it */
     assert_true(stat(t.own, &after) == 0 && after.st_ino == before.st_ino);
     remove_two(&t);
 }
 
-/* The file goes between open() and flock(), as another daemon may have it. */
+/* The file is removed between open() and flock(), as by another daemon. */
 static const char *renewed_at_lock;
 
 int flock(int fd, int op)

@@ -18,7 +18,7 @@ static struct job_row row_in(enum job_state state, enum job_want want)
     return row;
 }
 
-/* What must become of every event in every state, while the user wants the job to run. -1: refused, -2: no change. */
+/* The expected result of every event in every state while the user wants the job to run. -1: refused, -2: no change. */
 static const signed char expected[JOB_EVENT_COUNT][JOB_STATE_COUNT] = {
     /* queued starting running stopping paused completed failed cancelled */
     { JOB_PAUSED, JOB_STOPPING, JOB_STOPPING, -2, -2, -1, -1, -1 },
@@ -113,7 +113,7 @@ static void times_and_reason(void **state)
     assert_true(row.started == 10 && row.ended == 0); /* it has not ended after all */
 }
 
-/* The budget of deaths is spent: with the old count it would end again before it ran. */
+/* A failed job has spent its budget of deaths: with the old count it would end again before it ran. */
 static void a_failed_job_begins_with_a_new_budget(void **state)
 {
     struct job_row row = row_in(JOB_FAILED, JOB_WANT_RUN);
@@ -126,7 +126,7 @@ static void a_failed_job_begins_with_a_new_budget(void **state)
     assert_true(row.state == JOB_QUEUED && row.deaths == 0 && !row.backfill && row.ended == 0);
 }
 
-/* A job that failed with reports unread, was to go on, and never ran: its end still says so, by which its spool is kept. */
+/* A failed job with unread reports was requeued and never ran. Its end still says so, because that keeps its spool. */
 static void unread_reports_are_told_till_it_runs(void **state)
 {
     struct job_row row = row_in(JOB_FAILED, JOB_WANT_RUN);

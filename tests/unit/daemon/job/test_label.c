@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/job/test_label.c - tags as they are added and taken away, and what is none. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/job/test_label.c - uses: proto daemon
+ * Adding and removing of tags, and text that is no valid tag. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -13,7 +13,7 @@
         LIFE_##phase, LIFE_FACT_##fact, LIFE_##next, LIFE_##action, within, #phase, #fact, #next, #action \
     }
 
-/* The meaning of each fact in each phase; a pair that is not listed has none. */
+/* The meaning of each fact in each phase. A fact without an entry here means nothing. */
 static const struct {
     enum life_phase phase;
     enum life_fact fact;
@@ -119,7 +119,7 @@ static void each_start_that_is_refused_waits_longer(void **state)
     for (size_t i = 0; i < sizeof pauses / sizeof *pauses; i++) {
         assert_int_equal(life_clock(&l, now), LIFE_FACT_DUE);
         assert_int_equal(life_next(&l, LIFE_FACT_DUE, now), LIFE_PREPARE);
-        if (i % 2) { /* by the system, or by its supervisor after that was started */
+        if (i % 2) { /* by the system, or by its supervisor after the start of the supervisor */
             assert_int_equal(life_next(&l, LIFE_FACT_READY, now), LIFE_NOTHING);
             assert_int_equal(life_next(&l, LIFE_FACT_EXITED, now), LIFE_NOTHING);
         }
@@ -133,7 +133,8 @@ static void each_start_that_is_refused_waits_longer(void **state)
     assert_int_equal(l.refusals, 0);
 }
 
-/* Its exit is told then as of any other that this daemon started: a lock that is free before that means nothing. */
+/* The exit of the process is reported later, as for any process that this daemon started. A free lock before that means
+ * nothing. */
 static void a_hello_may_be_quicker_than_the_word_of_the_start(void **state)
 {
     struct life l = { .phase = LIFE_PREPARING };
@@ -147,7 +148,7 @@ static void a_hello_may_be_quicker_than_the_word_of_the_start(void **state)
     assert_true(life_is_to_look(&l));
 }
 
-/* It is held for a moment most often: a second is enough, and it stays one. */
+/* The lock is mostly held for a moment only: it is tried every second, and the interval does not grow. */
 static void a_lock_that_is_held_is_tried_every_second(void **state)
 {
     struct life l = { .phase = LIFE_WAITING };
@@ -170,7 +171,7 @@ static void what_is_overdue(void **state)
     assert_int_equal(life_clock(&l, 10), LIFE_FACT_COUNT);
     assert_int_equal(life_clock(&l, 10.5), LIFE_FACT_OVERDUE);
     l = (struct life){ .phase = LIFE_CONNECTED, .silent_s = LIFE_SILENT_S + 1 };
-    assert_int_equal(life_clock(&l, 1e9), LIFE_FACT_COUNT); /* it never said that it beats */
+    assert_int_equal(life_clock(&l, 1e9), LIFE_FACT_COUNT); /* it never announced heartbeats */
     l.beats = true;
     assert_int_equal(life_clock(&l, 1e9), LIFE_FACT_OVERDUE);
     l.silent_s = LIFE_SILENT_S;
@@ -184,7 +185,7 @@ static void what_is_overdue(void **state)
     assert_true(l.obey_by == 120);
     life_within(&l, 100, 5);
     assert_true(l.obey_by == 105);
-    l.phase = LIFE_CONNECTED; /* who comes and goes does not put it off */
+    l.phase = LIFE_CONNECTED; /* a supervisor that reconnects does not put it off */
     for (double now = 101; now < 105; now++) {
         life_next(&l, LIFE_FACT_HELLO, now);
         life_next(&l, LIFE_FACT_GONE, now);
@@ -196,7 +197,7 @@ static void what_is_overdue(void **state)
     assert_int_equal(life_clock(&l, 105 + LIFE_OBEY_S), LIFE_FACT_COUNT);
 }
 
-/* A lack may pass at once; what its submitter has done to its folder is his to mend. */
+/* A shortage may pass quickly. A broken folder must be repaired by the submitter. */
 static void who_waits_in_vain(void **state)
 {
     struct life l = { .phase = LIFE_WAITING };
@@ -207,7 +208,7 @@ static void who_waits_in_vain(void **state)
         life_next(&l, LIFE_FACT_DUE, now);
         life_next(&l, LIFE_FACT_REFUSED, now);
         assert_int_equal(life_is_in_vain(&l, now), i == LIFE_REFUSALS_MAX);
-        assert_false(life_is_in_vain(&l, l.not_before)); /* it is to be tried first */
+        assert_false(life_is_in_vain(&l, l.not_before)); /* it must be tried first */
         now = l.not_before;
     }
     l = (struct life){ .phase = LIFE_WAITING };
@@ -228,7 +229,7 @@ static void who_looks_at_the_lock(void **state)
         struct life l = { .phase = (enum life_phase)p };
 
         assert_int_equal(life_is_to_look(&l), p == LIFE_STARTED || p == LIFE_LEAVING || p == LIFE_STUCK);
-        l.child = true; /* its exit will be told, and what it said of it comes with that */
+        l.child = true; /* its exit will be reported, together with its output */
         assert_false(life_is_to_look(&l));
         life_next(&l, LIFE_FACT_EXITED, 1);
         assert_false(l.child);

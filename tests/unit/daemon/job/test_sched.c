@@ -91,7 +91,7 @@ static void two_queues_that_do_not_block_each_other(void **state)
     struct sched_grant grants[4];
 
     (void)state;
-    node.gpus = 5; /* the first job waits for the one that is not free, and the third behind it */
+    node.gpus = 5; /* the first job waits for the GPU that is in use, and the third job waits behind it */
     assert_int_equal(sched_pick(queue, 4, node, 0, grants), 1);
     assert_int_equal(grants[0].id, 2);
     assert_false(grants[0].backfill);
@@ -108,7 +108,7 @@ static void who_needs_more_gpus_than_are_healthy_holds_nobody_up(void **state)
     assert_int_equal(sched_pick(queue, 2, node, 0, grants), 1);
     assert_int_equal(grants[0].id, 2);
     assert_false(grants[0].backfill);
-    node.gpus = 4; /* healed, and in use: now it is waited for */
+    node.gpus = 4; /* released from quarantine, and in use: now it is waited for */
     assert_int_equal(sched_pick(queue, 2, node, 0, grants), 1);
     assert_int_equal(grants[0].id, 2);
     assert_true(grants[0].backfill);
@@ -144,7 +144,8 @@ static void ranks_share_gpus(void **state)
         job.cuda = false;
         assert_int_equal(sched_gpu_need(&job), 0);
     }
-    /* Ranks of one job share; two jobs never do: the first leaves one GPU of four, and the second needs it whole. */
+    /* Ranks of a single job share a GPU; two jobs never do. The first job leaves one GPU of four, and the second job
+     * needs it whole. */
     queue[0] = (struct sched_job){ .id = 1, .cuda = true, .ranks = 5, .ranks_per_gpu = 2 };
     queue[1] = (struct sched_job){ .id = 2, .cuda = true, .ranks = 2, .ranks_per_gpu = 2 };
     assert_int_equal(sched_pick(queue, 2, idle8, 0, grants), 2);
@@ -172,7 +173,7 @@ static void a_user_with_enough_is_passed_over(void **state)
     node.holders = held;
     node.nholders = 1;
     assert_null(sched_user_limit(&queue[0], &node, &has));
-    /* One more of user 7, none of whose jobs holds the others up; root has no limit. */
+    /* User 7 submits a further job. The jobs of this user do not hold the others up; root has no limit. */
     assert_int_equal(sched_pick(queue, 6, node, 0, grants), 5);
     assert_int_equal(grants[0].id, 1);
     assert_int_equal(grants[1].id, 3);
@@ -197,7 +198,7 @@ static void a_users_gpus_are_counted(void **state)
     node.nholders = 2;
     assert_string_equal(sched_user_limit(&queue[0], &node, &has), "user_gpus");
     assert_int_equal(has, 1);
-    assert_int_equal(sched_pick(queue, 4, node, 0, grants), 3); /* all but the one that is too large for what is left to him */
+    assert_int_equal(sched_pick(queue, 4, node, 0, grants), 3); /* all but the job that needs more slots than its user has left */
     assert_int_equal(grants[0].id, 2);
     assert_int_equal(grants[1].id, 3);
     assert_int_equal(grants[2].id, 4);
@@ -217,7 +218,7 @@ static struct sched_job on_its_way_out(struct sched_job job)
     return job;
 }
 
-/* Who is told to make room, as bits 1 << id; ids below 30. */
+/* The jobs that are asked to make room, as bits 1 << id; ids below 30. */
 static unsigned yields(const struct sched_node *node, int64_t head)
 {
     unsigned found = 0;
@@ -241,7 +242,7 @@ static void smaller_jobs_are_let_past(void **state)
     node.gpus_free = 2;
     node.holders = held;
     node.nholders = 1;
-    /* 2 lacks one and is the head; what is free goes to 4 and 6 behind it, in order. */
+    /* Job 2 lacks one GPU and is the head; the free GPUs go to jobs 4 and 6 behind it, in order. */
     assert_int_equal(sched_pick(queue, 5, node, 0, grants), 2);
     assert_int_equal(grants[0].id, 4);
     assert_int_equal(grants[1].id, 6);
@@ -262,15 +263,15 @@ static void they_make_room_when_that_suffices(void **state)
     node.gpus_free = 0;
     queue[0] = gpu_job(2, 3, 0);
     assert_int_equal(sched_pick(queue, 1, node, 0, grants), 0);
-    assert_int_equal(yields(&node, 2), 0); /* both together are not enough: neither goes in vain */
-    node.holders = held + 1;               /* job 1 has ended; of the two the last goes, and nobody comes for the GPUs that are free now */
+    assert_int_equal(yields(&node, 2), 0); /* both together are not enough, so neither is asked */
+    node.holders = held + 1;               /* job 1 has ended; the last of the two goes, and the GPUs that are free now go to no job */
     node.nholders = 2;
     node.gpus_free = 2;
     queue[0] = gpu_job(2, 3, 0);
     queue[1] = gpu_job(7, 1, 0);
     assert_int_equal(sched_pick(queue, 2, node, 0, grants), 0);
     assert_int_equal(yields(&node, 2), 1U << 6);
-    held[1] = let_past(gpu_job(4, 1, 0)); /* it has heard it, and is on its way: no second one is asked */
+    held[1] = let_past(gpu_job(4, 1, 0)); /* it has been asked, and is leaving: no second job is asked */
     held[2] = on_its_way_out(let_past(gpu_job(6, 1, 0)));
     assert_int_equal(sched_pick(queue, 2, node, 0, grants), 0);
     assert_int_equal(yields(&node, 2), 0);
@@ -287,7 +288,7 @@ static void only_those_behind_the_head_make_room(void **state)
     node.gpus_free = 1;
     node.holders = held;
     node.nholders = 4;
-    /* One is of higher priority, one is older, one was not let past anybody, one is on the CPU. */
+    /* In turn: a higher priority, an older job, a job that did not run as backfill, a job on the CPU. */
     assert_int_equal(sched_pick(queue, 1, node, 0, grants), 0);
     assert_int_equal(yields(&node, 2), 0);
     for (int i = 0; i < 4; i++)
@@ -296,7 +297,7 @@ static void only_those_behind_the_head_make_room(void **state)
     assert_int_equal(yields(&node, 2), 1U << 9);
 }
 
-/* What comes free without anybody's doing is waited for: the head would lose it to whoever is let past. */
+/* Slots that come free without a request are waited for: a backfill job would take them from the head. */
 static void what_comes_free_is_kept_for_the_head(void **state)
 {
     struct sched_job held[] = { gpu_job(1, 2, 0), gpu_job(9, 1, 0), let_past(gpu_job(4, 1, 0)) };
@@ -312,7 +313,7 @@ static void what_comes_free_is_kept_for_the_head(void **state)
     held[0].leaves = true;
     assert_int_equal(sched_pick(queue, 2, node, 0, grants), 0);
     assert_int_equal(yields(&node, 2), 0);
-    node.holders = held + 1; /* it has left, and the memory of its GPUs is looked at */
+    node.holders = held + 1; /* it has left, and the memory of its GPUs is being checked */
     node.nholders = 2;
     node.gpus_soon = 2;
     assert_int_equal(sched_pick(queue, 2, node, 0, grants), 0);
@@ -322,7 +323,8 @@ static void what_comes_free_is_kept_for_the_head(void **state)
     assert_int_equal(grants[0].id, 3);
 }
 
-/* Who was let past, and is being paused by its owner, has all the time till somebody ahead wants its slots; then it goes first, and nobody else in its place. */
+/* A backfill job that its owner pauses may take its time until a job ahead wants its slots. Then it must go first, and
+ * no other job goes in its place. */
 static void who_is_paused_makes_room_first(void **state)
 {
     struct sched_job held[] = { gpu_job(1, 2, 0), on_its_way_out(let_past(gpu_job(4, 1, 0))), let_past(gpu_job(6, 1, 0)) };
@@ -340,7 +342,7 @@ static void who_is_paused_makes_room_first(void **state)
     node.holders = held + 1;
     node.nholders = 2;
     node.gpus_free = 2;
-    assert_int_equal(sched_pick(queue, 2, node, 0, grants), 0); /* nobody comes for the GPUs that are free now */
+    assert_int_equal(sched_pick(queue, 2, node, 0, grants), 0); /* the GPUs that are free now go to no job */
     assert_int_equal(yields(&node, 2), 1U << 4);
     for (int i = 1; i < 3; i++) {
         held[i].yields_to = 0;
@@ -350,7 +352,7 @@ static void who_is_paused_makes_room_first(void **state)
     assert_int_equal(yields(&node, 2), 0);
 }
 
-/* A second job that waits for slots has room made for it, too, by those behind it. */
+/* Jobs behind a second job that waits for slots make room for it, too. */
 static void each_that_waits_is_a_head(void **state)
 {
     struct sched_job held[] = { gpu_job(1, 2, 0), let_past(gpu_job(5, 1, 0)) };
@@ -366,7 +368,7 @@ static void each_that_waits_is_a_head(void **state)
     assert_int_equal(yields(&node, 3), 1U << 5);
 }
 
-/* Who is asked last may suffice alone: nobody else goes. */
+/* The job that is asked last may suffice alone: then no other job goes. */
 static void no_more_make_room_than_have_to(void **state)
 {
     struct sched_job held[] = { let_past(gpu_job(3, 2, 0)), let_past(gpu_job(4, 1, 0)), gpu_job(1, 1, 0) }, queue[] = { gpu_job(2, 2, 0) };
@@ -381,7 +383,8 @@ static void no_more_make_room_than_have_to(void **state)
     assert_int_equal(yields(&node, 2), 1U << 3);
 }
 
-/* What a job waits for counts as its user's: his small ones would keep the large one over his limit for ever. */
+/* Slots that a job waits for count as its user's. Otherwise the user's small jobs would keep the large job over the
+ * limit for ever. */
 static void users_do_not_starve_themselves(void **state)
 {
     struct sched_job queue[] = { of(7, gpu_job(2, 4, 0)), of(7, gpu_job(3, 1, 0)), of(8, gpu_job(4, 1, 0)) };
@@ -399,7 +402,7 @@ static void users_do_not_starve_themselves(void **state)
     assert_true(grants[0].backfill);
 }
 
-/* Who is to be tried again in a moment is passed over by those that make room then. */
+/* A job that is retried a little later is passed over by the jobs that then make room. */
 static void a_later_retry_keeps_its_place(void **state)
 {
     struct sched_job queue[] = { gpu_job(1, 2, 0), gpu_job(2, 1, 0) };
@@ -421,7 +424,7 @@ static void who_does_not_leave_is_not_waited_for(void **state)
     j.life.phase = LIFE_STUCK;
     assert_false(slots_view(&j).leaves || slots_view(&j).backfill || slots_view(&j).lingers);
     j.life.phase = LIFE_CONNECTED;
-    j.row.want = JOB_WANT_CANCEL; /* which has a deadline, as has who is sent away */
+    j.row.want = JOB_WANT_CANCEL; /* it has a deadline, and so does a job that is sent away */
     assert_true(slots_view(&j).leaves && !slots_view(&j).lingers);
     j.row.want = JOB_WANT_PAUSE;
     assert_true(slots_view(&j).leaves && slots_view(&j).lingers);
@@ -481,14 +484,14 @@ static void when_a_job_starts(void **state)
 
     (void)state;
     assert_true(expected(2, node) == 700);
-    assert_true(expected(3, node) == 900);      /* both of those that end next */
-    assert_true(expected(4, node) == INFINITY); /* one that has not begun has to end */
-    assert_true(expected(7, node) == INFINITY); /* more than there are; nobody waits for it */
-    assert_true(expected(5, node) == INFINITY); /* nobody knows when 14 ends */
+    assert_true(expected(3, node) == 900);      /* both jobs that end next */
+    assert_true(expected(4, node) == INFINITY); /* a job that has not begun has to end */
+    assert_true(expected(7, node) == INFINITY); /* more than the node has, so the job does not wait for them */
+    assert_true(expected(5, node) == INFINITY); /* the end of job 14 is unknown */
     assert_true(expected(99, node) == INFINITY);
     node.gpus_soon = 1;
     assert_true(expected(2, node) == 700);
-    assert_true(expected(3, node) == 800); /* what 2 leaves and what is left then */
+    assert_true(expected(3, node) == 800); /* the slots that job 2 leaves, and those left then */
     node.gpus_free = 1;
     assert_true(expected(2, node) == 100);
     node.cpu_free = 8;
@@ -506,7 +509,7 @@ static void who_makes_room_is_not_waited_for(void **state)
     assert_true(sched_expected(queue, 1, &node, 2, 100) == 500);
 }
 
-/* What a job has left is not free yet, and comes free by itself; what is quarantined does not. */
+/* GPUs that a job has just left are not free yet, and come free by themselves. Quarantined GPUs do not. */
 static void what_the_node_has(void **state)
 {
     struct gpus gpus = { .count = 4, .known = true };

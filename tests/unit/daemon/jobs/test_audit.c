@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/jobs/test_audit.c - who asked for what, also where nobody looks for names any more. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/jobs/test_audit.c - uses: proto daemon
+ * The audit of requests and their users, also when the name lookup has stopped. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/jobs/test_jobs.c - jobs in memory and in the store: what a full disk refuses is taken back in both. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/jobs/test_jobs.c - uses: proto daemon
+ * Jobs in memory and in the store: a change that a full disk refuses is taken back in both. */
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -142,7 +143,7 @@ static struct job *the_job(struct fixture *f)
     return j;
 }
 
-/* In memory, and as the next daemon finds it. */
+/* Checks the job in memory, and in the store as the next daemon reads it. */
 static void assert_untouched(struct fixture *f)
 {
     for (int i = 0; i < 2; i++) {
@@ -183,7 +184,7 @@ static void one_refused_wish_leaves_no_trace(void **state)
     assert_untouched(f);
 }
 
-/* The first one's answer finds the second one's change in memory, which is not to be kept either. */
+/* The answer of the first is given when the second's change is in memory; this change must not stay either. */
 static void nor_do_two_at_once(void **state)
 {
     struct fixture *f = *state;
@@ -201,7 +202,8 @@ static void nor_do_two_at_once(void **state)
     assert_untouched(f);
 }
 
-/* A cancel is refused; before anybody knows, the disk has room and the same is asked again, and granted: the job is cancelled, and stays so. */
+/* A cancel is refused by a full disk. Before the refusal is reported, the disk has room and the same cancel is asked
+ * again and granted. The job is cancelled and stays so. */
 static void what_is_asked_again_is_granted(void **state)
 {
     struct fixture *f = *state;
@@ -225,7 +227,7 @@ static void what_is_asked_again_is_granted(void **state)
     }
 }
 
-/* What is accepted is in memory, too, however little of that there is by then: nobody else would start it. */
+/* An accepted job is also in memory, even when memory is scarce: otherwise no part of detd would start it. */
 static void what_is_accepted_needs_no_memory(void **state)
 {
     struct fixture *f = *state;
@@ -282,7 +284,8 @@ static void is_told(struct fixture *f, const struct job *j, const char *words)
     json_decref(all);
 }
 
-/* A supervisor that comes back, or that takes the place of one that was told and died. Only a user's own pause may take as long as it likes. */
+/* A supervisor that comes back, or that replaces a supervisor that died after its order. Only a user's own pause may
+ * take any time. */
 static void who_is_sent_away_has_a_deadline(void **state)
 {
     struct fixture *f = *state;
@@ -305,7 +308,7 @@ static void who_is_sent_away_has_a_deadline(void **state)
     is_told(f, j, "[{\"word\":\"cancel\"}]");
 }
 
-/* A cancel that a full disk will refuse: no supervisor hears of it, and the job keeps its slots. */
+/* A cancel that a full disk refuses: no supervisor gets it, and the job keeps its slots. */
 static void a_wish_counts_when_it_is_on_disk(void **state)
 {
     struct fixture *f = *state;
@@ -329,7 +332,8 @@ static void a_wish_counts_when_it_is_on_disk(void **state)
     is_told(f, j, "[{\"word\":\"cancel\"},{\"word\":\"checkpoint\"}]");
 }
 
-/* It is refused while an earlier one is on its way to the disk, and takes neither that nor what comes after from the list. */
+/* It is refused while an earlier wish is being written to disk. It removes neither that wish nor later ones from the
+ * list. */
 static void a_wish_without_memory_is_refused_alone(void **state)
 {
     struct fixture *f = *state;
@@ -360,7 +364,7 @@ static void a_wish_without_memory_is_refused_alone(void **state)
     }
 }
 
-/* The answer to what was asked last is given while the store closes, and adds an event of its own. */
+/* The answer to the last request is given while the store closes, and adds an event of its own. */
 static void what_the_last_answers_add_is_written(void **state)
 {
     struct job_row row = { .state = JOB_QUEUED, .want_tier = -1, .tier = 1, .ranks = 1, .steps = 10, .name = "b", .user = "ann" };
@@ -377,7 +381,7 @@ static void what_the_last_answers_add_is_written(void **state)
     open_all(f);
 }
 
-/* Of finished jobs the newest stay, and one that another waits for. */
+/* The newest finished jobs stay, and so does a job that another job waits for. */
 static void who_is_waited_for_is_not_forgotten(void **state)
 {
     struct jobs jobs = { 0 };
@@ -399,7 +403,7 @@ static void who_is_waited_for_is_not_forgotten(void **state)
     jobs_free(&jobs);
 }
 
-/* What may still be taken back is no end. */
+/* An end that may still be taken back does not count. */
 static void an_end_counts_when_it_is_on_disk(void **state)
 {
     struct jobs jobs = { 0 };
@@ -432,7 +436,7 @@ static void an_end_counts_when_it_is_on_disk(void **state)
     jobs_free(&jobs);
 }
 
-/* Its processes leave after its row was read, and before it is stored. */
+/* Its processes leave between the reading of its row and the storing of it. */
 static void what_was_read_before_is_not_put_back(void **state)
 {
     struct fixture *f = *state;
@@ -461,7 +465,7 @@ static void what_was_read_before_is_not_put_back(void **state)
     assert_string_equal(the_job(f)->row.gpus, "GPU-held"); /* till they have left */
     assert_string_equal(the_job(f)->row.note, "new");
     assert_int_equal(the_job(f)->life.refusals + the_job(f)->life.unreachable + the_job(f)->life.mute,
-                     0); /* it has all tries again, at once */
+                     0); /* it has all tries again, without a delay */
     assert_true(the_job(f)->life.not_before == 0 && !the_job(f)->told[0]);
 }
 
@@ -477,7 +481,8 @@ static void say(struct fixture *f, struct job *j, const char *record)
     json_decref(rec);
 }
 
-/* The refusal of the wish before may be on its way when the next one comes. One that does not say which is of an older detd-job. */
+/* The refusal of the earlier wish may be on its way when the next wish comes. A refusal without a tier comes from an
+ * older detd-job. */
 static void a_refused_tier_takes_no_newer_wish_with_it(void **state)
 {
     struct fixture *f = *state;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/launch/test_lock_holder.c - who is named where a lock should be free and is not. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/launch/test_lock_holder.c - uses: proto daemon
+ * The process that is named when a lock is unexpectedly held. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -16,7 +17,8 @@
 #include "daemon/launch/lock_holder.h"
 #include "tests/unit/proto/host/lock_file.h"
 
-/* A child in a session of its own, with that name when this returns. fd: it is locked over that, which the child alone keeps; -1: the child locks the file. */
+/* Starts a child in a session of its own. It has that name when this returns. fd: the descriptor that is locked, which
+ * only the child keeps; -1: the child locks the file. */
 static pid_t start(const char *name, int fd)
 {
     int ready[2];
@@ -76,7 +78,7 @@ static void assert_nobody(void)
     assert_false(lock_holder(path, who, sizeof who));
 }
 
-/* Whatever number stands in it. */
+/* The number in the file does not matter. */
 static void who_has_taken_it(void **state)
 {
     pid_t other = start("other", open("/dev/null", O_RDONLY)), holder;
@@ -91,10 +93,10 @@ static void who_has_taken_it(void **state)
     stop(other);
 }
 
-/* As a supervisor's, which detd has taken for it. */
+/* A lock as of a supervisor that inherited it from detd. */
 static void who_was_given_it(void **state)
 {
-    pid_t holder, other = start("other", open("/dev/null", O_RDONLY)); /* before there is a descriptor that it would have too */
+    pid_t holder, other = start("other", open("/dev/null", O_RDONLY)); /* before the descriptor exists: it must not inherit it */
     int fd = open(path, O_RDWR | O_CLOEXEC);
 
     (void)state;

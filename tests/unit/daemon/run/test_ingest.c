@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/run/test_ingest.c - what supervisors report is stored or not acked: out of memory, and when the database is given up; and how much of it. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/run/test_ingest.c - uses: proto daemon
+ * Reports of supervisors are stored or not acked, when memory runs out and when the database is given up. Also: their
+ * limits. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +28,7 @@ enum { PATIENCE_S = 60 };
 
 struct fixture {
     char folder[TEMP_MAX], line[512];
-    size_t len; /* of what the supervisor has heard of the next line */
+    size_t len; /* bytes of the next line that the supervisor has received */
     int fd;     /* of the supervisor, -1: hung up on */
     uv_loop_t loop;
     uv_timer_t awake; /* the store alone keeps no loop alive */
@@ -168,7 +170,8 @@ static void say(struct fixture *f, const char *line)
     assert_int_equal(send(f->fd, line, strlen(line), MSG_NOSIGNAL), strlen(line));
 }
 
-/* A turn of the loop, then the next line that the supervisor has heard; NULL: none yet, or it was hung up on. */
+/* Turns the loop once. Returns the next line that the supervisor has received. Returns NULL if there is no line yet, or
+ * if detd hung up. */
 static const char *hear(struct fixture *f)
 {
     uv_run(&f->loop, UV_RUN_ONCE);
@@ -236,7 +239,7 @@ static void report_loss(struct fixture *f, int64_t seq)
     say(f, text);
 }
 
-/* Reports till detd has got all up to `last`, or has hung up. */
+/* Sends reports until detd has stored all up to `last`, or has hung up. */
 static void report_to(struct fixture *f, int64_t first, int64_t last)
 {
     time_t began = time(NULL);
@@ -256,7 +259,8 @@ static int64_t stored(const struct fixture *f, const char *query)
 
 /* ---- tests ---- */
 
-/* Whichever allocation fails on the way of a report: it is stored, or the supervisor is hung up on and tells it again. None is lost, none stored twice. */
+/* Any allocation on the way of a report may fail: then the report is stored, or detd hangs up and the supervisor sends
+ * it again. No report is lost or stored twice. */
 static void no_report_is_lost_without_memory(void **state)
 {
     struct fixture *f = *state;
@@ -287,7 +291,7 @@ static void no_report_is_lost_without_memory(void **state)
     assert_int_equal(stored(f, "SELECT last_seq FROM jobs"), seq);
 }
 
-/* detd stops while the disk is full: an end that could not be written is not told, and its spool has to stay. */
+/* detd stops while the disk is full: an end that could not be written is not reported, and its spool must stay. */
 static void what_is_given_up_is_not_committed(void **state)
 {
     static const char end[] =
@@ -316,7 +320,7 @@ static void what_is_given_up_is_not_committed(void **state)
     assert_int_equal(stored(f, "SELECT last_seq FROM jobs"), 1);
 }
 
-/* Till detd has stored all up to `last`. */
+/* Waits until detd has stored all reports up to `last`. */
 static void await_stored(struct fixture *f, int64_t last)
 {
     time_t began = time(NULL);
@@ -327,7 +331,8 @@ static void await_stored(struct fixture *f, int64_t last)
     }
 }
 
-/* A job reports more than is kept of one: what is too much is dropped, and that is told once. Its end is stored, and a supervisor that asks anew hears how far it was. */
+/* A job reports more than detd keeps of a job: the excess is dropped, and an event says so once. Its end is stored, and
+ * a supervisor that asks anew receives how far detd is. */
 static void what_a_job_reports_is_bounded(void **state)
 {
     static const char event[] =
@@ -354,7 +359,7 @@ static void what_a_job_reports_is_bounded(void **state)
     assert_int_equal(stored(f, "SELECT state = 'completed' AND last_seq = 32 AND reported > 29 * 64 FROM jobs"), 1);
 }
 
-/* Each record with names of its own: memory has as many of them as one record may have. */
+/* Each record has new names. The table in memory has room for the names of a single record. */
 static void names_of_losses_are_bounded(void **state)
 {
     struct fixture *f = *state;
@@ -378,7 +383,7 @@ static void names_of_losses_are_bounded(void **state)
     assert_int_equal(json_real_value(json_object_get(json_object_get(the_job(f)->losses, "train"), "total")), 3);
 }
 
-/* Who comes again and again with what is none of his tells of it now and then, whatever he says. */
+/* Repeated hellos for unknown jobs are logged from time to time, even with another job number each time. */
 static void strangers_are_told_of_now_and_then(void **state)
 {
     struct fixture *f = *state;

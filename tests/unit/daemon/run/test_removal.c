@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/run/test_removal.c - a removal that has to wait, for an end on its way to the disk or for processes that leave: it begins, or says why it does not.
- * uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/run/test_removal.c - uses: proto daemon
+ * A removal that has to wait, for an end on its way to the disk or for processes that leave: it begins, or says why it
+ * does not. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,7 +30,7 @@ static void answered(void *arg, int rc, int64_t value, const struct err *err)
     snprintf(a->text, sizeof a->text, "%s", err->msg);
 }
 
-/* A job that has ended, and whatever keeps it from going. */
+/* A job that has ended, with a condition that delays its removal. */
 static void wait_for(struct fixture *f, struct job how, struct answer *ret)
 {
     const struct events events = { .store = f->s, .wanted = nobody_listens };
@@ -71,7 +72,7 @@ static void who_waits_too_long_hears_for_what(void **state)
         a.text, "job 3 was not removed and stays as it is; ask again later: its processes have not left after 55 s: 7 does not end");
 }
 
-/* Of two requests for the same job the second is refused, and the first goes on. */
+/* If two requests name the same job, the second is refused and the first continues. */
 static void a_second_removal_is_refused(void **state)
 {
     struct fixture *f = *state;

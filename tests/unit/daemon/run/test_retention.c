@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/run/test_retention.c - when detd trusts the clock enough to remove what is old. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/run/test_retention.c - uses: proto daemon
+ * When detd trusts the clock enough to remove old data. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +25,8 @@ bool __wrap_clock_is_kept(void)
     return kept;
 }
 
-/* Whether old events are removed by a detd that has been up for so long, where the newest time in its database was `idle` seconds before its start. */
+/* Whether a detd removes old events after `up` seconds, if the newest time in its database was `idle` seconds before
+ * its start. */
 static bool removes(struct fixture *f, double up, double idle)
 {
     struct jobs jobs = { .store = f->s };

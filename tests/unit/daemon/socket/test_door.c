@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/socket/test_door.c - who is let in when all connections are taken, and who has to leave. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/socket/test_door.c - uses: proto daemon
+ * Which connections are accepted when all are taken, and which connection must close. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,7 +54,7 @@ static void one_user(void **state)
     assert_int_equal(ask(8, false), DOOR_ENTER);
 }
 
-/* Others' idle connections are no room for a user who has all of his own. */
+/* Idle connections of others make no room for a user with a full quota. */
 static void no_others_leave_for_a_user_who_has_enough(void **state)
 {
     (void)state;
@@ -74,7 +75,7 @@ static void some_are_kept_for_admins(void **state)
     assert_int_equal(ask(0, true), DOOR_ENTER);
     add(1, 0, true, 0);
     assert_int_equal(ask(0, true), DOOR_MAX - DOOR_ADMINS);
-    assert_int_equal(ask(1000, false), ERR_STATE); /* an admin does not leave for it */
+    assert_int_equal(ask(1000, false), ERR_STATE); /* no connection of an admin closes for it */
     guests[3].idle_since = 50;
     assert_int_equal(ask(1000, false), 3);
     guests[3].idle_since = 5;

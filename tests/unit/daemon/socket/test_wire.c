@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/socket/test_wire.c - connections of lines: how much of them one turn of the loop does, whose turn it is, what all may keep. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/socket/test_wire.c - uses: proto daemon
+ * Connections of lines: how much of them a turn of the loop does, the order of turns, the limit of kept bytes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -91,7 +92,7 @@ static int teardown(void **state)
     (void)state;
     while (room->ndialled > 0)
         close(room->fds[--room->ndialled]);
-    while (room->closed < room->count) /* one that waits for its turn hears of it only then */
+    while (room->closed < room->count) /* a waiting connection learns of it only then */
         uv_run(&room->loop, UV_RUN_ONCE);
     uv_close((uv_handle_t *)&room->server, NULL);
     uv_close((uv_handle_t *)&room->wires.prepare, NULL);
@@ -125,8 +126,8 @@ static void turn(void)
     uv_run(&room->loop, UV_RUN_NOWAIT);
 }
 
-/* Every line takes more than a turn has: then a turn does one line of each whose bytes came in it, and the connections take turns, each in its order,
- * however many lines one of them has sent. */
+/* Every line takes more time than a turn has. Then a turn does a single line of each connection with new bytes. The
+ * connections take turns, each in its order, even if one has sent many lines. */
 static void connections_take_turns(void **state)
 {
     char lines[PEERS][3 * LINES + 1] = { "" };
@@ -147,14 +148,14 @@ static void connections_take_turns(void **state)
         assert_int_equal(write(fds[i], lines[i], strlen(lines[i])), strlen(lines[i]));
     while (room->nseen < expected)
         turn();
-    for (int at = 0; at < PEERS * 6; at++) /* all had six: nobody was more than one ahead */
+    for (int at = 0; at < PEERS * 6; at++) /* each had six turns: no connection was more than one ahead */
         counts[room->seen[at] - 'a']++;
     for (int i = 0; i < PEERS; i++)
         assert_in_range(counts[i], 5, 7);
     assert_true(room->most_in_turn <= PEERS + 1);
 }
 
-/* A line that closes its connection is its last, also where the turn was long and others had come with it. */
+/* A line that closes its connection is its last, also if the turn was long and other lines had come with it. */
 static void a_line_may_close(void **state)
 {
     int fd = dial(), other = dial();
@@ -172,7 +173,8 @@ static void a_line_may_close(void **state)
     assert_int_equal(room->closed, 1);
 }
 
-/* Lines that never end: as many bytes are kept as all may have together, and who wants more is sent away, one after the other. */
+/* Lines that never end: the bytes kept of all connections have a common limit. A connection that needs more is closed,
+ * one after the other. */
 static void long_lines_share_a_bound(void **state)
 {
     enum { HOGS = 100, PIECE = 64 << 10, SENT = (1 << 20) - PIECE };
@@ -197,7 +199,7 @@ static void long_lines_share_a_bound(void **state)
     assert_in_range(most, WIRES_LONG_BYTES - SENT, WIRES_LONG_BYTES);
     assert_int_equal(room->broken, HOGS - fits);
     most = room->wires.long_bytes;
-    own = dial(); /* one that has room of its own */
+    own = dial(); /* a connection with room of its own */
     wire_trust(room->accepted[HOGS]);
     for (int sent = 0; sent < SENT; sent += PIECE) {
         assert_int_equal(send(own, piece, PIECE, MSG_NOSIGNAL), PIECE);
@@ -206,7 +208,7 @@ static void long_lines_share_a_bound(void **state)
     }
     assert_int_equal(room->broken, HOGS - fits);
     assert_int_equal(room->wires.long_bytes, most);
-    assert_int_equal(write(fds[0], "\nend\n", 5), 5); /* who was there first is served */
+    assert_int_equal(write(fds[0], "\nend\n", 5), 5); /* the first connection is served */
     while (room->nseen < 2)
         turn();
     assert_string_equal(room->seen, " e");

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/store/store_fixture.h - a database of a test's own, with the store open on it, and what goes in and comes out. Include it after cmocka.h. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/store/store_fixture.h - a test's own database with the
+ * store open on it; helpers that store and read rows. Include it after cmocka.h. */
 #pragma once
 #include <stdint.h>
 #include <stdio.h>
@@ -129,7 +130,7 @@ static inline const char *sql(struct fixture *f, const char *query)
     return sql_in(f->folder, query);
 }
 
-/* Statements that return nothing, beside the store's own connection. */
+/* Runs statements without results, on a connection beside the store's own. */
 static inline void sql_all(struct fixture *f, const char *statements)
 {
     char path[128];

@@ -100,11 +100,11 @@ static void a_completed_job_gets_more_steps_once(void **state)
     assert_memory_equal(&back, &row, sizeof row);
     assert_string_equal(sql(f, "SELECT cleared || ' ' || spec FROM jobs JOIN specs ON job=id"), "0 {\"a\":2}");
     row.steps = 500;
-    assert_int_equal(extend(f, &row), ERR_STATE); /* somebody was faster */
+    assert_int_equal(extend(f, &row), ERR_STATE); /* another request was faster */
     sql_all(f, "UPDATE jobs SET state='completed'");
     submit(f, "b", 1);
     store_limit_queued(f->s, 1);
-    assert_int_equal(extend(f, &row), ERR_STATE); /* its user has one that waits */
+    assert_int_equal(extend(f, &row), ERR_STATE); /* its user has a waiting job */
     store_limit_queued(f->s, 2);
     assert_int_equal(extend(f, &row), 0);
 }
@@ -146,7 +146,7 @@ static void labels_are_those_of_who_saw_the_last(void **state)
     assert_int_equal(label(f, &one, &two), STORE_CHANGED); /* no such job */
     store_get_job(f->s, 1, &back, NULL);
     assert_memory_equal(&back, &two, sizeof two);
-    two.note[0] = two.tags[0] = '\0'; /* a row that was on its way takes none of it back */
+    two.note[0] = two.tags[0] = '\0'; /* a row that was on its way changes neither of them */
     f->waiting++;
     store_save(f->s, &two, done, f);
     wait_all(f);
@@ -160,7 +160,8 @@ static void labels_are_those_of_who_saw_the_last(void **state)
     assert_false(store_filter_takes(&tagged, &back));
 }
 
-/* A job of user `uid` that looks at job 1's checkpoint of step 7 and finds `total` quarters; `state` is what becomes of it. */
+/* A job of user `uid` that evaluates job 1's checkpoint of step 7 and finds `total` quarters. `state`: the state of
+ * this job afterwards. */
 static void look(struct fixture *f, uint32_t uid, const char *set, int total, const char *state)
 {
     struct job_row row = { .state = JOB_QUEUED, .want_tier = -1, .tier = 1, .ranks = 1, .steps = 9, .submitted = 50, .uid = uid };
@@ -183,7 +184,8 @@ static int ask(struct fixture *f, const char *set, const char *metric, struct te
     return store_eval_rows(f->s, &(struct store_eval_query){ .job = 1, .limit = 100, .dataset = set, .metric = metric }, ret, err);
 }
 
-/* Of what users themselves had evaluated, and root, the newest that was computed to its end; a name that is not there is an error where there are others. */
+/* For evaluations by users themselves and by root, the newest that finished is listed. An unknown name is an error if
+ * there are other names. */
 static void evaluations_are_listed_under_their_set(void **state)
 {
     struct fixture *f = *state;
@@ -191,7 +193,7 @@ static void evaluations_are_listed_under_their_set(void **state)
     struct err err;
 
     submit(f, "a", 5);
-    assert_int_equal(ask(f, "test", "loss/total", &t, &err), 0); /* none yet */
+    assert_int_equal(ask(f, "test", "loss/total", &t, &err), 0); /* no evaluation yet */
     assert_string_equal(t.p, "{\"rows\":[],\"cursor\":null}");
     text_free(&t);
     look(f, 5, "test", 8, "completed");
@@ -282,7 +284,7 @@ static void a_curve_is_thinned_by_seeks(void **state)
     q.points = 5000;
     store_loss_rows(f->s, &q, &t, NULL);
     root = json_of(&t);
-    assert_int_equal(json_array_size(json_object_get(root, "rows")), 1000); /* never more than there are */
+    assert_int_equal(json_array_size(json_object_get(root, "rows")), 1000); /* never more rows than there are */
     json_decref(root);
     q.points = 1;
     store_loss_rows(f->s, &q, &t, NULL);
@@ -329,8 +331,8 @@ static void an_attempt_rewinds(void **state)
     assert_string_equal(sql(f, "SELECT step || tier FROM tiers"), "1rerun");
 }
 
-/* What was reported of the step that an attempt goes on from was reported before, and is not again. An end counts once: detd and the next supervisor may both
- * find that an attempt is lost. */
+/* Reports of the step that an attempt continues from were stored before, and are not sent again. An end counts once:
+ * detd and the next supervisor may both find that an attempt is lost. */
 static void the_step_itself_stays(void **state)
 {
     struct fixture *f = *state;
@@ -361,7 +363,7 @@ static void the_step_itself_stays(void **state)
     assert_string_equal(sql(f, "SELECT reason || ended FROM attempts WHERE attempt=1"), "the first2.0");
 }
 
-/* A job that is saved after reports of one batch is as it was saved. */
+/* A job that is saved after reports of the same batch has the saved values. */
 static void what_is_saved_last_holds(void **state)
 {
     struct fixture *f = *state;
@@ -379,7 +381,7 @@ static void what_is_saved_last_holds(void **state)
     assert_string_equal(sql(f, "SELECT step || ' ' || last_seq FROM jobs"), "4 9");
 }
 
-/* Each attempt has its own; what it tells later replaces what it told first. */
+/* Each attempt has its own identity; a later report replaces the first. */
 static void identities_are_kept(void **state)
 {
     static const char want[] = "\"outcome\":\"\",\"reason\":\"\",\"identity\":null},{\"attempt\":1,",
@@ -583,7 +585,7 @@ static void keep_listed(void *arg, const struct job_row *row, const char *losses
     *last = row->id;
 }
 
-/* What queries have cost so far: rows that were stepped over for want of an index, and steps of SQLite's machine. */
+/* The cost of queries so far: rows scanned because an index was missing, and steps of SQLite's machine. */
 struct effort {
     int64_t rows_scanned, steps;
 };
@@ -599,7 +601,7 @@ static int count_steps(unsigned what, void *arg, void *statement, void *ns)
     return 0;
 }
 
-/* What a page costs, in steps of SQLite's machine. */
+/* The cost of a page, in steps of SQLite's machine. */
 static int64_t cost_of_page(struct fixture *f, int64_t cursor, int state, int64_t *ret_last)
 {
     struct store_page page = { .limit = 50, .cursor = cursor };
@@ -657,7 +659,7 @@ static int submit_after(struct fixture *f, const char *token, int64_t other, boo
     return f->rc;
 }
 
-/* What has come to pass already is neither waited for nor, when its job is removed later, missed. */
+/* A state that is already reached is not waited for, and it is not missed when its job is removed later. */
 static void a_job_waits_for_one_that_may_come_to_it(void **state)
 {
     static const enum job_state ends[] = { JOB_COMPLETED, JOB_FAILED, JOB_CANCELLED };

@@ -15,7 +15,8 @@
 
 #include "tests/unit/daemon/store/store_fixture.h"
 
-/* Nothing may grow past a byte: what users ask is refused at once, as on a disk that is full, with the right reason, whatever SQLite calls it. */
+/* No file may grow past a byte: users' requests are refused at once, as on a full disk. The reason must be right for
+ * any error of SQLite. */
 static void what_cannot_be_written_says_why(void **state)
 {
     struct fixture *f = *state;
@@ -68,8 +69,9 @@ static void replace_pwrite(sqlite3_syscall_ptr fn)
     vfs->xSetSystemCall(vfs, "pwrite64", fn);
 }
 
-/* A stop tries three times more, four where one was under way, and then gives the first batch up. The next, which could be written, may not be: its
- * numbers would say that the reports before it are stored, and nobody would send them again. */
+/* A stop tries three times more, four if a try was under way, and then gives the first batch up. The next batch could
+ * be written, but must not be: its numbers would say that the reports before it are stored, and no supervisor would
+ * send them again. */
 static void nothing_is_written_behind_what_was_given_up(void **state)
 {
     struct fixture *f = *state;

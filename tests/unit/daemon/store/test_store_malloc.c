@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/store/test_store_malloc.c - a report is stored though memory runs out once it was taken. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/store/test_store_malloc.c - uses: proto daemon
+ * An accepted report is stored even if memory runs out. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,7 +49,8 @@ static struct report *loss_of_step(int64_t seq)
     return rep;
 }
 
-/* Whatever else fails: what was reserved is stored, with the job's row or without; what cannot be reserved is said before. */
+/* Any other allocation may fail: a reserved report is stored, with or without the job's row. A failed reservation is
+ * reported before. */
 static void a_report_has_its_memory(void **state)
 {
     struct job_row row = { .state = JOB_RUNNING, .want_tier = -1, .tier = 1, .ranks = 1, .steps = 100, .submitted = 5 };

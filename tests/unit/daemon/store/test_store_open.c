@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/store/test_store_open.c - whose a database is, how a schema is followed by the next, and what is refused and left as it was. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/store/test_store_open.c - uses: proto daemon
+ * The owner of a database, the upgrade of a schema to the next, and databases that are refused and left unchanged. */
 #include <setjmp.h>
 #include <sqlite3.h>
 #include <stdarg.h>
@@ -85,7 +86,7 @@ static void refuses_what_it_does_not_know(void **state)
     open_again(f);
 }
 
-/* Files as those of a file system on which no memory can be shared. */
+/* A file system without shared memory. */
 static sqlite3_io_methods without_shared_memory;
 
 static int open_without(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags, int *ret_flags)
@@ -95,13 +96,13 @@ static int open_without(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, 
 
     if (rc == SQLITE_OK && (flags & SQLITE_OPEN_MAIN_DB)) {
         without_shared_memory = *file->pMethods;
-        without_shared_memory.iVersion = 1; /* which has none of it */
+        without_shared_memory.iVersion = 1; /* version 1 has no shared memory */
         file->pMethods = &without_shared_memory;
     }
     return rc;
 }
 
-/* SQLite says in a row, not with an error, that the mode of the journal stays as it was. */
+/* SQLite reports in a row, not with an error, that the journal mode is unchanged. */
 static void refuses_a_database_without_a_log(void **state)
 {
     struct fixture *f = *state;
@@ -123,7 +124,7 @@ static void refuses_a_database_without_a_log(void **state)
 
 int __real_schema_version(void);
 const char *__real_schema_step(int n);
-static const char *next; /* the text of a step more; NULL: there is none */
+static const char *next; /* the text of an additional step; NULL: no such step */
 
 int __wrap_schema_version(void);
 const char *__wrap_schema_step(int n);
@@ -162,7 +163,7 @@ static const char rows[] =
     "INSERT INTO tiers VALUES (4, 1, 'rerun'), (4, 5, 'off');"
     "INSERT INTO gpus (uuid, name, memory_bytes, seen) VALUES ('GPU-1', 'N', 7, 5), ('GPU-2', '', 150754820096, 6.5);";
 
-/* All of it, column by column. */
+/* The queries for all rows, column by column. */
 static const char *const of_them[] = {
     "SELECT key, value FROM meta ORDER BY key",
     "SELECT id, name, user, uid, token, state, reason, want, want_tier, want_checkpoint, want_eval, tier, device, ranks, threads, "
@@ -183,7 +184,7 @@ static const char *const of_them[] = {
     "SELECT id, name, state, reason, attempt, step, steps, tier, device, ranks, train_total, val_total FROM job_summary ORDER BY id",
 };
 
-/* What it gives to these, a line a row. */
+/* The result of these queries, a line a row. */
 static void dump(const struct fixture *f, struct text *out)
 {
     char path[128];
@@ -216,7 +217,7 @@ static void assert_tells(struct text *t, const char *const *words)
     text_free(t);
 }
 
-/* As clients ask for it. */
+/* The answers to clients' queries. */
 static void tells_of_job_4(struct fixture *f)
 {
     static const char *const losses[] = { "\"step\":7,\"epoch\":1.5,\"value\":0.0333333333333333", "\"num\":null", "b\xc3\xb3x", NULL };
@@ -284,7 +285,7 @@ static void the_version_before_is_brought_up(void **state)
     next = NULL;
 }
 
-/* The first half of its step is taken back. */
+/* The first half of the failing step is taken back. */
 static void a_step_that_fails_changes_nothing(void **state)
 {
     struct fixture *f = *state;

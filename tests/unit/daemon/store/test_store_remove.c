@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/store/test_store_remove.c - jobs that are removed from the database: at once for who looks, piece by piece for the disk. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/store/test_store_remove.c - uses: proto daemon
+ * Jobs that are removed from the database: at once for readers, piece by piece on the disk. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -61,7 +62,8 @@ static int sweep(struct fixture *f, int64_t id, double now)
     return (int)f->value;
 }
 
-/* Points of its curves, and rows of the job in every table that has a column for a job's number; but for `removed`, which remembers it for a week. */
+/* Counts the points of its curves, and the job's rows in every table with a column for a job's number. The table
+ * `removed` does not count: it remembers the job for a week. */
 static int rows_of(struct fixture *f, int64_t id)
 {
     char query[300], column[64];
@@ -103,7 +105,7 @@ static void a_job_goes_and_its_neighbours_stay(void **state)
         pieces++;
         assert_int_equal(store_next_removed(f->s, 0, &next, NULL), 0);
         assert_int_equal(next.id, id);
-        assert_true(next.submitted == was.submitted && next.attempt == was.attempt); /* whose the folder has to be */
+        assert_true(next.submitted == was.submitted && next.attempt == was.attempt); /* they identify the job's folder */
     }
     assert_in_range(pieces, 2 * POINTS / 1000, 2 * POINTS / 1000 + 3);
     assert_int_equal(store_next_removed(f->s, 0, &next, NULL), 0);
@@ -114,7 +116,8 @@ static void a_job_goes_and_its_neighbours_stay(void **state)
     assert_int_equal(rows_of(f, after), rows);
 }
 
-/* As who asked, whose name is looked up meanwhile: nobody would ever remove it. */
+/* An event that arrives after the removal is dropped: nothing would ever remove it. An example is the audit of a
+ * request with a pending name lookup. */
 static void what_comes_behind_it_is_not_stored(void **state)
 {
     struct fixture *f = *state;
@@ -129,13 +132,13 @@ static void what_comes_behind_it_is_not_stored(void **state)
         store_usage(f->s, &(struct store_usage){ i ? stays : id, 2000, 1.5, 100, 50, 7 });
     }
     store_event(f->s, 0, "info", "audit", "drain by ann", 1001);
-    assert_int_equal(sweep(f, stays + 1, 1000), 0); /* of nothing, behind them in the queue */
+    assert_int_equal(sweep(f, stays + 1, 1000), 0); /* an empty sweep, behind them in the queue */
     assert_int_equal(rows_of(f, id), 0);
     assert_int_equal(rows_of(f, stays), rows + 2);
     assert_string_equal(sql(f, "SELECT text FROM events WHERE job IS NULL AND kind='audit'"), "drain by ann");
 }
 
-/* Whenever detd is killed: the job is gone, what is left of it is known, and is removed by the next. */
+/* detd may be killed at any time: the job is gone, its remaining rows are known, and the next detd removes them. */
 static void the_next_detd_goes_on(void **state)
 {
     struct fixture *f = *state;
@@ -172,7 +175,7 @@ static void what_lives_is_refused(void **state)
     }
 }
 
-/* The number is nobody else's, and a submission that comes once more is the one that was removed; for a week. */
+/* The number is never used for another job. For a week, a repeated submission returns the removed job. */
 static void numbers_and_tokens_are_not_used_again(void **state)
 {
     struct fixture *f = *state;
@@ -283,7 +286,7 @@ static void what_a_job_used(void **state)
                         "{\"rows\":[{\"time\":1000,\"cpu\":2.5,\"memory\":100,\"gpu\":null,\"gpu_memory\":null}],\"cursor\":null}");
 }
 
-/* What a list shows stays. */
+/* The columns of a list stay. */
 static void curves_are_thinned(void **state)
 {
     struct fixture *f = *state;
@@ -310,7 +313,7 @@ static void curves_are_thinned(void **state)
     assert_string_equal(sql(f, "SELECT group_concat(cleared) FROM (SELECT * FROM jobs ORDER BY id)"), "3,0");
 }
 
-/* It had ended when it was found, and was extended meanwhile. */
+/* It had ended when the sweep found it, and was extended meanwhile. */
 static void what_trains_on_keeps_its_points(void **state)
 {
     struct fixture *f = *state;

@@ -18,9 +18,9 @@
 
 static const char job[] = "{\"model\":{\"preset\":\"yolov3\"},\"data\":{\"train\":{\"annotations\":\"a\",\"images\":\"b\"}},"
                           "\"train\":{\"steps\":9,\"batch\":8,\"lr_steps\":[0.5,8]},\"run\":{\"env\":{\"A\":\"b\"}}}";
-static long left; /* allocations until the one that fails; negative: none does */
+static long left; /* allocations until the failing one; negative: no allocation fails */
 static bool failed;
-static json_t *reference, *deciding; /* the full form of the job and what decides its results, with no allocation failing */
+static json_t *reference, *deciding; /* the full form of the job and the keys that decide its results, when no allocation fails */
 
 static void *allocate(size_t size)
 {
@@ -31,7 +31,8 @@ static void *allocate(size_t size)
     return malloc(size);
 }
 
-/* Runs fn with the first, second, ... allocation failing, until it gets by without. fn returns whether it succeeded, and checks what it got. */
+/* Runs fn with the first, second, ... allocation failing, until a run succeeds without a failure. fn returns whether it
+ * succeeded, and checks its result. */
 static void with_each_failing(bool (*fn)(void))
 {
     long n = 0;

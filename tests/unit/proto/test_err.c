@@ -29,7 +29,7 @@ static void fills_code_field_and_text(void **state)
     assert_int_equal(err_set(NULL, ERR_STATE, "nobody listens"), ERR_STATE);
 }
 
-/* Ours end where the system's begin. */
+/* Our codes end below the system's. */
 static void codes_of_the_system(void **state)
 {
     static const struct {
@@ -43,7 +43,8 @@ static void codes_of_the_system(void **state)
         assert_int_equal(err_is_system(&(struct err){ .code = rows[i].code }), rows[i].system);
 }
 
-/* A machine without a driver, and one whose driver the linker does not find; "/" stands for the driver's device. */
+/* A node without a driver, and a node with a driver that the linker does not find; "/" stands for the driver's
+ * device. */
 static void a_driver_that_cannot_be_loaded(void **state)
 {
     static const char why[] = "libnvidia-ml.so.1: cannot open shared object file: No such file or directory";

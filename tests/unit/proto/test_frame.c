@@ -60,7 +60,7 @@ static void any_chunks(void **state)
     }
 }
 
-/* A line over the limit breaks the stream whichever way it is cut; lines before it are still given out. */
+/* An overlong line breaks the stream for any cut; the lines before it are still returned. */
 static void too_long(void **state)
 {
     static const char stream[] = "ok\n12345678\n123456789\nnever\n";
@@ -112,7 +112,7 @@ static void many_and_big(void **state)
     frame_free(f);
 }
 
-/* The room of a long line is given back once nothing is left, and only then. */
+/* The memory of a long line is freed as soon as no bytes are left, and not before. */
 static void long_lines_leave_nothing(void **state)
 {
     struct frame *f = frame_new(1 << 20);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* Every line that PROTOCOL.md shows is JSON, and ranks' lines are what the parser of ranks' lines takes. uses: proto */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/test_protocol_doc.c - uses: proto
+ * Every line that PROTOCOL.md shows is JSON, and the parser of ranks' lines accepts the ranks' lines. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -16,7 +17,7 @@
 #include "proto/report.h"
 #include "proto/rpc.h"
 
-/* Whose messages a part of the document shows. */
+/* The sender of the messages in a part of the document. */
 enum place { CONTROL_SOCKET, RANKS, SUPERVISORS };
 
 /* Calls fn for each example line of the document that starts with this arrow; returns how many there were. */
@@ -68,9 +69,9 @@ static void is_reply(const char *text, enum place at)
     json_decref(result);
 }
 
-/* ---- messages without a reply: those that record.h checks, and the shapes of the others ---- */
+/* ---- messages without a reply: the messages checked by record.h, and the shapes of the others ---- */
 
-/* members: "name:kind name?:kind ..."; these and no others. kind: how a JSON value is named below. */
+/* members: "name:kind name?:kind ..."; no others are allowed. kind: the name of a JSON type, as below. */
 static struct shape {
     enum place place;
     const char *type, *members;
@@ -193,7 +194,7 @@ static json_t *object_of(const char *text)
     return msg;
 }
 
-/* What a rank may say, as a parser has it that lets unknown types pass. */
+/* A message of a rank, checked by a parser that accepts unknown types. */
 static void is_record(const char *text)
 {
     enum record_type type;
@@ -230,7 +231,7 @@ static void is_order(const char *text, enum place at)
 {
     json_t *msg = object_of(text), *params;
 
-    if (at == CONTROL_SOCKET) { /* a notification is told by its method, and has no id */
+    if (at == CONTROL_SOCKET) { /* a notification is identified by its method, and has no id */
         assert_string_equal(json_string_value(json_object_get(msg, "jsonrpc")), "2.0");
         assert_int_equal(json_object_size(msg), 3);
         params = json_incref(json_object_get(msg, "params"));
@@ -306,7 +307,7 @@ static int members_are_shown(const char *members)
     return n;
 }
 
-/* What report.h says of ranks' messages, a line each: no member that is described there and sent by nobody. */
+/* Each line about ranks' messages in report.h: no described member may be without a sender. */
 static void every_member_has_an_example(void **state)
 {
     FILE *f = fopen("proto/report.h", "r");

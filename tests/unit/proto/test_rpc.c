@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* JSON-RPC messages: what is accepted, what each refusal says, and error codes both ways. uses: proto */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/test_rpc.c - uses: proto
+ * JSON-RPC messages: accepted requests, the text of each refusal, and error codes both ways. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -77,7 +78,7 @@ static void bad_requests(void **state)
     }
 }
 
-/* A request whose params hold `count` empty arrays in `depth` levels of arrays. */
+/* A request with `count` empty arrays in its params, in `depth` levels of arrays. */
 static char *wide_request(int count, int depth)
 {
     static const char head[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"m[,\\\"[,\",\"params\":{\"a\":";

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/evidence/test_evidence.c - evidence as it is written and read: records and details come back, what is torn, of another step or of another run is not
- * there, and a new run leaves nothing of the old one. uses: proto */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/evidence/test_evidence.c - uses: proto
+ * Evidence as it is written and read: records and details come back. Torn data, and data of another step or run, counts
+ * as missing. A new run leaves no data of the old run. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -54,7 +55,7 @@ static int remove_dir(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         unlink(in_dir(names[i]));
-    return rmdir(dir); /* fails where something else was left */
+    return rmdir(dir); /* fails if another file was left */
 }
 
 static struct hash128 some(int64_t step, uint64_t what)
@@ -195,7 +196,7 @@ static void comes_back(void **state)
         assert_true(evidence_read(e, s, &r));
         check_record(&r, s);
         assert_int_equal(detail_is_there(e, s),
-                         s > 420 - EVIDENCE_RING || s % EVIDENCE_EVERY == 0); /* of step 100, the ring has it no more */
+                         s > 420 - EVIDENCE_RING || s % EVIDENCE_EVERY == 0); /* the ring no longer has the details of step 100 */
     }
     assert_false(evidence_read(e, 0, &r) || evidence_read(e, -1, &r) || evidence_read(e, 421, &r) || evidence_read(e, INT64_MAX, &r));
     assert_false(detail_is_there(e, 0) || detail_is_there(e, -256) || detail_is_there(e, 421) || detail_is_there(e, INT64_MAX));
@@ -203,7 +204,7 @@ static void comes_back(void **state)
     evidence_log_close(l);
 }
 
-/* Sizes and places are the format's: another program reads them too. */
+/* Sizes and places are part of the format: another program reads them too. */
 static void has_its_form(void **state)
 {
     struct evidence_log *l = open_log(&head, true);
@@ -244,7 +245,7 @@ static void range(void **state)
     evidence_log_close(l);
 }
 
-/* What stood there before is told, and the same head goes on. */
+/* The log reports its earlier records, and continues with the same head. */
 static void goes_on(void **state)
 {
     struct evidence_log *l = open_log(&head, true);
@@ -261,7 +262,8 @@ static void goes_on(void **state)
     evidence_close(e);
 }
 
-/* Another chain in place of one: what follows is of a run that is no more, records and details. The same chain leaves it. */
+/* A record with another chain replaces one: the later records and details belong to a discarded run, so they are
+ * dropped. With the same chain they stay. */
 static void drops_what_followed(void **state)
 {
     struct evidence_log *l = open_log(&head, true);
@@ -282,7 +284,7 @@ static void drops_what_followed(void **state)
     evidence_log_close(l);
 }
 
-/* A record that is damaged tells no chain: what follows may be of any run. */
+/* A damaged record has no chain: the records after it may belong to any run. */
 static void drops_what_follows_damage(void **state)
 {
     struct evidence_log *l = open_log(&head, true);
@@ -335,7 +337,7 @@ static void begins_anew(void **state)
     }
 }
 
-/* A head that cannot be read is another one. */
+/* An unreadable head counts as another run's head. */
 static void damaged_head(void **state)
 {
     struct evidence *e = NULL;
@@ -350,7 +352,7 @@ static void damaged_head(void **state)
     evidence_close(open_evidence());
 }
 
-/* A newer version's is another one to write, and is told to who reads. */
+/* A head of a newer version counts as another run for the writer. The reader gets an error. */
 static void newer_head(void **state)
 {
     static const char newer[] = "{\"format\":2}";
@@ -365,7 +367,7 @@ static void newer_head(void **state)
     evidence_log_close(open_log(&head, true));
 }
 
-/* Every bit of a record and of a detail is under its check. */
+/* The checksum covers every bit of a record and of a detail. */
 static void torn(void **state)
 {
     struct evidence_log *l = open_log(&head, true);
@@ -386,7 +388,7 @@ static void torn(void **state)
         assert_true(!evidence_read(e, 2, &r) && evidence_read(e, 1, &r) && evidence_read(e, 3, &r));
         patch(EVIDENCE_LOG_FILE, EVIDENCE_RECORD_BYTES + i, &good[i], 1);
     }
-    patch(EVIDENCE_LOG_FILE, 0, good, EVIDENCE_RECORD_BYTES); /* a good one in another's place */
+    patch(EVIDENCE_LOG_FILE, 0, good, EVIDENCE_RECORD_BYTES); /* a good record in the place of another */
     assert_true(!evidence_read(e, 1, &r) && evidence_read(e, 2, &r));
     fd = open(in_dir(EVIDENCE_RING_FILE), O_RDONLY);
     assert_true(pread(fd, good, DETAIL_BYTES, 2 * DETAIL_BYTES) == DETAIL_BYTES);
@@ -397,7 +399,7 @@ static void torn(void **state)
         assert_true(!detail_is_there(e, 2) && detail_is_there(e, 3));
         patch(EVIDENCE_RING_FILE, 2 * DETAIL_BYTES + i, &good[i], 1);
     }
-    assert_true(detail_is_there(e, 2) && evidence_read(e, 3, &r)); /* what was read last is not taken for what is gone */
+    assert_true(detail_is_there(e, 2) && evidence_read(e, 3, &r)); /* the record that was read last does not count as lost */
     assert_int_equal(truncate(in_dir(EVIDENCE_LOG_FILE), 3 * EVIDENCE_RECORD_BYTES - 1), 0);
     assert_true(!evidence_read(e, 3, &r) && evidence_read(e, 2, &r) && evidence_steps(e) == 2);
     assert_true(write_step(l, 3) == 0 && evidence_read(e, 3, &r)); /* and is written as if never there */
@@ -405,7 +407,7 @@ static void torn(void **state)
     evidence_log_close(l);
 }
 
-/* Another run's files beside this one's head. */
+/* The files of another run beside this run's head. */
 static void of_another_run(void **state)
 {
     struct evidence_head other = head;
@@ -477,7 +479,7 @@ static void says_why_not(void **state)
     assert_true(strstr(err.msg, "'/proc/nothing'") != NULL);
 }
 
-/* As a full disk does; the file is named, and what was there stays. */
+/* A write fails as on a full disk. The error names the file, and the earlier contents stay. */
 static void no_room(void **state)
 {
     struct evidence_log *l = open_log(&head, true);
@@ -501,7 +503,7 @@ static void no_room(void **state)
     evidence_log_close(l);
 }
 
-/* Its check is good, what it says is not. */
+/* Its checksum is right, its contents are impossible. */
 static void impossible_record(void **state)
 {
     struct hash128 start = { { 1, 2 } };

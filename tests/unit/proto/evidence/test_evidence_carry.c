@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/evidence/test_evidence_carry.c - the evidence of a run that goes on with more steps is that of one that was given them at first, and is never lost on the way
- * there. uses: proto */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/evidence/test_evidence_carry.c - uses: proto
+ * A run that continues with more steps has the same evidence as a run that had them from the start. No evidence is lost
+ * on the way there. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -86,7 +87,8 @@ static void train(const char *folder, const struct evidence_head *h, int64_t ste
     evidence_log_close(log);
 }
 
-/* All of it is what a run with that head leaves after so many steps, but for what a longer one wrote over in the ring. */
+/* The evidence must equal that of a run with that head after so many steps, except for records that a longer run
+ * overwrote in the ring. */
 static void is_that_of(const struct evidence_head *h, int64_t steps)
 {
     char other[TEMP_MAX + 8];
@@ -136,7 +138,8 @@ static void steps_get_the_chain_of_the_longer_run(void **state)
     shell("test $(ls '%s' | wc -l) = 4");
 }
 
-/* Wherever it is killed: the folder is whole and files are half on their way, or is not whole. */
+/* It may be killed anywhere: either the folder is whole and some files are already moved, or the folder is not
+ * whole. */
 static void killed_on_the_way(void **state)
 {
     struct evidence_head more = with_spec(5), most = with_spec(6);
@@ -152,7 +155,7 @@ static void killed_on_the_way(void **state)
     shell("mkdir '%s/evidence.carry' && cp '%s'/evidence.log '%s'/evidence.carry/");
     assert_int_equal(evidence_carry(dir, &most, LAST, &err), 0);
     is_that_of(&most, LAST);
-    shell("mkdir '%s/evidence.carried' && echo '{}' > '%s'/evidence.carried/evidence.json"); /* of who knows what */
+    shell("mkdir '%s/evidence.carried' && echo '{}' > '%s'/evidence.carried/evidence.json"); /* a folder of unknown origin */
     assert_int_equal(evidence_carry(dir, &most, LAST, &err), 0);
     is_that_of(&most, LAST);
 }

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/evidence/test_evidence_compare.c - two records of a step: the first part that differs is told, and of it the shard or tensor that came about first.
- * uses: proto */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/evidence/test_evidence_compare.c - uses: proto
+ * Two records of a step: the comparison reports the first part that differs, and in it the shard or tensor that was
+ * computed first. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -90,7 +91,7 @@ static void each_part(void **state)
     b.part[EVIDENCE_GRADIENT].lane[0]++;
     db.gradient[0].lane[1]++;
     db.gradient[2].lane[1]++;
-    check("gradient of head.bias (2 of 3 tensors)", "gradient"); /* backwards, the head comes first */
+    check("gradient of head.bias (2 of 3 tensors)", "gradient"); /* backward computes the head first */
     check_then("");
     head.tensors = false;
     check("learning rate", "learning rate");
@@ -115,7 +116,7 @@ static void each_part(void **state)
     assert_true(evidence_compare(&head, &a, &da, &b, &db, &d) && d.part == EVIDENCE_DATA && d.shard == 0 && d.tensor == -1);
 }
 
-/* What differs is known only where its detail says so. */
+/* The place of a difference is known only if the details of that part are there. */
 static void unlocated(void **state)
 {
     static const struct {
@@ -137,7 +138,8 @@ static void unlocated(void **state)
     assert_true(evidence_compare(&head, &a, NULL, &b, NULL, &d) && d.located); /* the record tells all of it */
 }
 
-/* Floats by their bits; a step that one of them skipped; a part that differs though no shard of it does. */
+/* Floats are compared by their bits. Also: a step that only one of them skipped, and a part that differs though no
+ * shard of it does. */
 static void beside_hashes(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/evidence/test_evidence_diff.c - two runs' evidence: the step where they part is found wherever it is, by chain and record by record, and what is missing
- * is said. uses: proto */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/evidence/test_evidence_diff.c - uses: proto
+ * The evidence of two runs: the first step that differs is found anywhere, by chain and record by record, and missing
+ * records are reported. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -24,13 +25,13 @@ enum { SHARDS = 8, TENSORS = 3, LONG_RUN = 1300 };
 static struct evidence_tensor tensors[] = { { "conv.weight", 432, true }, { "bn.running_mean", 16, false }, { "head.bias", 16, true } };
 static char dir[2][TEMP_MAX];
 
-/* What a run is like, and where it leaves what the others do. */
+/* A run, and the step and part in which it begins to differ from the others. */
 struct plan {
     struct evidence_head head;
     int64_t first, last;
-    int64_t step; /* from this one on, this part differs, and all that comes after it */
+    int64_t step; /* from this step on, this part and all later parts differ */
     int part;
-    int64_t hole; /* the record of this step is damaged; 0: none */
+    int64_t hole; /* the record of this step is damaged; 0: no damage */
     int ranks;
     int shard; /* that differs */
 };
@@ -78,7 +79,7 @@ static struct hash128 some(int64_t step, int what, bool other)
     return hash_fold_u64(hash_fold_u64((struct hash128){ { 7, 8 } }, (uint64_t)step), (uint64_t)what * 2 + other);
 }
 
-/* Of shards one differs, of tensors the last two. */
+/* A single shard differs, and the last two tensors. */
 static void fill(const struct plan *p, int64_t step, struct evidence_record *r, struct evidence_detail *d)
 {
     static const int rank[EVIDENCE_PARTS] = { 0, 1, 2, 4, 5 }; /* the rate is 3 */
@@ -112,7 +113,7 @@ static void damage(int k, int64_t step)
     close(fd);
 }
 
-/* Steps from .. last of a run that began at its first, into what is there. */
+/* Adds the steps from .. last to the existing evidence of a run that began at its first step. */
 static void write_steps(int k, const struct plan *p, int64_t from)
 {
     struct hash128 chain = evidence_start(&p->head);
@@ -142,7 +143,7 @@ static void write_run(int k, const struct plan *p)
         damage(k, p->hole);
 }
 
-/* Shard, tensor and state are told where they are known. */
+/* Shard, tensor and state are in the JSON if they are known. */
 static void check_located(const json_t *json, const struct evidence_difference *d)
 {
     const json_t *shard = json_object_get(json, "shard"), *tensor = json_object_get(json, "tensor"),
@@ -198,7 +199,7 @@ static void equal(void **state)
     assert_true(d.from == 1 && d.to == LONG_RUN && d.missing == 0 && d.same_spec && d.same_tensors);
 }
 
-/* Wherever it is; the second time the starts differ too, so that every record is looked at. */
+/* Finds the step anywhere. The second time the starts differ too, so every record is compared. */
 static void finds_the_step(void **state)
 {
     static const int64_t at[] = { 1, 2, 3, 511, 512, 513, 514, 1024, 1025, 1299, LONG_RUN };
@@ -253,7 +254,7 @@ static void says_what(void **state)
     }
 }
 
-/* Of any number of ranks, against the rule of the specification. */
+/* For any number of ranks, compared with the rule of the specification. */
 static void names_the_rank(void **state)
 {
     static const int shards[] = { 0, 5, SHARDS - 1 };
@@ -286,7 +287,7 @@ static void other_lengths(void **state)
     (void)state;
     d = diff_of(&a, &b);
     assert_string_equal(d.text, "equal: steps 1 .. 600");
-    b.hole = 300; /* chains do not ask for it */
+    b.hole = 300; /* a comparison of chains does not read it */
     d = diff_of(&a, &b);
     assert_string_equal(d.text, "equal: steps 1 .. 600");
     b.hole = 600; /* torn */
@@ -306,7 +307,7 @@ static void other_lengths(void **state)
     assert_string_equal(strstr(d.text, "; steps"), "; steps 300 .. 300 have no record in B");
 }
 
-/* A run that began at a later step, as one does that verifies; and two that have no step in common. */
+/* A run that began at a later step, as a verifying run does; and two runs without a common step. */
 static void begins_later(void **state)
 {
     struct plan a = plan_of(900), b = plan_of(900);
@@ -341,7 +342,7 @@ static void parted_before(void **state)
     assert_int_equal(diff_of(&a, &b).step, 450);
 }
 
-/* An attempt went on after step 10, came out differently and did not get as far as the one before. */
+/* An attempt continued after step 10 with other results, and did not get as far as the attempt before. */
 static void trained_again(void **state)
 {
     struct plan a = plan_of(20), again = plan_of(15);
@@ -357,7 +358,7 @@ static void trained_again(void **state)
     assert_true(d.step == 11 && d.difference.part == EVIDENCE_DATA && d.side[0].steps == 20 && d.side[1].steps == 15);
 }
 
-/* Where gradients are not known of one of them. */
+/* The gradients of one run are unknown. */
 static void other_levels(void **state)
 {
     struct plan a = plan_of(50), b = plan_of(50);
@@ -372,7 +373,7 @@ static void other_levels(void **state)
     assert_string_equal(d.text, "step 20: open log window; data, losses and learning rate are equal; tier rerun | rerun; ranks 1 | 1");
 }
 
-/* The same, and it does not tell which tensors there are. */
+/* The same; the head does not name its tensors. */
 static void untold_tensors(void **state)
 {
     struct plan a = plan_of(50), b = plan_of(50);
@@ -407,7 +408,7 @@ static void other_heads(void **state)
     assert_true(d.same_shards && !d.same_tensors && d.step == 20 && !d.difference.located);
 }
 
-/* Starts differ, so nothing but records tells. What lies behind a gap is compared. */
+/* Starts differ, so only the records show the step. Records behind a gap are compared. */
 static void compares_behind_gaps(void **state)
 {
     struct plan a = plan_of(LONG_RUN), b = plan_of(LONG_RUN);
@@ -422,16 +423,16 @@ static void compares_behind_gaps(void **state)
     for (int64_t step = 289; step < 311; step++)
         damage(0, step);
     damage(1, 500);
-    damage(1, 900); /* is not come to */
+    damage(1, 900); /* is not reached */
     d = diff();
     assert_true(d.step == 700 && d.from == 1 && d.missing == 289 && d.missing_to == 310 && d.lacking == 23);
     assert_true(d.side[0].lacks && !d.side[1].lacks);
     assert_string_equal(strstr(d.text, "; steps"), "; steps 289 .. 310 have no record in A; further steps without: 1");
-    damage(1, 700); /* the step itself: the next one tells */
+    damage(1, 700); /* the step itself: the next record shows it */
     assert_int_equal(diff().step, 701);
 }
 
-/* The gap goes on to the end: nothing says that the rest is equal. */
+/* The gap reaches to the end: no record shows that the rest is equal. */
 static void nothing_behind_the_gap(void **state)
 {
     struct plan a = plan_of(LONG_RUN), b = plan_of(LONG_RUN);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/evidence/test_evidence_head.c - the head of evidence: what it may say, and what is said of one that may not. uses: proto */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/evidence/test_evidence_head.c - uses: proto
+ * The head of evidence: its valid members, and the errors for invalid members. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,7 +47,7 @@ static void refuses_heads(void **state)
     assert_int_equal(evidence_head_check(&h, &err), ERR_INPUT);
 }
 
-/* Of a head in JSON, one member is replaced; its name is what the error names. */
+/* Replaces a single member of a head in JSON. The error must name this member. */
 static void refuses_members(void **state)
 {
     static const char *const cases[][2] = {

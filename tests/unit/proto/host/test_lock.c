@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/host/test_lock.c - whom the lock of a job's folder names, and who is killed for it. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/host/test_lock.c - uses: proto daemon
+ * The process that the lock of a job's folder names, and the processes that are killed for it. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -22,7 +23,8 @@ static void wait_for_ever(void)
         pause();
 }
 
-/* A process in a session of its own, ready when this returns, that has the lock or has not; with it one more of its session that has not. */
+/* Starts a process in a session of its own, with or without the lock. It is ready when this returns. A second process
+ * of its session is without the lock. */
 static pid_t start(const char *name, bool locks, int *ret_member)
 {
     int ready[2], member;
@@ -75,7 +77,7 @@ static int kill_by_lock(const char *file, char *ret, size_t size)
     return found;
 }
 
-/* The signal of which the child dies; SIGTERM where nothing else has reached it. */
+/* The signal that killed the child; SIGTERM if no other signal reached it. */
 static int death_of(pid_t pid)
 {
     int status = 0;
@@ -86,7 +88,7 @@ static int death_of(pid_t pid)
     return WTERMSIG(status);
 }
 
-/* Where the first to die of SIGKILL is `pid`, of this name. */
+/* The text must name `pid`, with this name, as the first process killed by SIGKILL. */
 static void assert_names(const char *who, pid_t pid, const char *name)
 {
     int said = 0, len = 0;
@@ -99,7 +101,8 @@ static void assert_names(const char *who, pid_t pid, const char *name)
     assert_non_null(strchr("RSD", process_state));
 }
 
-/* A supervisor has the lock, and has not written its session yet: the number in the file is of another session by now. */
+/* A supervisor has the lock, and has not written its session yet: the number in the file now belongs to another
+ * session. */
 static void a_stale_number_kills_nobody(void **state)
 {
     pid_t other = start("other", false, NULL), holder = start("holder", true, NULL);
@@ -115,7 +118,7 @@ static void a_stale_number_kills_nobody(void **state)
     assert_int_equal(death_of(other), SIGTERM);
 }
 
-/* Those of its session that have closed the lock, too. */
+/* Processes of the session that have closed the lock are killed, too. */
 static void a_session_is_killed_whole(void **state)
 {
     pid_t holder, other;
@@ -123,19 +126,19 @@ static void a_session_is_killed_whole(void **state)
     char who[160];
 
     (void)state;
-    prctl(PR_SET_CHILD_SUBREAPER, 1); /* orphans are ours to wait for */
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* orphans become children of this process */
     holder = start("holder", true, &member);
     other = start("other", false, NULL);
     write_session(holder);
     assert_int_equal(lock_session(path), holder);
     found = kill_by_lock(path, who, sizeof who);
     assert_int_equal(death_of(holder), SIGKILL);
-    assert_int_equal(death_of(member), SIGKILL); /* ours only once its parent is gone */
+    assert_int_equal(death_of(member), SIGKILL); /* a child of this process only after its parent is gone */
     assert_int_equal(death_of(other), SIGTERM);
     assert_int_equal(found, 2);
 }
 
-/* Where nothing of use is written only who has the lock is killed. */
+/* If the file holds no usable number, only the holder of the lock is killed. */
 static void numbers_of_no_session(void **state)
 {
     static const char *const texts[] = { "", "0\n", "1\n", "-1\n", "what\n" };
@@ -166,7 +169,7 @@ static void free_or_held(void **state)
     assert_int_equal(lock_try("/no/such/file", &fd), 1);
     assert_int_equal(fd, -1);
     assert_int_equal(lock_session("/no/such/file"), 0);
-    assert_int_equal(lock_try("/", &fd), 1); /* what is no file was never locked: a job that has it in place of its lock waits for nobody */
+    assert_int_equal(lock_try("/", &fd), 1); /* a folder was never locked: no process to wait for */
     assert_int_equal(fd, -1);
     snprintf(below, sizeof below, "%s/below", path);
     assert_int_equal(lock_try(below, &fd), 1);

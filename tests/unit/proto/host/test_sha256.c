@@ -18,7 +18,7 @@ static const char *hex(const unsigned char *bytes)
     return text;
 }
 
-/* Examples of FIPS 180-2, and lengths around a block, of which another implementation has made one hash. */
+/* Examples of FIPS 180-2, and lengths around a block. The single hash over these was made by another implementation. */
 static void hashes(void **state)
 {
     static unsigned char million[1000000];
@@ -40,7 +40,7 @@ static void hashes(void **state)
     assert_string_equal(hex(hash), "752c007f38611cfbf5fa42cb1cea3d8e086491c844d0cc4defd632cb81423506");
 }
 
-/* As another implementation of HMAC has it. */
+/* The expected seals come from another implementation of HMAC. */
 static void seals(void **state)
 {
     unsigned char key[SHA256_BYTES], seal[SHA256_BYTES];

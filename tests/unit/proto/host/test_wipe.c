@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/host/test_wipe.c - folders that go with all that is in them, and with nothing else. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/host/test_wipe.c - uses: proto daemon
+ * Removal of folders with all their contents, and of no other file. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -120,7 +121,7 @@ static void any_depth_will_do(void **state)
     all(p, 7);
 }
 
-/* Of what cannot be removed, the name is told. */
+/* The error names a file that cannot be removed. */
 static void what_stays_is_named(void **state)
 {
     struct place *p = *state;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/job/job_file.h - small job files, and what is in them. Include it after cmocka.h. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/job/job_file.h - small job files, and access to their
+ * members. Include it after cmocka.h. */
 #pragma once
 #include <stdio.h>
 #include <stdlib.h>

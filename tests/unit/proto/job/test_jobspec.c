@@ -52,7 +52,7 @@ static void defaults(void **state)
     jobspec_free(NULL);
 }
 
-/* Where defaults that follow other keys reach their bounds. */
+/* Defaults that follow from other keys stay within their bounds. */
 static void defaults_are_bounded(void **state)
 {
     struct jobspec *s = good("model.size=2048;train.steps=19999");
@@ -86,7 +86,7 @@ static void defaults_are_bounded(void **state)
     jobspec_free(s);
 }
 
-/* A square stays the number it always was: checkpoints keep a hash of that. */
+/* A square is still written as a number: checkpoints keep a hash of the text. */
 static void sizes_are_squares_or_rectangles(void **state)
 {
     static const struct {
@@ -376,7 +376,7 @@ static void unknown_keys(void **state)
     }
 }
 
-/* Every row leads to a key that is there, and none hides one of ours. */
+/* Every row leads to a key of ours or to no key, and no foreign word equals a key of ours. */
 static void words_of_other_programs(void **state)
 {
     (void)state;
@@ -480,7 +480,7 @@ static void paths_of_a_user(void **state)
     json_decref(root);
 }
 
-/* What becomes of train.epochs, once somebody has counted the images. */
+/* train.epochs becomes a number of steps once the images are counted. */
 static void epochs_become_steps(void **state)
 {
     static const struct {
@@ -514,7 +514,7 @@ static void epochs_become_steps(void **state)
     }
 }
 
-/* Texts with a unit, once somebody has counted the images. */
+/* Texts with a unit become numbers once the images are counted. */
 static void texts_become_steps(void **state)
 {
     static const struct {
@@ -613,7 +613,7 @@ static void epochs_are_bounded(void **state)
     int64_t steps = 7;
 
     (void)state;
-    assert_int_equal(jobspec_parse_uncounted(&job_presets, root, &s, &err), 0); /* whether 90 comes after half of them, nobody knows yet */
+    assert_int_equal(jobspec_parse_uncounted(&job_presets, root, &s, &err), 0); /* it is not known whether 90 comes after half of them */
     assert_int_equal(jobspec_count_steps(root, s, 24, &steps, &err), ERR_INPUT);
     assert_string_equal(err.msg,
                         "train.epochs: 100000000 epochs of 24 images, batch 16, are 150000000 steps; at most 100000000 are possible");
@@ -624,7 +624,8 @@ static void epochs_are_bounded(void **state)
     json_decref(before);
 }
 
-/* Where train.steps is given, counting has nothing to do; no rule is left out that does not need it. */
+/* If train.steps is given, counting changes nothing. Before counting, every rule that does not need the count is
+ * checked. */
 static void uncounted_jobs_are_checked(void **state)
 {
     static const char *const refused[] = { "train.lr_steps=[0.9,100]", "train.steps=null", "train.epochs=2",
@@ -722,7 +723,7 @@ static void neutral_values(void **state)
     jobspec_free(s);
 }
 
-/* What is refused of new jobs alone: stored ones go on as they were. */
+/* Combinations that are refused for new jobs only: stored jobs continue as before. */
 static void idle_keys_of_stored_jobs(void **state)
 {
     static const struct {
@@ -747,7 +748,8 @@ static void idle_keys_of_stored_jobs(void **state)
     }
 }
 
-/* At another value a key is given; a stored job that lacks it has the neutral one. */
+/* A key that was added later decides a job only if its value is not neutral. A stored job without the key has the
+ * neutral value. */
 static void keys_of_later_days(void **state)
 {
     struct jobspec *s = good("train.ema=0.5"), *again = NULL;
@@ -767,7 +769,7 @@ static void keys_of_later_days(void **state)
     jobspec_free(again);
 }
 
-/* What is compared with what decides no result, and from nothing to the end is what a job is compared with where nobody says. */
+/* The keys of a comparison decide no result. By default a job is compared from step 0 to its last step. */
 static void verifying(void **state)
 {
     struct jobspec *plain = good(""), *s = good("errand.evidence=/jobs/3"),
@@ -799,7 +801,7 @@ static void verifying(void **state)
     jobspec_free(again);
 }
 
-/* What is told of a file with that text begins so, behind its name. */
+/* The error for a file with that text must begin so, after the file's name. */
 static void explains(const char *path, const char *text, const char *said)
 {
     struct err err = { 0 };
@@ -869,7 +871,7 @@ static const char *words_of(const char *of)
     return "";
 }
 
-/* Keys that the optimizer has no use for; at their defaults they say nothing. Every word has its keys. */
+/* Keys without a use for the optimizer are silent at their defaults. Every optimizer has its keys. */
 static void optimizers(void **state)
 {
     struct jobspec *s = good("train.optimizer=adamw;train.beta2=0.99;train.momentum=0.9");

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* What is written from the table of keys: help, schema and manual page are up to date; DETD_GENERATE=1 in the environment rewrites the last two
- * instead. uses: proto */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/job/test_jobspec_doc.c - uses: proto
+ * The files written from the table of keys must be up to date: help, schema and manual page. With DETD_GENERATE=1 in
+ * the environment the test rewrites schema and manual page instead. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -124,7 +125,7 @@ static void add_limits(json_t *out, const struct job_key *k)
     }
 }
 
-/* The help of a key, its unit, and the families whose models have it. */
+/* The help of a key, its unit, and the families of models that have it. */
 static void add_description(json_t *out, const struct job_key *k)
 {
     char text[2048];
@@ -306,7 +307,7 @@ static void manual_is_current(void **state)
     free(want);
 }
 
-/* Only what such a model has, with its own defaults. */
+/* The help lists only the keys of such a model, with its own defaults. */
 static void help_of_a_family(void **state)
 {
     char *text = help_of(job_preset_find(&job_presets, "mask_rcnn_r50_fpn"));

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/job/test_jobspec_extend.c - which steps of a job would have been the same with more of them, and why others not. uses: proto */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/job/test_jobspec_extend.c - uses: proto
+ * The steps that a job shares with a longer job, and the reasons that exclude other steps. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +14,8 @@
 
 #define VAL ";data.val={\"annotations\":\"v.json\",\"images\":\"i\"}"
 
-/* Of a job of these keys: the newest step up to its last that is on the way, and the key that keeps the last from being so ("": it is). */
+/* Checks a job with these keys. step: the newest step, up to its last, that a longer job shares. key: the key that
+ * excludes the last step ("": the last step is shared). */
 static void newest(const char *keys, int64_t step, const char *key)
 {
     struct jobspec *s = good(keys);
@@ -60,7 +62,7 @@ static void more_steps(void **state)
     assert_int_equal(was->train_steps, 100);
     assert_int_equal(jobspec_parse_stored(root, &is, &err), 0);
     assert_int_equal(is->train_steps, 250);
-    assert_int_equal(is->val_every, 10); /* as it was worked out */
+    assert_int_equal(is->val_every, 10); /* the value that was computed */
     assert_int_equal(is->train_burn_in, 5);
     json_object_set_new(json_object_get(before, "train"), "steps", json_integer(250));
     assert_true(json_equal(root, before));

@@ -11,7 +11,7 @@
 
 #include "tests/unit/proto/job/job_file.h"
 
-/* Networks of a program of its own: their keys are those of every family, their defaults their own. */
+/* A program with networks of its own: they have the keys of every family, and defaults of their own. */
 static void other_networks(void **state)
 {
     static const struct job_family toy = { "toy", 1, 1 };
@@ -78,7 +78,7 @@ static void bad(const char *set, const char *field, const char *msg)
 #define RCNN  "model.preset=mask_rcnn_r50_fpn;"
 #define BOXES "model.preset=faster_rcnn_r50_fpn;"
 
-/* What is not given follows from the family, the flavor and whether there are weights; what is given stands. */
+/* Missing values follow from the family, the flavor, and the presence of weights. Given values stay. */
 static void defaults_of_a_family(void **state)
 {
     struct jobspec *s = good(RCNN "train.batch=4");
@@ -108,14 +108,14 @@ static void defaults_of_a_family(void **state)
     assert_true(s->train_lr == 0.5 && s->val_conf == 0.25);
     assert_true(s->train_warmup_factor == 0.001 && s->train_burn_in == 1000 && s->val_max_det == 100);
     jobspec_free(s);
-    s = good(RCNN "model.flavor=tv;train.steps=600"); /* of both flavors, as no job file knows how long an epoch is */
+    s = good(RCNN "model.flavor=tv;train.steps=600"); /* the same in both flavors, because no job file knows the length of an epoch */
     assert_int_equal(s->train_burn_in, 30);
     jobspec_free(s);
     s = good(RCNN "model.init=/w;model.sync_bn=true");
     assert_false(s->model_freeze_bn);
     assert_int_equal(s->train_shards, 8); /* of one picture each */
     jobspec_free(s);
-    s = good(RCNN "train.steps=5"); /* too short for the warm-up that nobody asked for */
+    s = good(RCNN "train.steps=5"); /* too short for the default warm-up */
     assert_int_equal(s->train_burn_in, 0);
     jobspec_free(s);
     s = good(RCNN "train.warmup=power;train.burn_in=0"); /* no warm-up, but the rate falls a step earlier */
@@ -152,7 +152,7 @@ static void depth_networks(void **state)
     assert_int_equal(job_preset_depth(s->preset), JOB_DEPTH_BASELINE);
     jobspec_free(s);
     s = good(DEPTH
-             "train.schedule=cosine;model.size=[320,96];model.pose_size=64"); /* the family's defaults of other schedules are no choice */
+             "train.schedule=cosine;model.size=[320,96];model.pose_size=64"); /* defaults of other schedules are not the job's choice */
     assert_true(s->model_size.w == 320 && s->model_pose_size.w == 64 && s->model_pose_size.h == 64);
     jobspec_free(s);
     s = good("model.preset=featdepth_r50;model.init_extractor=/w");
@@ -175,7 +175,7 @@ static void depth_networks(void **state)
     bad("model.preset=featdepth_joint_r18;model.extractor_bn=batch", "model.extractor_bn", "model.extractor_bn: needs featdepth_r..");
 }
 
-/* Each of `keys`, a key with its value, behind `job`: refused, as it needs something else. */
+/* Adds each of `keys`, a key with its value, to `job`: it must be refused, because it needs something else. */
 static void all_bad(const char *job, const char *const *keys, size_t n, const char *needs)
 {
     for (size_t i = 0; i < n; i++) {
@@ -188,7 +188,7 @@ static void all_bad(const char *job, const char *const *keys, size_t n, const ch
     }
 }
 
-/* What would change nothing is a mistake. */
+/* A key that would change nothing is refused as a mistake. */
 static void keys_that_do_nothing(void **state)
 {
     static const char *const of_depth[] = { "model.decoder=upconv",      "model.pose_layers=50", "data.sources=1",
@@ -208,7 +208,7 @@ static void keys_that_do_nothing(void **state)
 
 #define SPLIT "data.train.format=kitti;data.val.format=kitti;data.val.annotations=/l;data.val.images=/k;"
 
-/* How measured depth is compared follows from the data where the job does not say. */
+/* If the job does not say how measured depth is compared, the data decides. */
 static void scores_of_depth_networks(void **state)
 {
     struct jobspec *s = good("model.preset=featdepth_baseline_r18;data.train.format=frames");
@@ -288,7 +288,8 @@ static void falls_at(const char *set, int64_t first, int64_t second)
     jobspec_free(s);
 }
 
-/* As the flavor's program has them, wherever no others are said; of a job of another schedule they are no choice. */
+/* The default is that of the flavor's program. In a job with another schedule the default does not count as a
+ * choice. */
 static void steps_of_the_rate(void **state)
 {
     struct jobspec *s = good(RCNN "train.schedule=cosine"), *again = NULL;
@@ -313,7 +314,7 @@ static void steps_of_the_rate(void **state)
     jobspec_free(good(RCNN "model.flavor=tv;train.schedule=cosine;train.lr_steps=[0.61538462, 0.84615385]"));
 }
 
-/* What is there for masks alone is chosen in vain where none are found; a copy of a job has its defaults all the same. */
+/* Keys for masks are refused for networks without masks. A copy of a job may still hold their defaults. */
 static void keys_of_masks(void **state)
 {
     static const char needs[] = "needs a network that finds masks, mask_rcnn_...";
@@ -341,7 +342,7 @@ static void keys_of_masks(void **state)
     bad(BOXES "model.mask_rois=4", "model.mask_rois", said);
 }
 
-/* Checkpoints that are older than the key are of masks of 28 x 28, and fit a job of them. */
+/* Checkpoints older than the key have masks of 28 x 28, and fit a job with such masks. */
 static void masks_of_older_jobs(void **state)
 {
     struct jobspec *s = good(RCNN "model.mask_pool=28"), *older = good(RCNN), *again = NULL;
@@ -364,7 +365,7 @@ static void masks_of_older_jobs(void **state)
     jobspec_free(s);
 }
 
-/* One number or several; what is not given follows from the flavor. */
+/* A single number or several. Missing values follow from the flavor. */
 static void sizes_of_pictures(void **state)
 {
     struct jobspec *s = good(RCNN);

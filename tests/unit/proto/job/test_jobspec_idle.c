@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/job/test_jobspec_idle.c - uses: proto
- * No key is ignored in silence: where it has no effect it is refused, or its submitter is told. Each key of the table is walked. */
+ * No key is ignored in silence: a key without effect is refused, or its submitter gets a note. The test walks through
+ * every key of the table. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +13,7 @@
 #include "proto/job/jobspec_table.h"
 #include "tests/unit/proto/job/job_file.h"
 
-/* Keys that some jobs have no use for, with such a job and one where they have an effect. */
+/* Keys without effect in some jobs: such a job, and a job in which the key has an effect. */
 static const struct {
     const char *key, *idle, *works;
 } sometimes[] = {
@@ -218,7 +219,7 @@ static const char *const always[] = { "name",
                                       "errand.evidence",
                                       "errand.run" };
 
-/* Whether the key is refused, or its submitter is told. */
+/* Returns whether the key is refused or noted. */
 static bool is_idle(const char *key, const char *set)
 {
     struct jobspec_idle idle[JOB_MAX_IDLE];
@@ -278,7 +279,7 @@ static json_t *some_value(const struct job_key *k)
     return k->type == TYPE_PATH || k->type == TYPE_STR ? json_string("/x") : k->type == TYPE_SIZE ? json_integer(64) : json_real(k->max);
 }
 
-/* Of another family's model: an error that names the key. */
+/* A key of another family's model gives an error that names the key. */
 static void keys_of_other_families(void **state)
 {
     static const char *const models[] = { "model.preset=yolov3_tiny", "model.preset=mask_rcnn_r50_fpn",
@@ -293,7 +294,7 @@ static void keys_of_other_families(void **state)
             struct err err = { 0 };
             const char *name = k->path, *dot;
 
-            if (i != JOB_KEY_model_cfg && !job_key_of(k, jobspec_preset(root)->family)) { /* that one is none beside a preset */
+            if (i != JOB_KEY_model_cfg && !job_key_of(k, jobspec_preset(root)->family)) { /* beside a preset that key has no meaning */
                 for (; (dot = strchr(name, '.')); name = dot + 1) {
                     char group[32];
 
@@ -312,7 +313,7 @@ static void keys_of_other_families(void **state)
         }
 }
 
-/* What is as by default says nothing: a job's own keys, all of them, are told of nothing when they are submitted again. */
+/* Default values give no notes: a job's own keys, all of them, can be submitted again without a note. */
 static void defaults_are_quiet(void **state)
 {
     static const char *const sets[] = {

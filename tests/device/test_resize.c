@@ -1,7 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_resize.c - operations that are linear in what they read: pixels mirrored around or enlarged, bilinear
- * resizing, means of images, dropout. Each is held against a list of what every output takes of which inputs, and its gradient against that list read
- * backwards.
- * uses: proto worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_resize.c - uses: proto worker/core cpu cuda
+ * Operations that are linear in their inputs: pixels mirrored around or enlarged, bilinear resizing, means of images,
+ * dropout. Each is compared with a list of the share of every input in every output, and its gradient with that list
+ * read backwards. */
 #include "tests/device/bf16.h"
 
 #include "worker/kernels/philox.h"
@@ -134,9 +134,9 @@ static void run(struct device *dev, const void *arg, void *ret)
         get_numbers(dev, out, dx[v].data, floats_of(&dx[v]), t->dtype);
 }
 
-/* ---- what every output takes of which pixels ---- */
+/* ---- the share of every pixel in every output ---- */
 
-/* Of one axis of n pixels: what output i takes of pixel j. */
+/* On an axis of n pixels: the share of pixel j in output i. */
 static double share(const struct linear *t, int n, int out, int i, int j)
 {
     double at = fmax((i + 0.5) * n / out - 0.5, 0), f = at - floor(at);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/generic_cpu.h - the CPU device in generic code, for tests of what stands above devices. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/generic_cpu.h - the CPU device in generic code, for tests
+ * of the layers above devices. */
 #pragma once
 #include "proto/err.h"
 #include "worker/core/device.h"

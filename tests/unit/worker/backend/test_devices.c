@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/backend/test_devices.c - which device a rank gets: auto takes the CPU and says why, cuda fails with the reason, a plugin is looked at before it is used.
- * uses: proto worker/backend trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/backend/test_devices.c
+ * uses: proto worker/backend trainer cpu
+ * The device of a rank: auto takes the CPU and says why, cuda fails with the reason, a plugin is checked before it is
+ * used. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +34,8 @@ static const char *refusal(struct err *err)
     return err->msg;
 }
 
-/* A shared library made of one line of C; its descriptor is named to the loader. false: there is no compiler here. */
+/* Makes a shared library from one line of C and passes its descriptor to the loader. Returns false if there is no
+ * compiler here. */
 static bool offer(const char *c_line)
 {
     char path[TEMP_MAX], command[1024], number[16];
@@ -113,7 +116,7 @@ static void another_library(void **state)
     withdraw();
 }
 
-/* The number is read before anything else of the table: a shorter one must not be looked into. */
+/* The version number is read first: a shorter table must not be read any further. */
 static void another_version(void **state)
 {
     struct err err;

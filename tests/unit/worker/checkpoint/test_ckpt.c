@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* Checkpoint folders: what was published is found again, what is damaged never is, whoever dies when.
- * uses: proto trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/checkpoint/test_ckpt.c - uses: proto trainer cpu
+ * Checkpoint folders: a published checkpoint is found again, a damaged one never is, for a kill at any moment. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -131,7 +131,7 @@ static void test_round_trip(void **state)
     assert_int_equal(ckpt_open(dir, 8, &ours, &c, &err), ERR_CORRUPT);
 }
 
-/* A good one stays the very same files. */
+/* A good checkpoint is never rewritten: its files stay the same. */
 static void test_never_rewritten(void **state)
 {
     struct stat before, after;
@@ -182,7 +182,7 @@ static long size_of(const char *name)
     return (long)st.st_size;
 }
 
-/* One bit of any byte of any file, and files that are cut or gone. */
+/* Flips one bit of any byte of any file, cuts files and removes them. */
 static void test_damage(void **state)
 {
     static const char *const files[] = { "step-9/model.safetensors", "step-9/state.safetensors", "step-9/manifest.json" };
@@ -194,7 +194,7 @@ static void test_damage(void **state)
     for (size_t f = 0; f < 3; f++) {
         for (long at = 0; at < size_of(files[f]); at++) {
             damage(files[f], at, 1u << (at % 7));
-            if (ckpt_open(dir, 9, &ours, &c, &err) == 0) { /* white space of the manifest: nothing it says has changed */
+            if (ckpt_open(dir, 9, &ours, &c, &err) == 0) { /* only white space of the manifest has changed */
                 assert_int_equal(f, 2);
                 ckpt_close(c);
             } else {
@@ -231,7 +231,7 @@ static void test_falls_back(void **state)
     assert_true(there("step-4.bad") && there("step-3.bad") && !there("step-4") && !there("step-3"));
     publish_step(4);
     damage("step-4/state.safetensors", 20, 4);
-    assert_int_equal(write_step(4, &bytes, &err), 0); /* a damaged one makes way again */
+    assert_int_equal(write_step(4, &bytes, &err), 0); /* a damaged checkpoint is replaced */
     assert_int_equal(ckpt_publish(dir, 4, &err), 0);
     assert_int_equal(pick(), 4);
     assert_int_equal(told, 2);
@@ -265,7 +265,7 @@ static void put_file(const char *name, const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
-/* A later program's checkpoint is not damaged: it is left alone, and training does not start over behind its back. */
+/* A newer program's checkpoint is not damaged: it is left alone, and training must not start over beside it. */
 static void test_newer_format(void **state)
 {
     static const char said[] = "{\"format\":2,\"new\":true}";
@@ -300,7 +300,7 @@ static void test_bad_manifests(void **state)
     assert_int_equal(ckpt_open(dir, 6, &ours, &c, &err), ERR_CORRUPT);
 }
 
-/* A whole checkpoint under another step's name, an earlier one's or a later one's, is none of that step. */
+/* A whole checkpoint under the name of another step, earlier or later, does not count as that step's. */
 static void test_renamed(void **state)
 {
     static const int64_t names[] = { 7, 11 };
@@ -346,7 +346,7 @@ static bool is_before_35(const void *arg, int64_t step)
     return step < 35;
 }
 
-/* A job of more steps would go on from the newest that it shares with this one. */
+/* The newest checkpoint that a longer job shares with this job must stay: the longer job would continue from it. */
 static void test_prune_keeps_the_way(void **state)
 {
     struct err err;
@@ -359,7 +359,7 @@ static void test_prune_keeps_the_way(void **state)
     assert_false(there("step-50") || there("step-40") || there("step-20") || there("step-10"));
 }
 
-/* Checkpoints that were asked for, as by a pause, take no place of those that were due, which are validated. */
+/* Checkpoints on request, as by a pause, take no place of the due ones, which are validated. */
 static void test_prune_by_turns(void **state)
 {
     static const int64_t steps[] = { 10, 20, 21, 22, 23, 30, 31, 35 };
@@ -414,7 +414,7 @@ static void test_errors(void **state)
     assert_int_equal(ckpt_pick(in_dir("file"), &ours, NULL, NULL, &step, &err), -ENOTDIR);
 }
 
-/* A write that fails leaves no half of it, and the checkpoint before it as it was. */
+/* A failed write leaves no part of itself, and the checkpoint before it stays unchanged. */
 static void test_disk_full(void **state)
 {
     struct rlimit old, small;
@@ -440,7 +440,8 @@ static void test_disk_full(void **state)
     assert_int_equal(pick(), 1);
 }
 
-/* Killed at any moment of writing, publishing and pruning: what is picked is whole, and nothing but whole folders is called step-<n>. */
+/* Killed at any moment of writing, publishing and pruning: the picked checkpoint is whole, and only whole folders are
+ * called step-<n>. */
 static void write_forever(int64_t from)
 {
     struct err err;
@@ -452,8 +453,8 @@ static void write_forever(int64_t from)
             _exit(1);
 }
 
-/* Lets the child, which has stopped itself, run through so many beginnings and ends of system calls, and kills it there: before a call is carried
- * out, or after. */
+/* Lets the child, which has stopped itself, run through that number of beginnings and ends of system calls. Kills it
+ * there: before a call is carried out, or after. */
 static void kill_at_call(pid_t pid, int stops)
 {
     int status;

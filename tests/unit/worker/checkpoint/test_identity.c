@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/checkpoint/test_identity.c - what an attempt says of itself, what when it computes on something else than the one before, and which choices of
- * algorithms are kept.
- * uses: proto trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/checkpoint/test_identity.c - uses: proto trainer cpu
+ * The identity of an attempt, the report when it computes on another platform than the attempt before, and which
+ * choices of algorithms are kept. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@
 #include "worker/checkpoint/identity.h"
 #include "worker/report/report.h"
 
-/* A GPU of which only the name, the libraries and the plans are asked. */
+/* A GPU that answers only for its name, its libraries and its plans. */
 static const char *gpu, *cudnn, *chosen;
 
 static void gpu_info(struct device *dev, struct device_info *ret)
@@ -50,7 +50,7 @@ static char folder[TEMP_MAX];
 static struct device device = { .ops = &ops, .on = &computes };
 static const char *precision, *cfg, *init, *other;
 static int fds[2];
-static json_t *told; /* what was told last */
+static json_t *told; /* the last identity reported */
 static int times;    /* in an attempt */
 
 static int open_job(void **state)
@@ -98,7 +98,7 @@ static void take(char *lines, char *said, size_t size)
     }
 }
 
-/* An attempt that goes on after this step, and with `plans` a checkpoint of it. Returns the events of it. */
+/* An attempt that continues after this step, and with `plans` a checkpoint of it. Returns its events. */
 static const char *attempt(int64_t step, const char *plans)
 {
     static char lines[16384], said[4096];
@@ -161,7 +161,7 @@ static void plans_are_kept_by_key(void **state)
     cudnn = "9.1";
     assert_string_equal(attempt(4, "conv 1: a\nconv 11: b\n"), "");
     assert_string_equal(kept(), "conv 1: a;conv 11: b;");
-    assert_string_equal(attempt(4, "conv 1: a\nconv 2: c\n"), ""); /* has not met the other one yet */
+    assert_string_equal(attempt(4, "conv 1: a\nconv 2: c\n"), ""); /* has not met the other choice yet */
     assert_string_equal(kept(), "conv 1: a;conv 2: c;conv 11: b;");
     assert_non_null(
         strstr(attempt(8, "conv 11: d\nconv 2: e\n"), "\"2 convolutions are computed by other algorithms than before, as conv 2: e\""));
@@ -190,7 +190,7 @@ static void another_gpu_or_library_is_named(void **state)
     assert_string_equal(attempt(4, NULL), "");
 }
 
-/* Told when it begins, and again where choices were made that the attempts before had not. */
+/* Reported at its start, and again when choices were made that the attempts before had not made. */
 static void the_identity_is_told(void **state)
 {
     char first[33], second[33];
@@ -223,7 +223,7 @@ static void the_identity_is_told(void **state)
     assert_string_not_equal(of_told(NULL, "hash"), second);
 }
 
-/* What libraries read is told, where it says nothing of places; however much there is, it stays small. */
+/* Variables read by libraries are reported if they do not name paths. The report has a bounded size. */
 static void environment_is_told(void **state)
 {
     char value[200], name[24], hash[33];
@@ -260,7 +260,7 @@ static void environment_is_told(void **state)
         snprintf(name, sizeof name, "NCCL_%d", i);
         setenv(name, value, 1);
     }
-    attempt(4, NULL); /* record_parse() refuses what is too large */
+    attempt(4, NULL); /* record_parse() refuses a record that is too large */
     assert_int_equal(strlen(of_told("environment", "others")), 32);
     snprintf(hash, sizeof hash, "%s", of_told(NULL, "hash"));
     setenv("NCCL_59", "1", 1);
@@ -284,7 +284,7 @@ static void write_file(const char *path, const char *text)
     fclose(f);
 }
 
-/* A file that describes the network is part of it, wherever it lies. */
+/* A file that describes the network is part of its identity, at any path. */
 static void another_network_is_named(void **state)
 {
     static const char *const texts[] = { "[net]\n", "[net]\n", "[net]\nwidth=32\n" };
@@ -317,7 +317,8 @@ static const char *told_init(void)
     return hash ? hash : "none";
 }
 
-/* Weights to start from are read by who starts, and remain what a run began with however often it goes on. */
+/* Initial weights are read at the start of a run. Their hash stays that of the start, however often the run
+ * continues. */
 static void other_initial_weights_are_named(void **state)
 {
     char path[TEMP_MAX + 32], first[33], said[600];
@@ -331,7 +332,7 @@ static void other_initial_weights_are_named(void **state)
     snprintf(path, sizeof path, "%s/start.weights", folder);
     init = path;
     assert_string_equal(attempt(4, NULL), "");
-    assert_string_equal(told_init(), "none"); /* what it began with was not told */
+    assert_string_equal(told_init(), "none"); /* the initial weights were not reported */
     write_file(path, "1");
     attempt(0, "");
     snprintf(first, sizeof first, "%s", told_init());
@@ -344,7 +345,7 @@ static void other_initial_weights_are_named(void **state)
     assert_string_equal(attempt(8, NULL), "");
     assert_string_equal(told_init(), first);
     write_file(path, "2");
-    other = folder; /* of a run that began with the first ones */
+    other = folder; /* of a run that began with the first weights */
     assert_non_null(strstr(attempt(0, NULL), "than in the run that is verified: model.init hash "));
     other = NULL;
     assert_string_not_equal(told_init(), first);
@@ -355,7 +356,7 @@ static void other_initial_weights_are_named(void **state)
     init = NULL;
 }
 
-/* Two as they are told; what only one tells of files and data is no difference. */
+/* Two identities as reported. Files and data in only one of them count as no difference. */
 static void compared(void **state)
 {
     static const char was[] =

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/checkpoint/test_owner.c - a checkpoint of another job is refused with the keys that differ, also one of a version that did not keep them, as far as that
- * can be told.
- * uses: proto trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/checkpoint/test_owner.c - uses: proto trainer cpu
+ * A checkpoint of another job is refused with the keys that differ. So is a checkpoint of a version that did not keep
+ * the keys, as far as this can be found. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,7 +59,7 @@ static void save(const char *dir, const char *assignments)
     jobspec_free(spec);
 }
 
-/* What a job of these assignments is told. */
+/* The error for a job with these assignments. */
 static void refuses(const char *dir, const char *store, const char *assignments, const char *field, const char *said)
 {
     struct jobspec *spec = spec_of(assignments);
@@ -100,7 +100,7 @@ static void another_job(const char *dir)
     refuses(dir, "another", "train.lr=0.01", "", "it was trained by another job");
 }
 
-/* With other rates from the first step on nothing is on the way to more steps: that is refused, and what is there stays. */
+/* With other rates from the first step on, no step is shared with a longer job: this is refused, and the files stay. */
 static void without_a_way(const char *dir)
 {
     static const char keys[] = "train.schedule=cosine train.burn_in=0 checkpoint.every=4", more[] = "train.steps=200";

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/checkpoint/test_state.c - what a job goes on from comes back from its checkpoint as it was, and from another job's not at all.
- * uses: proto trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/checkpoint/test_state.c - uses: proto trainer cpu
+ * A job's state comes back unchanged from its own checkpoint, and is refused from another job's. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,10 +27,10 @@ const struct device_ops *cpu_backend_generic(void);
 
 enum { NPARAMS = 2, COUNT = 3, NTERMS = 2 };
 
-/* A model of two vectors, the second of which is a running one. */
+/* A model of two vectors; the second is a running vector. */
 struct job {
     struct jobspec spec;
-    char kind[8], best[8]; /* of optimizer; what is best by */
+    char kind[8], best[8]; /* kind of optimizer; the measure of the best checkpoint */
     struct param param[NPARAMS], *list[NPARAMS];
     struct model model;
     struct param_group group;
@@ -73,7 +73,7 @@ static void close_job(struct job *j)
     j->dev->ops->close(j->dev);
 }
 
-/* Every number of the job is another one, and of another job with another seed. */
+/* All numbers of the job differ, and another seed gives the numbers of another job. */
 static void fill(struct job *j, float seed)
 {
     struct optimizer_array a;
@@ -157,7 +157,7 @@ static void all_comes_back(void **state)
     close_job(&b);
 }
 
-/* What the file lacks, or has besides, is named. */
+/* The error names missing and additional arrays. */
 static void another_optimizer_finds_no_arrays(void **state)
 {
     struct state out, in;
@@ -180,7 +180,8 @@ static void another_optimizer_finds_no_arrays(void **state)
     close_job(&a);
 }
 
-/* With averages model.safetensors holds these, state.safetensors the weights; both come back to their places. */
+/* With averages, model.safetensors holds the averages and state.safetensors the weights; both come back to their
+ * places. */
 static void averages_and_weights_change_files(void **state)
 {
     struct state out, in;
@@ -222,7 +223,7 @@ static int cleared(void **state)
     return system(command);
 }
 
-/* Who has no job at hand is told what was the best by, and what it was. */
+/* A reader without the job gets the measure and the value of the best checkpoint. */
 static void the_best_is_told(void **state)
 {
     static const char *const by[] = { "loss", "AP50" };

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/comm/comm_script.h - what ranks do with a comm over device memory in the tests of every transport: both channels at once,
- * buckets as in a training step with chunks of all sizes, every byte that arrives compared with what its rank has sent. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/comm/comm_script.h - operations of ranks on a comm over
+ * device memory, for the tests of every transport: both channels at once, buckets as in a training step with chunks of
+ * all sizes. Every byte that arrives is compared with the byte that its rank has sent. */
 #pragma once
 #include <pthread.h>
 
@@ -9,7 +10,7 @@
 enum { BUCKETS = 3, MAX_RANKS = 8, MAX_PLANES = 3, BUCKET_BYTES = 12288 };
 static const size_t plane_bytes = BUCKETS * (size_t)BUCKET_BYTES;
 
-/* What one thread of a rank works with. */
+/* The state of one thread of a rank. */
 struct lane {
     struct comm *comm;
     struct device *dev;
@@ -44,7 +45,8 @@ static inline void write_device(struct lane *l, char *dst, int n, size_t bytes)
         NEED_OK(l->dev->ops->upload(l->dev, dst, host, bytes, &err));
 }
 
-/* Reads device memory, compares it with what rank r wrote before operation n, from `from` on, and takes it into the hash. */
+/* Reads device memory from offset `from` on, compares it with the bytes that rank r wrote before operation n, and adds
+ * it to the hash. */
 static inline void read_device(struct lane *l, const void *src, int n, int r, size_t from, size_t bytes)
 {
     unsigned char host[BUCKET_BYTES];

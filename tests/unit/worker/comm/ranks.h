@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/comm/ranks.h - real processes over real shared memory, for the tests of everything that ranks do together.
- * Children say what failed on stderr and leave by _exit(): cmocka's asserts belong to the parent. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/comm/ranks.h - real processes over real shared memory,
+ * for the tests of everything that ranks do together. Children report failures on stderr and leave by _exit(): cmocka's
+ * asserts belong to the parent. */
 #pragma once
 #include <signal.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/comm/test_gather.c - every rank reads the same records and heads, whatever the number of ranks, while the next ones are filled.
- * uses: proto trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/comm/test_gather.c - uses: proto trainer cpu
+ * Every rank reads the same records and heads, for any number of ranks, while the next ones are filled. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -82,7 +82,7 @@ static void gather_ranks(struct comm *c, void *arg)
     gather_close(g);
 }
 
-/* Also fewer records than ranks: some have none, all read all. */
+/* Also with fewer records than ranks: some ranks fill no record, and all ranks read all records. */
 static void every_rank_reads_all(void **state)
 {
     (void)state;
@@ -96,7 +96,7 @@ static void every_rank_reads_all(void **state)
         }
 }
 
-/* What is shared by ranks lies on cache lines of its rank alone. */
+/* The records of each rank lie on cache lines of that rank alone. */
 static void ranks_share_no_line(struct comm *c, void *arg)
 {
     const struct gather_options o = { .comm = c, .nrecords = V, .buffers = 1, .record_bytes = 8, .head_bytes = 8 };

@@ -13,7 +13,7 @@
 
 enum { ROUNDS = 30, SECONDS_20 = 20000 };
 
-/* What rank r writes into chunk j of plane k in a round; no two are alike. */
+/* The word that rank r writes into chunk j of plane k in a round; all words differ. */
 static uint32_t word(int round, int r, int k, int j)
 {
     return (uint32_t)(((round * 300 + r) * 5 + k) * 300 + j);
@@ -195,7 +195,7 @@ static void test_bad_options(void **state)
     assert_null(c);
 }
 
-/* The memory of an attempt that is over is not taken for a new one's. */
+/* The memory of an earlier attempt must not be taken for a new attempt's. */
 static void test_used_memory(void **state)
 {
     int fd = memfd_create("test-comm", MFD_CLOEXEC);
@@ -318,11 +318,11 @@ static void test_abort_wakes(void **state)
 
     (void)state;
     for (int r = 0; r < 4; r++)
-        assert_int_equal(o->code[r], ERR_ABORTED); /* by the deadline it would be another */
+        assert_int_equal(o->code[r], ERR_ABORTED); /* the deadline would give another code */
     munmap(o, sizeof(*o));
 }
 
-/* Whoever compares names what both have entered. */
+/* The error of any rank that compares names both operations. */
 static void test_mismatch(void **state)
 {
     static const char *const entered[][2] = {

@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* The staged transport with real processes: whatever ranks do over plain shared memory gives the same bytes over device memory with twins.
- * uses: proto worker/comm worker/core cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/comm/test_staged.c
+ * uses: proto worker/comm worker/core cpu
+ * The staged transport with real processes: the same operations of ranks give the same bytes over plain shared memory
+ * and over device memory with twins. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -37,7 +39,7 @@ static void same_ranks(struct comm *shm, void *arg)
     NEED_OK(comm_open_staged(shm, sync, grad, &staged, &err));
     NEED(comm_rank(staged) == comm_rank(shm) && comm_ranks(staged) == comm_ranks(shm));
     NEED(work(staged, sync, grad, STEPS) == plain);
-    NEED_OK(comm_barrier(shm, COMM_SYNC, &err)); /* the host comm goes on by itself */
+    NEED_OK(comm_barrier(shm, COMM_SYNC, &err)); /* the host comm continues by itself */
     comm_close(staged);
     sync->ops->close(sync);
     grad->ops->close(grad);
@@ -50,7 +52,7 @@ static void test_same_as_shared_memory(void **state)
         assert_int_equal(run_ranks(n, SECONDS_20, same_ranks, NULL), 0);
 }
 
-/* One rank exchanges with itself in memory of any kind, and its chunk is not moved. */
+/* A single rank exchanges with itself in memory of any kind, and its chunk is not moved. */
 static void alone(struct comm *shm, void *arg)
 {
     static const int planes[] = { 2 };
@@ -115,7 +117,7 @@ static void test_foreign_memory(void **state)
     assert_int_equal(run_ranks(2, SECONDS_20, foreign_memory, &gather), 0);
 }
 
-/* A rank that dies, and one that leaves, end the others' wait. */
+/* A rank that dies, and a rank that leaves, end the others' wait. */
 static void missing_peer(struct comm *shm, void *arg)
 {
     bool leaves = *(bool *)arg;

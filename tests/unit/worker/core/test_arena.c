@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/core/test_arena.c - the step arena: places repeat, neighbours join, nothing is taken twice, little more is held than is used.
- * uses: proto worker/backend trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/core/test_arena.c
+ * uses: proto worker/backend trainer cpu
+ * The step arena: places repeat, neighbours join, no memory is given out twice, and little more is held than is
+ * used. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -106,7 +108,7 @@ static void blocks_do_not_overlap(void **state)
     dev->ops->close(dev);
 }
 
-/* ---- what a network takes of it, as the tape asks for it (worker/core/tape.c) ---- */
+/* ---- the memory of a network, requested in the order of the tape (worker/core/tape.c) ---- */
 
 enum { MAX_NODES = 256, SIZES = 10, STEPS = 200, IMAGE_CHUNK = 4 << 20 /* 256 MiB of 64 */ };
 
@@ -146,7 +148,7 @@ static void chain_make(struct chain *c, struct darknet_net *net, int size)
     }
 }
 
-/* The node whose output i is. */
+/* The node that holds output i. */
 static struct node *owner(struct chain *c, int i)
 {
     while (c->node[i].bytes == 0)
@@ -162,7 +164,7 @@ static void *take(struct arena *a, size_t bytes)
     return p;
 }
 
-/* A step: all outputs, then gradients from the heads on, which go back when they are handed on. */
+/* A step: all outputs, then gradients from the heads on. A gradient is freed when it is handed on. */
 static void train(struct arena *a, struct chain *c)
 {
     for (int i = 0; i < c->n; i++) {
@@ -194,7 +196,8 @@ static void train(struct arena *a, struct chain *c)
     }
 }
 
-/* Ten sizes in any order: little more than the largest step's peak is held, and once all were seen nothing is taken from the device. */
+/* Ten sizes in any order: little more than the largest step's peak is held. Once all sizes were seen, no memory is
+ * taken from the device. */
 static void sizes_vary(void **state)
 {
     const struct philox_key key = { .seed = 4 };
@@ -231,7 +234,7 @@ static void sizes_vary(void **state)
     dev->ops->close(dev);
 }
 
-/* Every step in pieces first, then out of one chunk; a larger step makes a larger one. */
+/* Every new size of step runs in pieces first, then in a single chunk; a larger step makes a larger chunk. */
 static void one_chunk_after_several(void **state)
 {
     struct device *dev = open_device();
@@ -265,7 +268,8 @@ static size_t address_space(void)
     return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* One chunk may be refused where several were not; steps go on in pieces, and it is asked for once. */
+/* A device may refuse a large chunk though it gave several small ones. Then steps continue in pieces, and the large
+ * chunk is requested only once. */
 static void no_large_chunk(void **state)
 {
     enum { PIECE = 8 << 20, PIECES = 6 };

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/core/test_philox.c - the published vectors, and that uniforms and normals look like what they say.
- * uses: proto worker/core */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/core/test_philox.c - uses: proto worker/core
+ * The published vectors, and the distributions of uniforms and normals. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -82,7 +82,7 @@ static void normals(void **state)
     assert_true(fabs(m[1]) < 0.012 && fabs(m[2] - 1) < 0.02 && fabs(m[3]) < 0.04 && fabs(m[4] - 3) < 0.12);
 }
 
-/* Weights are made of these: what one machine computed, every other has to. */
+/* Weights are made of these numbers: every computer must compute the same bits. */
 static void pinned(void **state)
 {
     static const uint64_t bits[] = { 0xbff4ea394b785db3, 0xbfc74963dcfb5733, 0x3fd16e2178bd6367, 0xbfd1613331184bd0,

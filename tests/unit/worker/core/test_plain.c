@@ -11,7 +11,7 @@
 
 #include "worker/core/plain.h"
 
-/* Written so many bytes at a time. */
+/* Writes that number of bytes at a time. */
 static void becomes(const char *text, const char *wanted, size_t at_once)
 {
     char got[256];
@@ -58,7 +58,7 @@ static void cleans(void **state)
             becomes(cases[i][0], cases[i][1], at_once);
 }
 
-/* More than a piece, and nobody who reads it. */
+/* More than a piece, and a pipe without a reader. */
 static void writes_all_or_says_so(void **state)
 {
     char in[3000], out[3001];

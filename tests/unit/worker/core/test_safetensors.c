@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* .safetensors files: what is written comes back, and every damaged file is refused by name.
- * uses: proto worker/core */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/core/test_safetensors.c - uses: proto worker/core
+ * .safetensors files: written arrays come back, and every damaged file is refused by name. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

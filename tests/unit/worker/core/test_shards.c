@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/core/test_shards.c - shards are dealt out once each, to ranks, to waves and in validation, whatever the numbers.
- * uses: proto worker/core */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/core/test_shards.c - uses: proto worker/core
+ * Each shard is given out once, to ranks, to waves and in validation, for all numbers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 
 enum { V = 64 };
 
-/* One behind the other, and no rank has two more than another. */
+/* The ranges follow each other, and the lengths of two ranks differ by at most one. */
 static void ranks_share_all_shards(void **state)
 {
     (void)state;
@@ -32,7 +32,7 @@ static void ranks_share_all_shards(void **state)
         }
 }
 
-/* Records of other things are dealt alike; there may be fewer than ranks. */
+/* Other records are distributed in the same way; there may be fewer of them than ranks. */
 static void some_ranks_have_none(void **state)
 {
     (void)state;

@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/core/test_stress.c - uses: proto worker/backend trainer cpu
- * What a run under stress forces: a consumer that depends on memory nobody wrote, on which picture is first, or on which rank is first, shows it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/core/test_stress.c
+ * uses: proto worker/backend trainer cpu
+ * The effects of a run under stress. It reveals a consumer that depends on unwritten memory, on which picture is first,
+ * or on which rank is first. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -47,7 +49,7 @@ static void orders_are_drawn_by_seed_and_round(void **state)
     assert_memory_not_equal(first, other, sizeof first);
 }
 
-/* As many threads as a group is large never wait for a piece that none of them holds. */
+/* With as many threads as a group has pieces, no thread waits for a piece that no thread holds. */
 static void turns_stay_in_their_group(void **state)
 {
     int turn[11], moved = 0;
@@ -82,7 +84,7 @@ static struct device *open_device(void)
 
 enum { BYTES = 10000, PIECES = 16 };
 
-/* Blocks begin elsewhere with each seed, and hold each of the patterns sooner or later, to their last byte. */
+/* With each seed blocks begin elsewhere. Sooner or later they hold each of the patterns, to their last byte. */
 static void nobody_finds_zeros_where_nobody_wrote(void **state)
 {
     struct device *dev = open_device();
@@ -130,7 +132,7 @@ static void chunks_begin_at_many_places(void **state)
     assert_true(seen > STRESS_SHIFT / 2);
 }
 
-/* What chunks begin with goes back to the device whole, also when several are made one. */
+/* The patterns at the start of chunks go back to the device whole, also when several chunks become one. */
 static void forced_chunks_go_back(void **state)
 {
     struct device *dev = open_device();
@@ -155,7 +157,7 @@ static void forced_chunks_go_back(void **state)
     dev->ops->close(dev);
 }
 
-/* ---- pictures: a task whose samples are numbered as they are made, which no task may do ---- */
+/* ---- pictures: a task that numbers its samples as they are made, which real tasks must not do ---- */
 
 enum { SAMPLES = 32, BATCH = 16, STEPS = 4 };
 
@@ -186,7 +188,7 @@ static int make(struct task *t, struct hand *hand, int64_t step, struct draw dra
     return 0;
 }
 
-/* ret: what each place of the first step got. */
+/* ret: the number in each place of the first step. */
 static void count(const struct stress *s, float ret[BATCH])
 {
     static const struct task_ops ops = { canvas_of, make, NULL };
@@ -224,7 +226,7 @@ static void pictures_are_taken_in_another_order(void **state)
 
 /* ---- ranks ---- */
 
-/* Each of three ranks is the last to arrive in about a third of the collectives in which one is late at all. */
+/* Each of three ranks is the last to arrive in about a third of the collectives with a delayed rank. */
 static void every_rank_comes_last_sometimes(void **state)
 {
     int calm = 0, last[3] = { 0 };

@@ -90,7 +90,7 @@ static void every_index_once(void **state)
     }
 }
 
-/* Plain memory written in one round is seen in the next, whoever reads it. */
+/* Plain memory written in one round is visible to any thread in the next. */
 struct chain {
     int64_t *from, *to;
 };
@@ -124,7 +124,7 @@ static void rounds_follow_each_other(void **state)
     threads_free(t);
 }
 
-/* ---- a thread that has seen nothing to do and is about to sleep ---- */
+/* ---- a thread that has found no work and is about to sleep ---- */
 
 int __real_pthread_mutex_lock(pthread_mutex_t *lock);
 int __real_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock);
@@ -135,10 +135,10 @@ int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock);
 int __wrap_pthread_cond_signal(pthread_cond_t *cond);
 int __wrap_pthread_cond_broadcast(pthread_cond_t *cond);
 
-/* The sleeper stops there until the waker either waits for its lock or wakes who does not sleep yet. */
+/* The sleeper stops there until the waker either waits for its lock or wakes it before it sleeps. */
 static struct {
-    atomic_bool on, there; /* someone is to stop; it has */
-    atomic_bool waking;    /* what the waker calls counts from here on */
+    atomic_bool on, there; /* a thread must stop; it has stopped */
+    atomic_bool waking;    /* the calls of the waker count from here on */
     atomic_bool locking, missed;
     pthread_t caller; /* either it sleeps and the other thread wakes it, or the other way round */
     bool caller_sleeps;
@@ -152,7 +152,7 @@ static void border_before(bool caller_sleeps)
     border.on = true;
 }
 
-/* Called by the waker right before it has something to tell. */
+/* Called by the waker right before it has news. */
 static void border_reached(void)
 {
     while (!border.there)
@@ -185,7 +185,7 @@ int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock)
     border.there = true;
     while (!border.locking && !border.missed)
         sched_yield();
-    return border.missed ? 0 : __real_pthread_cond_wait(cond, lock); /* who is told nothing more is not made to wait for ever */
+    return border.missed ? 0 : __real_pthread_cond_wait(cond, lock); /* after a missed wake it must not wait for ever */
 }
 
 int __wrap_pthread_cond_signal(pthread_cond_t *cond)
@@ -202,7 +202,8 @@ int __wrap_pthread_cond_broadcast(pthread_cond_t *cond)
     return __real_pthread_cond_broadcast(cond);
 }
 
-/* The other thread ends its part when the caller is about to sleep; the caller ends its own when the other one needs no lock to begin. */
+/* The other thread ends its part when the caller is about to sleep. The caller ends its part when the other thread
+ * needs no lock to begin. */
 static void end_at_the_border(void *arg, size_t from, size_t to)
 {
     atomic_bool *begun = arg;

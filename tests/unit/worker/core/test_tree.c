@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/core/test_tree.c - segments of ranges, and one shape of sums whoever holds which shards.
- * uses: proto worker/core */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/core/test_tree.c - uses: proto worker/core
+ * Segments of ranges, and a fixed shape of sums for any distribution of shards. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -146,7 +146,8 @@ static struct moments merged_by_halves(const struct moments *m, int n, int lo, i
     return moments_merge(merged_by_halves(m, n, lo, mid), merged_by_halves(m, n, mid, hi));
 }
 
-/* Draws the statistics of n shards; returns whether the merge of the last two parts the other way round would have other bits. */
+/* Draws the statistics of n shards. Returns whether a merge of the last two parts in reverse order would give other
+ * bits. */
 static bool merge_drawn(int n, uint64_t draw)
 {
     const struct philox_key k = { .seed = 9 };
@@ -181,7 +182,7 @@ static void moments_in_order(void **state)
 
         for (uint64_t draw = 0; draw < DRAWS; draw++)
             shown += merge_drawn(n, draw);
-        assert_true((n != 3 && n != 6) || shown > DRAWS / 4); /* an order that were not kept would show */
+        assert_true((n != 3 && n != 6) || shown > DRAWS / 4); /* a wrong order would show */
     }
 }
 

@@ -41,9 +41,9 @@ extern void *__libc_realloc(void *p, size_t size);
 extern void *__libc_memalign(size_t align, size_t size);
 extern void __libc_free(void *p);
 
-static atomic_long until_failure = -1, failures, living; /* -1: none fails */
+static atomic_long until_failure = -1, failures, living; /* -1: no allocation fails */
 
-/* Only what our code asks for: libraries have leaks of their own when they run out. */
+/* Only allocations by our code fail: libraries have leaks of their own when memory runs out. */
 static bool ours(const void *caller)
 {
     extern char __executable_start, etext;
@@ -304,12 +304,13 @@ static void labels_tree(void)
               "object></annotation>");
 }
 
-/* Fails allocation after allocation until a run gets by without one. may_do: some failures are made up for (a cache not filled, masks not shrunk). */
+/* Fails allocation after allocation until a run needs no more of them. may_do: a run may succeed in spite of some
+ * failures (a cache not filled, masks not shrunk). */
 static void fail_each(const char *what, int (*run)(struct err *err), bool may_do)
 {
     struct err err = { 0 };
     long before, n;
-    int rc = run(&err); /* libraries take what they keep for good */
+    int rc = run(&err); /* in this first run libraries allocate memory that they keep for ever */
 
     before = atomic_load(&living);
     for (n = 0; n < 10000; n++) {

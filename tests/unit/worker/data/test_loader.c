@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/test_loader.c - uses: proto worker/core worker/mask worker/data
- * The stream of batches is the same whoever makes it: threads, memory, ranks, waves and where a run resumes change no bit. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/test_loader.c
+ * uses: proto worker/core worker/mask worker/data
+ * The stream of batches is always the same: threads, memory, ranks, waves and the step of a resume change no bit. */
 #include <assert.h>
 #include <errno.h>
 #include <setjmp.h>
@@ -353,7 +354,7 @@ static void lost_files_are_named_or_replaced(void **state)
     write_image(f->dir, 4);
 }
 
-/* Of a set that nobody checked, as predict's, nothing is said of a check. */
+/* If the set was not checked, as in predict, the error does not mention a check. */
 static void a_picture_of_another_size(void **state)
 {
     struct fixture *f = *state;
@@ -375,7 +376,7 @@ static void a_picture_of_another_size(void **state)
     pictures_free(p);
 }
 
-/* What is kept is read no more: its file may go. */
+/* A kept picture is not read again: its file may go. */
 static void pictures_are_decoded_or_kept(void **state)
 {
     struct fixture *f = *state;
@@ -467,7 +468,8 @@ static void replace_by(const struct fixture *f, int i, int side)
     free(rgb);
 }
 
-/* One of two bad pictures is only seen to be bad when much has been decoded, by another thread: whichever it is, the lower index is told. */
+/* Another thread may find the other of two bad pictures first, after much decoding: the error always names the lower
+ * index. */
 static void the_first_of_two_bad_pictures_is_told(void **state)
 {
     struct fixture *f = *state;
@@ -493,7 +495,7 @@ static void the_first_of_two_bad_pictures_is_told(void **state)
     }
 }
 
-/* ---- a task whose samples have rows as it is told ---- */
+/* ---- a task with as many rows in a sample as requested ---- */
 
 enum { THINGS, POINTS, MOST_THINGS = 2, MOST_POINTS = 5 };
 

@@ -57,7 +57,7 @@ static void a_frame_lies_on_its_box(void **state)
     free(p.rgb);
 }
 
-/* Where there is no room above, or a small object lies there. */
+/* The label moves if there is no room above, or if a small object lies there. */
 static void labels_leave_small_objects_alone(void **state)
 {
     struct picture p = blank(200, 100), q = blank(200, 100);
@@ -73,7 +73,8 @@ static void labels_leave_small_objects_alone(void **state)
     free(q.rgb);
 }
 
-/* Half of the colour inside, nearly all of it at the edge, nothing beside; the best lies on top; what lies outside is clipped. */
+/* Half of the colour inside, nearly all of it at the edge, no colour beside the mask. The best mask lies on top; pixels
+ * outside the picture are clipped. */
 static void masks_cover_their_pixels(void **state)
 {
     static const uint8_t block[3] = { 0xe0, 0xe0, 0xe0 }, row[2] = { 0xff, 0xff };
@@ -104,7 +105,8 @@ static void masks_cover_their_pixels(void **state)
 
 enum { GUARD = 4096 };
 
-/* Draws one box on a blank picture; what lies before and behind the picture must stay. Returns whether anything was drawn. */
+/* Draws a single box on a blank picture; the memory before and behind the picture must stay unchanged. Returns whether
+ * anything was drawn. */
 static bool draws(int w, int h, const double box[4], double score, int cls)
 {
     size_t size = (size_t)w * (size_t)h * 3;

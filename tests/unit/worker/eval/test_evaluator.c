@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/eval/test_evaluator.c - results become scores by name: whoever saw which picture does not show, and what cannot be scored is refused.
- * uses: proto worker/eval worker/mask worker/core */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/eval/test_evaluator.c
+ * uses: proto worker/eval worker/mask worker/core
+ * Results become scores by name, independent of the distribution of pictures; results that cannot be scored are
+ * refused. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,7 +40,8 @@ static int mask_of_truth(void *of, size_t k, struct rle *ret, struct err *err)
 static const struct eval_masks truth_masks = { NULL, mask_of_truth };
 static const struct eval_split with_masks = { IMAGES, CLASSES, ids, names, truths, IMAGES, &truth_masks, NULL, NULL, 0 };
 
-/* A box in every picture; what was found lies ever further from it, and every other picture has one of another class. */
+/* A box in every picture; the detections lie ever further from it, and every other picture has a detection of another
+ * class. */
 static int setup(void **state)
 {
     (void)state;
@@ -132,7 +135,7 @@ static void ranks_and_order_do_not_show(void **state)
     free(masked.row);
 }
 
-/* Between the metrics of boxes and the last one stand those of masks, by the same names behind "segm_". */
+/* The metrics of masks stand between those of boxes and the last metric, with the same names behind "segm_". */
 static void masks_that_fill_their_boxes_score_as_boxes(void **state)
 {
     struct metrics boxes = scored(1, false), m = scored_by(all_three, &with_masks, 2, true);
@@ -150,7 +153,7 @@ static void masks_that_fill_their_boxes_score_as_boxes(void **state)
     free(m.row);
 }
 
-/* A data set that nobody asked for masks: nothing is said of them, and boxes alone will do. */
+/* For a data set read without masks, no score of masks is reported, and results with boxes alone are accepted. */
 static void without_masks_nothing_is_said_of_them(void **state)
 {
     struct metrics boxes = scored(1, false), m = scored_by(all_three, &split, 2, true);
@@ -249,7 +252,7 @@ static void scores_have_names(void **state)
     free(m.row);
 }
 
-/* So many detections count as the model gives, 100 at least, and the recall of all of them is named by that. */
+/* The limit of counted detections is the model's, but at least 100. The name of the recall holds this limit. */
 static void recall_is_named_by_what_counts(void **state)
 {
     static const struct {
@@ -272,7 +275,7 @@ static void recall_is_named_by_what_counts(void **state)
     }
 }
 
-/* The only truth is found by the last of 150 boxes: it counts where the model may give so many. */
+/* The only object is found by the last of 150 boxes: it counts if the model may give so many. */
 static void what_a_model_gives_counts(void **state)
 {
     static struct detection many[150];
@@ -306,7 +309,7 @@ static void what_a_model_gives_counts(void **state)
     free(m.row);
 }
 
-/* Of a letter of two bytes none is cut in half, and ids stay whole. */
+/* A letter of two bytes is never cut in half, and ids stay whole. */
 static void long_names_are_cut_before_the_id(void **state)
 {
     static char name[2 * RECORD_MAX_NAME + 1];

@@ -54,7 +54,8 @@ static void original_ids_and_exact_numbers_come_back(void **state)
     unlink(path);
 }
 
-/* The tool that reads it takes the area of the box where it finds one, so there is none; and there is a backslash among the run lengths. */
+/* The reader of the file takes the area of the box if it is there, so we leave it out. The run lengths contain a
+ * backslash. */
 static void masks_come_back_as_run_lengths(void **state)
 {
     static const uint8_t rows[3 * 2] = { 0xff, 0xc0, 0x81, 0x40, 0xff, 0xff }; /* 10 x 3 pixels, and rubbish behind the last row's end */

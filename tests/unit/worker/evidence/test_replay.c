@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/evidence/test_replay.c - a step held against what an earlier run left of it: what can be compared is, what cannot is refused, and of devices on which
- * tiers differ no more is asked than they promise. uses: proto trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/evidence/test_replay.c - uses: proto trainer cpu
+ * A step compared with the evidence of an earlier run. Comparable parts are compared, other parts are refused. On
+ * devices with differing tiers, only the promised equality is checked. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -86,7 +87,7 @@ static void leave(bool level, int tier, int ranks)
     evidence_log_close(log);
 }
 
-/* Code of opening what is there for a run of that head, with a word of its message. */
+/* Opening the evidence for a run of that head must fail with this code and a message with this word. */
 static void refused(const struct evidence_head *h, int code, const char *word)
 {
     struct replay *r = NULL;

@@ -27,7 +27,7 @@ struct config {
     int nshards, nwaves;
     size_t first_bytes, bucket_bytes;
     bool delays, hashes, one_dest; /* one_dest: in every other step the device gives one sum for all shards of a rank */
-    int poison;                    /* step in which shard 1 has an infinite gradient, -1: none */
+    int poison;                    /* step in which shard 1 has an infinite gradient, -1: no step */
 };
 
 static struct param params[NPARAMS];
@@ -68,7 +68,7 @@ static float tree_of(const struct config *cfg, int step, int lo, int hi, int par
     return tree_of(cfg, step, lo, mid, param, i) + tree_of(cfg, step, mid, hi, param, i);
 }
 
-/* What a rank's device gives where it adds its shards: here one chain over its shards. */
+/* The sum by a rank's device if it adds its shards: here a single chain over its shards. */
 static float chain_of(const struct config *cfg, int step, struct span shards, int param, size_t i)
 {
     float sum = leaf(cfg, step, shards.lo, param, i);
@@ -114,7 +114,7 @@ static double expected_norm(const struct gradients *r)
     return tree_sum(blocks, 1, n);
 }
 
-/* Those of the blocks that this rank adds up, against the hashes of the whole sum. */
+/* Compares the hashes of the blocks that this rank adds up with the hashes of the whole sum. */
 static void check_hashes(struct device *dev, const struct gradients *r, bool asked)
 {
     struct hash128 all[128] = { { { 0, 0 } } };
@@ -150,7 +150,7 @@ static void check_step(const struct gradients *r, const struct config *cfg, int 
     NEED((norm - norm == 0) == (step != cfg->poison));
 }
 
-/* A backward pass of one wave: every rank in another order of its own, destinations asked for early, memory full of rubbish. */
+/* A backward pass of one wave: every rank in its own order, destinations requested early, memory full of rubbish. */
 static int run_wave(struct gradients *r, const struct config *cfg, int step, struct span mine, struct span shards, unsigned *seed,
                     struct err *err)
 {
@@ -298,7 +298,7 @@ static void test_delays(void **state)
     assert_int_equal(run_ranks(3, TIMEOUT, reduce_ranks, &cfg), 0);
 }
 
-/* One rank, one shard: the gradient is written where it is read. */
+/* A single rank with a single shard: the gradient is written to the place from which it is read. */
 static void test_nothing_copied(void **state)
 {
     struct comm *c = rank_open(-1, 0, 1, TIMEOUT);
@@ -337,7 +337,7 @@ static void test_bad_options(void **state)
     assert_int_equal(layout_new(&(struct gradients_options){ .nshards = 4, .nwaves = 1 }, 0, 1, plist, 0, &layout, &err), ERR_INPUT);
 }
 
-/* Every fold of every layout is one subtree, and a shard is never written where an older sum still stands. */
+/* Every fold of every layout is a subtree. A shard is never written where an older sum is still needed. */
 static void test_plans(void **state)
 {
     (void)state;
@@ -414,7 +414,7 @@ static void test_killed_rank(void **state)
     munmap(d, sizeof(*d));
 }
 
-/* Closing in the middle of a step ends the communication thread wherever it is, and tells the others. */
+/* Closing in the middle of a step ends the communication thread at any point, and reports it to the others. */
 static void leaving_ranks(struct comm *c, void *arg)
 {
     const struct config *cfg = arg;
@@ -440,7 +440,7 @@ static void closing_ranks(struct comm *c, void *arg)
     unsigned seed = 1;
     struct err err;
 
-    if (comm_rank(c) == 0) { /* rank 0 issues everything and does not wait; nobody comes */
+    if (comm_rank(c) == 0) { /* rank 0 issues everything and does not wait; no other rank comes */
         gradients_begin(s.gradients);
         gradients_wave(s.gradients, 0);
         NEED_OK(run_wave(s.gradients, cfg, 0, mine, mine, &seed, &err));

@@ -57,7 +57,7 @@ static float dot(float sum, int n, const int *at, const float *a, const float *b
     return bf16_dot(sum, r.a, r.b);
 }
 
-/* Even and odd products are chains of their own; their sum is added to what was there, once. */
+/* Even and odd products are chains of their own; their sum is added once to the earlier value. */
 static void order(void **state)
 {
     const float big = 0x1p24f;
@@ -108,7 +108,7 @@ static void too_small(void **state)
     assert_int_equal(bits(bf16_fma(-0x1p-63f, 0x1p-64f, least)), 0);
     assert_int_equal(bits(bf16_add(0x1.8p-126f, -least)), 0);
     assert_int_equal(bits(bf16_add(least, -0x1.8p-126f)), 0x80000000u);
-    /* small is what rounds to less than the least in 24 bits: half a bit below it rounds up */
+    /* a number is small if it rounds to less than the least in 24 bits: half a bit below it rounds up */
     assert_int_equal(bits(bf16_flushed(0x1p-126 - 0x1p-151)), bits(least));
     assert_int_equal(bits(bf16_flushed(0x1p-126 - 0x1p-150)), 0);
     assert_int_equal(bits(bf16_flushed(-0x1p-126 + 0x1p-150)), 0x80000000u);

@@ -100,7 +100,7 @@ static double power_error(double x, double y)
     return fabs(math_pow64(x, y) - want) / (nextafter(want, (double)INFINITY) - want);
 }
 
-/* The widest that a burn-in can ask for, (t / burn_in)^power, in units of the last place; and the smallest results of all. */
+/* The largest power of a burn-in, (t / burn_in)^power, in units of the last place; and the smallest results of all. */
 static void powers(void **state)
 {
     const double inf = (double)INFINITY;
@@ -121,7 +121,7 @@ static void powers(void **state)
     assert_true(isnan(math_pow64(-1.0, 2.0)) && isnan(math_pow64((double)NAN, 2.0)) && isnan(math_pow64(2.0, inf)));
 }
 
-/* What one machine computed; every other has to. */
+/* The bits of one computer; every other computer must compute the same bits. */
 static void pinned(void **state)
 {
     static const struct {

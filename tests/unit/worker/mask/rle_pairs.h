@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/mask/rle_pairs.h - masks read from text, their size, and what two of them have in common, run by run: what
- * worker/eval/boxes/coco_masks.c and worker/eval/boxes/coco_masks.c do in their own ways. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/mask/rle_pairs.h - masks read from text, their area, and
+ * the overlap of two masks, run by run: worker/eval/boxes/coco_masks.c computes the same in its own way. */
 #pragma once
 #include "proto/err.h"
 #include "worker/mask/rle.h"
@@ -54,7 +54,7 @@ static inline struct rle_reader rle_reader_begin(const struct rle *m)
     return r;
 }
 
-/* How far both stay as they are. */
+/* The number of pixels over which both stay unchanged. */
 static inline int32_t rle_stretch(const struct rle_reader *a, const struct rle_reader *b)
 {
     return a->left < b->left ? a->left : b->left;

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* Masks as run lengths: COCO's tools (tests/golden/masks.json of make_masks.py) and plain bitmaps say what is right.
- * uses: proto worker/mask */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/mask/test_rle.c - uses: proto worker/mask
+ * Masks as run lengths, compared with COCO's tools (tests/golden/masks.json of make_masks.py) and with plain
+ * bitmaps. */
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -27,7 +28,7 @@ static unsigned below(unsigned n)
     return (unsigned)(random_state % n);
 }
 
-/* ---- what a file says ---- */
+/* ---- masks of a file ---- */
 
 static void same_runs(const char *what, const struct rle *m, const json_t *runs)
 {
@@ -200,7 +201,7 @@ static void a_crop_may_leave_the_picture(void **state)
     rle_free(&m);
 }
 
-/* ---- what is refused ---- */
+/* ---- refused masks ---- */
 
 static void refused(int h, int w, const char *text, const char *why)
 {

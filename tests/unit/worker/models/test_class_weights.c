@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* train.class_weights: the names of a data set become a row of the device's memory, and a name that is none of them is the user's error.
- * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/models/test_class_weights.c
+ * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu
+ * Train.class_weights: the names of a data set become a row of the device's memory, and an unknown name is the user's
+ * error. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -17,7 +19,7 @@
 
 static struct dataset_class kinds[] = { { 1, (char *)"circle" }, { 2, (char *)"square" }, { 5, (char *)"ring" }, { 9, (char *)"ring" } };
 
-/* weights: JSON. named: the model is told the names of its classes. */
+/* weights: JSON. named: the model gets the names of its classes. */
 static int opened(const char *preset, const char *weights, bool named, struct model **ret, struct err *err)
 {
     json_t *json =

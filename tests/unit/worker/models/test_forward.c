@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/models/test_forward.c - the passes of a model, as its device sees them: the convolutions are those that plan() had announced, and what no later
- * layer reads is given back. uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/models/test_forward.c
+ * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu
+ * The passes of a model, as its device sees them: the convolutions are those announced by plan(), and values that no
+ * later layer reads are freed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -74,7 +76,7 @@ static int note_conv(struct device *dev, struct tensor *y, const struct operand 
     return real->conv->fwd(dev, y, x, cv, w, bias, stats, nshards, err);
 }
 
-/* Whether the data gradient of the convolution with these weights was added to what another reader had written. */
+/* Whether the data gradient of the convolution with these weights was added to the gradient of another reader. */
 static struct {
     const struct param *weight;
     bool added;
@@ -199,7 +201,7 @@ static void what_is_planned_is_computed(void **state)
 
 /* ---- and back ---- */
 
-/* Where gradients and statistics go does not matter here: one place for all. */
+/* All gradients and statistics share a single destination: it does not matter here. */
 static float *grad_dest(void *arg, const struct param *p, int shard, bool *ret_written)
 {
     (void)p;
@@ -264,7 +266,8 @@ static enum conv_passes planned_for(const struct param *weight)
     return CONV_FORWARD;
 }
 
-/* The pictures have no gradient; all other values have one, and a reader adds to what later ones have written. */
+/* The pictures have no gradient. All other values have a gradient, and each reader adds to the gradients of later
+ * readers. */
 static void what_goes_back_was_planned(void **state)
 {
     struct net *n = *state;
@@ -290,7 +293,7 @@ static void *alloc_nan(struct device *dev, size_t bytes)
     return p ? memset(p, 0xFF, bytes) : NULL;
 }
 
-/* Gaps after the channels hold NaN here: one that is read shows. */
+/* Gaps after the channels hold NaN here: if a gap is read, the result shows it. */
 static void gaps_change_no_number(void **state)
 {
     struct net *n = *state;
@@ -317,7 +320,7 @@ static void gaps_change_no_number(void **state)
     free(first[0]), free(first[1]);
 }
 
-/* Outputs of convolutions are not all there is, yet together they are more than what lives at once. */
+/* The arena holds more than the outputs of convolutions, yet these outputs together are larger than the peak. */
 static void memory_goes_back(void **state)
 {
     struct net *n = *state;

@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* train.freeze: names, globs, parts and layers by number; normalisations that stay; what names nothing is told with what is near.
- * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/models/test_freeze.c
+ * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu
+ * Train.freeze: names, globs, parts and layers by number; normalisations that stay; an entry without a match is
+ * reported with similar names. */
 #include <fnmatch.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -56,7 +58,7 @@ static bool is_one_of(const char *name, const char *const *globs)
     return false;
 }
 
-/* Exactly what the globs name does not train any more. */
+/* The parameters named by the globs stop training, and no others do. */
 static void freezes(const char *preset, const char *texts, const char *const *globs)
 {
     struct model *m = opened(preset, false), *fresh = opened(preset, false);
@@ -104,7 +106,7 @@ static const struct norm *norm_of(const struct model *m, const char *gamma)
     return NULL;
 }
 
-/* With both of its arrays a normalisation is frozen whole; with one it goes on. */
+/* If both of its arrays are frozen, a normalisation is frozen whole. If only one is frozen, its statistics continue. */
 static void statistics_stay_with_scale_and_shift(void **state)
 {
     struct model *m = opened("yolov3_tiny", true);

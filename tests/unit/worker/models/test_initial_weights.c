@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/models/test_initial_weights.c - what a model starts from depends on the seed and on names alone, and is the same on every machine.
- * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/models/test_initial_weights.c
+ * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu
+ * Initial weights depend on the seed and on names only, and are the same on every computer. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +19,8 @@
 
 const struct device_ops *cpu_backend_generic(void);
 
-/* One layer with or without normalisation, which has four parameters where a bias is one, before 32 more and a head of two classes. */
+/* A layer with or without normalisation, before 32 more filters and a head of two classes. With normalisation it has
+ * four parameters instead of a bias. */
 static const char net[] =
     "[net]\nbatch=1\nwidth=32\nheight=32\nchannels=3\n\n[convolutional]\n%sfilters=8\nsize=3\nstride=1\npad=1\n"
     "activation=leaky\n\n[convolutional]\nbatch_normalize=1\nfilters=32\nsize=3\nstride=1\npad=1\nactivation=leaky\n\n"
@@ -113,7 +115,8 @@ static void check_variance(const struct param *p)
     assert_true(fabs(square / (double)p->count - want) < 0.02 * want);
 }
 
-/* The first number of each, its scale taken out, is another; all together have the variance that keeps activations in scale. */
+/* The first number of each layer, divided by its scale, is another; all together have the variance that keeps
+ * activations in scale. */
 static void layers_differ(void **state)
 {
     struct started s = start(NULL, 1);
@@ -137,7 +140,7 @@ static void layers_differ(void **state)
     stop(&s);
 }
 
-/* What one machine drew; every other has to. */
+/* The bits drawn on one computer; every other computer must draw the same. */
 static void pinned(void **state)
 {
     struct started s = start_net(true, 1);

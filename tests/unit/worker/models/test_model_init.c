@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* model.init: what is taken from a file of another class count or width, what is left out, what is refused, and what is said of it.
- * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/models/test_model_init.c
+ * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu
+ * Model.init with a file of another class count or width: the arrays that are taken, left out, or refused, and the
+ * messages. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -71,7 +73,7 @@ static float *host(const struct param *p)
     return w;
 }
 
-/* Normalisations that are told from others: shift and mean of both signs, scale and variance positive. */
+/* Makes normalisations distinguishable: shift and mean of both signs, scale and variance positive. */
 static void disturb(struct model *m)
 {
     struct err err;
@@ -123,7 +125,7 @@ static void write_weights(const struct model *m, const char *file, size_t n)
     }
 }
 
-/* What a file calls an array of ours; "": the file lacks it. */
+/* The name in a file of an array of ours; "": the file lacks it. */
 typedef void name_array(const char *ours, char *ret, size_t size);
 
 /* The arrays of m as root/file. other: stands in place of the array of that name, or behind all. Either may be NULL. */
@@ -314,7 +316,7 @@ static void weights_of_the_same_count(void **state)
     loads("front.weights", OURS, 6, 6, "' (15 of 59 arrays); left out: layers 6-22");
 }
 
-/* What lies behind a head is found behind the file's head, which is larger. */
+/* Layers behind a head are found behind the file's head, which is larger. */
 static void weights_of_another_count(void **state)
 {
     (void)state;
@@ -325,7 +327,7 @@ static void weights_of_another_count(void **state)
     loads("theirs.weights", OURS, 100, 100, "' (55 of 59 arrays); left out: layers 15, 22; the file is of 5 classes, the job of 1");
 }
 
-/* Of a network that goes on in another way. */
+/* The file is of a network with other layers behind the wanted ones. */
 static void what_lies_behind_does_not_matter(void **state)
 {
     struct model *theirs;
@@ -393,7 +395,8 @@ static void safetensors(void **state)
     refuses("wide.safetensors", ALL, "in the model: another network or model.width");
 }
 
-/* What looks like a head of other classes, but is no head, or of no whole count, or of two, is another network's. */
+/* An array with other classes is refused as another network's if it is no head, if its count is not whole, or if it has
+ * two counts. */
 static void only_heads_may_differ(void **state)
 {
     static const struct {
@@ -432,7 +435,7 @@ static void names_of_others(void **state)
     refuses("fewer.safetensors", ALL, "': module_list.0.batch_norm_0.running_mean is not in the file: another network or model.width");
 }
 
-/* The prefix of a PyTorch wrapper is taken off all names, and told; an error names any other prefix. */
+/* The prefix of a PyTorch wrapper is removed from all names, and reported; an error names any other prefix. */
 static void names_in_a_wrapper(void **state)
 {
     (void)state;
@@ -502,7 +505,7 @@ static void formats_under_other_names(void **state)
     refuses("renamed.safetensors", ALL, "not a .safetensors file; it is weights of Darknet");
 }
 
-/* A number of a name is one number, and the rest of it letter for letter. */
+/* A number in a name is matched as a number, the rest of the name letter by letter. */
 static void names_are_whole(void **state)
 {
     static const struct rename renames[] = { { "module_list.#.conv_#.weight", "#.w#" }, { NULL, NULL } };
@@ -540,7 +543,7 @@ static void numbers_are_in_order(void **state)
     model_free(m);
 }
 
-/* weights_load() of a model whose first parameter has this name, from a file that calls it `theirs`. */
+/* Runs weights_load() on a model after its first parameter got this name. The file calls the parameter `theirs`. */
 static int load_renamed(const char *name, const char *theirs, const struct rename *renames, struct model **ret, struct err *err)
 {
     struct model *m = opened(THEIRS, 0.02, 7, NULL, ALL);
@@ -603,7 +606,7 @@ static void safetensors_of_no_network(void **state)
     refuses("below.safetensors", 15, "': module_list.0.batch_norm_0.running_var: number 0 is -0.5, which is no variance");
     write_with("head.safetensors", "module_list.15.conv_15.bias", 0, NAN);
     loads("head.safetensors", OURS, 15, 15, "' (45 of 59 arrays)");
-    loads("head.safetensors", OURS, ALL, 100, "' (55 of 59 arrays)"); /* what is not wanted may be anything */
+    loads("head.safetensors", OURS, ALL, 100, "' (55 of 59 arrays)"); /* unwanted layers may differ in any way */
 }
 
 int main(void)

@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/models/test_pass.c - pictures through a model, as validation and predict send them: each has losses and results of its own, whatever lies beside it.
- * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/models/test_pass.c
+ * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu cuda
+ * Pictures through a model, as validation and predict send them: the losses and results of a picture do not depend on
+ * its neighbours. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +25,7 @@ const struct device_ops *cuda_backend_emu(void);
 
 enum { SIZE = 64, IMAGES = 3, CLASSES = 2, BOXES = 3, MAX_TERMS = 16, MAX_FOUND = 100, PIXELS = SIZE * SIZE * 3 };
 
-/* Of three pictures: two boxes, none, one. */
+/* The objects of three pictures: two boxes, no box, one box. */
 static const int32_t offset[IMAGES + 1] = { 0, 2, 2, 3 }, cls[BOXES] = { 0, 1, 1 };
 static const float boxes[BOXES][4] = { { .3f, .3f, .2f, .3f }, { .7f, .6f, .5f, .5f }, { .5f, .5f, .4f, .2f } };
 

@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/models/test_registry.c - networks by name: what proto/job/presets.h lists the worker builds; what a device or a program lacks is refused by name.
- * uses: proto worker worker/modes worker/predict worker/backend trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/models/test_registry.c
+ * uses: proto worker worker/modes worker/predict worker/backend trainer cpu
+ * Networks by name: the worker builds every network listed in proto/job/presets.h. Networks that a device or a program
+ * lacks are refused by name. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +37,7 @@ static struct jobspec *spec_of(const char *preset)
     struct jobspec *spec = NULL;
     struct err err = { 0 };
 
-    if (job_preset_depth(job_preset_find(&job_presets, preset)) == JOB_DEPTH_FEATURES) /* which wants weights; any will do here */
+    if (job_preset_depth(job_preset_find(&job_presets, preset)) == JOB_DEPTH_FEATURES) /* it needs weights; any path will do here */
         assert_int_equal(jobspec_override(json, "model.init_extractor=none", &err), 0);
     if (jobspec_override(json, "model.width=0.01", &err) < 0 || jobspec_parse(json, &spec, &err) < 0)
         fail_msg("%s: %s", preset, err.msg);
@@ -56,7 +58,7 @@ static void presets_are_built(void **state)
 
         if (model_open(&models_builtin, spec, (struct model_classes){ 2, NULL, NULL }, dev, &m, &err) < 0)
             fail_msg("%s: %s", row->name, err.msg);
-        if (row->size > 0) { /* else it follows from the pictures */
+        if (row->size > 0) { /* otherwise the size follows from the pictures */
             assert_int_equal(m->canvas.w, row->size);
             assert_int_equal(m->canvas.h, row->size);
         }
@@ -66,7 +68,7 @@ static void presets_are_built(void **state)
     }
 }
 
-/* No network without a name, and none twice. */
+/* Every network has a name, and names are unique. */
 static void families_have_presets(void **state)
 {
     (void)state;
@@ -118,7 +120,7 @@ static void lacking_families_are_named(void **state)
     refuses(&none, "model.preset: 'yolov3_tiny' is of the family yolo, which this worker does not have");
 }
 
-/* What a worker says on stderr, which it has of its own: it is a process of its own. */
+/* Returns the output of a worker on stderr. The worker is a process of its own, with a stderr of its own. */
 static void said_by_worker(const struct model_registry *r, char *const argv[], char *ret, size_t size)
 {
     FILE *out = tmpfile();

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/modes/test_checkprogress.c - uses: proto worker worker/modes worker/predict worker/backend trainer cpu
- * A long check tells how far it is, and a short one says nothing. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/modes/test_checkprogress.c
+ * uses: proto worker worker/modes worker/predict worker/backend trainer cpu
+ * A long check reports its progress, and a short one prints nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +14,7 @@
 #include "worker/modes/checkprogress.h"
 #include "worker/data/read/check.h"
 
-/* From now on stderr is a pipe, whose other end is returned; *ret_old is to be put back. */
+/* Replaces stderr by a pipe and returns the pipe's other end. The caller puts *ret_old back. */
 static FILE *listen_to_stderr(int *ret_old)
 {
     int ends[2];
@@ -47,7 +48,7 @@ static void it_tells_what_is_looked_at(void **state)
     assert_int_equal(atomic_load(&count->of), 0);
     atomic_store(&count->of, 7);
     atomic_store(&count->done, 3);
-    assert_non_null(fgets(first, sizeof first, said)); /* it waits for that line, however long it takes */
+    assert_non_null(fgets(first, sizeof first, said)); /* waits for that line, however long it takes */
     checkprogress_phase(p, "val");
     assert_non_null(fgets(second, sizeof second, said));
     checkprogress_stop(p);

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/modes/test_frames_job.c - uses: proto worker worker/modes worker/predict worker/backend trainer cpu
- * From a job file to frames: what detctl check and detctl submit say of its data, and what its samples are. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/modes/test_frames_job.c
+ * uses: proto worker worker/modes worker/predict worker/backend trainer cpu
+ * From a job file to frames: the messages of detctl check and detctl submit about its data, and its samples. */
 #include "proto/job/jobspec.h"
 #include "tests/unit/worker/data/read/frames/frames_set.h"
 #include "worker/data/sample/frames.h"
@@ -10,7 +11,7 @@
 static const struct model_family *const families[] = { &depth_models };
 static const struct model_registry models = { &job_presets, families, 1 };
 
-/* Of the tree's list and of "val.txt", with `more` in its data and such a preset. */
+/* A job on the tree's list and on "val.txt", with `more` in its data and this preset. */
 static struct jobspec *job_of(const struct tree *t, const char *preset, const char *more)
 {
     char text[2048];
@@ -30,7 +31,7 @@ static struct jobspec *job_of(const struct tree *t, const char *preset, const ch
     return s;
 }
 
-/* What datacheck_run() prints, and its error. */
+/* Runs datacheck_run(). Returns its output and its error. */
 static int run_check(const struct jobspec *s, char *text, size_t size, struct err *err)
 {
     FILE *out = fmemopen(text, size, "w");
@@ -64,7 +65,7 @@ static void a_check_tells_of_frames(void **state)
               "val: 2 targets with 2 sources each, of 4 frames, 41 x 30; 1 with measured depth\n"
               "val: 2 of its 4 frames are the same bytes as frames of train, which flatters its losses; the first is 'f/004.png'\n");
     assert_int_equal(datacheck_count(&models, s, &images, stderr, &t.err), 0);
-    assert_int_equal(images, 3); /* an epoch is of the targets */
+    assert_int_equal(images, 3); /* an epoch counts the targets */
     jobspec_free(s);
     s = job_of(&t, "featdepth_baseline_r18", ", \"missing_neighbour\": \"repeat\", \"sources\": -1, \"stride\": 2");
     assert_int_equal(run_check(s, text, sizeof text, &t.err), 0);

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* Moving averages of the weights: their decay, what a swap does, what checkpoints hold of them, and which checkpoints are refused.
- * uses: proto trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/optim/test_ema.c - uses: proto trainer cpu
+ * Moving averages of the weights: their decay, the effect of a swap, their arrays in checkpoints, and the refused
+ * checkpoints. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -104,7 +105,7 @@ static void swaps(void **state)
     assert_null(ema_other(NULL, 1));
 }
 
-/* The CPU device with room for so many more arrays. */
+/* The CPU device; `room` is the number of arrays that it can still allocate. */
 static int room;
 
 static void *scarce_alloc(struct device *dev, size_t bytes)
@@ -193,7 +194,7 @@ static struct jobspec *spec_of(double ema)
     return spec;
 }
 
-/* Trains in root/job, or goes on there; reports go nowhere. */
+/* Trains in root/job, or continues there; reports are discarded. */
 static int train(const char *job, double ema, struct err *err)
 {
     char dir[128];
@@ -244,7 +245,7 @@ static const char *raw_of(const struct st_array *a)
     return strncmp(a->name, "raw.", 4) == 0 ? a->name + 4 : NULL;
 }
 
-/* Arrays whose elements stand in one order in both files: all but the wider convolutions. */
+/* Arrays with the same order of elements in both files: all but the wider convolutions. */
 static bool same_order(const struct st_array *a)
 {
     return a->ndims == 1 || (a->ndims == 4 && a->shape[2] * a->shape[3] == 1);
@@ -283,7 +284,7 @@ static int check_step(const struct ckpt *before, const struct ckpt *after)
     return compared;
 }
 
-/* Averaging does not disturb the training beside it. */
+/* Averaging must not change the training beside it. */
 static void check_undisturbed(const struct ckpt *averaged, const struct ckpt *plain)
 {
     for (size_t i = 0; i < safetensors_count(plain->model); i++) {
@@ -362,7 +363,7 @@ static void same_files(const char *a, const char *b)
     assert_int_equal(system(cmd), 0);
 }
 
-/* From a checkpoint on both trainings end as those that were not interrupted. */
+/* Resumed from a checkpoint, both trainings end like the uninterrupted ones. */
 static void resumed(void **state)
 {
     struct err err;

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/optim/test_schedule.c - learning rate and what is due when.
- * uses: proto trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/optim/test_schedule.c - uses: proto trainer cpu
+ * Learning rate, and the steps at which actions are due. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -72,7 +72,7 @@ static void linear_warm_up(void **state)
     is_close(schedule_lr(&s, 1001), 1e-3);
 }
 
-/* The numbers of specs rcnn, section 7.1, whose iterations count from 0, with the step before each fall. */
+/* The numbers of specs rcnn, section 7.1, with iterations counted from 0, and with the step before each fall. */
 static void iterations_of_detectron2(void **state)
 {
     struct jobspec s = darknet();
@@ -98,7 +98,7 @@ static void iterations_of_detectron2(void **state)
     is_exactly(schedule_lr(&s, 1), 0.02f);
 }
 
-/* From the full rate at the end of the warm-up; the last step still has some. */
+/* The rate falls from the full rate at the end of the warm-up; the last step still has a rate above zero. */
 static void falling_to_the_end(void **state)
 {
     struct jobspec s = darknet();

@@ -1,10 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/predict/test_way.c - uses: proto worker worker/modes worker/predict worker/backend trainer cpu
- * The frames of a folder in their order, what a network sees of each, and the way of the camera that it sees. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/predict/test_way.c
+ * uses: proto worker worker/modes worker/predict worker/backend trainer cpu
+ * The frames of a folder in order, the frames that a network sees for each, and the estimated way of the camera. */
 #include "proto/job/jobspec.h"
 #include "tests/unit/worker/data/read/frames/frames_set.h"
 #include "worker/predict/way.h"
 
-/* A job whose sources are list times stride. */
+/* A job with the sources list times stride. */
 static struct jobspec *job(const char *sources, int stride)
 {
     json_t *root = json_pack("{s:{s:s,s:f}, s:{s:{s:s,s:s,s:s}, s:o, s:i}, s:{s:i,s:i}}", "model", "preset", "featdepth_baseline_r18",
@@ -19,7 +20,7 @@ static struct jobspec *job(const char *sources, int stride)
     return spec;
 }
 
-/* Frames f/007.png to f/013.png without 12, and what is none of them. */
+/* Frames f/007.png to f/013.png without 12, and other files. */
 static void folder(struct tree *t)
 {
     static const char *const others[] = { "f/08.png", "f/x.png", "f/009.jpg", "f/0010.png", "f/011.png.1.tmp" };
@@ -111,7 +112,7 @@ static void read_text(const char *path, char *ret, size_t size)
     fclose(f);
 }
 
-/* Of two views that of the frame behind counts; a step ahead takes points back. */
+/* The second of two views, that of the next frame, counts. A step ahead moves points back. */
 static void the_way(void **state)
 {
     struct jobspec *spec = job("[-1, 1]", 1);
@@ -144,7 +145,7 @@ static void the_way(void **state)
     tree_free(&t);
 }
 
-/* The way is that of the first frames that follow each other; who is lost is nobody's next one. */
+/* The way covers the first frames that follow each other; a lost frame is never a next frame. */
 static void frames_that_are_lost(void **state)
 {
     struct jobspec *spec = job("[-1, 1]", 1);

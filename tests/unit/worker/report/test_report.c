@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/report/test_report.c - a rank's side of fd 3 and of the progress page, against what detd-job takes.
- * uses: proto trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/report/test_report.c - uses: proto trainer cpu
+ * A rank's side of fd 3 and of the progress page, read as detd-job reads it. */
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -57,7 +57,7 @@ static void say(struct both *b, const char *line)
     assert_true(write(b->fds[0], line, strlen(line)) == (ssize_t)strlen(line));
 }
 
-/* The next line as detd-job takes it; the caller drops it. */
+/* The next line, parsed as by detd-job; the caller drops it. */
 static json_t *hear(struct both *b, enum record_type want)
 {
     char bytes[4096];
@@ -115,7 +115,7 @@ static void every_report_is_what_detd_job_takes(void **state)
     assert_true(json_is_null(json_array_get(json_object_get(json_object_get(msg, "terms"), "box"), 0)));
     assert_string_equal(json_string_value(json_array_get(json_object_get(msg, "nonfinite"), 0)), "box");
     json_decref(msg);
-    assert_int_equal(report_eval(b->r, 7, 0, metrics, &err), 0); /* says nothing: what is heard next is of the two */
+    assert_int_equal(report_eval(b->r, 7, 0, metrics, &err), 0); /* sends nothing: the next message holds the two metrics */
     assert_int_equal(report_eval(b->r, 7, 2, metrics, &err), 0);
     json_decref(hear(b, RECORD_EVAL));
     assert_int_equal(report_ckpt_published(b->r, 7, "checkpoints/step-7", 99, NAN, true, &err), 0);
@@ -190,7 +190,7 @@ static void *hear_metrics(void *arg)
     return NULL;
 }
 
-/* Names are filled up to `length` with a character; returns how many records they came in. Each is one that detd-job takes. */
+/* Fills names up to `length` with a character. Returns the number of records sent. Each must be valid for detd-job. */
 static int send_metrics(struct both *b, int length, char what)
 {
     struct metrics m = { .b = b };
@@ -259,7 +259,7 @@ static void answers_and_commands(void **state)
     free(go);
 }
 
-/* Leave to publish another step is none: the wait goes on, here until there is nobody left to give it. */
+/* The permission to publish another step does not count: the wait continues, here until detd-job is gone. */
 static void leave_for_another_step(void **state)
 {
     static const int64_t others[] = { 19, 21 };
@@ -358,7 +358,7 @@ static void *read_late(void *arg)
     return NULL;
 }
 
-/* detd-job does not read for a while: nothing is lost or reordered, and the wait is told. */
+/* detd-job does not read for a while: no report is lost or reordered, and the wait is reported. */
 static void a_full_spool_makes_the_rank_wait(void **state)
 {
     struct report_term total = { "total", 1, 1 };

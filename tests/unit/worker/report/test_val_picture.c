@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/report/test_val_picture.c - uses: proto trainer cpu
- * Pictures of validation: what they show, which of them stay, what happens where none can be written. */
+ * Pictures of validation: their contents, the kept files, and a folder without write access. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -76,7 +76,7 @@ static void written(int64_t step)
         fail_msg("%s", err.msg);
 }
 
-/* Steps that are there, each three digits, a bit each; anything else fails. */
+/* The steps with pictures: bit i is step 100 * i. Any other file fails the test, except mine.png. */
 static unsigned there(void)
 {
     char path[2 * TEMP_MAX];
@@ -131,7 +131,8 @@ static void the_picture_above_its_depth(void **state)
     decoder_free(dec);
 }
 
-/* Of an attempt that went back, what is later is undone; what a killed writer left goes; what is not ours stays. */
+/* After an attempt went back, later pictures are removed. Leftovers of a killed writer are removed; foreign files
+ * stay. */
 static void the_newest_stay(void **state)
 {
     char path[2 * TEMP_MAX], newest[4096];

@@ -53,12 +53,12 @@ static void not_finite(void **state)
     record[2] = NAN;
     assert_int_equal(window_nonfinite(record, 2), 1);
     record[1] = INFINITY;
-    assert_int_equal(window_nonfinite(record, 2), 1); /* what the total is of, where it is known */
+    assert_int_equal(window_nonfinite(record, 2), 1); /* the term that made the total non-finite, if it is known */
     record[2] = 2;
     assert_int_equal(window_nonfinite(record, 2), 0);
     window_reset(&w, 2);
     assert_true(isnan(window_value(&w, 0)));
-    record[1] = record[3] = 0; /* nothing to divide by hides nothing */
+    record[1] = record[3] = 0; /* a term without a denominator must not hide another */
     record[2] = NAN;
     window_record(terms, 2, record);
     assert_int_equal(window_nonfinite(record + 2, 1), 0);

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/train/test_control.c - commands on their way through the steps: when an order acts, and from which step a change of tier is proposed and taken.
- * uses: proto trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/train/test_control.c - uses: proto trainer cpu
+ * Commands on their way through the steps: the step at which an order acts, and the steps at which a change of tier is
+ * proposed and begins. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +16,7 @@
 #include "proto/tier.h"
 #include "worker/train/control.h"
 
-/* Rank 0 and the end of its socket that detd-job has. */
+/* Rank 0 and detd-job's end of its socket. */
 struct both {
     int fds[2];
     struct report *report;
@@ -51,7 +52,7 @@ static void say(struct both *b, const char *line)
     assert_true(write(b->fds[0], line, strlen(line)) == (ssize_t)strlen(line));
 }
 
-/* The step of the proposal that detd-job has got; -1: none has come. */
+/* The step of the proposal that detd-job has received; -1: no proposal has come. */
 static long long proposed(struct both *b, const char *tier)
 {
     char text[1000], want[32];
@@ -68,7 +69,7 @@ static long long proposed(struct both *b, const char *tier)
     return step;
 }
 
-/* A step as the trainer makes it: what its losses carry is noted, then it is complete. */
+/* A step in the trainer's order: it notes the words carried by its losses, then it is complete. */
 static struct control_word step(struct both *b)
 {
     struct control_word word;
@@ -102,7 +103,8 @@ static void an_order_acts_after_the_following_step(void **state)
     assert_int_equal(control_due(&b->control, b->step), WORD_PAUSE);
 }
 
-/* The first step that could have it is one that never comes: nothing is proposed, and an event says why. One step more, and it is. */
+/* The tier could begin only at a step that never comes: no proposal is sent, and an event says why. With one step more
+ * it is proposed. */
 static void a_tier_that_comes_too_late(void **state)
 {
     struct both *b = *state;
@@ -126,7 +128,7 @@ static void a_tier_that_comes_too_late(void **state)
     assert_int_equal(proposed(b, "world"), 21);
 }
 
-/* Proposed in the step after `at`, and answered as late as may be. */
+/* Proposed in the step after `at`, and answered as late as possible. */
 static void change_of_tier(struct both *b, int every, int at)
 {
     long long from, end;
@@ -152,7 +154,8 @@ static void change_of_tier(struct both *b, int every, int at)
     assert_int_equal(control_due(&b->control, b->step), WORD_NONE);
 }
 
-/* A tier begins behind the first end of a log window that lies two steps behind the one that hears of it, or more. */
+/* A tier begins behind the end of a log window. It is the first such end that lies at least two steps behind the step
+ * that received the order. */
 static void a_tier_begins_where_a_window_does(void **state)
 {
     (void)state;
@@ -166,7 +169,7 @@ static void a_tier_begins_where_a_window_does(void **state)
         }
 }
 
-/* As soon as detd-job agrees; the order of another tier waits till then. */
+/* A tier begins as soon as detd-job agrees; an order for another tier waits until then. */
 static void an_answer_is_taken_when_it_comes(void **state)
 {
     struct both *b = *state;
@@ -177,7 +180,7 @@ static void an_answer_is_taken_when_it_comes(void **state)
     assert_int_equal(step(b).word, WORD_NONE);
     assert_int_equal(proposed(b, "off"), 111);
     assert_int_equal(step(b).word, WORD_NONE);
-    say(b, "{\"type\":\"tier_ok\",\"step\":111,\"tier\":\"world\"}\n"); /* of nothing that was asked */
+    say(b, "{\"type\":\"tier_ok\",\"step\":111,\"tier\":\"world\"}\n"); /* an answer to a proposal that was not made */
     assert_int_equal(step(b).word, WORD_NONE);
     say(b, "{\"type\":\"tier_ok\",\"step\":111,\"tier\":\"off\"}\n");
     word = step(b);

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/train/test_shapes.c - which canvas a step has, and that a device that plans hears of every shape before it is computed, once.
- * uses: proto trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/train/test_shapes.c - uses: proto trainer cpu
+ * The canvas of a step; and every shape is announced once to a device that plans, before it is computed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@
 #include "worker/train/machine.h"
 #include "worker/train/shapes.h"
 
-/* A device of which only tiers and readiness are asked, and a model that writes down what it is told. */
+/* A device that answers only for tiers and readiness, and a model that records the announced shapes. */
 static enum tier tier;
 static char told[2000];
 
@@ -122,7 +122,7 @@ static void close_job(struct job *j)
     report_close(j->machine.report);
 }
 
-/* Rank 1 of 3 has shards 2 .. 4 of 8: with two waves one, then two together. */
+/* Rank 1 of 3 has shards 2 .. 4 of 8: with two waves it has one shard, then two together. */
 static void shapes_are_told_once(void **state)
 {
     struct job j = { .spec = { .train_steps = 100, .train_shards = 8, .train_waves = 2 } };
@@ -139,7 +139,7 @@ static void shapes_are_told_once(void **state)
     close_job(&j);
 }
 
-/* Whole validation shards are rank 0's, the last is rank 1's; rank 2 has none. */
+/* Whole validation shards go to rank 0, the last to rank 1; rank 2 has no shard. */
 static void validation_is_told_to_who_has_it(void **state)
 {
     static const char *const want[] = { "val rerun 1x8 192x96\n", "val rerun 1x5 192x96\n", "" };
@@ -171,7 +171,7 @@ static struct canvas of_first_picture(const struct task *t, int64_t step, const 
 
 static const struct task_ops by_pictures = { .canvas = of_first_picture };
 
-/* All that was told from step 1 on, up to and with `step`. */
+/* All announcements from step 1 up to and including `step`. */
 struct heard {
     char text[20000];
 };
@@ -209,7 +209,7 @@ static void close_pictures(struct job *j)
     close_job(j);
 }
 
-/* In the last steps, of which a device that drops plans has to keep those. */
+/* Announced in the last steps; a device that drops plans must keep the plans of these steps. */
 static bool heard_since(const struct heard *h, int64_t step, const char *mode, const char *in_tier, int images, struct canvas c)
 {
     for (int64_t s = step > 8 ? step - 8 : 1; s <= step; s++)
@@ -218,8 +218,9 @@ static bool heard_since(const struct heard *h, int64_t step, const char *mode, c
     return false;
 }
 
-/* Rank 1 of 3 has shards 2 .. 4 of 8, each in a wave of its own. Its canvases are told eight steps before they come, those that the device knows too;
- * those of validation at the start, shard 1 of three, with pictures 4 .. 7, and eight steps before one is due. Of a tier that comes, all are told anew. */
+/* Rank 1 of 3 has shards 2 .. 4 of 8, each in a wave of its own. Its canvases are announced eight steps before they
+ * come, even if the device knows them. Canvases of validation are announced at the start and eight steps before each
+ * validation: shard 1 of three, with pictures 4 .. 7. If a new tier comes, all are announced again. */
 static void canvases_of_pictures_are_told_ahead(void **state)
 {
     struct job j = { .spec = { .train_steps = 60, .train_shards = 8, .train_waves = 3, .val_every = 20 } };
@@ -244,7 +245,7 @@ static void canvases_of_pictures_are_told_ahead(void **state)
             assert_true(heard_since(h, step, "val", in_tier, 4, side_of(4)));
     }
     assert_true(heard(&h[1], "val", "rerun", 1, 4, side_of(4)) && heard(&h[25], "val", "world", 1, 4, side_of(4)));
-    assert_int_equal(begins, 60 - 2); /* but where all is told */
+    assert_int_equal(begins, 60 - 2); /* except for calls that announce everything */
     assert_int_equal(kept_for, 8);
     for (int step = 2; step <= 60; step++) {
         size_t len = strlen(h[step].text);
@@ -256,7 +257,8 @@ static void canvases_of_pictures_are_told_ahead(void **state)
     close_pictures(&j);
 }
 
-/* Three shards at once: neighbours of one canvas together, and what depends on no canvas for all three. */
+/* Three shards at once: neighbours with the same canvas together; shapes that do not depend on a canvas are announced
+ * for all three. */
 static void shards_of_several_canvases(void **state)
 {
     struct job j = { .spec = { .train_steps = 40, .train_shards = 8, .train_waves = 1 } };

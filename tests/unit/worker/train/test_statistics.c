@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/train/test_statistics.c - batch statistics of a step on their way to the running values: each use of each normalisation has a place of its own
- * in each shard's record, and running values take in the uses one after the other.
- * uses: proto trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/train/test_statistics.c - uses: proto trainer cpu
+ * Batch statistics of a step on their way to the running values: each use of each normalisation has a place of its own
+ * in each shard's record, and running values are updated use by use. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,7 +45,7 @@ static void record(struct statistics *s, int norm, int use, int shard)
     }
 }
 
-/* Of the plain definition, in the order of uses. */
+/* The plain definition, in the order of uses. */
 static void expect(int norm, int c, double *ret_mean, double *ret_var)
 {
     *ret_mean = 0;
@@ -62,7 +62,8 @@ static void expect(int norm, int c, double *ret_mean, double *ret_var)
     }
 }
 
-/* Shared normalisations of several uses beside a frozen one; what is read is what was written for it, whatever the order of writing. */
+/* Shared normalisations of several uses beside a frozen one. Each reads the statistics written for it, in any order of
+ * writing. */
 static void uses_are_kept_apart(void **state)
 {
     const struct device_options one = { .threads = 1 };

@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/image/test_exif.c - pictures that lie on their side: orientations against Pillow (tests/golden/make_exif.py), blocks that are broken, and a split of
- * which they are. uses: proto worker/core worker/mask worker/data */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/image/test_exif.c
+ * uses: proto worker/core worker/mask worker/data
+ * Rotated pictures: orientations compared with Pillow (tests/golden/make_exif.py), broken blocks, and a split with such
+ * pictures. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -99,7 +101,7 @@ static int of_block(const char *block, size_t size)
 #define LITTLE       "Exif\0\0II*\0\10\0\0\0"
 #define BIG          "Exif\0\0MM\0*\0\0\0\10"
 
-/* What is broken says nothing, and nothing behind it is read: each block is tried cut at every byte too. */
+/* A broken block gives no orientation, and nothing behind it is read. Each block is also tried cut at every byte. */
 static void broken_blocks(void **state)
 {
     static const char whole[] = LITTLE "\2\0\17\1\2\0\1\0\0\0\0\0\0\0\22\1\3\0\1\0\0\0\6\0\0\0";
@@ -119,11 +121,11 @@ static void broken_blocks(void **state)
     assert_int_equal(BLOCK("Exif\0\0II+\0\10\0\0\0\1\0\22\1\3\0\1\0\0\0\6\0\0\0"), 1);
     assert_int_equal(BLOCK("Exif\0\0IM*\0\10\0\0\0\1\0\22\1\3\0\1\0\0\0\6\0\0\0"), 1);
     assert_int_equal(BLOCK("Exit\0\0II*\0\10\0\0\0\1\0\22\1\3\0\1\0\0\0\6\0\0\0"), 1);
-    for (size_t n = 0; n + 1 < sizeof whole - 1 - 2; n++) /* the last two bytes say nothing */
+    for (size_t n = 0; n + 1 < sizeof whole - 1 - 2; n++) /* the last two bytes have no meaning */
         assert_int_equal(of_block(whole, n), 1);
 }
 
-/* Counts and entries that are not one. */
+/* Wrong counts and invalid entries. */
 static void odd_entries(void **state)
 {
     json_t *blocks = json_object_get(golden, "blocks"), *one;
@@ -141,7 +143,7 @@ static void odd_entries(void **state)
     }
 }
 
-/* Memory that ends where the file does, cut anywhere. */
+/* Memory that ends where the file ends, cut anywhere. */
 static void files_that_end(void **state)
 {
     static const char *const kind[] = { "files", "pngs" };
@@ -176,7 +178,7 @@ static size_t find(const uint8_t *bytes, size_t n, const char *letters)
     return 0;
 }
 
-/* A PNG's block counts wherever it stands, if its sum is right. */
+/* A PNG's block counts at any place, if its checksum is right. */
 static void chunks(void **state)
 {
     uint8_t bytes[MOST], other[MOST];
@@ -201,7 +203,7 @@ static void chunks(void **state)
     assert_int_equal(exif_orientation(other, whole), 1);
 }
 
-/* A WebP's block counts behind a chunk of odd length, which is filled up to an even one. */
+/* A WebP's block counts behind a chunk of odd length, which is padded to an even length. */
 static void behind_an_odd_chunk(void **state)
 {
     static const char webp[] = "RIFF\x3a\0\0\0WEBP"
@@ -226,7 +228,7 @@ static void write_file(const char *name, const void *bytes, size_t n)
     fclose(f);
 }
 
-/* One picture of that orientation, whose size the annotations give as `sides` says. */
+/* Checks a single picture with that orientation. `sides` is the size in the annotations. */
 static int check_one(int orientation, const char *sides, bool upright, struct dataset **ret, struct err *err)
 {
     static struct problems problems;

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/image/test_image.c - uses: proto worker/core worker/mask worker/data
- * Every file of the collection of odd images, against what its manifest says, and pictures written and read back. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/image/test_image.c
+ * uses: proto worker/core worker/mask worker/data
+ * Every file of the collection of odd images, compared with its manifest, and pictures written and read back. */
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -23,7 +24,8 @@
 
 #define ODD "../shared/data/odd_images"
 
-/* Where we differ from the manifest, for a reason. Damaged are an EXIF block and a colour profile, which we do not read; the pictures are whole. */
+/* Intended differences from the manifest. Only an EXIF block or a colour profile is damaged there, and we do not read
+ * these; the pictures are whole. */
 static const char *const metadata_only[] = { "broken/truncated_exif_dpi.jpg", "broken/unknown_compression_method.png", NULL };
 /* The reference decoder reads it with a warning for each of its restart intervals, which hold foreign bytes. */
 static const char *const refused[] = { "jpeg/hopper_bad_exif.jpg", NULL };
@@ -142,7 +144,7 @@ static void written_pictures_come_back(void **state)
     free(rgb);
 }
 
-/* As libpng reads it, and the text of a key. */
+/* Reads with libpng, and compares the pixels and the text of a key. */
 static void read_png16(const char *path, int w, int h, const uint16_t *want, const char *key, const char *text)
 {
     FILE *f = fopen(path, "rb");
@@ -203,7 +205,7 @@ static void write_picture(const char *path, const uint8_t *rgb, bool png)
         write_jpeg(path, rgb, 24, 16, 80);
 }
 
-/* Every prefix, and every file with one byte changed, is an answer and not a crash. */
+/* Every prefix, and every file with one byte changed, gives a result or an error, and never a crash. */
 static void damage_is_survived(void **state)
 {
     char path[TEMP_MAX];
@@ -233,7 +235,7 @@ static void damage_is_survived(void **state)
     free(rgb);
 }
 
-/* To the library these are whole files, of tables. */
+/* The library accepts these as whole files that hold tables only. */
 static void a_jpeg_without_a_picture_is_refused(void **state)
 {
     static const uint8_t begun[] = { 0xff, 0xd8 }, ended[] = { 0xff, 0xd8, 0xff, 0xd9 };

@@ -12,7 +12,7 @@
 #include "tests/stand/harness.h"
 #include "worker/data/make/augment.h"
 
-/* By hand: what bounds a picture is the side that is scarcer for it than its aspect. */
+/* Computed by hand: a picture is limited by the side that has less room relative to its aspect. */
 static void letterboxes_of_rectangles(void **state)
 {
     static const struct {
@@ -44,7 +44,7 @@ static void letterboxes_of_rectangles(void **state)
     }
 }
 
-/* Without jitter a picture fits a canvas of any form, and lies anywhere in it; zoomed, it reaches over it. */
+/* Without jitter a picture fits a canvas of any form, and lies anywhere in it. Zoomed, it reaches over the canvas. */
 static void draws_follow_the_canvas(void **state)
 {
     static const struct canvas canvases[] = { { 320, 608 }, { 608, 320 }, { 416, 416 } };

@@ -49,7 +49,8 @@ static void each_step_has_the_reference_s_bits(void **state)
     json_decref(golden);
 }
 
-/* Grey has no hue, and no factor of saturation gives it one; factors of 1 leave all but what hue's bytes cost. */
+/* Grey has no hue, and no factor of saturation gives it a hue. Factors of 1 for brightness and contrast change no
+ * byte. */
 static void grey_stays_grey(void **state)
 {
     uint8_t grey[256 * 3], was[256 * 3];

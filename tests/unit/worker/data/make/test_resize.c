@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/make/test_resize.c - uses: proto worker/core worker/mask worker/data
- * Pictures of other sizes against what Pillow and PyTorch make of them (tests/golden/make_resize.py). */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/make/test_resize.c
+ * uses: proto worker/core worker/mask worker/data
+ * Pictures of other sizes, compared with the results of Pillow and PyTorch (tests/golden/make_resize.py). */
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
@@ -88,7 +89,7 @@ static uint64_t fnv(const uint8_t *bytes, size_t n)
     return h;
 }
 
-/* Of the same picture, mirrored after it was resized (d2) or before (tv). */
+/* The same picture, mirrored after it was resized (d2) or before (tv). */
 static void check_flip(const struct resizing *z, const uint8_t *rgb, const uint8_t *out)
 {
     struct resizing mirrored = *z;
@@ -147,7 +148,7 @@ static void fixed_point_has_pillow_s_bits(void **state)
     check_hashes("lanczos", RESIZE_LANCZOS, 4); /* large ones: one byte in 10,000 tells how weights below 0 are rounded */
 }
 
-/* Half a level is rounding, the rest is that the reference's numbers lie between 0 and 1. */
+/* Half a level is rounding; the remaining tolerance is because the reference's numbers lie between 0 and 1. */
 static void floats_are_the_reference_s(void **state)
 {
     size_t i;
@@ -217,7 +218,7 @@ static void sizes_follow_the_references(void **state)
     assert_int_equal(i, 441 + 441 + 300);
 }
 
-/* The references make nothing of these. */
+/* The references do not accept these sizes. */
 static void sizes_have_a_pixel_at_least(void **state)
 {
     (void)state;
@@ -235,7 +236,7 @@ static void sizes_have_a_pixel_at_least(void **state)
     }
 }
 
-/* One colour stays that colour, however much it is shrunk or blown up. */
+/* A picture of a single colour keeps that colour at any scale. */
 static void flat_pictures_stay_flat(void **state)
 {
     static const int sizes[][4] = { { 3000, 2, 1, 1 }, { 2, 3000, 1, 1 }, { 5, 9, 400, 3 }, { 300, 200, 17, 11 } };
@@ -258,7 +259,7 @@ static void flat_pictures_stay_flat(void **state)
             }
 }
 
-/* Grey rows of a picture whose other colours are its inverse and zero. */
+/* Grey rows of a picture; its other colours are the inverse and zero. */
 static void lanczos_has_pillow_s_bits(void **state)
 {
     json_t *all = json_load_file("tests/golden/frames.json", 0, NULL), *of = json_object_get(all, "lanczos_u8");

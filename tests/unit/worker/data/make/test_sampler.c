@@ -50,7 +50,7 @@ static void every_place_is_equally_likely(void **state)
     assert_true(chi < 18.5);
 }
 
-/* Whatever the batch and wherever one starts, position g is the same sample, and each epoch gives each sample once. */
+/* For any batch and any start, position g is the same sample, and each epoch gives each sample once. */
 static void stream_runs_across_epochs(void **state)
 {
     struct sampler *s, *late;
@@ -175,8 +175,8 @@ static struct sampler *grouped(uint64_t seed, int n, const uint8_t *group, int s
     return s;
 }
 
-/* Epoch e of n samples in groups, shards of b: nothing lost or doubled; the places before the first whole shard as they were drawn; of the whole
- * shards no more are mixed than the groups' rests can fill, and they are the last. */
+/* Epoch e of n samples in groups, shards of b: no sample is lost or doubled. The places before the first whole shard
+ * are as drawn. Only the last whole shards are mixed, and no more of them than the groups' rests can fill. */
 static void check_epoch(struct sampler *s, uint64_t seed, const uint8_t *group, int groups, int n, int b, int e)
 {
     int first = (b - (int)((int64_t)e * n % b)) % b, mixed = 0, whole = 0;
@@ -222,7 +222,7 @@ static void groups_share_shards(void **state)
     }
 }
 
-/* By hand: 10 samples of which the even ones are of group 1, shards of 4. */
+/* By hand: 10 samples in shards of 4; the even samples are of group 1. */
 static void groups_by_hand(void **state)
 {
     static const uint8_t group[10] = { 1, 0, 1, 0, 1, 0, 1, 0, 1, 0 };
@@ -236,7 +236,7 @@ static void groups_by_hand(void **state)
         for (int i = 0; i < 10; i++) {
             int g = group[drawn[e][i]];
 
-            if (e == 1 && i < 2) { /* 10 = 2 * 4 + 2: the third shard has two of the next epoch */
+            if (e == 1 && i < 2) { /* 10 = 2 * 4 + 2: the third shard has two samples of the next epoch */
                 want[to++] = drawn[e][i];
                 continue;
             }

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/read/test_fraction.c - uses: proto worker/core worker/mask worker/data
- * A validation split that is part of the training split: the content of a picture says where it goes. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/read/test_fraction.c
+ * uses: proto worker/core worker/mask worker/data
+ * A validation split that is part of the training split: the content of a picture decides its side. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +27,8 @@ struct set {
     struct err err;
 };
 
-/* Picture k has the content of its number; `first` names the files, and turns their order about. Two more are copies of picture 0 under other names. */
+/* Picture k has contents made from its number; `first` names the files, and changes their order. Two more files are
+ * copies of picture 0 under other names. */
 static void make(struct set *s, int first)
 {
     char path[TEMP_MAX + 32];
@@ -64,7 +66,7 @@ static void end(struct set *s)
     assert_int_equal(system(command), 0);
 }
 
-/* Which contents are there, and how many images. */
+/* The contents that are there, and the number of images. */
 static int look(struct set *s, double fraction, bool part, uint8_t ret[256])
 {
     struct dataset *d;
@@ -128,7 +130,7 @@ static void names_and_order_are_nothing(void **state)
     assert_memory_equal(one, other, sizeof one);
 }
 
-/* What is wrong is told once, with the training part. */
+/* Problems are reported once, with the training part. */
 static void problems_are_told_once(void **state)
 {
     char path[TEMP_MAX + 32];
@@ -155,7 +157,7 @@ static void problems_are_told_once(void **state)
     end(&s);
 }
 
-/* One picture cannot be on both sides. */
+/* A single picture cannot be on both sides. */
 static void a_part_without_pictures(void **state)
 {
     struct dataset *d;

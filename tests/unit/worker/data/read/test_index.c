@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/read/test_index.c - uses: proto worker/core worker/mask worker/data
- * The checked sample list: it comes back as it was, damage is noticed, and so are files that changed since the check. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/read/test_index.c
+ * uses: proto worker/core worker/mask worker/data
+ * The checked sample list: it is read back unchanged. Damage is noticed, and so are files that changed since the
+ * check. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -113,7 +115,8 @@ static void comes_back_as_it_was(void **state)
     dataset_free(back);
 }
 
-/* What an earlier version wrote of the fixture: no boxes as annotated, and the form's number. */
+/* The index of the fixture as an earlier version wrote it: without boxes as annotated, and with the earlier format
+ * number. */
 static void make_older(const char *path)
 {
     enum { HASH = sizeof(struct hash128), BOX = 7 * 8, TOLD = 4 * 8 };
@@ -134,7 +137,7 @@ static void make_older(const char *path)
     fclose(file);
 }
 
-/* The job goes on with the boxes that it has been scored by, and its data are still the same. */
+/* The job continues with the boxes that it has been scored by, and its data are still the same. */
 static void of_an_earlier_version(void **state)
 {
     struct fixture *f = *state;
@@ -159,7 +162,8 @@ static void of_an_earlier_version(void **state)
     dataset_free(back);
 }
 
-/* Masks are part of the index and of its hash where they are asked for; without them both are what they were before there were masks. */
+/* Masks are part of the index and of its hash if they are requested. Without masks both are the same as before masks
+ * existed. */
 static void masks_come_back_too(void **state)
 {
     struct fixture *f = *state;
@@ -337,7 +341,7 @@ static void an_index_of_other_files_is_told(void **state)
     assert_non_null(strstr(err.msg, "the job has '/b.json'"));
 }
 
-/* Ranks compare it, and their hosts may have copied the files at different times to different places. */
+/* Ranks compare the hash, and their hosts may have copied the files at different times to different places. */
 static void the_hash_is_of_content(void **state)
 {
     struct fixture *f = *state;

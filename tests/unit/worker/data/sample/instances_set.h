@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/sample/instances_set.h - for tests of the task of two-stage detectors: a small data set on disk, options, and what stands in a batch. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/sample/instances_set.h - for tests of the task of
+ * two-stage detectors: a small data set on disk, options, and access to the arrays of a batch. */
 #pragma once
 #include <dirent.h>
 #include <math.h>

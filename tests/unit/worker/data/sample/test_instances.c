@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/sample/test_instances.c - uses: proto worker/core worker/mask worker/data
- * The task of two-stage detectors: what a sample is, to the number. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/sample/test_instances.c
+ * uses: proto worker/core worker/mask worker/data
+ * The task of two-stage detectors: the exact numbers of a sample. */
 #include "tests/unit/worker/data/sample/instances_set.h"
 #include "proto/job/jobspec.h"
 #include "worker/data/loader.h"
@@ -48,7 +49,7 @@ static void check_resized(const struct resizing *z, const int32_t *run, int64_t 
     assert_int_equal(sum, to);
     fill_runs(ret, got, back);
     assert_memory_equal(back, want, to);
-    ret[0] = -5; /* with too little room nothing is written beyond it, and all are counted */
+    ret[0] = -5; /* with too little room, no write goes beyond it, and all runs are counted */
     assert_int_equal(mask_resize(run, n, z, scratch, ret, 0), got);
     assert_int_equal(ret[0], -5);
     free(ret);
@@ -120,7 +121,8 @@ static void a_sample_to_the_number(void **state)
     close_set(&f);
 }
 
-/* Of runs: the same pixels as the bitmap's, mirrored or not; of polygons under tv: those of the polygons drawn before. */
+/* Masks from runs: the same pixels as the bitmap's, mirrored or not. Masks from polygons under tv: the pixels of the
+ * polygons drawn before. */
 static void check_runs(const struct batch *b, int row, const int32_t *run, int64_t n, const struct resizing *z)
 {
     const int32_t *offset = offsets(b, 0, "run"), *got = (const int32_t *)array(b, 0, "run.length") + offset[row];
@@ -196,7 +198,8 @@ static void flavors_and_mirrors(void **state)
 
 /* ---- limits ---- */
 
-/* A line of pixels, objects of one pixel, one that vanishes as the picture shrinks, an image without any, masks that reach outside. */
+/* A line of pixels, objects of one pixel, an object that vanishes as the picture shrinks, an image without objects,
+ * masks that reach outside. */
 static void odd_shapes(void **state)
 {
     static const int sizes[][2] = { { 5000, 1 }, { 1, 3000 }, { 64, 64 }, { 0, 0 } };
@@ -226,7 +229,7 @@ static void odd_shapes(void **state)
     assert_int_equal(loader_next(loader, &b, &err), 0);
     assert_true(b.shard[0].canvas.h == 32 && b.shard[0].canvas.w == 128);
     check_picture(&f, &b, 0, &(struct resizing){ RESIZE_D2, 1, 5000, { 1, 100 }, false });
-    assert_int_equal(offsets(&b, 0, "truth")[1], 2); /* column 7 is no centre of 25, 75 ...: without a pixel there is no object */
+    assert_int_equal(offsets(&b, 0, "truth")[1], 2); /* no pixel centre (25, 75 ...) maps to column 7: without a pixel there is no object */
     assert_box(&b, 0, 50, 0, (float)(2501 * (100 / 5000.)), 1);
     assert_box(&b, 1, 0, 0, 100, 1);
     assert_int_equal(loader_next(loader, &b, &err), 0);
@@ -278,7 +281,7 @@ static void a_thousand_objects(void **state)
     free(text);
 }
 
-/* Without masks there are none, whatever the file has. */
+/* Without masks in the options a batch has no masks, even if the file has some. */
 static void boxes_alone(void **state)
 {
     static const int sizes[][2] = { { 40, 20 }, { 10, 30 }, { 0, 0 } };
@@ -301,7 +304,7 @@ static void boxes_alone(void **state)
     close_set(&f);
 }
 
-/* Pictures of one size, of which some are left out: each sample has the pixels of its own. */
+/* Pictures of one size; some are left out. Each sample has the pixels of its own picture. */
 static void check_pixels(const struct fixture *f, struct task *t)
 {
     const struct loader_options l = { .batch = 2, .ranks = 1, .workers = 1 };
@@ -348,7 +351,7 @@ static void which_pictures_train(void **state)
     close_set(&f);
 }
 
-/* What a job's keys say. */
+/* The options that follow from a job's keys. */
 static void tasks_of_jobs(void **state)
 {
     static const int sizes[][2] = { { 8, 8 }, { 8, 30 }, { 8, 8 }, { 8, 8 }, { 0, 0 } };

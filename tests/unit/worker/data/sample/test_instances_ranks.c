@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/sample/test_instances_ranks.c - uses: proto worker/core worker/mask worker/data
- * Samples of two-stage detectors are the same for any ranks, waves, threads and resumes, and what is drawn for them is spread as it should be. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/sample/test_instances_ranks.c
+ * uses: proto worker/core worker/mask worker/data
+ * Samples of two-stage detectors are the same for any ranks, waves, threads and resumes, and their random draws are
+ * spread as expected. */
 #include "tests/unit/worker/data/sample/instances_set.h"
 #include "worker/core/stress.h"
 #include "worker/data/loader.h"
@@ -24,14 +26,14 @@ static struct fixture many(void)
     return open_set(sizes, text, true);
 }
 
-/* hash: of each sample as it was made, index and canvas with it. */
+/* hash: of each whole sample, with index and canvas. */
 struct seen {
     struct hash128 hash[STEPS + 1][BATCH];
     struct canvas canvas[STEPS + 1][SHARDS];
     int32_t index[STEPS + 1][BATCH];
 };
 
-/* What ranks of a job see from a step on. */
+/* The samples that the ranks of a job get from a step on. */
 static void look(const struct dataset *d, const struct instances_options *o, int first, int ranks, int waves, int workers, struct seen *ret)
 {
     const struct stress forced = { (uint64_t)(ranks * 10 + waves), 0, 1 }; /* pictures are taken and made in another order */
@@ -116,7 +118,8 @@ static void ranks_threads_and_resumes(void **state)
     close_set(&f);
 }
 
-/* Each size is drawn, by step and shard alone; each picture is mirrored about as often as not, by epoch and picture alone. */
+/* Each size is drawn by step and shard alone. Each picture is mirrored about half of the time, by epoch and picture
+ * alone. */
 static void what_is_drawn(void **state)
 {
     struct fixture f = many();
@@ -206,7 +209,8 @@ static void masks_stay_with_their_boxes(void **state)
     (void)state;
     unlink(dataset_path(f.d, 0, path));
     memset(&p, 0, sizeof p);
-    /* sizes are stated nowhere, so the picture is missed while the file is read; damaged behind its head it is missed later */
+    /* no size is stated, so the picture is missed while the file is read; a picture damaged behind its header is missed
+     * later */
     assert_int_equal(
         check_split(&(struct check_options){ .annotations = f.json, .images = f.dir, .on_bad = BAD_SKIP, .threads = 1, .masks = true }, &p,
                     &d, &err),
@@ -226,7 +230,7 @@ static void masks_stay_with_their_boxes(void **state)
     close_set(&f);
 }
 
-/* A picture that is gone is replaced by the next; where that does not fit the canvas, it is shrunk. */
+/* A missing picture is replaced by the next. If that does not fit the canvas, it is shrunk. */
 static void a_substitute_fits(void **state)
 {
     static const int sizes[][2] = { { 10, 40 }, { 80, 20 }, { 0, 0 } };

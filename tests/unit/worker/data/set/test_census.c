@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/set/test_census.c - what is said of a split once. uses: proto worker/core worker/mask worker/data */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/set/test_census.c
+ * uses: proto worker/core worker/mask worker/data
+ * The notes about a split, each given once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +30,7 @@ static void objects_by_class(void **state)
                         "12 images without an object to train on are left out; objects by class: red 3, a??2b 1, never 0");
 }
 
-/* Whatever there is of them, the text is whole. */
+/* The text is whole for any number of classes. */
 static void many_classes(void **state)
 {
     static char name[MOST][64];

@@ -106,7 +106,7 @@ static void faults_are_named(void **state)
     assert_string_equal(verdict("[1,\n 2,\n x]", 11), "t, line 3, byte 2: expected a value, found 'x'");
 }
 
-/* They are no numbers: whoever wants one is told by their own name what stands there. */
+/* These words are no numbers: the error of a reader that needs a number repeats the word. */
 static void numbers_are_finite(void **state)
 {
     static const char *const words[] = { "NaN", "Infinity", "-Infinity" };

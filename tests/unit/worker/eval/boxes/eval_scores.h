@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/eval/boxes/eval_scores.h - scores of a list of detections: its pictures are matched one after the other, the last one first, as the order must not
- * show. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/eval/boxes/eval_scores.h - scores of a list of
+ * detections: its pictures are matched one after the other, the last one first, because the order must not matter. */
 #pragma once
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static inline struct detection *by_picture(const struct detection *dets, size_t 
     return all;
 }
 
-/* Where the picture that ends at `end` begins. */
+/* The first index of the picture that ends at `end`. */
 static inline size_t picture_begin(const struct detection *all, size_t end)
 {
     size_t from = end;

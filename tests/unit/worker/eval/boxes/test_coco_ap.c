@@ -95,7 +95,7 @@ static void read_sizes(struct set *s, const json_t *images)
     }
 }
 
-/* ---- masks: polygons, run lengths as numbers or as text; the box where there are none ---- */
+/* ---- masks: polygons, run lengths as numbers or as text; the box if there is no mask ---- */
 
 static void read_polygons(struct rle *m, int h, int w, const json_t *list)
 {
@@ -173,7 +173,7 @@ static void read_truths(struct set *s, const json_t *gt)
     }
 }
 
-/* Written last row first: the order in which detections arrive must not show. */
+/* Written last row first: the order of the detections must not matter. */
 static void read_dets(struct set *s, const json_t *list)
 {
     size_t i;
@@ -242,7 +242,7 @@ static int copy_mask(void *of, size_t k, struct rle *ret, struct err *err)
     return rc;
 }
 
-/* What a model would have given: a little more than the mask's bounds. The caller frees the bits. */
+/* The crop that a model would have given: a little more than the mask's bounds. The caller frees the bits. */
 static struct result_mask crop_of(const struct rle *m)
 {
     struct result_mask crop = { 0 };
@@ -282,7 +282,7 @@ static double overlap_of_boxes(void *of, size_t det, size_t truth)
     return box_overlap(p->dets[det].box, p->s->truths[truth].box, p->s->truths[truth].crowd);
 }
 
-/* Without masks: boxes that stand for masks, whose area counts in the reference. */
+/* Without masks: boxes that stand for masks; the reference counts their area. */
 static void match_picture(const struct set *s, struct coco_masks *masks, struct coco_matcher *matcher, int32_t image)
 {
     size_t *from = calloc(s->ndets + 1, sizeof *from);
@@ -366,7 +366,7 @@ static void run_case(struct set *s, const json_t *c)
     json_decref(dets);
 }
 
-/* Takes the cases; what is the same in all may stand in one place. Returns how many. */
+/* Runs the cases. Members common to all cases may be stated once. Returns the number of cases. */
 static int run_cases(json_t *cases)
 {
     struct set *s = calloc(1, sizeof *s);
@@ -409,7 +409,7 @@ static void agrees_with_the_reference_on_odd_masks(void **state)
     assert_int_equal(run_cases(cases), 3);
 }
 
-/* tests/golden/make_max_dets.py: 170 objects in one picture. */
+/* tests/golden/make_max_dets.py: 170 objects in a picture. */
 static void agrees_with_the_reference_where_more_count(void **state)
 {
     json_t *cases = json_load_file("tests/golden/max_dets_ap.json", 0, NULL);
@@ -448,7 +448,7 @@ static void the_best_score_to_begin_at(void **state)
 {
     static const struct {
         double score;
-        int truth; /* which it is; -1: none */
+        int truth; /* index of the object; -1: no object */
     } found[] = { { 0.5, -1 }, { 0.9, 0 }, { 0.8, -1 }, { 0.5, 2 }, { 0.6, 1 }, { 0.1, -1 } };
     struct truth truths[5] = { 0 };
     struct detection dets[7] = { 0 };
@@ -469,7 +469,7 @@ static void the_best_score_to_begin_at(void **state)
     assert_float_equal(ap.class_best[0].recall, 3. / 4, 1e-12);
     assert_int_equal(ap.class_best[0].truths, 4);
     assert_true(ap.class_best[1].conf == -1 && ap.class_best[1].precision == -1 && ap.class_best[1].recall == 0);
-    assert_true(ap.class_best[1].truths == 1); /* what was detected of it was wrong */
+    assert_true(ap.class_best[1].truths == 1); /* all detections of this class were wrong */
     assert_true(ap.class_best[2].recall == -1 && ap.class_best[2].truths == 0);
     coco_ap_free(&ap);
 }
@@ -500,7 +500,7 @@ static void nothing_found_is_zero(void **state)
     coco_ap_free(&ap);
 }
 
-/* What counts of one image and class are its 100 best. */
+/* Only the 100 best detections of an image and class count. */
 static void the_101st_detection_does_not_count(void **state)
 {
     struct truth t = { .area = 100, .box = { 0, 0, 10, 10 } };

@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* How masks are measured: areas and overlaps of words of bits are those of run lengths, wherever masks lie and however large pictures are.
- * uses: proto worker/eval worker/mask worker/core */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/eval/boxes/test_coco_masks.c
+ * uses: proto worker/eval worker/mask worker/core
+ * Measures of masks: areas and overlaps from words of bits equal those from run lengths, for masks at any place and
+ * pictures of any size. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

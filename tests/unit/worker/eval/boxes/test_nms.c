@@ -32,7 +32,7 @@ static void ties_and_limits(void **state)
     assert_int_equal(nms(c, 0, 0.45f, 10), 0);
 }
 
-/* Over the threshold, not at it; a suppressed box suppresses nobody, nor does one of another class. */
+/* The overlap must be over the threshold, not at it. A suppressed box and a box of another class suppress no box. */
 static void threshold(void **state)
 {
     struct candidate c[] = { square(0, 10, 0.9f, 0, 0), square(5, 10, 0.8f, 0, 1), square(10, 10, 0.7f, 0, 2) };

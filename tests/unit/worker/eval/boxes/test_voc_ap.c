@@ -82,7 +82,8 @@ static void matching_follows_the_vector(void **state)
     assert_true(fabs(map_of(late, 4, truths, 2, 1) - .5) < 1e-12);
 }
 
-/* Who overlaps one box most has no second try: not where that is taken, and of two boxes that it overlaps equally it is the first. */
+/* A detection matches only the box that it overlaps most. If that box is taken, it has no second try; of two boxes with
+ * equal overlap it matches the first. */
 static void the_first_of_the_best_decides(void **state)
 {
     struct truth t[2] = { truths[0], { .box = { 60, 60, 40, 40 } } };

@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/eval/depth/test_depth_eval.c - uses: proto worker/eval worker/mask worker/core
- * Depth against truths: the numbers are those that NumPy makes of the same maps (tests/golden/make_depth_scores.py), whoever saw which picture. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/eval/depth/test_depth_eval.c
+ * uses: proto worker/eval worker/mask worker/core
+ * Depth against truths: the numbers equal NumPy's for the same maps (tests/golden/make_depth_scores.py), for any
+ * distribution of pictures to ranks. */
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
@@ -110,7 +112,7 @@ static void crops(void **state)
 struct truths {
     const json_t *seeds;
     float metres[H * W], prediction[H * W];
-    int missing; /* the picture without a truth; -1: none */
+    int missing; /* the picture without a truth; -1: no such picture */
     int w;       /* that truths say they have */
 };
 
@@ -191,7 +193,8 @@ static void means_over_pictures(void **state)
     }
 }
 
-/* A picture without a truth, or with none of its pixels in the range, counts for nothing; where none has one the numbers are not there. */
+/* A picture without a truth, or without pixels in the range, counts for nothing. If no picture has a truth, the numbers
+ * are missing. */
 static void pictures_without_a_truth(void **state)
 {
     json_t *seeds = json_pack("[i, i, i]", 1, 2, 3), *two = json_pack("[i, i]", 1, 2);

@@ -32,7 +32,7 @@ static void numbers(void **state)
     assert_int_equal(is[1], 576);
 }
 
-/* As the eye weighs it. */
+/* Weighted as by the eye. */
 static double lightness(const uint8_t c[3])
 {
     return 0.30 * c[0] + 0.59 * c[1] + 0.11 * c[2];
@@ -61,7 +61,8 @@ static void colours_ascend(void **state)
     assert_memory_equal(c, before, sizeof c);
 }
 
-/* Near is bright; all that is nearer than a twentieth of the pixels are is as bright as can be; one depth all over has one colour. */
+/* Near is bright. Everything nearer than the nearest twentieth of the pixels has full brightness. A constant depth has
+ * a single colour. */
 static void near_is_bright(void **state)
 {
     enum { W = 40, H = 5 };

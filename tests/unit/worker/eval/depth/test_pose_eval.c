@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/eval/depth/test_pose_eval.c - uses: proto worker/eval worker/mask worker/core worker/data
- * The motion of a camera against the true one: errors are those that NumPy makes of the same poses (tests/golden/make_ate.py); files of poses. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/eval/depth/test_pose_eval.c
+ * uses: proto worker/eval worker/mask worker/core worker/data
+ * The motion of a camera against the true motion: errors equal NumPy's for the same poses (tests/golden/make_ate.py);
+ * files of poses. */
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
@@ -87,7 +89,7 @@ static void errors_of_snippets(void **state)
 
 /* ---- over ranks ---- */
 
-static int gap = -1; /* the frame without a successor; -1: none */
+static int gap = -1; /* the frame without a successor; -1: no such frame */
 
 static bool motion(void *of, int image, double ret[RESULT_POSE], int *ret_next)
 {
@@ -169,11 +171,11 @@ static void over_all_snippets(void **state)
         assert_memory_equal(&one.row[k].value, &three.row[k].value, sizeof(double));
     free(one.row);
     free(three.row);
-    part = scored_by(&split, 2, 1); /* what has a frame that is not there is left out: snippets 0 and 1 */
+    part = scored_by(&split, 2, 1); /* snippets with a missing frame are left out: snippets 0 and 1 remain */
     mean_and_deviation(2, snippets, &mean, &deviation);
     near(part.row[0].value, mean, 1e-5);
     free(part.row);
-    gap = 5; /* snippets end there, and none has all frames behind it */
+    gap = 5; /* snippets end there, and no snippet has all frames behind it */
     part = scored_by(&split, 1, -1);
     mean_and_deviation(0, 2, &mean, &deviation);
     mean_and_deviation(6, snippets, &behind, &ignored);
@@ -207,7 +209,7 @@ static void write_text(const char *path, const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
-/* As a data set's poses are read. */
+/* Reads poses as a data set does. */
 static int poses_read(const char *path, struct poses *ret, struct err *err)
 {
     struct whole_file f = { 0 };
@@ -298,7 +300,8 @@ static double crookedness(const double p[RESULT_POSE])
     return most;
 }
 
-/* Motions are of float, as a network has them; as many as a long drive has add up to no crookedness that a file shows. */
+/* Motions are floats, as from a network. Over the number of frames of a long drive they must not add up to a visible
+ * distortion. */
 static void long_ways_stay_straight(void **state)
 {
     enum { MANY = 20000 };
@@ -338,7 +341,7 @@ static void long_ways_stay_straight(void **state)
     unlink(path);
 }
 
-/* ---- what one picture shows of another ---- */
+/* ---- the part of a picture that is visible in another ---- */
 
 /* Frames 0 and 1 of a real sequence, by another program (warp_oracle.json of the data set). */
 static void where_a_point_falls(void **state)
@@ -354,7 +357,7 @@ static void where_a_point_falls(void **state)
     assert_false(depth_view_place(&lens, pose, 0, 0, 0.01, &u, &v)); /* behind it */
 }
 
-/* A wall that is moved by a pixel and a half: what comes in from the left is black. */
+/* A wall that is moved by a pixel and a half: the pixels that come in from the left are black. */
 static void a_view(void **state)
 {
     enum { W = 6, H = 3 };

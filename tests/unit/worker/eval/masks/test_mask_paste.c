@@ -75,7 +75,7 @@ static void agrees_with_pytorch(void **state)
     json_decref(all);
 }
 
-/* A probability of exactly one half: of the object for the one, not for the other. */
+/* A probability of exactly one half belongs to the object in one flavor, and not in the other. */
 static void one_half_is_the_object_by_one_way_only(void **state)
 {
     struct mask_paster *p = mask_paster_new();
@@ -144,7 +144,8 @@ static void box_number(int i, float ret[4])
     memcpy(ret, (float[]){ (float)i, (float)(i % 60), (float)(i + 3 + i % 9), (float)(i % 60 + i % 7) }, 4 * sizeof *ret);
 }
 
-/* Many masks of a picture, some without size, some as large as pictures may be: each is what it is alone. */
+/* Many masks of a picture, some without size, some as large as pictures may be: each mask equals the same mask pasted
+ * alone. */
 static void masks_of_a_picture_keep_apart(void **state)
 {
     enum { MANY = 1000, W = RLE_MAX_SIDE, H = 70 };

@@ -71,7 +71,7 @@ __attribute__((unused)) static struct model *opened(const char *preset, const ch
     return m;
 }
 
-/* All weights of m but those whose name has `without` in it. */
+/* Saves all weights of m except those with `without` in their names. */
 __attribute__((unused)) static void save(struct model *m, const char *without)
 {
     struct st_array *a, *kept = calloc((size_t)m->nparams, sizeof *kept);

@@ -6,12 +6,12 @@
 
 enum { NAME = 128 };
 
-/* Of one network: how its parameters begin, and how the file has it. NULL: not at all. */
+/* A network: the prefix of its parameters here, and in the file. NULL: not in the file. */
 struct named {
     const char *ours, *theirs;
 };
 
-/* Those parameters of m that `as` has, in its names; n of them. */
+/* Saves the parameters of m that are in the table `as`, under the names of the file; n rows. */
 static void save_as(struct model *m, const struct named *as, size_t n)
 {
     struct st_array *a, *kept = calloc((size_t)m->nparams, sizeof *kept);
@@ -68,7 +68,8 @@ static bool same(struct model *a, const struct param *p, struct model *b, const 
     return ret;
 }
 
-/* How many parameters of `to` that begin so are those of `from`, which begin otherwise, and whether these are all. */
+/* Counts the parameters of `to` with the prefix `ours` that equal those of `from` with the other prefix. Also returns
+ * whether these are all. */
 static int taken(struct model *to, const char *ours, struct model *from, const char *theirs, bool *ret_all)
 {
     int n = 0, all = 0;
@@ -109,7 +110,7 @@ static void weights_from_files(void **state)
 
     (void)state;
     for (size_t i = 0; i < from->params[0]->count; i++)
-        from->params[0]->data[i] *= 3; /* not what a seed gives */
+        from->params[0]->data[i] *= 3; /* values that no seed gives */
     save(from, NULL);
     to = opened("featdepth_r18", "init_extractor");
     assert_non_null(strstr(to->loaded, "5 of "));
@@ -152,7 +153,7 @@ static const struct named featdepth[] = {
 };
 enum { PARTS = sizeof featdepth / sizeof *featdepth };
 
-/* Of its checkpoints every network, each from its own names. */
+/* Every network of its checkpoints is read, each from its own names. */
 static void featdepth_s_names(void **state)
 {
     struct model *from = opened("featdepth_joint_r18", NULL), *to;
@@ -197,7 +198,8 @@ static void a_key_takes_its_own_network(void **state)
 
 static const struct named alone[] = { { "depth.encoder.", "" } };
 
-/* Of model.init it is what sees pictures: of depth, and of features where these train. The one that sees two pictures has a key of its own. */
+/* model.init sets the networks that see pictures: the depth network, and the feature network if it trains. The network
+ * that sees two pictures has a key of its own. */
 static void a_resnet_alone_sees_pictures(void **state)
 {
     struct model *from = opened("featdepth_baseline_r18", NULL), *to;
@@ -222,7 +224,8 @@ static void a_resnet_alone_sees_pictures(void **state)
     model_free(from);
 }
 
-/* Specs featdepth section 1.1: of the stem that sees two pictures each half has half of what one has that sees one. */
+/* Specs featdepth section 1.1: in the stem that sees two pictures, each half has half of the weights of the stem that
+ * sees one picture. */
 static void a_stem_of_one_picture_sees_two(void **state)
 {
     struct model *from = opened("featdepth_baseline_r18", NULL), *to;
@@ -253,7 +256,7 @@ static void a_stem_of_one_picture_sees_two(void **state)
     model_free(from);
 }
 
-/* The stem of one picture is looked at as any other array. */
+/* The stem for one picture is checked like any other array. */
 static void a_stem_of_one_picture_is_sound(void **state)
 {
     struct model *from = opened("featdepth_baseline_r18", NULL), *to = NULL;
@@ -268,7 +271,8 @@ static void a_stem_of_one_picture_is_sound(void **state)
     model_free(from);
 }
 
-/* What sees features is never random, and pictures' own ResNet is no extractor unless the job says so. */
+/* The feature extractor never starts at random. The ResNet for pictures becomes the extractor only if the job says
+ * so. */
 static void a_resnet_alone_is_no_extractor(void **state)
 {
     struct model *from = opened("featdepth_baseline_r18", NULL), *to = NULL;

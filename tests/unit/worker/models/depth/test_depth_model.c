@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/models/depth/test_depth_model.c - depth networks: statistics of each use, sizes, what a picture gets, and plans.
- * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/models/depth/test_depth_model.c
+ * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu
+ * Depth networks: statistics of each use, sizes, the results for a picture, and plans. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -188,7 +189,8 @@ static void starts_as(const struct model *m, const char *name, enum param_init i
     fail_msg("no parameter %s", name);
 }
 
-/* At full width, whose memory nobody touches: specs featdepth sections 1.1 to 1.6 (of the decoder upconv monodepth2's own). */
+/* Networks of full width, with untouched memory: specs featdepth sections 1.1 to 1.6 (the decoder "upconv" is
+ * monodepth2's own). */
 static void networks_are_as_large_as_featdepth_s(void **state)
 {
     static const struct {
@@ -236,7 +238,7 @@ static void networks_are_as_large_as_featdepth_s(void **state)
     }
 }
 
-/* What the network says of `image`, a picture of w x h, with or without losses. */
+/* Returns the network's result for `image`, a picture of w x h, with or without losses. */
 static void look_at(struct step *s, struct model *m, const struct batch *b, bool views, bool losses, int image, int w, int h,
                     struct result *ret)
 {
@@ -276,8 +278,8 @@ static void between(int i, int from, int to, int *ret_lo, int *ret_hi, double *r
     *ret_part = at - *ret_lo;
 }
 
-/* The largest disparities, half as wide and high as what the network sees, become a picture's depth: they are resized, and depth is of what they are then. A
- * picture of just their size shows them as they are. */
+/* The largest disparities are half as wide and high as the network's input. They are resized to the picture, and depth
+ * is computed from the resized values. A picture of exactly their size shows them unchanged. */
 static void depth_of_a_picture(void **state)
 {
     enum { W = WIDTH / 2, H = HEIGHT / 2, WIDE = 83, HIGH = 131 };
@@ -313,7 +315,7 @@ static void depth_of_a_picture(void **state)
         assert_float_equal((double)r.depth.value[i] * want, 1, 1e-4);
     }
     fill_param(m, "depth.decoder.disp1.0.conv.weight", 0, 0);
-    for (int k = 0; k < 2; k++) { /* the ends of what it can say */
+    for (int k = 0; k < 2; k++) { /* the limits of its output */
         fill_param(m, "depth.decoder.disp1.0.conv.bias", 0, bias[k]);
         look_at(&s, m, &b, false, false, 0, WIDE, HIGH, &r);
         for (int i = 0; i < WIDE * HIGH; i++)
@@ -325,8 +327,8 @@ static void depth_of_a_picture(void **state)
     model_free(m);
 }
 
-/* What image 0 has as the frame before it and then as itself, image 1 has as itself and the frame after it: the same two, so the one's way to its source is
- * the other's back. */
+/* Image 0 has a frame before it and itself; image 1 has itself and the frame after it. Both are the same two frames, so
+ * the motion from one to its source is the inverse of the other. */
 static void views_of_sources(void **state)
 {
     const size_t bytes = (size_t)WIDTH * HEIGHT * 3;
@@ -367,7 +369,7 @@ static void views_of_sources(void **state)
     model_free(m);
 }
 
-/* What a plan asks for and what a step computes: one key each, without repetition. */
+/* Convolutions requested by a plan and convolutions computed by a step: one key each, without repetition. */
 enum { MAX_ASKED = 400 };
 
 struct asked {
@@ -462,7 +464,7 @@ static void a_plan_is_what_a_step_computes(void **state)
     convs.bwd_weights = seen_weights;
     watched.plan = &plans;
     watched.conv = &convs;
-    watched.conv_norm = NULL; /* what plans writes every gradient */
+    watched.conv_norm = NULL; /* plans assume that every gradient is written */
     save_autoencoder();
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
         struct model *m = opened(presets[i], strcmp(presets[i], "featdepth_r18") == 0 ? "init_extractor" : NULL);

@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/models/rcnn/test_rcnn_flavors.c - what Faster and Mask R-CNN begin with in each flavor: names, distributions of weights, decay. Source: specs rcnn sections
- * 2.5, 7.2 and 9.
- * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/models/rcnn/test_rcnn_flavors.c
+ * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu
+ * The initial state of Faster and Mask R-CNN in each flavor: names, distributions of weights, decay. Source: specs rcnn
+ * sections 2.5, 7.2 and 9. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +23,7 @@
 
 const struct device_ops *cpu_backend_generic(void);
 
-enum { CLASSES = 4, WIDE = 48 /* of the mask head */, ENOUGH = 500 /* numbers whose deviation tells */ };
+enum { CLASSES = 4, WIDE = 48 /* of the mask head */, ENOUGH = 500 /* numbers that are enough to estimate a deviation */ };
 
 static const char *body; /* model.backbone of jobs; NULL: as the flavor has it */
 
@@ -278,7 +279,7 @@ static void networks_are_as_deep_as_they_are_called(void **state)
     }
 }
 
-/* ---- what no network shows: a side of exactly the least ---- */
+/* ---- a case that no network shows: a side of exactly the least ---- */
 
 static void torchvision_keeps_proposals_of_the_least_side(void **state)
 {
@@ -296,7 +297,7 @@ static void torchvision_keeps_proposals_of_the_least_side(void **state)
     }
 }
 
-/* A body that is not the program's own, and heads that are not. */
+/* A job with another program's body, and jobs with other heads: the note lists the differences. */
 static void a_program_is_told_what_it_does_otherwise(void **state)
 {
     static const struct {

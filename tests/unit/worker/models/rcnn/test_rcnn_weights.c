@@ -30,10 +30,10 @@ enum { CLASSES = 3, MORE = 256 /* arrays that a change may add */ };
 static struct device *dev;
 static char folder[TEMP_MAX];
 static const char *backbone;     /* of jobs; NULL: as the flavor has it */
-static const int64_t *class_ids; /* of jobs and what is exported; NULL: nobody knows */
+static const int64_t *class_ids; /* of jobs and of exports; NULL: unknown */
 static int pool;                 /* model.mask_pool of jobs; 0: its default */
-static bool silent;              /* files say nothing of themselves, as those of other programs */
-static bool named_classes;       /* files say which classes they are of, as checkpoints */
+static bool silent;              /* files do not name their origin, like other programs' files */
+static bool named_classes;       /* files name their classes, like checkpoints */
 
 static struct jobspec *spec_of(const char *preset, const char *flavor, const char *init)
 {
@@ -104,7 +104,7 @@ static const char *file_of(struct model *m, int dialect, change *how)
     return path;
 }
 
-/* Are the numbers of both, of one flavor, the same, but for those of places that `left` says? */
+/* Are the numbers of both models, of one flavor, the same, except for the places in `left`? */
 static void same_weights(struct model *a, struct model *b, bool but_columns)
 {
     const struct rcnn_network *n = rcnn_network_of(a);
@@ -153,7 +153,8 @@ static float number(struct model *m, const struct net_conv *c, bool bias, int ro
     return x;
 }
 
-/* Torchvision has the background first, and boxes and masks of it; detectron2 last, and none. */
+/* Torchvision has the background as first class, also for boxes and masks. Detectron2 has it last, and has no boxes and
+ * masks for it. */
 static void columns_change_places(void **state)
 {
     struct model *tv = opened("mask_rcnn_r18_fpn", "tv", NULL, CLASSES), *d2;
@@ -182,7 +183,7 @@ static void columns_change_places(void **state)
     model_free(d2);
 }
 
-/* Of the file that was written: number `at` of an array of so many rows. */
+/* Reads the written file: number `at` of an array with so many rows. */
 static float stored(const char *path, const char *name, int64_t rows, size_t at)
 {
     struct safetensors *f = NULL;
@@ -200,7 +201,8 @@ static float stored(const char *path, const char *name, int64_t rows, size_t at)
     return x;
 }
 
-/* Torchvision's programs take a category's id for the row: of ids up to 9 there are ten, the background's with them. Rows of no category are silent. */
+/* Torchvision's programs take a category's id as the row: for ids up to 9 there are ten rows, with the background's.
+ * Rows without a category are never detected. */
 static void rows_by_id(void **state)
 {
     static const int64_t ids[CLASSES] = { 2, 5, 9 }, others[CLASSES] = { 2, 5, 7 };
@@ -259,7 +261,8 @@ static void rows_by_id(void **state)
     class_ids = NULL;
 }
 
-/* 0 is the background's, large numbers are no rows, and what does not ascend is a broken file: one after the other then. */
+/* Id 0 is the background's, large numbers are no rows, and ids that do not ascend mean a broken file. In these cases
+ * classes are taken in order. */
 static void ids_that_are_no_rows(void **state)
 {
     static const int64_t bad[][CLASSES] = { { 0, 1, 5 }, { 1, 2, 4096 }, { -3, 4, 5 }, { 1, 7, 7 } }, good[CLASSES] = { 1, 2, 4095 };
@@ -320,7 +323,7 @@ static void rename_to(struct st_array *a, const char *from, const char *to)
 
 static const char prefix[] = "backbone.body.";
 
-/* Only what an ImageNet file has: names without the prefix, and a classifier. */
+/* Keeps only the arrays of an ImageNet file: names without the prefix, and a classifier. */
 static void backbone_alone(struct st_array *a, size_t *n)
 {
     static const float zero[4];
@@ -428,7 +431,8 @@ static void detectron_layer(const char *layer, bool norm, char *buf, size_t size
         snprintf(buf, size, "%s", norm ? "res_conv1" : "conv1");
 }
 
-/* Detectron's file of a backbone: of its norms scales and shifts are left, into which the statistics went; beside them stand momenta and a classifier. */
+/* Detectron's file of a backbone: its norms have only scales and shifts, with the statistics folded in. Momenta and a
+ * classifier are in the file, too. */
 static void of_detectron(struct st_array *a, size_t *n)
 {
     static char name[512][32];
@@ -457,7 +461,7 @@ static void of_detectron(struct st_array *a, size_t *n)
     *n = kept;
 }
 
-/* What an array of the backbone has to be once Detectron's file has been read; NULL: as in m. */
+/* The expected numbers of an array of the backbone after Detectron's file has been read; NULL: as in m. */
 static float (*detectron_number(const struct rcnn_named *a))(int)
 {
     return a->array == RCNN_GAMMA ? scale_of : a->array == RCNN_BETA ? shift_of : NULL;
@@ -516,7 +520,8 @@ static void backbones_of_detectron(void **state)
     silent = false;
 }
 
-/* Arrays of other programs' files that no detector has a use for are no news; what only looks like one is. */
+/* Arrays of other programs' files that no detector needs are not reported; names that only look similar are
+ * reported. */
 static const char *const idle[] = { "fc.weight",
                                     "fc.bias",
                                     "pixel_mean",
@@ -583,7 +588,7 @@ static void two_of_an_rpn(struct st_array *a, size_t *n)
 
 enum { STRAY = 205 };
 
-/* The last of them has a name that no terminal should see. */
+/* The name of the last must not reach a terminal unchanged. */
 static void with_many(struct st_array *a, size_t *n)
 {
     static char name[STRAY][16];
@@ -594,7 +599,7 @@ static void with_many(struct st_array *a, size_t *n)
     }
 }
 
-/* What goes to the rank's log meanwhile: to a file, then back. */
+/* Redirects the rank's log to a file, then back. */
 static int log_fd, stderr_fd;
 
 static void log_begin(void)
@@ -751,7 +756,7 @@ static void pools(int of_job, const char *file, const char *said, struct model *
     pool = 0;
 }
 
-/* The mask head is convolutions: its weights fit masks of any size, but they did not learn of them. */
+/* The mask head is convolutions: its weights fit masks of any size, but were not trained on them. */
 static void masks_of_another_size(void **state)
 {
     struct model *usual = opened("mask_rcnn_r18_fpn", "d2", NULL, CLASSES), *fine, *boxes;
@@ -767,7 +772,7 @@ static void masks_of_another_size(void **state)
         pools(0, file_of(fine, dialect, NULL), "; its model.mask_pool is 28, the job's is 14", fine);
     }
     silent = true;
-    pools(28, file_of(usual, 1, NULL), NULL, usual); /* nobody can know */
+    pools(28, file_of(usual, 1, NULL), NULL, usual); /* the file cannot show it */
     silent = false;
     boxes = opened("faster_rcnn_r18_fpn", "d2", NULL, CLASSES);
     pool = 28;
@@ -779,7 +784,8 @@ static void masks_of_another_size(void **state)
     model_free(usual);
 }
 
-/* Strides and colours are none that names or shapes tell: a whole detector of torchvision is not taken for one of detectron2's, whatever its names. */
+/* Names and shapes do not show strides and colours: a whole detector of torchvision must not be taken for a detector of
+ * detectron2, under any names. */
 static void of_another_kind(void **state)
 {
     static const char tv_says[] =
@@ -795,7 +801,7 @@ static void of_another_kind(void **state)
     taken("d2", file_of(d2, 1, NULL), NULL);
     backbone = "torchvision";
     taken("d2", file_of(tv, 0, NULL), "tv");
-    taken("d2", file_of(tv, 1, NULL), NULL); /* nobody can know */
+    taken("d2", file_of(tv, 1, NULL), NULL); /* the file cannot show it */
     taken("d2", file_of(tv, 1, body_of_detectron2), NULL);
     refused("d2", file_of(d2, 1, of_detectron), "the file is a backbone of Detectron, which fits model.backbone=msra; it is torchvision");
     refused("tv", file_of(d2, 1, of_detectron), "the file is a backbone of Detectron, which fits model.backbone=msra; it is torchvision");
@@ -814,7 +820,7 @@ static void of_another_kind(void **state)
     model_free(d2);
 }
 
-/* What is frozen, and what a frozen normalisation's scale is. */
+/* The frozen parameters, and the scale of a frozen normalisation. */
 static void freezing(void **state)
 {
     struct model *m = opened("faster_rcnn_r18_fpn", "d2", NULL, CLASSES),

@@ -62,7 +62,7 @@ static void order_changes_nothing(void **state)
     }
 }
 
-/* No start and no mean is worse than the anchors that come out. */
+/* The resulting anchors are at least as good as any start and any mean. */
 static void more_anchors_fit_better(void **state)
 {
     double box[N][2], anchor[N][2], last = 0;

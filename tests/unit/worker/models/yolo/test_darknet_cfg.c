@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* .cfg files, presets and what may be changed in a network.
- * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/core */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/models/yolo/test_darknet_cfg.c
+ * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/core
+ * .cfg files, presets and permitted changes of a network. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -69,7 +70,7 @@ static void assert_layer(const struct darknet_net *net, int i, enum darknet_type
     assert_int_equal(darknet_layer_floats(l), floats);
 }
 
-/* Layers where the tables of the specification change course; the totals hold the rest. */
+/* Layers at which the tables of the specification change; the totals check the rest. */
 static void yolov3_has_the_published_layers(void **state)
 {
     struct darknet_net *net = preset("yolov3", 416);
@@ -264,7 +265,7 @@ static void reads_what_darknet_reads(void **state)
 #define NET  "[net]\nwidth=32\nheight=32\nchannels=3\n"
 #define CONV "[convolutional]\nfilters=18\nsize=1\nactivation=linear\n"
 
-/* What Darknet takes where a section does not say. */
+/* Darknet's defaults for missing keys of a section. */
 static void a_head_of_few_words(void **state)
 {
     static const char text[] = NET "[convolutional]\nfilters=50\nsize=1\nactivation=linear\n[yolo]\nanchors=10,14, 23,27\nnum=2\n";
@@ -358,8 +359,8 @@ static void refuses_with_file_and_line(void **state)
     }
 }
 
-/* Every key that asks for another network, other boxes or another loss than there is here, with a value that does; what is said of it begins with the line
- * and the key. */
+/* Every key that requests another network, other boxes or another loss than ours, with such a value. The error begins
+ * with the line and the key. */
 static void refuses_each_key_that_changes_a_result(void **state)
 {
     static const char *const convolutional[] = {
@@ -413,7 +414,7 @@ static void refuses_each_key_that_changes_a_result(void **state)
         }
 }
 
-/* The same keys with the value that they have where they are absent, however it is written. */
+/* The same keys with their default values, in any spelling. */
 static void takes_neutral_values(void **state)
 {
     static const char text[] =
@@ -431,7 +432,7 @@ static void takes_neutral_values(void **state)
     darknet_net_free(net);
 }
 
-/* Misspelt keys with what was meant; keys of nothing like it. */
+/* Misspelt keys with the suggested key; keys without a similar key. */
 static void names_unknown_keys(void **state)
 {
     static const struct bad unknown[] = {
@@ -457,7 +458,7 @@ static void names_unknown_keys(void **state)
     }
 }
 
-/* Channels that only one of both has are left as they are: darknet's yolov3-tiny-prn. */
+/* Channels that only one of the two inputs has are left unchanged: darknet's yolov3-tiny-prn. */
 static void a_shortcut_of_unequal_channels(void **state)
 {
     static const char text[] = NET "[conv]\nfilters=3\n[conv]\nfilters=2\n[shortcut]\nfrom=0\n[conv]\nfilters=5\n[shortcut]\nfrom=0\n";

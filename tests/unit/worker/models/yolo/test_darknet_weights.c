@@ -85,7 +85,7 @@ static void a_header_of_the_other_width_is_found_by_the_boundary(void **state)
 
     (void)state;
     describe(&a, b);
-    bytes[4] = 2; /* says 0.2, has the old header */
+    bytes[4] = 2; /* version 0.2 with the old header */
     assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 2, -1, &info, &err), 0);
     assert_memory_equal(&a, &expected, sizeof a);
     assert_int_equal(info.seen, 64000);
@@ -124,7 +124,7 @@ static void load_until_takes_the_part_in_front(void **state)
     assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 2, 1, &info, &err), 0);
     assert_int_equal(info.nloaded, 1);
     assert_true(a.bias1[0] == 9);
-    b[1].filters = 7; /* what lies behind would not matter, but a layer alone does not tell whose it is */
+    b[1].filters = 7; /* bytes behind the layer would not matter, but a single layer does not show the file's network */
     assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 2, 1, &info, &err), ERR_DATA);
     assert_string_equal(err.msg,
                         "f: its size fits this network at no layer and no class count, and what model.load_until=1 takes is too little to "
@@ -165,7 +165,8 @@ static void sizes_that_do_not_fit_are_refused(void **state)
     assert_memory_equal(&a, &untouched, sizeof a);
 }
 
-/* A convolution of 10 numbers, one before a head of one anchor (15 and 3 for each class), and one of 6. */
+/* A convolution of 10 numbers, a convolution before a head of one anchor (15 numbers and 3 for each class), and a
+ * convolution of 6 numbers. */
 static void describe_head(float v[64], struct darknet_block b[3], int classes)
 {
     b[0] = (struct darknet_block){ 0, 2, 1, 1, v, v + 2, v + 4, v + 6, v + 8, 0, false };
@@ -178,7 +179,7 @@ static size_t count_bytes(int classes)
     return 20 + 4 * (31 + 3 * (size_t)classes);
 }
 
-/* The whole network of `classes`, whose number i is i + 1. */
+/* The whole network for `classes`; number i is i + 1. */
 static size_t count_up(unsigned char *bytes, int classes)
 {
     int n = 31 + 3 * classes;
@@ -203,7 +204,7 @@ static void heads_of_another_count_are_stepped_over(void **state)
 
     (void)state;
     describe_head(v, b, 3);
-    for (int load_until = -1; load_until < 10; load_until += 10) { /* all, which is what one behind the last layer means, too */
+    for (int load_until = -1; load_until < 10; load_until += 10) { /* all layers: a load_until behind the last layer means the same */
         memset(v, 0, sizeof v);
         assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 3, load_until, &info, &err), 0);
         assert_true(info.classes == 7 && info.nloaded == 2 && b[0].loaded && !b[1].loaded && b[2].loaded);
@@ -216,12 +217,13 @@ static void heads_of_another_count_are_stepped_over(void **state)
     assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 3, -1, &info, &err), 0);
     assert_true(info.classes == 0 && info.nloaded == 3 && b[1].loaded && v[10] == 11);
     describe_head(v, b, 3);
-    bytes[4] = 1; /* says 0.1, has the new header */
+    bytes[4] = 1; /* version 0.1 with the new header */
     assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 3, 9, &info, &err), 0);
     assert_true(info.classes == 7 && info.nloaded == 2 && strstr(info.note, "the header has 20 bytes"));
 }
 
-/* A network has 1 to DARKNET_MAX_CLASSES classes; a file that would be of more, or of none, is of another network. */
+/* A network has 1 to DARKNET_MAX_CLASSES classes. A file with more classes, or with 0 classes, is of another
+ * network. */
 static void classes_have_a_limit(void **state)
 {
     static const struct {
@@ -267,7 +269,7 @@ static void a_size_that_fits_twice_is_refused(void **state)
     assert_true(info.nloaded == 1 && v[0] == 1 && v[10] == 0);
 }
 
-/* What was done already is no advice. */
+/* A hint never advises a step that was done already. */
 static void the_hint_is_not_what_was_done(void **state)
 {
     unsigned char bytes[512];
@@ -291,7 +293,7 @@ static void the_hint_is_not_what_was_done(void **state)
     }
 }
 
-/* Shifted numbers are no variances; nothing is taken of a file that has one. */
+/* Shifted numbers cannot be variances; a file with a negative variance is refused as a whole. */
 static void variances_are_not_negative(void **state)
 {
     static const float bad[] = { -0.5f, INFINITY, NAN };
@@ -344,7 +346,7 @@ static void numbers_are_finite(void **state)
     }
 }
 
-/* What these tests write is what others do. */
+/* The bytes written by these tests equal those of other programs. */
 static void written_files_have_the_published_bytes(void **state)
 {
     char path[TEMP_MAX];
@@ -368,7 +370,7 @@ static void written_files_have_the_published_bytes(void **state)
     unlink(path);
 }
 
-/* One 2x2 convolution 3 -> 2: element (o, i, y, x) of the file is number 12 o + 4 i + 2 y + x. */
+/* A single 2x2 convolution 3 -> 2: element (o, i, y, x) of the file is number 12 o + 4 i + 2 y + x. */
 static void weights_change_their_layout(void **state)
 {
     char path[TEMP_MAX];

@@ -21,12 +21,12 @@
 
 #define DATA "../shared/data"
 
-/* What reading and checking must say. boxes: kept under BAD_SKIP, -1: fails in any case. */
+/* The expected results of reading and checking. boxes: kept under BAD_SKIP, -1: fails in any case. */
 struct expectation {
     const char *file;
     const char *error; /* a part of the message under BAD_ERROR, NULL: valid */
     int images, boxes;
-    const char *doubt; /* a part of what is told of a record that stays, NULL: nothing */
+    const char *doubt; /* a part of the note about a record that stays, NULL: no note */
 };
 
 static const struct expectation odd[] = {
@@ -178,7 +178,7 @@ static int read_set(const char *annotations, const char *images, enum bad_policy
     return coco_read(&(struct coco_options){ .annotations = annotations, .images = images, .on_bad = on_bad }, p, ret, err);
 }
 
-/* The images of these two come with the collection's origin only. */
+/* The images of these two are only in the collection's original. */
 static void foreign_tools_are_read(void **state)
 {
     static struct problems store, *p = &store;
@@ -228,7 +228,7 @@ static void real_sets_count_right(void **state)
 
 /* ---- rules that need no files but one ---- */
 
-/* near: a file beside which the pictures are. */
+/* near: a file in the folder of the pictures. */
 static int read_below(const char *text, const char *near, enum bad_policy on_bad, struct problems *p, struct dataset **ret, struct err *err)
 {
     char path[TEMP_MAX], folder[TEMP_MAX];
@@ -266,7 +266,8 @@ static int read_one(const char *file, const char *annotation, enum bad_policy on
     return read_text(text, on_bad, p, ret, err);
 }
 
-/* An absolute name is good where it begins with the image folder, by its own path or by that behind links. */
+/* An absolute name is valid if it begins with the image folder, by the folder's own path or by its path with links
+ * resolved. */
 static void absolute_names(void **state)
 {
     struct problems *p = calloc(1, sizeof *p);
@@ -297,7 +298,7 @@ static void absolute_names(void **state)
     free(p);
 }
 
-/* want: why it is refused; doubt: what is told of one that stays. Neither: it is good. */
+/* want: the reason of a refusal; doubt: the note about a record that stays. Both NULL: it is good. */
 struct value {
     const char *annotation, *want, *doubt;
 };
@@ -364,11 +365,11 @@ static void impossible_values_are_told(void **state)
         check_value(&rows[i], &store);
 }
 
-/* Of an annotation's id nothing depends: whatever it is, the object is good. "%s" is that of the first of two. */
+/* Nothing depends on an annotation's id: with any id the object is good. "%s" is the id of the first of two. */
 static void odd_ids_of_annotations_cost_no_object(void **state)
 {
     static const struct {
-        const char *id, *doubt; /* NULL: nothing is told */
+        const char *id, *doubt; /* NULL: no note */
         int64_t want;
     } rows[] = {
         { "\"id\": 0,", "annotation 0 (line 2): pycocotools counts what matches an object of id 0 as unmatched", 0 },
@@ -405,7 +406,7 @@ static void odd_ids_of_annotations_cost_no_object(void **state)
     }
 }
 
-/* Ids of images and categories join records, so each must be an integer, of whatever sign, as number or as text. */
+/* Ids of images and categories join records, so each must be an integer of any sign, as number or as text. */
 static void ids_of_images_and_categories_join(void **state)
 {
     static const struct {
@@ -453,7 +454,7 @@ static void ids_of_images_and_categories_join(void **state)
     }
 }
 
-/* Files that were put together of others have them: nothing is lost. */
+/* Files merged from others repeat images: no annotation is lost. */
 static void the_same_image_again_is_one_image(void **state)
 {
 #define IMAGE(file, w) "{\"id\": 4, \"file_name\": \"" file "\", \"width\": " w ", \"height\": 9}"
@@ -481,11 +482,11 @@ static void the_same_image_again_is_one_image(void **state)
     }
 }
 
-/* Where the stated size is none, the picture's file has it. */
+/* If the stated size is invalid, the size comes from the picture's file. */
 static void a_size_that_cannot_be_is_the_file_s(void **state)
 {
     static const struct {
-        const char *image, *doubt; /* NULL: nothing is told */
+        const char *image, *doubt; /* NULL: no note */
     } rows[] = {
         { "\"width\": 100", "only one of width and height is stated" },
         { "\"height\": 100", "only one of width and height is stated" },
@@ -527,11 +528,12 @@ static void a_size_that_cannot_be_is_the_file_s(void **state)
     assert_non_null(strstr(err.msg, "\"images\" stands here a second time"));
 }
 
-/* A key that nobody reads is told once where it may change a result: misspelt, or obeyed by other tools. Others are nobody's business. */
+/* An unknown key is reported once if it may change a result: if it is misspelt, or if other tools obey it. Other
+ * unknown keys are ignored. */
 static void keys_that_are_not_read_are_told(void **state)
 {
     static const struct {
-        const char *image, *annotation, *cls, *doubt; /* members; doubt NULL: nothing is told */
+        const char *image, *annotation, *cls, *doubt; /* members; doubt NULL: no note */
     } rows[] = {
         { "", "\"bboxs\": [1, 1, 2, 2], ", "",
           "annotations: key \"bboxs\" is not read (2 times, first in line 4); did you mean \"bbox\"?" },
@@ -578,8 +580,8 @@ static void keys_that_are_not_read_are_told(void **state)
     assert_non_null(strstr(err.msg, "image 1 (line 1): file_name is missing: make it the end of coco_url"));
 }
 
-/* Fresh memory holds the id of the only image, so that one more image would have it too. A sanitizer, whose memory is its own, sees a read behind
- * an array that is full. */
+/* Fresh memory holds the id of the only image, so a further image would have this id too. A sanitizer has its own
+ * memory, and reports a read behind a full array. */
 static void nothing_behind_the_last_image_is_read(void **state)
 {
     static struct problems store, *p = &store;
@@ -593,13 +595,13 @@ static void nothing_behind_the_last_image_is_read(void **state)
     snprintf(text, sizeof text,
              CATEGORIES "\"images\": [{\"id\": %lld, \"file_name\": \"x\", \"width\": 9, \"height\": 9}], \"annotations\": []}",
              0x1111111111111111LL);
-    mallopt(M_PERTURB, 0xEE); /* its complement fills what malloc() gives */
+    mallopt(M_PERTURB, 0xEE); /* malloc() fills its blocks with the complement */
     rc = read_text(text, BAD_ERROR, p, &d, &err);
     mallopt(M_PERTURB, 0);
     if (rc < 0)
         fail_msg("%s", err.msg);
     dataset_free(d);
-    for (int n = 63; n <= 65; n++) { /* 64: as many as the first piece of memory has room for */
+    for (int n = 63; n <= 65; n++) { /* 64: the first piece of memory has room for so many */
         used =
             (size_t)snprintf(text, sizeof text, CATEGORIES "\"images\": [{\"id\": 0, \"file_name\": \"x\", \"width\": 9, \"height\": 9}");
         for (int i = 1; i < n; i++)
@@ -690,7 +692,7 @@ static void boxes_are_clipped_to_the_last_pixel(void **state)
     assert_int_equal(read_one("x", "\"bbox\": [0, 50, 5, 5]", BAD_ERROR, p, &d, &err), ERR_DATA);
 }
 
-/* Of the box as it was written, as the reference evaluator has it. */
+/* The area of the box as written, as in the reference evaluator. */
 static void area_is_the_file_s_or_the_box_s(void **state)
 {
     static const struct {

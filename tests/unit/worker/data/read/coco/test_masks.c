@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/read/coco/test_masks.c - uses: proto worker/core worker/mask worker/data
- * Segmentations of a data set: what is kept, of every form, what is refused, and that nobody pays who did not ask. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/read/coco/test_masks.c
+ * uses: proto worker/core worker/mask worker/data
+ * Segmentations of a data set: the masks kept in each form, the refused ones, and no cost for jobs without masks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,7 +46,7 @@ static int read_text(const char *text, bool masks, enum bad_policy on_bad, struc
     "{\"id\": 7, \"file_name\": \"a\", \"width\": 4, \"height\": 3}], \"annotations\": ["
 #define BOX "\"category_id\": 1, \"bbox\": [0, 0, 2, 2]"
 
-/* One annotation of image 7 with these members more. */
+/* Reads a single annotation of image 7 with these additional members. */
 static int read_one(const char *members, bool masks, enum bad_policy on_bad, struct dataset **ret, struct err *err)
 {
     char text[1024];
@@ -99,11 +100,11 @@ static void each_form_is_kept_by_its_box(void **state)
     dataset_free(d);
 }
 
-/* What is bad only where masks are asked for: boxes go without. */
+/* Annotations that are bad only if masks are requested: boxes alone do not need them. */
 static void what_masks_need(void **state)
 {
     static const struct {
-        const char *members, *flaw; /* flaw NULL: none */
+        const char *members, *flaw; /* flaw NULL: no flaw */
     } rows[] = {
         { "", "annotation 5 (line 1): has no segmentation, and its mask is asked for" },
         { "\"segmentation\": []", "has no segmentation" },
@@ -146,7 +147,7 @@ static void what_masks_need(void **state)
     }
 }
 
-/* A flaw in the middle takes back what was kept before it; the next segmentation is whole. */
+/* A flaw in the middle takes back the polygons kept before it; the next segmentation is whole. */
 static void nothing_of_a_bad_one_is_kept(void **state)
 {
     static const char text[] =
@@ -170,7 +171,8 @@ static void nothing_of_a_bad_one_is_kept(void **state)
     dataset_free(d);
 }
 
-/* Polygons that are odd or too short go alone, are counted once for their object, and take their box along only where no other is left. */
+/* Polygons that are odd or too short are left out alone, and are counted once for their object. The object is left out
+ * only if no other polygon is left. */
 static void short_polygons_go_alone(void **state)
 {
     static const char text[] =

@@ -105,7 +105,7 @@ __attribute__((unused)) static void tree_free(struct tree *t)
 static const char camera_json[] = "{\"fx\": 30.5, \"fy\": 31, \"cx\": 19.25, \"cy\": 14, \"width\": 41, \"height\": 30, "
                                   "\"frame_pattern\": \"f/%03d.png\", \"depth_pattern\": \"d/%d.png\", \"depth_unit_m\": 0.001}";
 
-/* One sequence of n frames, the even ones with depth. */
+/* A single sequence of n frames, the even ones with depth. */
 __attribute__((unused)) static void tree_single(struct tree *t, int n)
 {
     char file[32];

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/read/frames/test_frames.c - uses: proto worker/core worker/mask worker/data
- * Data sets of frames: one sequence, its samples, the index, and what is refused. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/read/frames/test_frames.c
+ * uses: proto worker/core worker/mask worker/data
+ * Data sets of frames: a single sequence, its samples, the index, and the refused sets. */
 #include "proto/hash/hash.h"
 #include "tests/unit/worker/data/read/frames/frames_set.h"
 #include "worker/data/set/census.h"
@@ -53,7 +54,8 @@ static void bytes_of(const char *hex, uint8_t *ret, size_t n)
     }
 }
 
-/* Mirrored, resized and coloured as Pillow and torchvision do it, by the draws of Philox; all frames of a sample alike. */
+/* Samples are mirrored, resized and coloured as by Pillow and torchvision, with draws of Philox; all frames of a sample
+ * in the same way. */
 static void samples_have_the_reference_s_bits(void **state)
 {
     json_t *golden = json_load_file("tests/golden/frames_samples.json", 0, NULL), *run;
@@ -117,7 +119,7 @@ static void validation_shows_frames_as_they_are(void **state)
     tree_free(&t);
 }
 
-/* Pictures of a prediction: no views, so no sources and a camera made up. */
+/* Pictures of a prediction: without views, so without sources and with a default camera. */
 static void a_picture_alone_is_a_sample(void **state)
 {
     const struct frames_task_options o = plain(false, 2), train = plain(true, 2);
@@ -142,7 +144,7 @@ static void a_picture_alone_is_a_sample(void **state)
     tree_free(&t);
 }
 
-/* Targets come first, in the order of the list; what is only a neighbour follows. */
+/* Targets come first, in the order of the list; frames that are only neighbours follow. */
 static void targets_come_first(void **state)
 {
     static const char *const files[] = { "f/003.png", "f/001.png", "f/002.png", "f/004.png", "f/000.png" };
@@ -184,7 +186,7 @@ static void missing_neighbours(void **state)
     assert_int_equal(d->views->dropped, 2);
     assert_string_equal(d->images[0].file, "f/001.png");
     dataset_free(d);
-    t.frames.source[0] = -2; /* told by data.stride: frames further away */
+    t.frames.source[0] = -2; /* given by data.stride: frames further away */
     t.frames.source[1] = 2;
     d = tree_read(&t, NULL);
     assert_int_equal(d->views->n, 1);
@@ -207,7 +209,8 @@ static void missing_neighbours(void **state)
     tree_free(&t);
 }
 
-/* A split that is scored: depth needs the frame alone. A source is missing that is not there, is another camera's, or cannot be read. */
+/* A split that is scored: depth needs only the frame. A source is missing if it is not there, has another camera, or
+ * cannot be read. */
 static void scored_targets_stay_alone(void **state)
 {
     char text[CENSUS_TEXT];
@@ -233,7 +236,7 @@ static void scored_targets_stay_alone(void **state)
     assert_int_equal(d->views->n, 5);
     assert_string_equal(d->images[3].file, "f/004.png");
     for (int i = 0; i < 5; i++)
-        assert_int_equal(views_alone(d->views, i), i != 1); /* 2 and 4 have the flawed one beside them */
+        assert_int_equal(views_alone(d->views, i), i != 1); /* targets 2 and 4 have the flawed frame as a neighbour */
     dataset_free(d);
     tree_frame(&t, "f/003.png", 3, FRAME_W, FRAME_H);
     t.opt.on_bad = BAD_ERROR;
@@ -246,7 +249,8 @@ static void scored_targets_stay_alone(void **state)
     tree_free(&t);
 }
 
-/* What validation can do without is no reason to refuse all of it. A frame that is neither scored nor has losses is. */
+/* A missing neighbour that validation can do without must not refuse the data set. A frame without a score and without
+ * losses does. */
 static void a_bad_neighbour_of_a_scored_frame_is_told(void **state)
 {
     struct tree t;
@@ -256,7 +260,7 @@ static void a_bad_neighbour_of_a_scored_frame_is_told(void **state)
     tree_single(&t, 6);
     t.frames.missing = FRAMES_ALONE;
     tree_frame(&t, "f/003.png", 3, FRAME_W, FRAME_H + 1);
-    d = tree_read(&t, "1\n2\n"); /* of which 2 has measured depth */
+    d = tree_read(&t, "1\n2\n"); /* frame 2 has measured depth */
     assert_int_equal(t.problems.count, 0);
     assert_int_equal(t.problems.notes, 1);
     assert_non_null(strstr(t.problems.note[0], "f/003.png is 41 x 31 pixels"));
@@ -291,7 +295,7 @@ static void validation_without_a_loss_is_told(void **state)
     assert_string_equal(text, "no frame has all of its neighbours: a validation has no loss, by which no checkpoint is the best; "
                               "checkpoint.best=abs_rel goes by the depth");
     dataset_free(d);
-    t.frames.nsources = 0; /* as of an autoencoder: none is missing */
+    t.frames.nsources = 0; /* as of an autoencoder: no source is missing */
     d = tree_read(&t, "0\n4\n");
     assert_false(census_lossless(d, "loss", text, sizeof text));
     dataset_free(d);
@@ -393,7 +397,7 @@ static void cameras_that_are_refused(void **state)
     tree_free(&t);
 }
 
-/* Fractions of the sides, and a camera for each frame, found by its number. What nobody reads may be there twice. */
+/* Fractions of the sides, and a camera for each frame, found by its number. Unused entries may be there twice. */
 static void cameras_in_other_forms(void **state)
 {
     struct tree t;
@@ -404,7 +408,7 @@ static void cameras_in_other_forms(void **state)
     tree_text(&t, "intrinsics.json",
               "{\"units\": \"fraction\", \"fx\": 0.5, \"fy\": 2, \"cx\": 0.5, \"cy\": 0.25, \"width\": 41, \"height\": 30, \"note\": 1, "
               "\"note\": 2, \"frame_pattern\": \"%03d.png\", \"per_frame\": {\"3\": {\"fx\": 1, \"fy\": 1, \"cx\": 1, \"cy\": 1}}}");
-    t.frames.frame_pattern = "f/%03d.png"; /* the job's word is above the file's */
+    t.frames.frame_pattern = "f/%03d.png"; /* the job's value overrides the file's */
     t.frames.nsources = 0;
     d = tree_read(&t, "1\n3\n");
     assert_float_equal(d->views->view[0].camera[0], 20.5, 0);
@@ -416,7 +420,8 @@ static void cameras_in_other_forms(void **state)
     tree_free(&t);
 }
 
-/* A frame is compared with those that the same camera took; a tenth of a pixel is nothing, and a frame that is not there has no camera. */
+/* A frame is compared with frames of the same camera. A difference of a tenth of a pixel is allowed, and a missing
+ * frame has no camera. */
 static void one_camera_for_all_frames_of_a_sample(void **state)
 {
     static const struct {
@@ -533,8 +538,7 @@ static void the_index_keeps_all(void **state)
     tree_free(&t);
 }
 
-/* Each byte of the index turned, its hash made to fit: refused, or a data set whose numbers are in their bounds. */
-/* Nobody has read them, so nobody may hold them against what lies there later. */
+/* Their depth files have not been read, so later changes of these files must not count as errors. */
 static void targets_that_are_left_out_take_their_depth_along(void **state)
 {
     struct tree t;
@@ -560,6 +564,8 @@ static void targets_that_are_left_out_take_their_depth_along(void **state)
     tree_free(&t);
 }
 
+/* Each byte of the index is changed and its hash made to fit: the index is refused, or all numbers of its data set are
+ * within their bounds. */
 static void a_twisted_index_is_bounded(void **state)
 {
     struct tree t;

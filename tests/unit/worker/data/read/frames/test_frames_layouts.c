@@ -54,7 +54,7 @@ static void neighbours_stand_in_natural_order(void **state)
     two_sequences(&t);
     d = tree_read(&t, "a 9\na 10 l\nb x9\na 8\n");
     assert_int_equal(d->views->n, 2);
-    assert_int_equal(d->views->dropped, 2); /* neither sequence goes on in the other */
+    assert_int_equal(d->views->dropped, 2); /* neither sequence continues in the other */
     assert_string_equal(file_of(d, 0, 0), "sequences/a/frames/8.png");
     assert_string_equal(file_of(d, 0, 1), "sequences/a/frames/10.png");
     assert_string_equal(file_of(d, 1, 0), "sequences/a/frames/9.png");
@@ -72,7 +72,7 @@ static void neighbours_stand_in_natural_order(void **state)
     tree_free(&t);
 }
 
-/* Each sequence has its own, where it has some; they are the one camera's. */
+/* Each sequence has its own poses, if it has any; they are the poses of one camera. */
 static void sequences_have_poses(void **state)
 {
     char text[POSE_TRUTH_TEXT], want[600];
@@ -97,7 +97,7 @@ static void sequences_have_poses(void **state)
     pose_truth_close(p);
     assert_int_equal(pose_truth_lacking(d, &next, text, &t.err), 0);
     assert_string_equal(text,
-                        "2 of 3 targets have no pose of theirs and of the next frame in poses.txt"); /* none has poses that end early */
+                        "2 of 3 targets have no pose of theirs and of the next frame in poses.txt"); /* no target has poses ending early */
     dataset_free(d);
     d = tree_read(&t, "b x10\na 10 l\n");
     assert_int_equal(pose_truth_lacking(d, &next, text, &t.err), 0);
@@ -125,7 +125,7 @@ static void the_other_camera(void **state)
     assert_float_equal(d->views->view[1].camera[0], 29, 0);
     assert_string_equal(file_of(d, 1, 0), "sequences/a/frames_right/8.png");
     dataset_free(d);
-    t.frames.source[0] = VIEWS_STEREO; /* of two cameras, each its own, nobody says where the one's pixels are in the other */
+    t.frames.source[0] = VIEWS_STEREO; /* calibrated alone, the cameras have no common geometry */
     tree_refuses(&t, "a 9 l\n",
                  "line 1: 'a 9': intrinsics.json has another camera on the right; with data.stereo both have to be one, rectified");
     tree_refuses(&t, "a 9 r\n", "intrinsics.json has another camera on the right");
@@ -141,7 +141,7 @@ static void the_other_camera(void **state)
     dataset_free(d);
     assert_int_equal(unlink(tree_path(&t, "sequences/a/frames_right/9.png", path)), 0);
     tree_refuses(&t, "a 9 l\n", "line 1: frame sequences/a/frames/9.png has no picture of the other camera");
-    t.frames.missing = FRAMES_REPEAT; /* a target cannot stand for it */
+    t.frames.missing = FRAMES_REPEAT; /* the target cannot replace it */
     tree_refuses(&t, NULL, "has no picture of the other camera");
     t.frames.missing = FRAMES_ALONE;
     d = tree_read(&t, "a 9 l\na 10 l\n");
@@ -191,7 +191,8 @@ static void a_mirrored_sample_turns_the_offset(void **state)
     tree_free(&t);
 }
 
-/* Whatever its ending, a frame is a frame: passing one over would make a neighbour of another. */
+/* A frame is accepted with every ending: if a frame were skipped, its neighbours would become neighbours of each
+ * other. */
 static void endings_of_frames(void **state)
 {
     static const char *const endings[] = { "PNG", "jpg", "JPG", "Jpeg", "webp", "bmp", "BMP", "WebP" };
@@ -374,7 +375,8 @@ static void kitti_sides_and_neighbours(void **state)
     tree_free(&t);
 }
 
-/* A test list of Eigen's form: all its frames are scored, whether their drive has the neighbours or the other camera or not. */
+/* A test list of Eigen's form: all its frames are scored, with or without neighbours or the other camera in their
+ * drive. */
 static void all_frames_of_a_test_list_are_scored(void **state)
 {
     static const char list[] = DRIVE " 0000000000 l\n" DRIVE " 0000000002 l\n" DRIVE " 0000000003 l\n";

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/read/frames/test_frames_truth.c - uses: proto worker/core worker/mask worker/data
- * What a sequence of frames is known to show: measured depth and the camera's poses. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/read/frames/test_frames_truth.c
+ * uses: proto worker/core worker/mask worker/data
+ * The measurements that belong to a sequence of frames: measured depth and the camera's poses. */
 #include "tests/unit/worker/data/read/frames/frames_set.h"
 #include "worker/data/read/frames/depth_truth.h"
 #include "worker/data/read/frames/pose_truth.h"
@@ -40,12 +41,13 @@ static void depth_is_metres(void **state)
     tree_free(&t);
 }
 
-/* Pictures and depth that are damaged or of another size: refused, or left out with the targets that they are part of. */
+/* Damaged pictures and depth, or of another size: refused, or left out with their targets. */
 #define POSE(t) "1 0 0 " #t " 0 1 0 0 0 0 1 0\n"
 /* Half a turn to the left and two ahead. */
 #define TURNED "0 0 1 0 0 1 0 0 -1 0 0 2\n"
 
-/* A pattern that names no file is a warning, and an error where it is the job's own word. A list is enough that has one frame with depth. */
+/* A pattern that names no file gives a warning, and an error if the job itself gives the pattern. A list is valid if a
+ * single frame has depth. */
 static void patterns_that_match_nothing(void **state)
 {
     char text[DEPTH_TRUTH_TEXT], want[600];
@@ -68,8 +70,8 @@ static void patterns_that_match_nothing(void **state)
     tree_refuses(&t, "1\n2\n3\n", want);
     t.frames.depth_pattern = "d/%d.png";
     tree_refuses(&t, "1\n3\n", "data.depth_pattern: none of 2 targets");
-    tree_refuses(&t, "9\n", "frame f/009.png is not there"); /* no target at all says nothing of the pattern */
-    t.frames.truth = false;                                  /* nobody asks */
+    tree_refuses(&t, "9\n", "frame f/009.png is not there"); /* without a target the pattern is not checked */
+    t.frames.truth = false;                                  /* truth is not requested */
     d = tree_read(&t, "1\n3\n");
     assert_false(depth_truth_nowhere(d, text));
     dataset_free(d);
@@ -94,7 +96,7 @@ static void check_motion(struct pose_truth *p, int image, const double want[POSE
         assert_float_equal(is[i], want[i], 1e-12);
 }
 
-/* Line k is frame k's, whatever its place in the list; the next frame is that of the nearest source behind the target. */
+/* Line k is for frame k at any place in the list; the next frame is the nearest source behind the target. */
 static void motion_between_frames(void **state)
 {
     const double ahead[] = { 1, 0, 0, -2, 0, 1, 0, 0, 0, 0, 1, 0 }, turned[] = { 0, 0, -1, 2, 0, 1, 0, 0, 1, 0, 0, 3 };
@@ -136,7 +138,7 @@ static void motion_between_frames(void **state)
     t.frames.nsources = 1;
     t.frames.source[0] = -1;
     d = tree_read(&t, NULL);
-    assert_int_equal(pose_truth_view(d), -1); /* nobody sees a next frame */
+    assert_int_equal(pose_truth_view(d), -1); /* no target has a next frame */
     dataset_free(d);
     tree_free(&t);
 }
@@ -155,7 +157,7 @@ static void poses_that_are_refused(void **state)
     tree_text(&t, "poses.txt", "");
     tree_refuses(&t, "1\n", "/poses.txt: 0 poses, the file is empty");
     t.frames.truth = false;
-    d = tree_read(&t, NULL); /* who trains on it asks nobody where the camera was */
+    d = tree_read(&t, NULL); /* training does not ask for the camera's poses */
     dataset_free(d);
     tree_free(&t);
 }

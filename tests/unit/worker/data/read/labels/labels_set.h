@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/read/labels/labels_set.h - for tests of data sets whose labels stand in many files: trees on disk, and how they are read. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/read/labels/labels_set.h - for tests of data sets
+ * with labels in many files: trees on disk, and functions to read them. */
 #pragma once
 #include <errno.h>
 #include <math.h>

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/read/labels/test_labels.c - uses: proto worker/core worker/mask worker/data
- * darknet's lists and folders with a data.yaml: what each says, in which order, and what is wrong with it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/read/labels/test_labels.c
+ * uses: proto worker/core worker/mask worker/data
+ * Darknet's lists and folders with a data.yaml: the contents of each, their order, and their errors. */
 #include "tests/unit/worker/data/read/labels/labels_set.h"
 
 static void darknet_by_file(void **state)
@@ -47,7 +48,7 @@ static void darknet_by_list(void **state)
     end(&p);
 }
 
-/* A picture whose labels are there and cannot be read is no background. */
+/* A picture with an unreadable label file must not count as background. */
 static void labels_that_cannot_be_read(void **state)
 {
     char path[512];
@@ -88,7 +89,7 @@ static void darknet_validation(void **state)
     end(&p);
 }
 
-/* Only the last folder called images has another name where the labels are. */
+/* Only the last folder called images is replaced in the path of the labels. */
 static void last_images(void **state)
 {
     struct place p;
@@ -166,7 +167,7 @@ static void bad_lines(void **state)
     end(&p);
 }
 
-/* What reaches over its picture is clipped and counted, as of COCO. */
+/* A box that reaches over its picture is clipped and counted, as with COCO. */
 static void clipped(void **state)
 {
     struct place p;
@@ -182,7 +183,7 @@ static void clipped(void **state)
     end(&p);
 }
 
-/* Boxes of whole pixels, and of hundredths as COCO has them, come back from six digits to the bit. */
+/* Boxes of whole pixels, and of hundredths as in COCO, are restored to the bit from six digits. */
 static void shares_are_pixels_again(void **state)
 {
     const double sizes[4][2] = { { 640, 480 }, { 500, 375 }, { 1333, 800 }, { 427, 640 } };
@@ -312,7 +313,7 @@ static void bad_yaml(void **state)
         { "train: images/train\nnames: [a]\nkpt_shape: [17]\n", "line 3: should be" },
         { "train: images/train\nnames: [a]\nkpt_shape: [17, 4]\n", "line 3: should be a whole number" },
         { "train: images/train\nnames: [a]\nkpt_shape: [17, 1]\n", "line 3: should be [K, D]" },
-        { "train: images/train\nnames: [a]\nkpt_shape: [0, 3]\n", "line 3: should be [K, D]" }, /* null is how to say that there are none */
+        { "train: images/train\nnames: [a]\nkpt_shape: [0, 3]\n", "line 3: should be [K, D]" }, /* use null for no key points */
         { "a: &x b\ntrain: *x\nnames: [a]\n", "line 2: an alias" },
         { "train: images/train\nnames: [a]\n---\nb: c\n", "line 3: a second document" },
     };
@@ -331,7 +332,7 @@ static void bad_yaml(void **state)
     end(&p);
 }
 
-/* What was checked stays as it was, or is told by name: the index knows every file of labels. */
+/* The checked files stay as they were, or the error names a changed file: the index knows every file of labels. */
 static void index_knows_the_files(void **state)
 {
     struct check_options check = { .on_bad = BAD_ERROR, .threads = 2 };
@@ -381,7 +382,7 @@ static void policy(void **state)
     end(&p);
 }
 
-/* Wherever a set lies it is the same one. */
+/* The same set at another path has the same hash. */
 static void hash_knows_no_place(void **state)
 {
     struct hash128 hash[2];

@@ -1,8 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/read/labels/test_labels_told.c - uses: proto worker/core worker/mask worker/data
- * Labels as other programs and systems write them: read, told, or refused with the tool's name. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/read/labels/test_labels_told.c
+ * uses: proto worker/core worker/mask worker/data
+ * Labels as other programs and systems write them: they are read, reported, or refused with the tool's name. */
 #include "tests/unit/worker/data/read/labels/labels_set.h"
 
-/* The same row twice is one object: of yolo one is kept, as its programs do, and elsewhere both. All are told. */
+/* A repeated row is the same object. A yolo set keeps only the first, as its programs do; other sets keep both. All
+ * repeats are reported. */
 static void doubles(void **state)
 {
     static const char rows[] = "0 .5 .5 .5 .5\n1 .5 .5 .5 .5\n0 .5 .5 .25 .5\n0 0.50 .5 .5 5e-1\n";
@@ -35,7 +37,7 @@ static void doubles(void **state)
     end(&p);
 }
 
-/* Each reader gets an unknown and a misspelt key: it tells each once, with the word that may be meant. */
+/* Each reader gets an unknown and a misspelt key: it reports each once, with the suggested key. */
 static void unknown_keys(void **state)
 {
     struct place p;
@@ -98,7 +100,7 @@ static void marks_and_line_ends(void **state)
     end(&p);
 }
 
-/* The ending of the annotations says their form in any case of its letters, as that of a picture does. */
+/* The file ending of the annotations gives their format, in capital or small letters, as for a picture. */
 static void endings_of_annotations(void **state)
 {
     static const char *const yamls[] = { "set/data.YAML", "set/data.Yml" };
@@ -119,7 +121,7 @@ static void endings_of_annotations(void **state)
     end(&p);
 }
 
-/* The system decides what is above a linked folder. */
+/* The system resolves the path above a linked folder. */
 static void above_a_link(void **state)
 {
     char path[512];
@@ -141,7 +143,7 @@ static void above_a_link(void **state)
     end(&p);
 }
 
-/* Cameras and old programs write .TXT: passing it over would make a picture background. */
+/* Cameras and old programs write .TXT: if such a file were skipped, its picture would become background. */
 static void labels_in_capital_letters(void **state)
 {
     char from[512], to[512];
@@ -156,7 +158,7 @@ static void labels_in_capital_letters(void **state)
     end(&p);
 }
 
-/* Key points behind a box are no corners of an outline. */
+/* Key points behind a box must not become corners of an outline. */
 static void yolo_key_points(void **state)
 {
     static const char two[] = "0 .5 .5 .2 .2 .45 .45 .55 .45 .5 .55 .5 .5\n";
@@ -171,7 +173,7 @@ static void yolo_key_points(void **state)
     put(&p, "set/data.yaml", "train: images/val\nnames: [a, b]\n");
     must_fail(&p, ERR_DATA, "set/data.yaml: lines of its labels are a class and 12 numbers", "\"kpt_shape: [4, 2]\"");
     put(&p, "set/data.yaml", "train: images/val\nnames: [a, b]\nkpt_shape: ~\n");
-    must_read(&p, 1, 1, 0); /* an outline: the user says so */
+    must_read(&p, 1, 1, 0); /* an outline, because the user requests it */
     assert_float_equal(p.d->boxes[0].w, 22.4, 1e-9);
     assert_float_equal(p.d->boxes[0].h, 16.8, 1e-9);
     put(&p, "set/labels/val/c.txt", seen);
@@ -180,7 +182,7 @@ static void yolo_key_points(void **state)
     put(&p, "set/data.yaml", "train: images/val\nnames: [a, b]\nkpt_shape: [3, 3]\n");
     must_read(&p, 1, 2, 0);
     box_is(&p, 0, 0, 24, 12, 16, 24);
-    put(&p, "set/data.yaml", "train: images/val\nnames: [a, b]\n"); /* the cause is told, not what follows from it in each line */
+    put(&p, "set/data.yaml", "train: images/val\nnames: [a, b]\n"); /* the cause is reported, and not its effects in each line */
     put(&p, "set/labels/val/c.txt", "0 .5 .5 .25 .5 .45 .45 2 .55 .45 2\n1 .5 .5 .25 .5 .45 .45 2 .55 .45 2\n");
     must_fail(&p, ERR_DATA, "a class and 10 numbers", "\"kpt_shape: [2, 3]\"");
     assert_int_equal(p.problems.count, 0);
@@ -191,7 +193,7 @@ static void yolo_key_points(void **state)
     end(&p);
 }
 
-/* One broken line must not make outlines of all others: bad records may be left out. */
+/* A single broken line must not turn all other lines into outlines: bad records may be left out. */
 static void yolo_key_points_with_a_broken_line(void **state)
 {
     static const char two[] = "0 .5 .5 .2 .2 .45 .45 .55 .45 .5 .55 .5 .5\n";
@@ -257,7 +259,7 @@ static void yolo_keys(void **state)
     end(&p);
 }
 
-/* Whatever form they are given as, files of these tools are known by name. */
+/* Files of these tools are recognised for every stated form. */
 static void other_tools(void **state)
 {
     static const struct {

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/read/labels/test_labels_voc.c - uses: proto worker/core worker/mask worker/data
- * Pascal VOC: what it says, in which order, and what is wrong with it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/read/labels/test_labels_voc.c
+ * uses: proto worker/core worker/mask worker/data
+ * Pascal VOC: its contents, their order, and their errors. */
 #include "tests/unit/worker/data/read/labels/labels_set.h"
 
 static void voc_by_list(void **state)
@@ -59,7 +60,7 @@ static void voc_with_names(void **state)
     end(&p);
 }
 
-/* Classes of the validation split are those of training, whichever it has itself. */
+/* The classes of the validation split are those of training, even if it has others itself. */
 static void voc_validation(void **state)
 {
     struct dataset_class classes[2] = { { 7, (char *)"cow" }, { 9, (char *)"dog" } };
@@ -77,7 +78,7 @@ static void voc_validation(void **state)
     end(&p);
 }
 
-/* COCO's categories may be called alike. */
+/* COCO's categories may share a name. */
 static void names_that_tell_no_class(void **state)
 {
     struct dataset_class classes[3] = { { 7, (char *)"cow" }, { 8, (char *)"cow" }, { 9, (char *)"dog" } };
@@ -137,7 +138,7 @@ static void voc_folder_of_files(void **state)
     end(&p);
 }
 
-/* Endings in any case; of two pictures of one name the one that the file says. */
+/* Endings in any case. If two pictures have the same name, the one named in the file is taken. */
 static void voc_endings(void **state)
 {
     struct place p;
@@ -208,7 +209,7 @@ static void voc_names_with_blanks(void **state)
     end(&p);
 }
 
-/* Doubtful files stay, and their user hears of them. */
+/* Doubtful files stay, and the user gets a note about them. */
 static void voc_doubts(void **state)
 {
     struct place p;

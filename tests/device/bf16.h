@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/bf16.h - bf16 cases of ops: devices get such tensors, but for the first one that is not opened in bf16: it gets the same numbers in fp32 and its
- * results are rounded once, which is what an op in bf16 is. So the question stays that of devices.h: the same bits on all devices. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/bf16.h - bf16 cases of ops. Every device gets bf16 tensors,
+ * except the first device not opened in bf16. This device gets the same numbers in fp32, and its results are rounded
+ * once: an op in bf16 is defined like this. So the question stays that of devices.h: the same bits on all devices. */
 #pragma once
 #include "tests/device/devices.h"
 #include "worker/kernels/bf16.h"
@@ -14,7 +15,7 @@ static inline uint16_t bf16_bits(float x)
     return (uint16_t)((u + 0x7FFFu + (u >> 16 & 1u)) >> 16);
 }
 
-/* What is left of a number stored as dtype. */
+/* The value of x after it was stored as dtype. */
 static inline float stored(float x, enum dtype dtype)
 {
     return dtype == DTYPE_BF16 ? bf16_value(bf16_bits(x)) : x;
@@ -59,7 +60,7 @@ __attribute__((unused)) static void *put_numbers(struct device *dev, const float
     return put_as(dev, host, n, held_as(dev, dtype));
 }
 
-/* get() of what put_numbers() made and an op wrote. */
+/* get() of an array that put_numbers() made and an op wrote. */
 __attribute__((unused)) static void get_numbers(struct device *dev, float *host, const void *ptr, size_t n, enum dtype dtype)
 {
     uint16_t *half = (uint16_t *)host;

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/conv_cases.h - convolutions of every kind, what a device makes of them, and the plain definition in double precision that
- * this is held to. For test_conv.c (the CPU's builds: equal bits) and test_conv_gpu.c. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/conv_cases.h - convolutions of every kind, their results on a
+ * device, and the plain definition in double precision that they are compared with. For test_conv.c (the CPU's builds:
+ * equal bits) and test_conv_gpu.c. */
 #pragma once
 #include "tests/device/bf16.h"
 
@@ -71,12 +72,13 @@ static const struct conv_case cases[] = {
     { SLICE, 255, 24, 1, 1, 0, TWO(1, 5, 7) },
     { PENDING | SLICE, 96, 64, 1, 1, 0, FOUR(2, 13, 13) },
     { PENDING, 20, 12, 1, 2, 0, ONE(2, 7, 9) },
-    /* points that are read where they lie, or lie too far apart for that */
+    /* pixels that are read in place, or that lie too far apart for it */
     { SLICE, 36, 64, 1, 2, 0, TWO(2, 8, 9) },
     { 0, 24, 48, 1, 1, 0, ONE(2, 9, 31) },
     { 0, 512, 16, 1, 2, 0, ONE(1, 5, 6) },
     { 0, 1024, 40, 1, 1, 0, ONE(1, 1, 19) },
-    /* chains so long, of so many rows, that they are summed in pieces; rows of taps, some of them together; an end that is not whole */
+    /* chains so long, over so many rows, that they are summed in pieces; rows of taps, some of them together; a partial
+     * piece at the end */
     { PENDING, 200, 48, 1, 1, 0, ONE(1, 1, 125) },
     { 0, 36, 40, 3, 2, 1, TWO(1, 5, 230) },
     { 0, 8, 40, 5, 1, 2, ONE(1, 6, 30) },
@@ -93,10 +95,10 @@ static int out_size(const struct conv_case *t, int in)
     return (in + 2 * t->pad - t->size) / t->stride + 1;
 }
 
-/* ---- what is wrong: said at once and counted, so that one run on a device tells of every case ---- */
+/* ---- faults: printed at once and counted, so that one run on a device reports every case ---- */
 static struct {
     int n;
-    char of[160]; /* device, tier and case that are looked at */
+    char of[160]; /* the current device, tier and case */
 } faults;
 
 __attribute__((format(printf, 1, 2))) static void fault(const char *fmt, ...)
@@ -111,7 +113,7 @@ __attribute__((format(printf, 1, 2))) static void fault(const char *fmt, ...)
     print_message("FAULT %s: %s\n", faults.of, text);
 }
 
-/* Fails the test that runs where there were any. */
+/* Fails the running test if there were faults. */
 static void no_faults(void)
 {
     int n = faults.n;
@@ -139,7 +141,7 @@ static void looking_at(const struct device *dev, const char *tier, const struct 
 struct shard_data {
     struct tensor x, y; /* shapes; data of y is the gradient dy, inputs both */
     float *scale, *shift, *slope;
-    float *dx0, *dw0, *db0; /* what beta = 1 adds to */
+    float *dx0, *dw0, *db0; /* beta = 1 adds to these */
 };
 struct plain {
     double *y, *dx, *dw, *db; /* dense */
@@ -147,12 +149,12 @@ struct plain {
 struct data {
     const struct conv_case *t;
     enum dtype dtype;    /* of activations; weights and bias are such as it holds */
-    enum dtype dw_dtype; /* what weight gradients may have been rounded to before they were widened to fp32 */
+    enum dtype dw_dtype; /* weight gradients may have been rounded to this before they were widened to fp32 */
     float *w, *bias;
     size_t w_count, out_bytes;
     struct shard_data s[MAX_SHARDS];
     struct plain plain[MAX_SHARDS]; /* made when it is first asked for */
-    bool one_by_one;                /* shards, with weights that have been others before */
+    bool one_by_one;                /* runs shard by shard, with weights that had other values before */
 };
 
 static size_t floats_of(const struct tensor *t)
@@ -295,7 +297,7 @@ static char *fetch_numbers(struct device *dev, char *to, const struct tensor *t,
     return to + floats_of(t) * sizeof(float);
 }
 
-/* Both directions with other weights, so that what is kept of these is of an older version. */
+/* Runs both directions with other weights, so that the device keeps copies of an older version. */
 static void run_older(struct device *dev, const struct data *d, struct on_device *o, struct param *w, const float *bias)
 {
     struct conv cv = { .stride = d->t->stride, .pad = d->t->pad };
@@ -352,7 +354,7 @@ static float input(const struct data *d, const struct shard_data *s, size_t pixe
     return stored(t > 0.0f ? t : s->slope[c] * t, d->dtype);
 }
 
-/* One pair of input and output pixel under tap (r, q). */
+/* A single pair of input and output pixel under tap (r, q). */
 static void pair(const struct data *d, const struct shard_data *s, size_t in, size_t out, int tap, struct plain *p)
 {
     const struct conv_case *t = d->t;
@@ -405,8 +407,9 @@ static const struct plain *plain_shard(struct data *d, int v)
 }
 
 /* ---- comparisons ---- */
-/* Errors are judged against the rms of what should come out: Winograd's do not shrink with the single value. add: what beta = 1 added to.
- * dtype: how the result was stored; in bf16 half a unit in the last place is at most 2^-8 of a value, and what was added up may have been rounded, too. */
+/* Errors are judged against the rms of the expected values: Winograd's errors do not shrink with a single value. add:
+ * the values that beta = 1 added to. dtype: how the result was stored. In bf16 half a unit in the last place is at most
+ * 2^-8 of a value, and the summed values may have been rounded, too. */
 static const char *check(enum dtype dtype, const char *what, const char *from, const struct tensor *view, const double *want,
                          const float *add)
 {
@@ -432,7 +435,7 @@ static const char *check(enum dtype dtype, const char *what, const char *from, c
     return from + pixels * stride * sizeof(float);
 }
 
-/* The gaps between the slices of a wider tensor still hold what they held. */
+/* The gaps between the slices of a wider tensor must be unchanged. */
 static void check_gaps(const char *from, const struct tensor *view, const float *before)
 {
     const float *got = (const float *)from;
@@ -445,7 +448,7 @@ static void check_gaps(const char *from, const struct tensor *view, const float 
         fault("%zu values between slices were written", changed);
 }
 
-/* Of the outputs as they were stored. */
+/* Compares the statistics with those of the stored outputs. */
 static const char *check_stats(const struct data *d, const struct shard_data *s, const char *from, const float *y)
 {
     size_t n = tensor_pixels(&s->y), count = (size_t)d->t->k, stride = (size_t)s->y.stride;
@@ -495,7 +498,7 @@ static void check_case(struct data *d, const char *got)
     }
 }
 
-/* Weights that changed are seen as soon as their version is bumped: every path, forward and back. */
+/* A device must use changed weights as soon as their version is bumped: every path, forward and back. */
 __attribute__((unused)) static void check_versions(struct device *dev)
 {
     static const struct conv_case kinds[] = { { 0, 16, 16, 3, 1, 1, ONE(1, 8, 8) }, { 0, 16, 16, 1, 1, 0, ONE(1, 4, 4) } };
@@ -546,7 +549,8 @@ static void use(struct device *dev, const struct data *d, struct param *w, float
     get_numbers(dev, ret + floats_of(&d->s[0].y), o.dx[0][0].data, floats_of(&d->s[0].x), d->dtype);
 }
 
-/* Convolutions of other strides and pads share a parameter: what is kept of it for one is not taken for another, nor of older weights. */
+/* Convolutions of other strides and pads share a parameter. A device's copy for one convolution must not be taken for
+ * another, nor a copy of older weights. */
 __attribute__((unused)) static void check_many_uses(struct device *dev)
 {
     static const struct conv_case kinds[] = {
@@ -566,7 +570,7 @@ __attribute__((unused)) static void check_many_uses(struct device *dev)
             for (size_t e = 0; e < d.w_count && round == 0; e++)
                 d.w[e] = -d.w[e];
             shared.count = own.count = d.w_count;
-            shared.data = own.data = put(dev, d.w, d.w_count * sizeof(float)); /* what is kept outlives it */
+            shared.data = own.data = put(dev, d.w, d.w_count * sizeof(float)); /* copies kept by the device outlive it */
             for (int way = 0; way < 2; way++) {
                 got[way] = malloc((floats_of(&d.s[0].y) + floats_of(&d.s[0].x)) * sizeof(float));
                 use(dev, &d, way == 0 ? &shared : &own, got[way]);
@@ -620,7 +624,8 @@ __attribute__((unused)) static void check_far_from_zero(struct device *dev)
     no_faults();
 }
 
-/* Results of all shards, but not of one, are so large that they go past the caches where the ISA can, in fp32 or in bf16: the same values as by plain stores. */
+/* The results of all shards together are so large that they bypass the caches where the ISA can, in fp32 or in bf16;
+ * those of a single shard are not. The values equal those of plain stores. */
 __attribute__((unused)) static void check_large_results(struct device *dev)
 {
     static const struct conv_case kinds[] = {

@@ -1,7 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/devices.h - every device of this machine, and the question each op test asks: do all of them give the same bits? The CPU at
- * one and two threads; with "cuda" in a test's "uses:" line the CUDA device on an emulated GPU, once per seed (tests/stand/emu: the order of
- * blocks, threads and streams follows the seed). Where the environment's DETD_TEST_CUDA names a libdetd-cuda.so, time is that GPU's: beside
- * it there is one CPU device. Memory goes through alloc, upload and download. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/devices.h - every device of this computer, and the question of
+ * each op test: do all of them give the same bits? The CPU runs with one and two threads. With "cuda" in a test's
+ * "uses:" line the CUDA device runs on an emulated GPU, once per seed (tests/stand/emu: the order of blocks, threads
+ * and streams follows the seed). If DETD_TEST_CUDA in the environment names a libdetd-cuda.so, the test's time belongs
+ * to that GPU: only a single CPU device runs beside it. Memory goes through alloc, upload and download. */
 #pragma once
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +25,8 @@
 #include "tests/stand/emu/emu.h"
 #endif
 
-/* The memory sanitizer is there for the CUDA device's kernels: one build of the CPU device is enough beside them. */
+/* The memory sanitizer is used for the CUDA device's kernels: a single build of the CPU device is enough beside
+ * them. */
 #if defined(__has_feature)
 #if __has_feature(memory_sanitizer)
 #define TEST_MSAN 1
@@ -99,7 +101,7 @@ static void open_plugin(const struct device_ops *ops)
 
     open_device(ops, &gpu, 0);
     if (devices.n == before)
-        exit(1); /* whoever names a plugin wants it tested */
+        exit(1); /* a plugin that was named must be tested */
     devices.real = true;
     ops->info(devices.dev[before], &info);
     printf("GPU: %s", info.name);
@@ -163,7 +165,7 @@ static void free_buffers(void)
         devices.owner->ops->free(devices.owner, devices.buffer[--devices.nbuffers]);
 }
 
-/* What follows runs on device i: an emulated GPU goes by its seed. */
+/* The following calls run on device i: an emulated GPU goes by its seed. */
 __attribute__((unused)) static void use_device(int i)
 {
 #ifdef CUDA_EMU
@@ -184,7 +186,8 @@ static bool nan64_of_each(const uint32_t *cpu, const uint32_t *gpu)
     return cpu[0] == 0 && (cpu[1] & 0x7FFFFFFFu) == 0x7FF80000u && (gpu[1] & 0x7FFFFFFFu) >= 0x7FF80000u;
 }
 
-/* The first byte that differs, `bytes` where none does. real: `other` is of a real GPU, whose NaN has other bits than a CPU's. */
+/* The first byte that differs, or `bytes` if all are equal. real: `other` is of a real GPU, with other bits in a NaN
+ * than a CPU's. */
 __attribute__((unused)) static size_t difference(const void *one, const void *other, size_t bytes, bool real)
 {
     size_t n = bytes / sizeof(uint32_t), at = n;

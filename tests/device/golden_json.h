@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/golden_json.h - arrays of tests/golden/depth_views.json: {"shape", "data"}, of which pictures are [n, c, h, w] there and [n, h, w, c]
- * here. Source: specs/vectors/featdepth.json, made in fp64. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/golden_json.h - arrays of tests/golden/depth_views.json:
+ * {"shape", "data"}. Pictures are [n, c, h, w] there and [n, h, w, c] here. Source: specs/vectors/featdepth.json, made
+ * in fp64. */
 #pragma once
 #include "tests/device/devices.h"
 
@@ -8,7 +9,7 @@
 
 #ifdef __has_feature
 #if __has_feature(memory_sanitizer)
-#define GOLDEN_UNREADABLE 1 /* jansson writes what that sanitizer does not see */
+#define GOLDEN_UNREADABLE 1 /* that sanitizer does not see the writes of jansson */
 #endif
 #endif
 

@@ -3,7 +3,7 @@
 #include "cuda/engine.h"
 #include "worker/models/yolo/darknet_net.h"
 
-/* Whose output layer i hands on: a route with one source is that source. -1: the images. */
+/* The layer that gives the output of layer i: a route with a single source passes on that source. -1: the images. */
 static inline int value_of(const struct darknet_net *net, int i)
 {
     while (i >= 0 && net->layers[i].type == DARKNET_ROUTE && net->layers[i].nsources == 1)
@@ -30,7 +30,8 @@ static inline bool adds_to_gradient(const struct darknet_net *net, int layer)
     return false;
 }
 
-/* Layer i, a convolution, of n images together: forward, without bias. Values have the device's pitch, images none. */
+/* Layer i, a convolution, of n images together: forward, without bias. Values have the device's pitch, images have no
+ * pitch. */
 static inline struct conv_key network_key(const struct darknet_net *net, int i, enum precision precision, enum tier tier, int n)
 {
     const struct device gpu = { .dtype = precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32, .row = CUDA_ROW };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ // tests/device/nvcc_bodies.cu - every kernel body as device code: `make check` compiles this file where nvcc exists and links it nowhere.
-// What it finds: a body that only C understands, or that calls something a GPU does not have.
+// It finds bodies that are valid only in C, and bodies that call functions a GPU does not have.
 #include "worker/kernels/act.h"
 #include "worker/kernels/box.h"
 #include "proto/hash/hash_keys.h"

@@ -41,7 +41,7 @@ struct map_case {
     struct tensor shape[SHARDS]; /* of the pictures; data NULL */
     float ssim_weight, beta;
     int map_stride;
-    const float *a[SHARDS], *b[SHARDS], *dmap[SHARDS], *old[SHARDS]; /* old: what da was */
+    const float *a[SHARDS], *b[SHARDS], *dmap[SHARDS], *old[SHARDS]; /* old: the earlier values of da */
 };
 
 static struct tensor map_of(const struct map_case *t, int v)

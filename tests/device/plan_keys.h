@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/plan_keys.h - convolutions without repetition, and plans of them all: what was chosen must be what tier and precision allow. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/plan_keys.h - convolutions without repetition, and plans of
+ * them all: every chosen plan must be permitted by tier and precision. */
 #pragma once
 #include "cuda/engine.h"
 #include "tests/device/plans.h"
@@ -49,7 +50,7 @@ static void note(struct summary *s, const struct plan *p)
     s->tally.unmade_runtime += p->tally.unmade_runtime;
 }
 
-/* What must not be, read off the engine that was chosen and not off the filter. */
+/* Checks for forbidden properties in the notes of the chosen engine, not in the filter. */
 static void check_notes(const struct plan *p, struct summary *s)
 {
     const struct conv_key *k = &p->key.conv;

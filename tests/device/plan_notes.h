@@ -11,7 +11,7 @@ static struct {
     int asked;
 } seen;
 
-/* As cuda/conv.cu makes keys of it. */
+/* Makes the same keys as cuda/conv.cu. */
 static int note_conv(struct device *dev, const struct tensor *x, const struct conv *cv, const struct param *w, bool bias,
                      enum conv_passes passes, int nshards, struct err *err)
 {
@@ -49,7 +49,8 @@ static int note_conv(struct device *dev, const struct tensor *x, const struct co
 static const struct plan_ops notes = { .conv = note_conv };
 static const struct families noting = { .plan = &notes };
 
-/* The model itself says what it needs; to it the device is a GPU that computes so. */
+/* The model itself reports the convolutions that it needs. For the model, the device is a GPU with this precision and
+ * tier. */
 static void note_model(struct model *m, enum precision precision, enum tier tier, int n, struct canvas canvas)
 {
     struct device gpu = { .on = &noting, .dtype = precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32, .row = CUDA_ROW }, *own = m->dev;

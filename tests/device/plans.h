@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/plans.h - for tests of how algorithms are chosen: targets that are descriptions of GPUs, and keys of square convolutions.
- * deviceprop/ holds what A100, H100 and B200 are, in the form cuDNN reads: an H100's own record, the others by hand after data sheets. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/plans.h - for tests of the choice of algorithms: targets that
+ * are descriptions of GPUs, and keys of square convolutions. deviceprop/ describes A100, H100 and B200 in the form that
+ * cuDNN reads: an H100's own record, the others written by hand after data sheets. */
 #pragma once
 #include <dlfcn.h>
 #include <setjmp.h>
@@ -16,7 +17,7 @@
 #include "proto/err.h"
 #include "tests/stand/harness.h"
 
-/* A handle that cuDNN asks of it fails without a driver, and the library keeps its memory. */
+/* A handle that cuDNN requests from the target fails without a driver, and the library keeps its memory. */
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
@@ -32,7 +33,7 @@ static int plan_target_describe(struct plan_target *t, const char *json, struct 
     return cudnn_target_describe(&t->dnn, json, err);
 }
 
-/* Skips the test where cuDNN is not there. */
+/* Skips the test if cuDNN is missing. */
 __attribute__((unused)) static void describe(struct plan_target *t, const char *gpu)
 {
     char path[128], json[4096];
@@ -53,7 +54,8 @@ __attribute__((unused)) static void describe(struct plan_target *t, const char *
     assert_int_equal(rc, 0);
 }
 
-/* Where the driver's library is, cuDNN also compiles engines for GPUs that are only described, a second or more each: an hour for all keys. */
+/* If the driver's library is there, cuDNN also compiles engines for GPUs that are only described. This takes a second
+ * or more each: an hour for all keys. */
 __attribute__((unused)) static bool driver_is_there(void)
 {
     void *lib = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
@@ -84,7 +86,7 @@ __attribute__((unused)) static struct conv_key conv(enum conv_dir dir, enum prec
                               .y_stride = k };
 }
 
-/* The plan of memory as the allocators give it. */
+/* Makes the plan of a convolution on memory with the allocators' alignment. */
 __attribute__((unused)) static void made(struct plan *p, const struct plan_target *t, const struct conv_key *k)
 {
     struct plan_key key = plan_key_make(k, NULL);

@@ -6,7 +6,7 @@
 
 #include "worker/comm/abi.h"
 
-/* NULL: none is named. One that cannot be loaded, or of another version, ends the program. */
+/* Returns NULL if no plugin is named. A plugin that cannot be loaded, or of another version, ends the program. */
 __attribute__((unused)) static const struct device_ops *cuda_plugin(void)
 {
     const char *path = getenv("DETD_TEST_CUDA");

@@ -66,7 +66,7 @@ __attribute__((unused)) static void draw_truth(struct rcnn_case *c, int v, int i
     free(x);
 }
 
-/* Flavor d2, or (tv) torchvision. boxes: of each image, but every third has none. */
+/* Flavor d2, or (tv) torchvision. boxes: of each image, but every third image has no box. */
 __attribute__((unused)) static struct rcnn_case *case_new(bool tv, int nshards, int boxes, uint64_t seed)
 {
     const float side[CASE_LEVELS] = { 16, 32, 64 };
@@ -129,7 +129,7 @@ __attribute__((unused)) static void case_free(struct rcnn_case *c)
     free(c);
 }
 
-/* What a device has of a case. Gaps after channels, as values of a GPU have. */
+/* A case in the memory of a device. There are gaps after the channels, as in values of a GPU. */
 struct rcnn_there {
     struct rcnn_images images[CASE_SHARDS];
     struct rcnn_truth truth[CASE_SHARDS];

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/roi_cases.h - calls of RoIAlign on every device, and what the scalar bodies of kernels/roi.h say of them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/roi_cases.h - calls of RoIAlign on every device, and the
+ * results of the scalar bodies of kernels/roi.h. */
 #pragma once
 #include "tests/device/bf16.h"
 
@@ -6,7 +7,7 @@
 
 enum { CASE_SHARDS = 20, CASE_ROWS = 1024 };
 
-/* One call forward and one back. Level l of shard v has n[v] images of h[v] >> l by w[v] >> l cells, at least 1. */
+/* A call forward and a call back. Level l of shard v has n[v] images of h[v] >> l by w[v] >> l cells, at least 1. */
 struct roi_case {
     struct roi_align roi;
     int nshards, c;
@@ -16,7 +17,7 @@ struct roi_case {
     const int32_t *image;  /* [cap] */
     const int *turn;       /* [cap]: which of them, and of the numbers that come back, row i has; NULL: i */
     bool slice;            /* tensors have gaps */
-    unsigned unwanted;     /* levels whose gradient nobody wants, as bits */
+    unsigned unwanted;     /* levels with an unwanted gradient, as bits */
     float beta[ROI_MAX_LEVELS];
     enum dtype dtype;
     const float *x, *dy; /* of shard 0 in level 0; NULL: drawn */
@@ -75,7 +76,7 @@ static inline size_t results_of(const struct roi_case *t)
     return n;
 }
 
-/* What goes in; caller frees. */
+/* The input numbers; the caller frees. */
 static inline float *map_numbers(const struct roi_case *t, int level, int v)
 {
     struct tensor x = map_of(t, level, v);
@@ -163,7 +164,7 @@ static inline void run_case(struct device *dev, const void *arg, void *ret)
             get_numbers(dev, out, dx[l][v].data, numbers_in(&dx[l][v]), t->dtype);
 }
 
-/* ---- what the bodies say ---- */
+/* ---- results of the scalar bodies ---- */
 
 /* The bands of a shard's rows, made here. */
 static inline void table_new(struct roi_table *ret, const struct roi_case *t, int v)

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/tape_net.h - a tape with parameters, images and destinations of its own, for tests that write their network down call by call.
- * Shards may differ in size. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/tape_net.h - a tape with parameters, images and destinations
+ * of its own, for tests that build their network call by call. Shards may differ in size. */
 #pragma once
 #include "tests/device/devices.h"
 
@@ -16,7 +16,7 @@ struct net {
     struct tape_hooks hooks;
     struct param *param[NET_PARAMS];
     int nparams, nnorms, first, nshards;
-    float *grad[NET_PARAMS][NET_SHARDS];     /* NULL: nobody may ask for it */
+    float *grad[NET_PARAMS][NET_SHARDS];     /* NULL: it must not be asked for */
     int ready[NET_PARAMS];                   /* since net_begin() */
     double *stats[NET_STATS][2][NET_SHARDS]; /* by normalisation and use */
     struct tensor image[NET_SHARDS];
@@ -67,7 +67,8 @@ __attribute__((unused)) static void net_free(struct net *n)
     free_buffers();
 }
 
-/* Shards from `first` on, which alone or beside others are the same: `images` images of h[s] x w[s] pixels and c channels. */
+/* Opens shards from `first` on: `images` images of h[s] x w[s] pixels and c channels. A shard has the same contents
+ * alone and beside others. */
 __attribute__((unused)) static void net_open_on(struct net *n, int device, int first, int nshards, int images, const int *h, const int *w,
                                                 int c)
 {
@@ -129,7 +130,7 @@ __attribute__((unused)) static struct value *net_begin(struct net *n)
     return tape_input(n->tape, n->image);
 }
 
-/* Some gradient arrives at v, as a loss would leave it: of element i of shard s always the same. */
+/* Seeds a gradient at v, as a loss would: element i of shard s always gets the same number. */
 __attribute__((unused)) static void net_seed(struct net *n, struct value *v, uint64_t which)
 {
     float beta;

@@ -6,8 +6,8 @@
 
 #include "worker/kernels/act.h"
 
-/* How the tensors of a case lie: dense, or as slices of channels of wider ones, which begin at any number or at such that 16 bytes can be
- * read at once. */
+/* The layout of a case's tensors: dense, or slices of channels of wider tensors. The slices begin at any number, or at
+ * an address from which 16 bytes can be read at once. */
 enum lie { DENSE, SLICE, ALIGNED_SLICE, LIES };
 
 /* Two shards of different shape. */
@@ -68,7 +68,7 @@ static void make_affine(struct device *dev, struct affine *a, int c, uint64_t se
     free(slope);
 }
 
-/* Fetches what all shards' memory holds, gaps of slices too. */
+/* Fetches the memory of all shards, with the gaps of slices. */
 static void fetch(struct device *dev, const struct act_case *t, float *out, void *const *mem)
 {
     for (int v = 0; v < 2; v++) {
@@ -128,7 +128,7 @@ static double plain_pending(double x, double scale, double shift, double slope)
     return t > 0 ? t : slope * t;
 }
 
-/* fp32 results: what act_fwd() should have made, and what was there before in the gaps. */
+/* fp32 results: the expected results of act_fwd(), and the earlier values in the gaps. */
 static void check_fwd(const struct act_case *t, const float *out)
 {
     int wide = wide_of(t->lie, t->c), first = first_of(t->lie);
@@ -273,7 +273,7 @@ static void run_border(struct device *dev, const void *arg, void *ret)
     get(dev, ret, dx.data, sizeof y);
 }
 
-/* At an output of exactly 0 the slope is that of the negative side, as where the activation is pending. */
+/* At an output of exactly 0 the slope is that of the negative side, the same as for a pending activation. */
 static void slope_at_zero(void **state)
 {
     const float leaky[BORDER] = { 0.2f, 0.2f, 2, 0.2f, 2, 0.2f, 0.1f * -3, 0.1f * -3 }, relu[BORDER] = { 0, 0, 2, 0, 2, 0, 0, 0 };
@@ -367,7 +367,7 @@ static size_t many_pixels(int v)
     return (size_t)(v % 5 * 3);
 }
 
-/* Casts shard by shard there and back: to what `dtype` holds. */
+/* Casts shard by shard to `dtype` and back. */
 static void run_cast(struct device *dev, const void *arg, void *ret)
 {
     const enum dtype dtype = *(const enum dtype *)arg;
@@ -390,7 +390,7 @@ static void run_cast(struct device *dev, const void *arg, void *ret)
     for (int v = 0; v < MANY; out += tensor_count(&y[v++])) {
         get(dev, out, y[v].data, tensor_count(&y[v]) * sizeof(float));
         for (size_t i = 0; i < tensor_count(&y[v]); i++)
-            out[i] = stored(out[i], dtype); /* devices without it have copied */
+            out[i] = stored(out[i], dtype); /* devices without it made a copy */
     }
 }
 

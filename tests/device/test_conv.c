@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_conv.c - convolutions on the CPU: against the plain definition, and equal bits whoever computes them: each ISA, 1, 2
- * and 3 threads, several shards in one call or one by one. uses: proto worker/core cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_conv.c - uses: proto worker/core cpu
+ * Convolutions on the CPU: compared with the plain definition, and equal bits in every way to compute them: each ISA,
+ * 1, 2 and 3 threads, several shards in one call or one by one. */
 #include "tests/device/conv_cases.h"
 
 static void definition(void **state)
@@ -66,8 +67,8 @@ static void large_results(void **state)
     }
 }
 
-/* What is read where it lies has the bits of a copy: x, and x with something pending that changes no number. Sums go straight to their place or, for
- * statistics, through a buffer: the same bits again. */
+/* Data read in place give the bits of a copy: x, and x with a pending function that changes no number. Sums go directly
+ * to their place or, for statistics, through a buffer: the same bits again. */
 static void where_it_lies(void **state)
 {
     static const struct conv_case kinds[] = {

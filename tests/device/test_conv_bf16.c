@@ -1,8 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_conv_bf16.c - convolutions in bf16 on the CPU: outputs and gradients of inputs are, to the bit, sums of blocks in the order of
- * conv_tiles.h; all else is held to the plain definition; equal bits whoever computes them. uses: proto worker/core cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_conv_bf16.c - uses: proto worker/core cpu
+ * Convolutions in bf16 on the CPU. Outputs and gradients of inputs are, to the bit, sums of blocks in the order of
+ * conv_tiles.h. All other results are compared with the plain definition. All ways to compute give equal bits. */
 #include "tests/device/conv_cases.h"
 
-/* What is added to a sum: numbers of a and b, until a block is full, or ends. */
+/* The terms of a sum: numbers of a and b, until a block is full, or ends. */
 struct chain {
     uint16_t a[BF16_BLOCK], b[BF16_BLOCK];
     int n;
@@ -64,7 +65,7 @@ static float output_of(const struct data *d, const struct shard_data *s, int ima
     return c.sum;
 }
 
-/* Taps in the order of growing outputs; those that meet no output of the stride are none. */
+/* Taps in the order of growing outputs; taps that meet no output of the stride are left out. */
 static float gradient_of(const struct data *d, const struct shard_data *s, int image, int y, int x, int ch)
 {
     const struct conv_case *t = d->t;
@@ -92,7 +93,7 @@ static float gradient_of(const struct data *d, const struct shard_data *s, int i
 
 enum { ONE_PART = 10 }; /* outputs that surely are */
 
-/* How much of a tensor is looked at: every n-th pixel. */
+/* The step between the checked pixels of a tensor: every n-th pixel is checked. */
 static int step_of(size_t pixels)
 {
     return pixels > 200 ? (int)(pixels / 97) : 1;
@@ -131,7 +132,7 @@ static void check_gradients(const struct data *d, const struct shard_data *s, co
         }
 }
 
-/* Of outputs that are one part: pixel i is in the i-th sum of four in turns, over all rows. */
+/* For outputs that are one part: pixel i is in the i-th sum of four in turns, over all rows. */
 static void check_statistics(const struct tensor *y, const float *got, const double *stats)
 {
     const int n = (int)tensor_pixels(y);
@@ -225,14 +226,14 @@ static void definition(void **state)
     no_faults();
 }
 
-/* Numbers whose products lie about the smallest normal one, or beyond the largest. */
+/* Numbers with products near the smallest normal number, or beyond the largest. */
 static void scale(float *x, size_t n, int from, int span)
 {
     for (size_t i = 0; i < n; i++)
         x[i] = stored(ldexpf(x[i], from + (int)(i * 7 % (size_t)span)), DTYPE_BF16);
 }
 
-/* run() of one shard. What a NaN in fp32 carries depends on which of two is the first operand, on nothing else. */
+/* run() of one shard. The payload of a NaN in fp32 depends only on which of two is the first operand. */
 static void run_to_one_nan(struct device *dev, const void *arg, void *ret)
 {
     const struct data *d = arg;

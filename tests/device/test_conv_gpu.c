@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_conv_gpu.c - convolutions on GPUs, in fp32 and bf16: against the plain definition in every tier, equal bits of a shard
- * in TIER_WORLD whatever shards are beside it, gradients that are summed over shards, and plans that are ready when they are asked for.
- * uses: proto worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_conv_gpu.c - uses: proto worker/core cpu cuda
+ * Convolutions on GPUs, in fp32 and bf16: compared with the plain definition in every tier. In TIER_WORLD a shard has
+ * equal bits beside any other shards. Also: gradients that are summed over shards, and plans that are ready when they
+ * are requested. */
 #include "proto/tier.h"
 #include "tests/device/conv_cases.h"
 
@@ -18,13 +19,13 @@ static bool emulated(const struct device *dev)
 #endif
 }
 
-/* How exact a weight gradient must be: cuDNN gives that of bf16 tensors in bf16, cuBLASLt in fp32. */
+/* The required exactness of a weight gradient: for bf16 tensors cuDNN gives it in bf16, cuBLASLt in fp32. */
 static enum dtype dw_dtype(const struct device *dev)
 {
     return emulated(dev) ? DTYPE_F32 : dev->dtype;
 }
 
-/* devices.dev[]: first those of the CPU, then GPUs in fp32. Of each GPU one more in bf16. */
+/* devices.dev[]: first the CPU's devices, then GPUs in fp32. Each GPU has a further device in bf16. */
 static int ncpu, nhalf;
 static struct device *half_precision[MAX_DEVICES];
 
@@ -106,7 +107,7 @@ static void gpu_definition(void **state)
     no_faults();
 }
 
-/* Where a device takes one destination for all shards, it gets the sum of their gradients. */
+/* If a device takes a single destination for all shards, it gets the sum of their gradients. */
 static void gpu_sum(struct device *dev, struct data *d)
 {
     struct param w = { .k = d->t->k, .r = d->t->size, .s = d->t->size, .c = d->t->c, .count = d->w_count, .version = 1 };
@@ -232,7 +233,8 @@ static int lines_of(const char *text)
     return n;
 }
 
-/* What conv_plan() makes ready is what a step then asks for, for shards that lie one after the other and for one shard, of k channels. */
+/* A step requests exactly the plans made ready by conv_plan(), for shards that lie one after the other and for one
+ * shard, of k channels. */
 static void planned_for(struct device *dev, int k)
 {
     const struct device_ops *ops = dev->ops;
@@ -263,7 +265,7 @@ static void planned_for(struct device *dev, int k)
         assert_int_equal(dev->on->plan->ready(dev, &ready, &err), 0);
         assert_int_equal(dev->on->plan->text(dev, &before, &err), 0);
         assert_int_equal(lines_of(before), ready.plans);
-        assert_int_equal(dev->on->plan->begin(dev, 0, &err), 0); /* so few are not dropped, however long unused */
+        assert_int_equal(dev->on->plan->begin(dev, 0, &err), 0); /* so few plans are not dropped, even if long unused */
         for (int v = 0; v < 2; v++) {
             x[v].data = mem + (size_t)v * tensor_count(&x[0]) * dtype_bytes(dev->dtype);
             y[v].data = mem + 32768 + (size_t)v * tensor_pixels(&y[0]) * (size_t)stride * dtype_bytes(dev->dtype);
@@ -313,7 +315,8 @@ static void versions(void **state)
 }
 
 #ifdef CUDA_EMU
-/* The n-th allocation of a first convolution fails: it says so, and the next try succeeds. Returns whether there was an n-th one. */
+/* The n-th allocation of a first convolution fails: the call must report it, and the next try must succeed. Returns
+ * whether there was an n-th allocation. */
 static bool fails_at(struct device *dev, int n)
 {
     static const struct conv_case t = { SLICE, 20, 24, 3, 1, 1, TWO(1, 9, 7) };

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_conv_norm.c - weight gradients of the convolution before a normalisation, from what that leaves: the bits are those of the output gradients
- * that it would write. uses: proto worker/core cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_conv_norm.c - uses: proto worker/core cpu
+ * Weight gradients of the convolution before a normalisation, computed from the normalisation's results: the bits equal
+ * those from the written output gradients. */
 #include "tests/device/bf16.h"
 
 enum { SHARDS = 3 };
@@ -11,8 +12,8 @@ struct fold_case {
     float beta;
 };
 
-/* Rows that are cut at odd columns and in bands of odd heights, outputs that fill no vector, several panels and groups of them, taps that are one pixel, so that an
- * image is one row. */
+/* Rows that are cut at odd columns and in bands of odd heights; outputs that do not fill a vector; several panels and
+ * groups of them; single-pixel taps, so that an image is one row. */
 static const struct fold_case cases[] = {
     { 34, 34, 3, 16, 3, 1, 1, true, false, 0 },  { 6, 262, 3, 16, 3, 1, 1, true, false, 1 }, { 18, 38, 6, 24, 3, 1, 1, true, false, 0 },
     { 10, 14, 3, 64, 7, 2, 3, false, false, 0 }, { 12, 10, 1, 8, 1, 1, 0, true, false, 0 },  { 9, 150, 15, 40, 3, 2, 1, false, false, 1 },
@@ -70,7 +71,7 @@ static void shard_make(struct device *dev, const struct fold_case *t, enum dtype
     free(numbers);
 }
 
-/* The gradients of all shards; made: from output gradients that are written first. */
+/* Returns the gradients of all shards. made: computed from output gradients that are written first. */
 static float *run(struct device *dev, const struct fold_case *t, struct layer *l, const struct param *w, bool made)
 {
     const struct conv cv = { t->stride, t->pad };

@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_cuda_device.c - the CUDA device's queues and memory, on an emulated GPU that delays and reorders whatever it may:
- * transfers, marks, tables, what is allocated when, and what is said when memory, the device or its context is gone. uses: proto cuda Run
- * again for every seed. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_cuda_device.c - uses: proto cuda
+ * The CUDA device's queues and memory, on an emulated GPU that delays and reorders all that it may: transfers, marks,
+ * tables, the time of each allocation, and the errors when memory, the device or its context is gone. Run again for
+ * every seed. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,7 +48,8 @@ static unsigned char *pattern(size_t bytes, unsigned seed)
     return p;
 }
 
-/* Sizes around a piece of the staging ring and around the whole ring; the host's bytes are spoilt as soon as upload() is back. */
+/* Sizes around a piece of the staging ring and around the whole ring; the host's bytes are overwritten as soon as
+ * upload() returns. */
 static void transfers(void **state)
 {
     static const size_t sizes[] = { 0, 1, 255, 256, PIECE - 1, PIECE, PIECE + 1, 4 * (size_t)PIECE, 5 * (size_t)PIECE + 77 };
@@ -81,7 +83,7 @@ static void transfers(void **state)
     }
 }
 
-/* Many small pieces: the ring comes around often, and in the steady state nothing is allocated. */
+/* Many small pieces: the ring wraps around often, and in the steady state no memory is allocated. */
 static void small_transfers(void **state)
 {
     enum { COUNT = 300, BYTES = 100000 };
@@ -121,7 +123,8 @@ static void small_transfers(void **state)
     }
 }
 
-/* What one queue writes another reads, by way of a mark; then the first may write again only after a mark of the second. */
+/* After a mark, another queue reads the data that one queue wrote. Then the first may write again only after a mark of
+ * the second. */
 static void marks_order_queues(void **state)
 {
     enum { BYTES = 40000, ROUNDS = 20 };
@@ -169,7 +172,7 @@ static void marks_order_queues(void **state)
         b->ops->mark_free(b, read);
         b->ops->host_free(b, pinned);
         b->ops->host_free(b, NULL);
-        a->ops->free(b, from); /* memory of one is memory of all */
+        a->ops->free(b, from); /* memory of one device belongs to all */
         b->ops->free(a, to);
         b->ops->free(b, NULL);
         a->ops->close(a);
@@ -177,7 +180,7 @@ static void marks_order_queues(void **state)
     }
 }
 
-/* New memory is zero for every queue at once, whatever lay there before. */
+/* New memory is zero for every queue at once, even if it was used before. */
 static void memory_is_zeroed(void **state)
 {
     enum { BYTES = 70000 };
@@ -210,7 +213,8 @@ static void memory_is_zeroed(void **state)
     }
 }
 
-/* Tables of kernels that are all still queued: each reads its own, also when the ring of tables has come around. */
+/* Tables of kernels that are all still queued: each kernel reads its own table, also when the ring of tables has
+ * wrapped around. */
 static void tables(void **state)
 {
     enum { SHARDS = 4096, ROUNDS = 100, C = 3 };
@@ -265,13 +269,13 @@ static void out_of_memory(void **state)
     assert_non_null(half);
     assert_null(dev->ops->alloc(dev, (size_t)8 << 20));
     assert_null(dev->ops->alloc(dev, SIZE_MAX / 2));
-    mem = dev->ops->alloc(dev, SQUARES * sizeof *mem + sizeof(struct clip)); /* what is left can still be had */
+    mem = dev->ops->alloc(dev, SQUARES * sizeof *mem + sizeof(struct clip)); /* the remaining memory can still be allocated */
     assert_non_null(mem);
     dev->ops->free(dev, half);
     half = dev->ops->alloc(dev, ((size_t)63 << 20) - 4096);
     assert_non_null(half);
     {
-        /* an op that needs working memory: none is left */
+        /* an op that needs working memory, when all is in use */
         struct clip *clip = (struct clip *)(mem + SQUARES);
         int rc = dev->on->optim->clip(dev, clip, mem, NULL, SQUARES, 0, &e);
 
@@ -287,7 +291,8 @@ static void out_of_memory(void **state)
     assert_int_equal(emu_memory_used(), 0);
 }
 
-/* Each allocation of an open queue and of its first transfer fails once: an error, and nothing is left behind. */
+/* Each allocation of an open queue and of its first transfer fails once: the result is an error, and no memory is
+ * lost. */
 static void every_allocation_fails(void **state)
 {
     size_t used = emu_memory_used();

@@ -11,7 +11,7 @@ static const int batches[] = { 8 };
 static const int batches[] = { 2, 8, 16, 64 };
 #endif
 
-/* ---- the convolutions of the presets: of the smallest, or with TEST_LONG of all, at two sizes ---- */
+/* ---- the convolutions of the presets: of the smallest preset, or with TEST_LONG of all, at two sizes ---- */
 
 static void add_directions(struct keys *s, struct conv_key k, bool bias)
 {
@@ -26,7 +26,7 @@ static void add_directions(struct keys *s, struct conv_key k, bool bias)
     }
 }
 
-/* A shard of tier world is small; tier off promises nothing, so one batch of it is enough. */
+/* A shard of tier world is small; tier off promises no bits, so a single size of batch is enough. */
 static bool in_use(enum tier tier, int n)
 {
     return tier == TIER_RERUN || n == 8 || (tier == TIER_WORLD && n < 8);
@@ -118,9 +118,9 @@ static void precision_chooses_the_unit(void **state)
     plan_target_close(&t);
 }
 
-/* The weight gradient of bf16 tensors: an engine that comes compiled rounds it and a kernel of ours widens it, whether it is added to or not.
- * No engine was asked for that has to be compiled. All names say so, and without it they name nothing: not an engine that gives
- * fp32, which cuDNN has where there is a driver. */
+/* The weight gradient of bf16 tensors: a precompiled engine rounds it and a kernel of ours widens it, whether or not it
+ * is added to. No engine that has to be compiled is tried. All names end with the widening. Without this ending a name
+ * must not work: it must not select an engine with an fp32 result, which cuDNN has if there is a driver. */
 static void bf16_weight_gradients_come_compiled(void **state)
 {
     static const char widen[] = " then widen";
@@ -136,7 +136,7 @@ static void bf16_weight_gradients_come_compiled(void **state)
         int n;
 
         if (driver_is_there() && strcmp(gpus[i], "sm_90") != 0)
-            continue; /* beside an H100, cuDNN 9.19 died of planning this for another one */
+            continue; /* beside an H100, cuDNN 9.19 crashed while planning this for another GPU */
         describe(&t, gpus[i]);
         made(&p, &t, &k);
         assert_int_equal(p.finish, PLAN_CAST);
@@ -158,7 +158,7 @@ static void bf16_weight_gradients_come_compiled(void **state)
     }
 }
 
-/* Added to or not: the same plan, and room to add where the library's result is fp32. */
+/* The same plan whether or not it is added to, and room to add if the library's result is fp32. */
 static void weight_gradients_have_one_plan(void **state)
 {
     struct plan_target t;
@@ -206,8 +206,8 @@ static void odd_memory_has_plans(void **state)
     plan_target_close(&t);
 }
 
-/* The convolution of images is ours by rule and by name, cuDNN's where that was measured to be better, and cuDNN's where anything about it
- * is not as our kernels need it. */
+/* The convolution of images uses our kernels by rule and by name. It uses cuDNN if that was measured to be better, or
+ * if any property does not suit our kernels. */
 static void images_are_for_our_kernels(void **state)
 {
     static struct plan_name name[PLAN_NAMES];
@@ -278,7 +278,7 @@ static void keys_know_what_matters(void **state)
 
     (void)state;
     same = k;
-    same.add = true; /* not used by the direction, nor by weight gradients; and what the padding after it holds does not count */
+    same.add = true; /* not used by this direction, nor by weight gradients; the padding after it does not count either */
     memset((char *)&same + offsetof(struct conv_key, add) + 1, 0xff, sizeof same - offsetof(struct conv_key, add) - 1);
     b = plan_key_make(&same, NULL);
     assert_memory_equal(&a, &b, sizeof a);
@@ -304,9 +304,9 @@ static void bad_descriptions_are_refused(void **state)
     assert_non_null(strstr(err.msg, "description"));
 }
 
-/* ---- where there is a GPU ---- */
+/* ---- tests with a GPU ---- */
 
-/* The GPU's own record, to be kept in deviceprop/ instead of one that was written by hand. */
+/* The GPU's own record, to be stored in deviceprop/ instead of a record written by hand. */
 static void print_record(const struct plan_target *t)
 {
     static char json[8192];
@@ -326,7 +326,7 @@ static void print_record(const struct plan_target *t)
     cudnn_descs_free(&b);
 }
 
-/* Skips the test where there is none. */
+/* Skips the test if there is no GPU. */
 static void open_gpu(struct plan_target *t)
 {
     struct err err;
@@ -335,7 +335,7 @@ static void open_gpu(struct plan_target *t)
         SKIP("no GPU that cuDNN works with: %s", err.msg);
 }
 
-/* One that there is not is a line, too. */
+/* A plan that cannot be made is printed as a line, too. */
 static bool print_plan(const struct plan_target *t, struct plan_key key)
 {
     struct plan p;

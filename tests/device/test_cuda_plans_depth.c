@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_cuda_plans_depth.c - cuDNN plans every convolution that depth networks ask for, on GPUs that are described: of the kind that learns all
- * at once at a small size; with TEST_LONG of all kinds, both depths and decoders, at the reference's size, of 1, 2 and 4 pictures in all tiers.
- * uses: plans cpu proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_cuda_plans_depth.c
+ * uses: plans cpu proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core
+ * CuDNN plans every convolution that depth networks need, on GPUs that are described: by default of the kind that
+ * trains all networks at once, at a small size. With TEST_LONG: all kinds, both depths and decoders, at the reference's
+ * size, for 1, 2 and 4 pictures in all tiers. */
 #include "proto/job/jobspec.h"
 #include "tests/device/plan_notes.h"
 #include "worker/models/depth/depth.h"

@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_cuda_plans_rcnn.c - cuDNN plans every convolution that Faster and Mask R-CNN ask for, at 800/1333, on GPUs that are described; with
- * TEST_LONG of all depths, both ways up, and of 1, 2 and 4 pictures in all tiers.
- * uses: plans cpu proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_cuda_plans_rcnn.c
+ * uses: plans cpu proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core
+ * CuDNN plans every convolution that Faster and Mask R-CNN need, at 800/1333, on GPUs that are described. With
+ * TEST_LONG: all depths, both orientations, for 1, 2 and 4 pictures in all tiers. */
 #include "proto/job/jobspec.h"
 #include "tests/device/plan_notes.h"
 #include "worker/models/rcnn/network.h"
@@ -10,7 +11,7 @@ const struct device_ops *cpu_backend_generic(void);
 
 enum { CLASSES = 80 };
 
-/* With frozen stages and without: where the gradient of an input is wanted depends on it. */
+/* With and without frozen stages: this decides which input gradients are needed. */
 static struct jobspec *spec_of(const char *preset, bool frozen)
 {
     json_t *root = json_pack("{s:{s:s},s:{s:{s:s,s:s}},s:{s:i,s:i}}", "model", "preset", preset, "data", "train", "annotations", "a",

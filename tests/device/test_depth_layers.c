@@ -8,7 +8,7 @@
 
 enum { SHARDS = 2 };
 
-/* A value that nothing has computed, of `shape` in each shard. */
+/* A value that no layer has computed, of `shape` in each shard. */
 static struct value *leaf(struct net *n, const struct tensor *shape, float *const *host, bool needs_grad)
 {
     struct value *v = tape_value(n->tape, shape, needs_grad, "leaf");
@@ -58,7 +58,8 @@ static double value_of(struct net *n, const double *ret)
 
 enum { FEATURES = 6, MOVED = 4, LEAVES = 5 };
 
-/* Leaves: the disparities, the pose, the features that are warped, those they are compared with, and others for an identity, which gets no gradient. */
+/* Leaves: the disparities, the pose, the features that are warped, the features they are compared with, and others for
+ * an identity, which gets no gradient. */
 struct step {
     struct net net;
     struct tensor shape[LEAVES][SHARDS];
@@ -133,7 +134,8 @@ static void free_step(struct step *s)
             free(s->host[i][v]);
 }
 
-/* Of the first two losses only: target's gradient of pictures is left out by definition, so leaf 3 is compared without them. */
+/* The first two losses only: the target's gradient of pictures is left out by definition, so leaf 3 is compared without
+ * it. */
 static double feature_loss(struct step *s, int device, bool all)
 {
     double sum = run_step(s, device, TAPE_TRAIN);
@@ -190,7 +192,7 @@ static void differences(void **state)
     }
 }
 
-/* A map's gradient goes to the first picture alone, and is added to what is there. */
+/* A map's gradient goes to the first picture only, and is added to the earlier values. */
 static void map_gradient(void **state)
 {
     (void)state;
@@ -226,7 +228,7 @@ static void map_gradient(void **state)
 
 /* ---- each image ---- */
 
-/* In validation each image has its result; their mean over a shard is what training says, where there is no noise. */
+/* In validation each image has its result. Without noise, their mean over a shard is the loss in training. */
 static void images_alone(void **state)
 {
     (void)state;
@@ -266,7 +268,7 @@ static void images_alone(void **state)
     }
 }
 
-/* Noise decides between maps that are equal, and by image: two images of equal pictures choose other pixels. */
+/* Noise decides between equal maps, separately for each image: two images with equal pictures choose other pixels. */
 static void noise_decides(void **state)
 {
     enum { H = 6, W = 7, N = H * W * 3 };

@@ -5,7 +5,7 @@
 
 enum { C = 5, H = 6, W = 4, IMAGES = 2, COUNT = IMAGES * H * W * C, SHARDS = 2 };
 
-/* What arrived at a leaf, shard by shard, without gaps. */
+/* The gradient that arrived at a leaf, shard by shard, without gaps. */
 struct arrived {
     float grad[SHARDS][COUNT];
 };
@@ -42,7 +42,7 @@ static int arrive(struct tape *t, struct node *node, struct err *err)
     return 0;
 }
 
-/* A value of the device's dtype with the same numbers on all, whose gradient is written down. */
+/* A value of the device's dtype with the same numbers on all devices. Its gradient is recorded. */
 static struct value *leaf(struct net *n, struct arrived *a)
 {
     struct tensor shape[SHARDS];
@@ -78,7 +78,7 @@ static struct value *branch(struct net *n, struct value *v)
     return layer_concat(n->tape, (struct value *[]){ x, wide }, 2);
 }
 
-/* The output of the branch of the last net, and what arrived at its leaf. */
+/* The output of the branch of the last net, and the gradient that arrived at its leaf. */
 static void run_branch(struct net *n, int readers, float out[SHARDS][2 * COUNT], struct arrived *a)
 {
     struct value *v, *y[2];
@@ -101,7 +101,8 @@ static void net_on(struct net *n, int device)
     net_open_on(n, device, 0, SHARDS, IMAGES, h, w, C);
 }
 
-/* The numbers of the branch are those of a device that has fp32 throughout; what goes back is rounded where it becomes bf16, and then added. */
+/* The numbers of the branch equal those of a device with fp32 throughout. Gradients are rounded where they become bf16,
+ * and then added. */
 static void check_bf16(int device)
 {
     static float want[SHARDS][2 * COUNT], out[SHARDS][2 * COUNT];
@@ -149,7 +150,7 @@ static void beside_bf16(void **state)
 #endif
 }
 
-/* Whatever sign and payload a NaN has, in bf16 it is stored as one, so that evidence does not depend on where it came from. */
+/* A NaN of any sign and payload is stored in bf16 as one fixed NaN, so that evidence does not depend on its origin. */
 static void one_nan_is_stored(void **state)
 {
     static const uint32_t wide[] = { 0x7FC00000u, 0xFFC00000u, 0x7F800001u, 0xFF8ABCDEu, 0x7FFFFFFFu, 0xFFFFFFFFu };
@@ -182,7 +183,7 @@ static void one_nan_is_stored(void **state)
     }
 }
 
-/* No gaps, whatever the device wants for activations, and no gradient; those that come from outside are read where they lie. */
+/* Integers have no gaps, on any device, and no gradient; values from outside are read in place. */
 static void integers(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_emu.c - the emulated GPU on its own: what a seed decides and what it must not, and that it notices what programs must
- * not do. uses: proto */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_emu.c - uses: proto
+ * The emulated GPU on its own: effects that depend on a seed, effects that must not, and the detection of programs'
+ * errors. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -200,7 +201,7 @@ static void warp_functions(void **state)
     probe_partial_warp(s, dst);
     fetch(got, dst, 20 * sizeof(uint32_t));
     for (uint32_t t = 0; t < 20; t++)
-        assert_int_equal(got[0][t], t + 4 < 20 ? t + 4 : 0xFFFFFFFFu); /* a lane that has ended gives nothing one can use */
+        assert_int_equal(got[0][t], t + 4 < 20 ? t + 4 : 0xFFFFFFFFu); /* the value of an ended lane is unusable */
     OK(cudaFree(dst));
     OK(cudaStreamDestroy(s));
 }
@@ -263,7 +264,7 @@ static void memory_starts_as_garbage(void **state)
 
 /* ---- streams ---- */
 
-/* One stream writes 1 over 0, another reads; the value that is read. */
+/* A stream writes 1 over 0, another reads. Returns the value that is read. */
 static float read_across(uint64_t seed, bool event)
 {
     cudaStream_t a = stream(), b = stream();
@@ -449,7 +450,7 @@ static void faults(void **state)
     assert_int_equal(emu_memory_used(), before);
 }
 
-/* ---- what no correct program does ends the process ---- */
+/* ---- errors that no correct program makes end the process ---- */
 
 static void dies(void (*crime)(cudaStream_t s, int *dev), const char *says)
 {
@@ -468,7 +469,7 @@ static void dies(void (*crime)(cudaStream_t s, int *dev), const char *says)
         int *dev;
 
         dup2(fds[1], STDERR_FILENO);
-        signal(SIGSEGV, SIG_DFL); /* the test framework's would go on with the next test */
+        signal(SIGSEGV, SIG_DFL); /* the test framework's handler would continue with the next test */
         cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
         cudaMalloc((void **)&dev, 64 * sizeof(*dev));
         crime(s, dev);
@@ -577,8 +578,8 @@ static float value_of(uint32_t bits)
     return x;
 }
 
-/* Nearest of the two bf16 around x, the even one where they are equally near, by distances in double; beyond the largest: as if there were
- * one more. */
+/* The nearer of the two bf16 around x, the even one if both are equally near, by distances in double. Beyond the
+ * largest bf16 it is as if there were one more. */
 static uint16_t plain_bf16(uint32_t bits)
 {
     uint32_t low = bits & 0xFFFF0000u, high = low + 0x10000u;

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_engines.c - what bench_engines measures and makes of it, and the table that it writes as the plugin reads it.
- * uses: plans proto worker/models worker/layers worker/data worker/eval worker/mask worker/core */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_engines.c
+ * uses: plans proto worker/models worker/layers worker/data worker/eval worker/mask worker/core
+ * The measurements of bench_engines and their evaluation, and the table that it writes as the plugin reads it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +42,8 @@ static const struct work *find(const char *text)
     return NULL;
 }
 
-/* 75 convolutions; 23 residual blocks, two routes back to the backbone and two past the heads make gradients that are added to. */
+/* 75 convolutions. Gradients that are added to come from 23 residual blocks, two routes back to the backbone and two
+ * past the heads. */
 static void a_step_has_its_convolutions(void **state)
 {
     int times[3] = { 0 }, adds = 0;
@@ -63,7 +65,7 @@ static void a_step_has_its_convolutions(void **state)
     assert_int_equal(find("fwd bf16 off x[16,52,52,128] w[256,3,3,128] stride 1 pad 1")->times, 11);
     assert_int_equal(find("fwd bf16 off x[16,13,13,1024] w[255,1,1,1024] stride 1 pad 0 bias pitch 1024,256")->times, 1);
     assert_float_equal(find("bwd_weights bf16 off x[16,416,416,3] w[32,3,3,3] stride 1 pad 1")->flops, 2.0 * 16 * 416 * 416 * 32 * 27, 1);
-    works_of_preset("yolov3", TIER_WORLD, 1); /* heads of one image are as aligned as all else */
+    works_of_preset("yolov3", TIER_WORLD, 1); /* heads of a single image are aligned like all other tensors */
     (void)find("fwd bf16 world x[1,13,13,1024] w[255,1,1,1024] stride 1 pad 0 bias pitch 1024,256");
     (void)find("bwd_data bf16 world x[1,13,13,1024] w[255,1,1,1024] stride 1 pad 0 pitch 1024,256");
     (void)find("bwd_weights bf16 world x[1,13,13,1024] w[255,1,1,1024] stride 1 pad 0 pitch 1024,256");
@@ -81,7 +83,7 @@ static struct plan_name way(const char *text, bool deterministic, bool runtime)
     return n;
 }
 
-/* Two of each and one compiled; where those do not repeat their bits, as many that do. */
+/* Two ways of each library and one compiled; if they do not repeat their bits, also as many that do. */
 static void first_ways_are_tried(void **state)
 {
     const struct plan_name loose = way("cudnn a", false, false), fixed = way("cudnn b", true, false), slow = way("cudnn c", true, true);
@@ -107,7 +109,8 @@ static void measured(int work, int rank, double us, const char *text, bool deter
     results.result[results.n++] = (struct result){ work, rank, us, way(text, deterministic, strstr(text, "slow") != NULL) };
 }
 
-/* Convolution 0: the best does not repeat its bits. 1: today's is the best. 2: the best is not worth a row. 3: was not reached. */
+/* Convolution 0: the best way does not repeat its bits. 1: today's way is the best. 2: the best is not worth a row. 3:
+ * not reached. */
 static void some_results(void)
 {
     works_of_preset("yolov3_tiny", TIER_OFF, 16);
@@ -143,7 +146,8 @@ static void totals_are_of_a_step(void **state)
     assert_float_equal(t.best, 2 * 10, 1e-9);
 }
 
-/* What print_table() writes below a title is what plan_table_next() finds, in its order; and nothing of another section. */
+/* plan_table_next() finds the rows that print_table() writes below a title, in their order, and no row of another
+ * section. */
 static void the_table_is_read_back(void **state)
 {
     char text[4096], key[PLAN_KEY_TEXT], name[PLAN_NAME_TEXT];
@@ -176,7 +180,7 @@ static void the_table_is_read_back(void **state)
     }
 }
 
-/* What the plugin brings along is made of titles, rows and remarks. */
+/* The table shipped with the plugin consists of titles, rows and remarks. */
 static void the_shipped_table_is_one(void **state)
 {
     bool titled = false;

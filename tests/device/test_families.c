@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_families.c - every operation is there on every device that has its family, and some test here calls it.
- * uses: proto worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_families.c - uses: proto worker/core cpu cuda
+ * Every device that has a family of operations has all of its operations, and a test in this folder calls each of
+ * them. */
 #include "tests/device/devices.h"
 
 #include <glob.h>
@@ -17,7 +18,7 @@ static const struct row of_all[] = { FAMILIES_OF_ALL(ROWS) }, of_some[] = { FAMI
 #undef ROW
 #define COUNT(rows) (sizeof(rows) / sizeof *(rows))
 
-/* Where a device has the family, it has all of it. */
+/* A device that has the family must have all of it. */
 static void check_tables(struct device *dev)
 {
     const char *who = dev->ops->name;
@@ -93,7 +94,7 @@ static void called(void **state)
     free(text);
 }
 
-/* Of what is not equal only a NaN of each kind counts as equal, and only beside a real GPU. */
+/* If bits differ, only a NaN of each kind counts as equal, and only beside a real GPU. */
 static void a_nan_of_each(void **state)
 {
     static const struct {

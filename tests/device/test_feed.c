@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_feed.c - batches of any form arrive on the device as they were made: a task whose canvas follows from a shard's samples, with pictures
- * of bytes, one more array a sample, and a list in a list in a list. uses: proto trainer cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_feed.c - uses: proto trainer cpu cuda
+ * Batches of any form arrive on the device as they were made. The task has a canvas that follows from a shard's
+ * samples, pictures of bytes, one more array a sample, and a list in a list in a list. */
 #include "tests/device/devices.h"
 
 #include "worker/data/image/image.h"
@@ -21,9 +22,9 @@ static const struct batch_form form = {
     .list = { [THING] = { "thing", BATCH_IMAGES }, [OUTLINE] = { "outline", THING }, [POINTS] = { "points", OUTLINE } },
 };
 
-/* ---- the task, and what it should give ---- */
+/* ---- the task, and its expected batches ---- */
 
-/* So many rows has row r of a list's owner in a sample: 0 .. MOST. */
+/* The number of rows of row r of a list's owner in a sample: 0 .. MOST. */
 static int length_of(int32_t sample, int list, int r)
 {
     return (int)((unsigned)(sample * 7 + list * 5 + r * 3) % (MOST + 1));
@@ -97,7 +98,7 @@ static struct task task = { .ops = &ops,
                             .largest = { 8, 9 },
                             .room = { MOST, MOST *MOST, MOST *MOST *MOST } };
 
-/* ---- what arrived ---- */
+/* ---- the batches that arrived ---- */
 
 static void *fetched(struct device *dev, const void *ptr, size_t bytes)
 {
@@ -128,7 +129,7 @@ static void check_arrays(struct device *dev, const struct batch *b, const struct
     free(k);
 }
 
-/* Offsets by counting once more; rows of a list stand sample by sample. */
+/* Offsets are compared with a second count; rows of a list are stored sample by sample. */
 static void check_lists(struct device *dev, const struct shard_batch *s)
 {
     int32_t *offset[LISTS], *kind = fetched(dev, s->array[KIND], batch_bytes(&form, s, KIND)), at[LISTS] = { 0 };

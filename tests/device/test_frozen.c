@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_frozen.c - what needs no gradient: frozen parameters, detached values, and the memory of both.
- * uses: proto worker/layers worker/comm worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_frozen.c
+ * uses: proto worker/layers worker/comm worker/core cpu cuda
+ * Values without a gradient: frozen parameters, detached values, and the memory of both. */
 #include "tests/device/tape_net.h"
 
 static const int side[NET_SHARDS] = { 6, 6, 6 };
@@ -35,7 +36,8 @@ struct middle {
     bool weight, bias, affine;
 };
 
-/* A convolution, a block of two whose parameters may be frozen, and one more: all that trains gets what it gets when everything does. */
+/* A convolution, a block of two convolutions with parameters that may be frozen, and one more. All trained parameters
+ * get the same gradients as when every parameter trains. */
 static void run_middle(struct net *n, const struct middle *m, struct param *p[6])
 {
     const struct conv cv = { 1, 1 };
@@ -92,7 +94,8 @@ static int no_bwd_apply(struct device *dev, struct tensor *dx, const struct tens
     return err_set(err, ERR_DEVICE, "a gradient that nobody needs");
 }
 
-/* Of a scale and an offset one alone may train: its gradient is what it is beside the other's. Nothing goes on to frozen weights. */
+/* A scale or an offset may train alone: its gradient is the same as when both train. No gradient goes to frozen
+ * weights. */
 static void half_an_affine(void **state)
 {
     const struct conv cv = { 1, 1 };
@@ -140,7 +143,8 @@ static void half_an_affine(void **state)
     }
 }
 
-/* A backbone of `depth` blocks, then a head that trains; the model drops what it has read. Returns the most bytes that were in use. */
+/* A backbone of `depth` blocks, then a head that trains; the model drops the values it has read. Returns the largest
+ * number of bytes in use. */
 static size_t backbone(struct net *n, int depth, bool trains, bool drops, float **ret_grad)
 {
     const struct conv cv = { 1, 1 };
@@ -168,7 +172,7 @@ static size_t backbone(struct net *n, int depth, bool trains, bool drops, float 
     return peak;
 }
 
-/* What nobody reads again does not stay, whether it needs a gradient or not; and that shows in no bit. */
+/* Values that are not read again are freed, with or without a gradient; this changes no bit. */
 static void frozen_backbone(void **state)
 {
     static const int large[NET_SHARDS] = { 32, 32, 32 };
@@ -226,7 +230,7 @@ static void detached(void **state)
             stop = layer_detach(n.tape, layer_act(n.tape, raw, ACT_LEAKY));
             assert_true(!stop->needs_grad && stop->x[0].data == raw->x[0].data && stop->act);
             if (with)
-                stop = layer_conv(n.tape, stop, &cv, q, NULL); /* trains, and nothing goes below it */
+                stop = layer_conv(n.tape, stop, &cv, q, NULL); /* trains, and no gradient goes below it */
             net_seed(&n, with ? layer_add(n.tape, raw, stop) : raw, 0);
             net_back(&n);
             if (!with)
@@ -278,7 +282,7 @@ static void chain(struct net *n, bool drops, struct param *p[4], struct norm *no
     net_back(n);
 }
 
-/* What backward still reads stays, though the model has dropped it. */
+/* Values that backward still reads stay, though the model has dropped them. */
 static void dropped(void **state)
 {
     (void)state;

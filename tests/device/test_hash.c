@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_hash.c - evidence hashes of blocks and of tensors: against golden ones and the plain definition, however the work is cut.
- * uses: proto worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_hash.c - uses: proto worker/core cpu cuda
+ * Evidence hashes of blocks and of tensors: compared with golden hashes and the plain definition, for any division of
+ * the work. */
 #include "tests/device/devices.h"
 
 #include <jansson.h>
@@ -11,7 +12,7 @@ enum { BLOCK = 1024, MAX_TENSORS = 16, MAX_BLOCKS = 64, MAX_SQUARES = 20, MANY =
 /* ---- the ops, over tensors that lie one after the other ---- */
 
 struct hash_case {
-    int n, shift; /* tensors; floats that each stands behind an aligned address */
+    int n, shift; /* tensors; distance in floats of each from an aligned address */
     const float *data[MANY];
     size_t count[MANY];
     uint64_t kappa[MANY];
@@ -130,7 +131,7 @@ static void golden(void **state)
 
 /* ---- the shape of the work ---- */
 
-/* Tails of every length are hashed as if zeros followed, and no length is left out by any device. */
+/* Tails of every length are hashed as if zeros followed, and every device hashes tails of every length. */
 static void tails(void **state)
 {
     float *x = golden_numbers(BLOCK, 31), padded[BLOCK];
@@ -180,7 +181,7 @@ static size_t least(size_t a, size_t b)
 struct cut_case {
     const float *x;
     size_t count;
-    int cut[3]; /* blocks before which the second piece begins, the third, the fourth */
+    int cut[3]; /* first blocks of the second, third and fourth piece */
 };
 
 /* Each piece hashed by calls of its own, the last one first. */
@@ -269,7 +270,7 @@ struct squares_case {
 };
 
 struct squares_result {
-    double with[MAX_SQUARES], without[MAX_SQUARES]; /* of calls that want hashes, and that do not */
+    double with[MAX_SQUARES], without[MAX_SQUARES]; /* of calls with hashes and without */
     struct hash128 hashes[MAX_SQUARES];
 };
 

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_layers.c - values with several readers: each reader's gradient counts, whatever the order.
- * uses: proto worker/layers worker/comm worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_layers.c
+ * uses: proto worker/layers worker/comm worker/core cpu cuda
+ * Values with several readers: each reader's gradient counts, in any order. */
 #include "tests/device/devices.h"
 
 #include <math.h>
@@ -96,7 +97,7 @@ static struct value *raw_value(struct net *n)
     return layer_conv(n->tape, tape_input(n->tape, n->image), &(struct conv){ 1, 1 }, n->param[0], n->param[1]);
 }
 
-/* All have the shape of what they read. */
+/* All have the shape of their input. */
 static struct value *read_by(struct net *n, enum reader reader, struct value *raw)
 {
     switch (reader) {
@@ -126,13 +127,13 @@ static void seed(struct net *n, struct value *v, uint64_t which)
     for (int s = 0; s < SHARDS; s++) {
         float *g = numbers(COUNT, 30 + 2 * which + (uint64_t)s, -1.0f, 1.0f), *to = v->grad[s].data;
 
-        for (int i = 0; i < COUNT / K; i++) /* what is in the gaps after the channels must not matter */
+        for (int i = 0; i < COUNT / K; i++) /* the contents of the gaps after the channels must not matter */
             assert_int_equal(n->dev->ops->upload(n->dev, to + i * v->grad[s].stride, g + i * K, K * sizeof *g, &err), 0);
         free(g);
     }
 }
 
-/* Of the first convolution and its bias. */
+/* Gradients of the first convolution and its bias. */
 static void back(struct net *n, float ret[SHARDS][K * 9 * C + K])
 {
     struct err err = { 0 };
@@ -145,7 +146,7 @@ static void back(struct net *n, float ret[SHARDS][K * 9 * C + K])
     }
 }
 
-/* Gradients where reader i's output has one if seeded[i]; the readers stand in this order. */
+/* Computes gradients; reader i's output is seeded if seeded[i]. The readers are in this order. */
 static void gradients(struct net *n, const enum reader *readers, const bool *seeded, float ret[SHARDS][K * 9 * C + K])
 {
     const struct tape_hooks hooks = { .arg = n, .grad_dest = grad_dest, .grad_ready = grad_ready };
@@ -164,7 +165,7 @@ static void gradients(struct net *n, const enum reader *readers, const bool *see
     back(n, ret);
 }
 
-/* A gradient is linear in what arrives: that of both readers is the sum of each one's. */
+/* A gradient is linear in the arriving gradients: the gradient of both readers is the sum of each reader's. */
 static void both(struct net *n, enum reader first, enum reader second)
 {
     static const bool seeded[3][2] = { { true, false }, { false, true }, { true, true } };
@@ -201,7 +202,8 @@ static void two_readers(void **state)
 
 enum sum { SUM, SUM_SWAPPED, ONLY_READER, ONLY_VALUE, TWICE };
 
-/* Gradients where one arrives at a reader's output plus what it reads, in either order, at one of both alone, or at value + value. */
+/* Gradients at the sum of a reader's output and its input: in either order, through one of both only, or at value +
+ * value. */
 static void sum_gradients(struct net *n, enum sum sum, enum reader reader, float ret[SHARDS][K * 9 * C + K])
 {
     const struct tape_hooks hooks = { .arg = n, .grad_dest = grad_dest, .grad_ready = grad_ready };
@@ -239,7 +241,8 @@ static void sum_with(struct net *n, enum reader reader)
         }
 }
 
-/* The gradient of a sum is that of both terms, in one memory: whoever changes its own must not change the other's. */
+/* The gradient of a sum is that of both terms, in one memory: a term that changes its gradient must not change the
+ * other's. */
 static void sums(void **state)
 {
     (void)state;
@@ -260,7 +263,7 @@ static int no_act_bwd(struct device *dev, enum act_kind kind, struct tensor *dx,
     return err_set(err, ERR_DEVICE, "a gradient is copied");
 }
 
-/* Residual blocks, one after the other, copy no gradient: neither to the block nor around it. */
+/* Residual blocks in a row copy no gradient, neither into the block nor around it. */
 static void sums_copy_nothing(void **state)
 {
     (void)state;
@@ -289,7 +292,7 @@ static void sums_copy_nothing(void **state)
     }
 }
 
-/* Values and gradients begin their pixels where the device wants them, and shards lie one after the other. */
+/* Pixels of values and gradients have the device's stride, and shards lie one after the other. */
 static void pixels_are_rows(void **state)
 {
     (void)state;
@@ -314,7 +317,7 @@ static void pixels_are_rows(void **state)
     }
 }
 
-/* In evaluation memory goes back when the model says so, not when the first reader is done. */
+/* In evaluation memory is freed when the model says so, not when the first reader is done. */
 static void read_again_in_evaluation(void **state)
 {
     (void)state;
@@ -355,7 +358,8 @@ static void seed_first(struct net *n, struct value *v, const float *g)
         }
 }
 
-/* Gradients where g arrives at channels 0 .. c - 1 of an activated value, and of it again at 0 and 1; layers false: at the value itself. */
+/* Gradients if g arrives at channels 0 .. c - 1 of an activated value, and again at channels 0 and 1 of it; layers
+ * false: at the value itself. */
 static void channel_gradients(struct net *n, int c, bool layers, const float *g, float ret[SHARDS][K * 9 * C + K])
 {
     const struct tape_hooks hooks = { .arg = n, .grad_dest = grad_dest, .grad_ready = grad_ready };

@@ -1,9 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_lt_plan.c - 1x1 convolutions as matrix products, and what becomes of them where cuBLASLt has no algorithm.
- * uses: plans proto worker/core */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_lt_plan.c - uses: plans proto worker/core
+ * 1x1 convolutions as matrix products, and their plans if cuBLASLt has no algorithm. */
 #include "tests/device/plans.h"
 #include "worker/core/philox.h"
 
-/* ---- 1x1 convolutions as matrix products: the definition of each direction, and what lt_product() makes of it, in whole numbers ---- */
+/* ---- 1x1 convolutions as matrix products: the definition of each direction, compared with lt_product(), in whole
+ * numbers ---- */
 
 enum { PIXELS = 6, IN = 3, OUT = 4, X_PITCH = 5, Y_PITCH = 7 };
 
@@ -25,7 +26,7 @@ static void define(struct arrays *a, enum conv_dir dir, bool add)
     float *x = a->of[LT_X], *w = a->of[LT_W], *y = a->of[LT_Y];
     float *d = dir == CONV_FWD ? y : dir == CONV_BWD_DATA ? x : w;
 
-    for (int i = 0; i < 64 && !add; i++) /* the gaps of a pitch keep what they hold */
+    for (int i = 0; i < 64 && !add; i++) /* the gaps of a pitch keep their contents */
         if (dir == CONV_BWD_WEIGHTS ? i < IN * OUT
                                     : i < PIXELS * (dir == CONV_FWD ? Y_PITCH : X_PITCH) &&
                                           i % (dir == CONV_FWD ? Y_PITCH : X_PITCH) < (dir == CONV_FWD ? OUT : IN))
@@ -77,7 +78,7 @@ static void products_are_the_convolutions(void **state)
         }
 }
 
-/* ---- cuBLASLt's answers, made up: where there is no GPU it says nothing ---- */
+/* ---- made-up answers of cuBLASLt, which does not answer without a GPU ---- */
 
 static const struct lt_answer {
     cublasStatus_t state, told;
@@ -94,7 +95,7 @@ static const struct lt_answer {
     { .reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, .flags = CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_32F },
 };
 
-static int lt_answers, lt_live; /* how many are given; descriptors that were made and not destroyed */
+static int lt_answers, lt_live; /* number of given answers; number of descriptors made and not yet destroyed */
 
 static cublasStatus_t lt_create(void *ret)
 {
@@ -226,7 +227,8 @@ static const struct cublaslt_api made_up = { .cublasLtGetVersion = lt_version,
                                              .cublasLtMatmulAlgoCapGetAttribute = lt_cap,
                                              .cublasLtMatmulAlgoConfigGetAttribute = lt_config };
 
-/* Where it has nothing that the filter lets through, each for another reason, cuDNN computes the product and the plan's line says why. */
+/* If the filter refuses all of its algorithms, each for another reason, cuDNN computes the product and the plan's line
+ * says why. */
 static void refused_products_say_why(void **state)
 {
     static const char why[] = "; cublaslt has none (algorithms 6: 1 do not tell how they sum, 1 sum in no order, 1 sum in low precision, "
@@ -263,7 +265,7 @@ static void refused_products_say_why(void **state)
     made(&p, &t, &k);
     assert_string_equal(p.name, "cublaslt algo 3 reduction 0");
     plan_free(&p);
-    k.r = k.s = 3; /* no product: nobody asks */
+    k.r = k.s = 3; /* not a product: cuBLASLt is not asked */
     k.pad = 1;
     made(&p, &t, &k);
     assert_int_equal(p.library, PLAN_CUDNN);

@@ -6,11 +6,11 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
-/* On both sides of where the CPU device goes to the kernel. */
+/* Below and above the size at which the CPU device allocates from the kernel. */
 static const size_t sizes[] = { 1000, (4 << 20) - 1, 4 << 20, 9 << 20 };
 enum { SIZES = sizeof sizes / sizeof *sizes, ROUNDS = 200 };
 
-/* What one wrote the other reads, and gives back. */
+/* Device b reads and frees the memory that device a wrote. */
 static void hand_over(struct device *a, struct device *b, size_t bytes)
 {
     unsigned char out[64], in[64];
@@ -28,7 +28,7 @@ static void hand_over(struct device *a, struct device *b, size_t bytes)
         assert_int_equal(out[i], 0);
     b->ops->free(b, mem);
     b->ops->host_free(b, pinned);
-    if (a->host_memory && bytes >= 4 << 20) { /* the kernel has it back */
+    if (a->host_memory && bytes >= 4 << 20) { /* the kernel has got it back */
         unsigned char resident;
 
         assert_int_equal(mincore(mem, 1, &resident), -1);
@@ -45,7 +45,7 @@ static void any_instance(void **state)
                 hand_over(devices.dev[a], devices.dev[b], sizes[i]);
 }
 
-/* Each thread has an instance of its own, takes memory, and gives back what the other took. */
+/* Each thread has an instance of its own, takes memory, and gives back the memory of the other. */
 struct side {
     struct device *dev;
     pthread_barrier_t *barrier;

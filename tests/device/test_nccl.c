@@ -15,10 +15,10 @@
 
 enum {
     REAL_MS = 20000,   /* for a collective of ranks that have turns on one GPU */
-    SILENT_MS = 12000, /* the same where it is waited for; joining must fit in */
+    SILENT_MS = 12000, /* the same deadline in tests that wait for it; joining must fit in */
 };
 
-/* ---- what arrives ---- */
+/* ---- data that arrive ---- */
 
 /* Everything that other transports do, and the same bytes. */
 static void script(struct rank *r)
@@ -37,7 +37,8 @@ static void test_script(void **state)
     }
 }
 
-/* A reduction whose host part never waits: exchange, add, gather, bucket after bucket, and one sync() at the end. */
+/* A reduction with a host part that never waits: exchange, add, gather, bucket after bucket, and one sync() at the
+ * end. */
 static void queued(struct rank *r)
 {
     enum { COUNT = 1024 * 4, BUCKETS_QUEUED = 6 };
@@ -129,7 +130,8 @@ static void test_many(void **state)
     assert_int_equal(run_threads(2, SECONDS_20, true, many, NULL), 0);
 }
 
-/* Only what others need is moved, in one group an operation; equal parts are one gather, others broadcasts, empty ones nothing. */
+/* Only data needed by others are moved, in one group an operation. Equal parts become one gather, other parts become
+ * broadcasts, empty parts are not sent. */
 static void traffic(struct rank *r)
 {
     static const int planes[] = { 2, 1 };
@@ -167,7 +169,7 @@ static void test_traffic(void **state)
     assert_int_equal(run_threads(2, SECONDS_20, true, traffic, NULL), 0);
 }
 
-/* ---- what goes wrong ---- */
+/* ---- failures ---- */
 
 /* Gathers in mem until something fails. Returns the code, and the operations that went well. */
 static int gather_in(struct rank *r, enum comm_channel ch, char *mem, int most, int *ret_done, struct err *err)
@@ -195,7 +197,7 @@ static int gather_on(struct rank *r, enum comm_channel ch, int most, int *ret_do
     return gather_in(r, ch, comm_alloc_shared(r->link, MAX_RANKS * 64, err), most, ret_done, err);
 }
 
-/* After a failure nothing goes, on no channel. */
+/* After a failure no operation works, on any channel. */
 static void all_over(struct rank *r)
 {
     static const size_t cut[MAX_RANKS + 1];
@@ -216,7 +218,7 @@ static void hanging(struct rank *r)
     int done, rc = gather_on(r, COMM_GRAD, 100, &done, &err);
 
     NEED(done == 5);
-    NEED(rc == ERR_TIMEOUT || rc == ERR_ABORTED); /* the first to notice says so to the others */
+    NEED(rc == ERR_TIMEOUT || rc == ERR_ABORTED); /* the first rank that notices it reports it to the others */
     if (rc == ERR_TIMEOUT) {
         NEED(strstr(err.msg, "collective 6 (allgather on grad, ") && strstr(err.msg, "3000 ms"));
         ++*r->arg;
@@ -235,7 +237,7 @@ static void test_hanging(void **state)
     assert_true(*timeouts >= 1);
 }
 
-/* NCCL says that something broke on rank 0; the text comes through there, the others leave. */
+/* NCCL reports an error on rank 0. Its text must appear there, and the others must leave. */
 static void breaking(struct rank *r)
 {
     struct err err;
@@ -257,7 +259,7 @@ static void test_breaking(void **state)
     assert_int_equal(run_threads(3, SECONDS_20, true, breaking, NULL), 0);
 }
 
-/* A rank leaves while the others wait on the stream: that brings them back, not the deadline. */
+/* A rank leaves while the others wait on the stream: this ends their wait before the deadline. */
 static void leaving(struct rank *r)
 {
     struct timespec soon = { 0, 200 * 1000000L };
@@ -266,7 +268,7 @@ static void leaving(struct rank *r)
     int done;
 
     NEED(mem && gather_in(r, COMM_GRAD, mem, 4, &done, &err) == 0);
-    ++*r->arg; /* so many have got so far */
+    ++*r->arg; /* number of ranks that got so far */
     if (r->rank == 1) {
         while (*r->arg < r->nranks)
             sched_yield();
@@ -287,7 +289,7 @@ static void test_leaving(void **state)
     assert_int_equal(run_threads(3, SECONDS_20, true, leaving, arrived), 0);
 }
 
-/* Ranks that do not mean the same operation find out before anything is queued. */
+/* Ranks that enter different operations find out before any task is queued. */
 static void disagreeing(struct rank *r)
 {
     size_t cut[3] = { 0, 64, 128 };
@@ -315,7 +317,7 @@ static void test_disagreeing(void **state)
     assert_true(*told >= 1);
 }
 
-/* Device memory that cannot be had: of a rank's own, then for what comes from the others. */
+/* Device memory is not available: for a rank's own data, then for the data of the others. */
 static void no_memory(struct rank *r)
 {
     static const int planes[] = { 1, 1 };
@@ -334,7 +336,7 @@ static void no_memory(struct rank *r)
     NEED(x.mem);
     NEED_OK(comm_barrier(r->host, COMM_SYNC, &err));
     if (r->rank == 0)
-        emu_fail_malloc_after(1); /* of whoever comes first */
+        emu_fail_malloc_after(1); /* of the first rank that allocates */
     NEED_OK(comm_barrier(r->host, COMM_SYNC, &err));
     rc = comm_alltoall(r->link, COMM_GRAD, &x, views, &err);
     if (rc == ERR_DEVICE && strstr(err.msg, "no device memory"))
@@ -354,7 +356,7 @@ static void test_no_memory(void **state)
     assert_int_equal(*failed, 1);
 }
 
-/* One rank does not join. */
+/* A rank does not join. */
 static void absent(struct rank *r)
 {
     struct err err;
@@ -449,7 +451,8 @@ static void real_disagreeing(void **state)
     assert_true(*told >= 1);
 }
 
-/* Rank 1 ends without a word: the deadline ends the wait of rank 0, and the abort ends the work of NCCL on the GPU. */
+/* Rank 1 ends without a message: the deadline ends the wait of rank 0, and the abort ends the work of NCCL on the
+ * GPU. */
 static void silent(struct rank *r)
 {
     struct err err;

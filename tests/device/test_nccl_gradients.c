@@ -48,7 +48,7 @@ struct work {
     int exchanges; /* on it */
 };
 
-/* What SyncBN does in the middle of a pass: a small gather on the queue that computes. */
+/* The exchange of SyncBN in the middle of a pass: a small gather on the queue that computes. */
 static void exchange(struct work *w)
 {
     struct rank *r = w->rank;

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_norm.c - batch normalisation of a few shards: numeric gradients, the slope at zero, and equal bits whoever computes them.
- * uses: proto worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_norm.c - uses: proto worker/core cpu cuda
+ * Batch normalisation of a few shards: numeric gradients, the slope at zero, and equal bits in all ways to compute
+ * them. */
 #include "tests/device/bf16.h"
 
 #include <math.h>
@@ -20,7 +21,7 @@ struct norm_case {
 /* 1100 pixels: several slabs of 512 at 16 channels; 6 pixels: less than one. */
 static const struct tensor small[SHARDS] = { { .n = 2, .h = 3, .w = 4 }, { .n = 1, .h = 5, .w = 5 }, { .n = 2, .h = 3, .w = 1 } };
 static const struct tensor large[SHARDS] = { { .n = 2, .h = 22, .w = 25 }, { .n = 1, .h = 3, .w = 2 }, { .n = 3, .h = 23, .w = 19 } };
-/* Several slabs at 320 channels, where a block of the CUDA device has not all of them. */
+/* Several slabs at 320 channels; a block of the CUDA device does not cover all of these channels. */
 static const struct tensor middle[SHARDS] = { { .n = 2, .h = 9, .w = 9 }, { .n = 1, .h = 3, .w = 2 }, { .n = 1, .h = 5, .w = 11 } };
 
 struct inputs {
@@ -147,8 +148,8 @@ static void get_dx(struct device *dev, const struct norm_case *t, const struct a
     free(all);
 }
 
-/* Results: per shard sums [2c], then dx, then the gradients of beta and those of gamma. One was overwritten, the other, beta's with sync, was
- * added to. */
+/* Results: per shard sums [2c], then dx, then the gradients of beta and those of gamma. With sync, the gradient of beta
+ * is added to, otherwise that of gamma; the other is overwritten. */
 static void run_bwd(struct device *dev, const void *arg, void *ret)
 {
     const struct norm_case *t = arg;
@@ -217,7 +218,8 @@ static double plain_loss(const struct norm_case *t, struct inputs *in)
     return loss;
 }
 
-/* One parameter moved both ways; a kink in between shows as a difference of the one-sided slopes and is left out. */
+/* Moves a single parameter both ways. A kink in between shows as a difference of the one-sided slopes and is left
+ * out. */
 static bool slope_at(const struct norm_case *t, struct inputs *in, float *at, double *ret_slope)
 {
     float old = *at, up = old + 0.0004f, down = old - 0.0004f;
@@ -390,7 +392,8 @@ static void slope_at_zero(void **state)
     assert_true(out.dx[0] == 0.5f && out.dx[1] == 0 && out.dx[2] == 0.5f);
 }
 
-/* All devices cut alike, so only numbers tell: another cut would be other bits than those of an older version. */
+/* All devices cut alike, so only fixed numbers show a change: another cut would give other bits than an older
+ * version. */
 static void slabs_by_channels(void **state)
 {
     static const int pixels[][2] = { { 1, 512 }, { 32, 512 }, { 33, 496 }, { 64, 256 }, { 1023, 16 }, { 1024, 16 }, { 2048, 16 } };

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_norm_pooled.c - normalisation whose gradient is that of maxima of 2 x 2 windows: the bits are those of the gradient that pooling makes of it
- * first. uses: proto worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_norm_pooled.c - uses: proto worker/core cpu cuda
+ * Normalisation with a gradient that comes from maxima of 2 x 2 windows: the bits equal those of first computing the
+ * gradient of pooling. */
 #include "tests/device/bf16.h"
 
 #include <math.h>
@@ -8,7 +9,8 @@ struct pooled_case {
     int n, h, w, c;
 };
 
-/* Windows of fewer than a vector of channels, slabs that begin in the middle of a row and of a window, one that is written past the caches. */
+/* Windows of fewer than a vector of channels, slabs that begin in the middle of a row and of a window, a slab that is
+ * written past the caches. */
 static const struct pooled_case cases[] = { { 1, 2, 2, 3 },    { 2, 6, 10, 16 }, { 1, 34, 18, 33 },
                                             { 3, 62, 30, 40 }, { 2, 4, 6, 300 }, { 1, 260, 256, 16 } };
 
@@ -44,7 +46,7 @@ static struct tensor tensor(struct bench *b, const struct pooled_case *t, int pa
     return r;
 }
 
-/* What comes of gradient da, behind each other: sums, gradients of beta and gamma, dx. */
+/* The results of gradient da, one behind the other: sums, gradients of beta and gamma, dx. */
 static char *run(struct bench *b, const struct tensor *da, size_t *ret_bytes)
 {
     const size_t c = (size_t)b->x.x.c, sums = 2 * c * sizeof(double), grads = 2 * c * sizeof(float);

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_norm_running.c - running statistics of batch normalisation: against the definition, and what is prepared of them.
- * uses: proto worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_norm_running.c - uses: proto worker/core cpu cuda
+ * Running statistics of batch normalisation: compared with the definition, and the values prepared from them. */
 #include "tests/device/devices.h"
 
 #include <math.h>
@@ -13,7 +13,8 @@ struct running_case {
     float mean[2], var[2];
 };
 
-/* Three layers: the one of the case between two others, whose channels it must not touch; its statistics begin in mid-record. */
+/* Three layers: the case's layer between two others with channels that it must not touch. Its statistics begin in
+ * mid-record. */
 static void run_running(struct device *dev, const void *arg, void *ret)
 {
     enum { BEFORE = 3, AFTER = 300, MIDDLE = 2 * BEFORE + 1, BEHIND = MIDDLE + 5, RECORD = BEHIND + 2 * AFTER + 1 };
@@ -50,7 +51,8 @@ static void run_running(struct device *dev, const void *arg, void *ret)
         near((double)ones[k], t->skip ? 1 : 1.1, 1e-6, "layer behind", (size_t)k);
 }
 
-/* One pixel has no unbiased variance: the shard's mean counts, the variance is that of the others, or stays. */
+/* A shard of one pixel has no unbiased variance: its mean counts; the variance is that of the other shards, or
+ * stays. */
 static void running_of_one_pixel(void **state)
 {
     struct running_case t = { .nstats = 2, .c = 2, .stats = { { 4, 4, 1, 38, 3 }, { 1, 2, -1, 0, 0 } }, .mean = { 0, 3 }, .var = { 1, 2 } };
@@ -83,7 +85,7 @@ static void running_of_one_pixel(void **state)
     assert_true(out[2] == 1.0f && out[3] == 2.0f);
 }
 
-/* The update of channel k by the words of device.h. */
+/* The update of channel k, as described in device.h. */
 static void plain_running(const struct running_case *t, int k, double *ret_mean, double *ret_var)
 {
     double pixels = 0, sum = 0, square = 0, means = 0, vars = 0;
@@ -103,7 +105,8 @@ static void plain_running(const struct running_case *t, int k, double *ret_mean,
     *ret_var = 0.9 * (double)t->var[k] + 0.1 * (t->sync ? (square - sum * sum / pixels) / (pixels - 1) : vars / nvars);
 }
 
-/* As many rows as are read at once, fewer and more, with shards of one pixel at the end or everywhere. A skipped step changes nothing. */
+/* The number of rows is that of a single read, fewer and more, with shards of one pixel at the end or everywhere. A
+ * skipped step changes nothing. */
 static void running_many(void **state)
 {
     static const int counts[] = { 3, 4, 6, 7, 8, 9, 15, 16, RUNNING_MOST };

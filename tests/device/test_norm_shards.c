@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_norm_shards.c - batch normalisation of more shards than the arguments of a launch hold, with a gradient each or one for all,
- * and with how many launches.
- * uses: proto worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_norm_shards.c - uses: proto worker/core cpu cuda
+ * Batch normalisation of more shards than the arguments of a launch hold, with a gradient each or a single one for all;
+ * and the number of launches. */
 #include "tests/device/bf16.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 
 enum { MANY = 70, MANY_C = 3, MANY_ROW = 2 * MANY_C + 1 };
 
-/* Statistics of shard v: [MANY_ROW]; every seventh shard is empty, and neighbours are often as large. */
+/* Statistics of shard v: [MANY_ROW]; every seventh shard is empty, and neighbours often have the same size. */
 static void many_stats(int v, double *ret)
 {
     float *x = numbers(MANY_ROW, 90 + (uint64_t)v, 0.0f, 4.0f);
@@ -80,7 +80,7 @@ static size_t crowd_pixels(int v)
     return 1 + (size_t)v * 97 % CROWD_PIXELS;
 }
 
-/* Shards, the vectors of their normalisation, and room for what comes of them. */
+/* Shards, the vectors of their normalisation, and room for the results. */
 struct crowd {
     struct tensor t[CROWD];
     struct operand in[CROWD];
@@ -165,7 +165,7 @@ static void crowd(void **state)
     free(out);
 }
 
-/* Where a device takes one destination for all shards, it gets their sum, added in order. */
+/* If a device takes a single destination for all shards, it gets their sum, added in order. */
 static void merged(void **state)
 {
     static const int counts[] = { 2, 4, 5, 16, 17, CROWD };
@@ -200,7 +200,7 @@ static void merged(void **state)
         }
 }
 
-/* Statistics and what norm_prepare makes of them, in one: the same as one after the other. */
+/* Statistics and norm_prepare in a single call give the same as one after the other. */
 static void run_batch(struct device *dev, int n, struct crowd *c)
 {
     enum { ROW = 2 * CROWD_C + 1 };

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_norm_uses.c - a normalisation that several layers of a step share, against PyTorch (make_norm_uses.py): each use has statistics
- * of its own, gradients are sums over uses, running statistics take in one use after the other.
- * uses: proto trainer cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_norm_uses.c - uses: proto trainer cpu cuda
+ * A normalisation shared by several layers of a step, compared with PyTorch (make_norm_uses.py): each use has
+ * statistics of its own, gradients are sums over uses, and running statistics are updated use by use. */
 #include "tests/device/tape_net.h"
 
 #include "worker/core/safetensors.h"
@@ -39,7 +39,7 @@ static int merge(void *arg, enum merge_kind kind, const double *const *local, in
                                  : reduce->tree_sums(n->dev, ret, local, SHARDS, (size_t)count, err);
 }
 
-/* One record a shard, as the trainer has them. */
+/* A record a shard, as in the trainer. */
 struct shared {
     struct net net;
     struct running running;
@@ -152,7 +152,7 @@ static void golden(void **state)
     safetensors_close(f);
 }
 
-/* Where a record's places are: use by use, none for frozen normalisations; the updates go round by round. */
+/* The places in a record: use by use, no place for frozen normalisations; the updates go round by round. */
 static void places(void **state)
 {
     struct param mean[4] = { { .count = 3 }, { .count = 5 }, { .count = 2 }, { .count = 4 } }, var[4];

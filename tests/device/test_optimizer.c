@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_optimizer.c - steps of every optimizer over lists of parameters: clipping, averages, skipped steps; and what the
- * length of a gradient makes of it.
- * uses: proto worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_optimizer.c - uses: proto worker/core cpu cuda
+ * Steps of every optimizer over lists of parameters: clipping, averages, skipped steps, and the effect of a gradient's
+ * length. */
 #include "tests/device/bf16.h"
 
 #include "cuda/derived.h"
@@ -21,7 +21,7 @@ struct step_case {
     bool hashes; /* of some items are wanted */
 };
 
-/* Of an item: rate and decay. Adam's numbers are of step t. */
+/* Rate and decay of an item. Adam's numbers are of step t. */
 static const float lr = 0.1f, momentum = 0.9f, ema_decay = 0.75f, factor = 0.25f;
 static const double beta1 = 0.8, beta2 = 0.95, eps = 0.01;
 
@@ -79,7 +79,7 @@ static float *weights(const struct step_case *t, int item)
     return numbers((size_t)t->count[item], 1 + (uint64_t)item, -1.0f, 1.0f);
 }
 
-/* One allocation for all: `n` floats each, 16-byte aligned unless the case is odd. */
+/* A single allocation for all: `n` floats each, 16-byte aligned unless the case is odd. */
 struct place {
     float *at;
     bool odd;
@@ -106,7 +106,7 @@ static void fill(struct device *dev, float *dst, float *host, int n)
     free(host);
 }
 
-/* Where the device keeps bf16 copies of weights, some items have one: fresh or stale. */
+/* If the device keeps bf16 copies of weights, some items have a copy: fresh or stale. */
 static void add_copy(struct device *dev, const struct step_case *t, struct param *p, struct cuda_derived *copy, int item)
 {
     if (dev->host_memory || item % 4 == 0 || item > 40)
@@ -116,7 +116,8 @@ static void add_copy(struct device *dev, const struct step_case *t, struct param
     p->derived = copy;
 }
 
-/* A fresh one is the new weights', unless the step was skipped; a stale one stays stale, whatever it holds. */
+/* A fresh copy becomes the new weights' copy, unless the step was skipped. A stale copy stays stale; its contents do
+ * not matter. */
 static void check_copy(struct device *dev, const struct step_case *t, const struct param *p, int item, const float *w)
 {
     uint16_t *half;
@@ -134,7 +135,7 @@ static void check_copy(struct device *dev, const struct step_case *t, const stru
 
 enum { MAX_HASHES = MAX_NUMBERS / 1024 + 2 * MAX_ITEMS };
 
-/* What stands there is seen to be written, and what stands behind it not. */
+/* The fill shows that hashes are written, and that memory behind them is not. */
 static struct hash128 *hashes_of_all(struct device *dev)
 {
     static struct hash128 fill[MAX_HASHES];
@@ -143,7 +144,7 @@ static struct hash128 *hashes_of_all(struct device *dev)
     return put(dev, fill, sizeof fill);
 }
 
-/* Every fifth item goes without. */
+/* Every fifth item has no hashes. */
 static struct hash128 *next_hashes(struct hash128 **at, const struct step_case *t, int item)
 {
     struct hash128 *ret = *at;
@@ -152,7 +153,7 @@ static struct hash128 *next_hashes(struct hash128 **at, const struct step_case *
     return t->hashes && item % 5 != 4 ? ret : NULL;
 }
 
-/* They are those of the weights w that the step left. */
+/* The hashes must be those of the weights w after the step. */
 static void check_hashes(struct device *dev, const struct step_case *t, const struct optim_item *item, const float *w)
 {
     struct hash128 got[MAX_NUMBERS / 1024 + 2], unwritten;
@@ -212,7 +213,7 @@ static void run_steps(struct device *dev, const void *arg, void *ret)
     }
 }
 
-/* One number, in double. */
+/* A single number, in double. */
 struct plain {
     double w, m, v, average;
 };
@@ -268,7 +269,7 @@ static void run_case(const struct step_case *t, float *ret)
         check_item(t, i, ret);
 }
 
-/* Whoever asks for hashes gets the same numbers. */
+/* The numbers are the same with and without hashes. */
 static void check_case(const struct step_case *given)
 {
     static float out[4 * MAX_NUMBERS], hashed[4 * MAX_NUMBERS];
@@ -319,7 +320,7 @@ struct clip_case {
     int n;
     double max_norm;
     bool ordered;
-    double bad; /* stands in the middle; 0: nothing does */
+    double bad; /* placed in the middle; 0: no such number */
 };
 
 static struct {
@@ -327,7 +328,7 @@ static struct {
     uint32_t order[MAX_BLOCKS];
 } squares;
 
-/* Numbers of very different size; the k-th of the flat order lies at (7 k + 3) mod n where n is no multiple of 7. */
+/* Numbers of very different size; number k of the flat order is in place (7 k + 3) mod n if 7 does not divide n. */
 static void make_squares(const struct clip_case *t)
 {
     struct philox_key key = { .seed = 77 };

@@ -106,7 +106,7 @@ static void bodies(void **state)
         }
 }
 
-/* Rows of more than what is windowed at once, and more of them than a thread takes. */
+/* Rows longer than a window, and more rows than a thread takes. */
 static void large(void **state)
 {
     struct map_case t = { .nshards = 1, .shape = { tensor_f32(NULL, 1, 70, 200, 3) }, .ssim_weight = 0.85f, .map_stride = 1 };

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_photo_loss.c - losses that take the least of several answers: the vectors of specs featdepth section 12, the scalar bodies on every
- * device and in every shard, ties, noise, and what is no number. uses: proto worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_photo_loss.c - uses: proto worker/core cpu cuda
+ * Losses that take the least of several values: the vectors of specs featdepth section 12, the scalar bodies on every
+ * device and in every shard, ties, noise, and NaN. */
 #include "tests/device/photo_cases.h"
 
 #include "worker/core/tree.h"
@@ -76,7 +77,7 @@ static char *least_run(const struct least_case *t)
     return out;
 }
 
-/* Whether a distance is chosen instead of the best before it: a smaller one, or the first that is no number. */
+/* Whether a distance replaces the best before it: a smaller distance does, and so does the first NaN. */
 static bool before(float v, float best)
 {
     if (isnan(best))
@@ -84,7 +85,7 @@ static bool before(float v, float best)
     return isnan(v) ? true : v < best;
 }
 
-/* Which source each pixel takes, and the sum of what it takes: by the bodies. */
+/* The source that each pixel takes, and the sum of the taken values: by the scalar bodies. */
 static double least_of(const struct least_case *t, int v, int image0, int *chosen)
 {
     const struct tensor *s = &t->shape[v];
@@ -151,7 +152,7 @@ static void check_least(const struct least_case *t)
     free(all);
 }
 
-/* Each kind of noise, with maps that are equal but for it; with and without identities; gaps. */
+/* Each kind of noise, with maps that differ only by the noise; with and without identities; gaps. */
 static void least_bodies(void **state)
 {
     struct philox_key key[SOURCES][6];
@@ -186,7 +187,8 @@ static void least_bodies(void **state)
         }
 }
 
-/* Uniform noise is centred, of the deviation asked for and never beyond sqrt(3) of it; normal noise is philox_normal(). */
+/* Uniform noise is centred, has the requested deviation, and stays within sqrt(3) of it; normal noise is
+ * philox_normal(). */
 static void noise_is(void **state)
 {
     enum { N = 4096 };
@@ -207,7 +209,7 @@ static void noise_is(void **state)
     assert_true(photo_noise(AUTOMASK_NONE, &key, 1, 1e-5f, 1.0f) == 0.0f);
 }
 
-/* The vector: noise is given, so it is on the maps already. Where it decides is in the argmin. */
+/* The vector: noise is given, so it is on the maps already. If noise decides, the argmin shows it. */
 static void automask_golden(void **state)
 {
     json_t *root = golden_open(), *t = member(root, "min_reprojection_automask"), *argmin = member(t, "argmin");
@@ -259,7 +261,7 @@ static void automask_golden(void **state)
     json_decref(root);
 }
 
-/* No number is the least of all, and the loss says so; infinity is not. */
+/* NaN counts as the least of all, and the loss shows it; infinity does not. */
 static void no_numbers(void **state)
 {
     float x[4][5] = { { 1, NAN, 1, INFINITY, 1 }, { 2, 2, 2, 2, NAN }, { 3, 3, NAN, 3, NAN }, { 4, 4, 4, 1, 4 } };
@@ -346,7 +348,7 @@ static float lanes_added(float lane[PHOTO_LANES])
     return lane[0];
 }
 
-/* The same by the bodies, of the gradients of one shard; old: changed to them. */
+/* The same by the scalar bodies, for the gradients of one shard; old: replaced by them. */
 static void nearest_of(const struct nearest_case *t, int v, float *old[SOURCES + 1])
 {
     const struct tensor *s = &t->shape[v];

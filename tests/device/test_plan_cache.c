@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_plan_cache.c - plans by key, whoever asks in which order.
- * uses: plans proto worker/core */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_plan_cache.c - uses: plans proto worker/core
+ * Plans by key, requested in any order. */
 #include "cuda/plan_cache.h"
 #include "tests/device/plans.h"
 
@@ -26,7 +26,7 @@ static struct plan_cache *open_cache(int threads)
     return c;
 }
 
-/* Asked for in one order or another, ahead or when needed, by one thread or three: the same plans, so the same lines. */
+/* The plans and their lines are the same for any order of requests, ahead or when needed, by one thread or three. */
 static void order_of_asking_does_not_matter(void **state)
 {
     struct plan_cache *a = open_cache(3), *b = open_cache(1);
@@ -65,7 +65,8 @@ static void order_of_asking_does_not_matter(void **state)
     plan_cache_free(b);
 }
 
-/* Its error names the convolution and stays; others are not touched. What is still queued is dropped. */
+/* The error of a plan that cannot be made names the convolution and stays; other plans are not touched. Queued plans
+ * are dropped. */
 static void what_cannot_be_planned_says_why(void **state)
 {
     struct plan_cache *c = open_cache(2);
@@ -94,7 +95,7 @@ static void what_cannot_be_planned_says_why(void **state)
     plan_cache_free(c);
 }
 
-/* How many lines of plans, and of those that are made or known. */
+/* The number of lines of plans, and of plans that are made or known. */
 static int count_lines(struct plan_cache *c)
 {
     char *text = plan_cache_text(c);
@@ -117,8 +118,9 @@ static struct plan *asked(struct plan_cache *c, int i)
     return p;
 }
 
-/* In turn i plan i is asked for, and plan 0 in each. Of the twelve, with ten too many, those go first that were asked for longest ago: not plan 0, nor
- * those of the last turns; their lines stay, and they come back when asked for, ahead or not, with the same line. */
+/* In turn i plan i is requested, and plan 0 in each. There are twelve plans, ten too many: those requested longest ago
+ * are dropped. Plan 0 and the plans of the last turns stay. The lines of dropped plans stay, and a dropped plan comes
+ * back on request, ahead or not, with the same line. */
 static void the_longest_unused_are_dropped(void **state)
 {
     struct plan_cache *c = open_cache(2);
@@ -148,7 +150,7 @@ static void the_longest_unused_are_dropped(void **state)
     for (int i = 1; i < 5; i++)
         asked(c, i);
     assert_int_equal(plan_cache_begin(c, 1, 8), CACHED - 4);
-    plan_cache_drop(c, 1, 0); /* of the last turn are 1 to 4, so that they stay however few are wanted */
+    plan_cache_drop(c, 1, 0); /* plans 1 to 4 are of the last turn, so they stay even with a limit of 0 */
     assert_int_equal(plan_cache_begin(c, 1, 3), 4);
     again = plan_cache_text(c);
     plan_cache_wait(c, &after);

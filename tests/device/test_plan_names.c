@@ -1,9 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_plan_names.c - ways to compute a convolution by their names, and the table of those that were measured.
- * uses: plans proto worker/core */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_plan_names.c - uses: plans proto worker/core
+ * Ways to compute a convolution by their names, and the table of the measured ways. */
 #include "cuda/plan_table.h"
 #include "tests/device/plans.h"
 
-/* Each way to compute a convolution has a name, by which it is made; the first that can be made is the one that is taken. */
+/* Each way to compute a convolution has a name, and can be made by it. The first way that can be made is taken. */
 static void ways_are_made_by_name(void **state)
 {
     static struct plan_name name[PLAN_NAMES];
@@ -40,7 +40,7 @@ static void ways_are_made_by_name(void **state)
     plan_target_close(&t);
 }
 
-/* A name is no way around the filter: what tier off may take is refused where results have to repeat. */
+/* A name must not bypass the filter: a way for tier off is refused where results have to repeat. */
 static void names_pass_the_filter(void **state)
 {
     static struct plan_name name[PLAN_NAMES];
@@ -64,7 +64,8 @@ static void names_pass_the_filter(void **state)
     plan_target_close(&t);
 }
 
-/* A row of the table is followed in every tier whose filter lets it through; the next where not; and where none can be taken, the rule. */
+/* A row of the table is followed in every tier with a filter that accepts it, otherwise the next row. If all rows are
+ * refused, the rule decides. */
 static void measured_choices_are_followed(void **state)
 {
     static const struct {

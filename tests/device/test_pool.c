@@ -232,7 +232,7 @@ static int below(const struct philox_key *k, uint64_t i, int n)
     return (int)philox_below(k, i, (uint32_t)n);
 }
 
-/* Shapes nobody thought of. */
+/* Random shapes. */
 static void random_windows(void **state)
 {
     (void)state;

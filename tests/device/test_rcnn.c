@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_rcnn.c - regions of a second stage: draws, losses, masks and decoded boxes, the same on every device, and what a slow reference says.
- * uses: proto worker/core worker/layers cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_rcnn.c - uses: proto worker/core worker/layers cpu cuda
+ * Regions of a second stage: draws, losses, masks and decoded boxes, the same on every device, and compared with a slow
+ * reference. */
 #include "tests/device/rcnn_cases.h"
 
 #include <math.h>
@@ -8,7 +9,7 @@
 
 enum { POST = 60, ROWS = CASE_IMAGES * 1400, MASKS = 64, FOUND = 4000, POINTS = 20000, GAP = 1 };
 
-/* A case and what stands between its images and the second stage. */
+/* A case, and the data between its images and the second stage. */
 struct second {
     struct rcnn_case *c;
     float box[CASE_SHARDS][CASE_IMAGES * POST][4];
@@ -19,7 +20,7 @@ struct second {
     int32_t length[CASE_SHARDS][POINTS];
     bool runs;
     float score;
-    const float *class_weight; /* [classes], NULL: none */
+    const float *class_weight; /* [classes], NULL: no weights */
 };
 
 struct outcome {
@@ -182,7 +183,7 @@ static void get_samples(struct device *dev, const struct rcnn_case *c, int v, co
     get(dev, r->mask_offset[v], s->mask_offset, o);
 }
 
-/* What the calls below share. */
+/* Shared by the calls below. */
 struct there {
     struct rcnn_there t;
     struct rpn_proposals proposals[CASE_SHARDS];
@@ -276,7 +277,7 @@ static void run_masks(struct device *dev, const struct second *s, struct there *
         get(dev, r->mask_by_image[i], t->by_image[i], sizeof r->mask_by_image[i]);
 }
 
-/* The heads' outputs as those of all proposals. */
+/* Decodes the heads' outputs as if they were those of all proposals. */
 static void run_decode(struct device *dev, const struct second *s, struct there *t, struct outcome *r)
 {
     const struct rcnn_case *c = s->c;
@@ -579,8 +580,8 @@ static void flavors(void **state)
     check_all(second_new(true, 3, 6, 12, false));
 }
 
-/* Each row's cross-entropy counts by its class, the background's by 1; what divides the sum stays the number of rows. That is torch's
- * cross_entropy(weight=[classes and 1], reduction="sum") / rows. */
+/* Each row's cross-entropy counts by the weight of its class, the background's by 1; the divisor of the sum stays the
+ * number of rows. That is torch's cross_entropy(weight=[classes and 1], reduction="sum") / rows. */
 static void class_weights(void **state)
 {
     static const float weight[] = { 0.5f, 3, 1, 0.01f, 20 };
@@ -642,7 +643,7 @@ static void few_and_many(void **state)
     check_all(s);
 }
 
-/* Truth of a class that there is not: nothing of it is drawn as foreground, and no head has a column for it. */
+/* Objects of an unknown class: they are never drawn as foreground, and no head has a column for them. */
 static void classes_that_are_none(void **state)
 {
     static const int32_t odd[] = { -1, 5, 0, INT32_MAX, 2, INT32_MIN };
@@ -658,7 +659,8 @@ static void classes_that_are_none(void **state)
     }
 }
 
-/* One proposal more than there is room for changes who is drawn, but not by how many; turned around they are the same boxes. */
+/* With a proposal more than there is room for, other rows are drawn, but their number is the same. In reverse order
+ * they are the same boxes. */
 static void order_of_proposals(void **state)
 {
     struct second *s = second_new(false, 1, 5, 41, false);

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_rcnn_found.c - rows of a second stage with numbers that are none, on every device: specs rcnn section 6.1.
- * uses: proto worker/core worker/layers cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_rcnn_found.c
+ * uses: proto worker/core worker/layers cpu cuda
+ * Rows of a second stage with NaN, on every device: specs rcnn section 6.1. */
 #include "tests/device/rcnn_cases.h"
 
 #include <math.h>
@@ -18,7 +19,7 @@ static const struct {
     bool gone;
 } rows[ROWS] = {
     { 0, 0, 0, false },        { 0, 0, NAN, true },       { 1, 1, NAN, true },
-    { 1, 2, INFINITY, false }, /* a side grows by no more than so much */
+    { 1, 2, INFINITY, false }, /* a side grows by this factor at most */
     { 0, 0, INFINITY, true },  { 1, 1, -INFINITY, true }, { 0, 2, NAN, true },
     { 1, 3, NAN, true },       { 0, 0, 3e38f, true }, /* finite, and too far */
     { 1, 3, 0, false },
@@ -55,7 +56,7 @@ static void run(struct device *dev, const void *arg, void *ret)
     CALL(dev->on->rcnn->decode(dev, head, &images, &logits, &deltas, &proposals, 0, 0.2f, 0.01f, f->c, MOST, &f->n, err));
 }
 
-/* A row goes as a whole, its good class too. */
+/* A row is dropped as a whole, with its good class. */
 static void check(const struct rcnn_head *head)
 {
     struct found f;

@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_rcnn_layers.c - a small two-stage detector on the tape: gradients are the slopes of its losses, in training and per image, also of shards
- * that nothing is to be seen in. uses: proto worker/layers worker/comm worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_rcnn_layers.c
+ * uses: proto worker/layers worker/comm worker/core cpu cuda
+ * A small two-stage detector on the tape: gradients equal the slopes of its losses, in training and per image, also for
+ * shards without objects. */
 #include "tests/device/tape_net.h"
 
 #include <math.h>
@@ -8,7 +10,7 @@
 
 enum { C = 5, LEVELS = 2, SHARDS = 2, IMAGES = 2, ALL = SHARDS * IMAGES, CLASSES = 3, TRUTH = 3, RPN = 4, BOX = 2, HEADS = RPN + BOX + 1 };
 
-/* Of features, which are a quarter of the canvas. */
+/* Sizes of features: a quarter of the canvas. */
 static const int height[SHARDS] = { 16, 12 }, width[SHARDS] = { 12, 16 };
 static const int32_t size[IMAGES][2] = { { 48, 48 }, { 44, 40 } }, offset[2][IMAGES + 1] = { { 0, 2, 3 }, { 0, 0, 0 } },
                      cls[TRUTH] = { 0, 2, 1 };
@@ -136,7 +138,7 @@ static void forward(struct detector *d, bool train)
     NET_OK(&d->net, tape_status(t, &d->net.err));
 }
 
-/* Term t of all rows, of what a head of number `head` has a part in. */
+/* Term t of all rows, for the loss that head `head` belongs to. */
 static double loss_of(struct detector *d, int head, int rows)
 {
     double *const *terms = head < RPN ? d->rpn_terms : head < RPN + BOX ? d->box_terms : d->mask_terms, sum = 0, got[2];
@@ -163,7 +165,7 @@ static double moved(struct detector *d, int head, size_t i, float by)
     return loss_of(d, head, SHARDS);
 }
 
-/* Of the heads from `first` on. */
+/* Checks the heads from `first` on. */
 static void check_slopes(int device, int mask_side, int first)
 {
     float *g[HEADS][SHARDS];
@@ -178,7 +180,7 @@ static void check_slopes(int device, int mask_side, int first)
     for (int h = first; h < HEADS; h++) {
         double some = 0;
 
-        for (size_t i = 1; i < d.w[h]->count; i += device == 0 ? 4 : d.w[h]->count) { /* few where it takes long */
+        for (size_t i = 1; i < d.w[h]->count; i += device == 0 ? 4 : d.w[h]->count) { /* fewer on slow devices */
             const float eps = 1.0f / 1024;
             double up = moved(&d, h, i, eps), down = moved(&d, h, i, -2 * eps), sum = (double)g[h][0][i] + (double)g[h][1][i];
 
@@ -239,7 +241,8 @@ static void nothing_to_see(void **state)
     }
 }
 
-/* With the normaliser batch * images, and all drawn, the losses of a shard are the means of its images'. */
+/* With the normaliser batch * images, and with all regions drawn, the losses of a shard are the means of its images'
+ * losses. */
 static void losses_of_images(void **state)
 {
     (void)state;
@@ -260,7 +263,7 @@ static void losses_of_images(void **state)
     }
 }
 
-/* Weights that have run away: the loss of the same step is no number. */
+/* Diverged weights: the loss of the same step is NaN. */
 static void diverged(void **state)
 {
     (void)state;

@@ -122,7 +122,7 @@ static void sampled_bitmaps(void **state)
         }
 }
 
-/* Which cells of a polygon are inside, by the walk of section 8.3, literally. */
+/* The cells inside a polygon, by the walk of section 8.3, literally. */
 static void plain_polygon(unsigned char *ret, const double *x, const double *y, int k, int h, int w)
 {
     static int u[4000000], v[4000000];
@@ -233,7 +233,7 @@ static void mask_vector(void **state)
     }
 }
 
-/* Runs of a bitmap of that size whose pixels x1 .. x2 - 1, y1 .. y2 - 1 are set. */
+/* Runs of a bitmap of that size; the pixels x1 .. x2 - 1, y1 .. y2 - 1 are set. */
 static void set_rectangle(struct mask_case *m, int x1, int y1, int x2, int y2)
 {
     const int h = m->size[0];
@@ -246,8 +246,8 @@ static void set_rectangle(struct mask_case *m, int x1, int y1, int x2, int y2)
     }
 }
 
-/* The same section to the letter: 4 x 4 cells, the outline and its bitmap of 20 rows and 24 columns. The bitmap's first row is 1/3, which d2 cuts at 1/2, and 1/2
- * of torchvision. */
+/* The same section to the letter: 4 x 4 cells, the outline and its bitmap of 20 rows and 24 columns. The bitmap's first
+ * row is 1/3 with d2, which cuts at 1/2, and 1/2 with torchvision. */
 static void vector_of_four_cells(void **state)
 {
     static const float first[3] = { 0, 0, 0.5f };
@@ -270,7 +270,7 @@ static void vector_of_four_cells(void **state)
     }
 }
 
-/* Rows of cells lie half between those of pixels: exactly 1/2 above and below what is set, and that counts. */
+/* Rows of cells lie half between those of pixels: exactly 1/2 above and below the set pixels, and that counts. */
 static void half_a_pixel_counts(void **state)
 {
     struct mask_case m = { .head = { .masks = RCNN_MASKS_OF_OUTLINES, .mask_side = 28 },

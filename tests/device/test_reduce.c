@@ -91,7 +91,7 @@ enum { MANY = 130, SHORT = 517 };
 
 struct parts_case {
     int nparts, lo[MANY], hi[MANY];
-    int dst_off, odd_part; /* floats that dst, and this part, stand behind an aligned address; -1: no part */
+    int dst_off, odd_part; /* distance in floats of dst, and of this part, from an aligned address; -1: no part */
     int count;
     int in_place; /* the part that is dst, or -1 */
 };
@@ -249,7 +249,8 @@ static void run_squares(struct device *dev, const void *arg, void *ret)
     get(dev, ret, blocks, nblocks * sizeof(double));
 }
 
-/* By the words of device.h: lane i has the numbers i, i + 16 ..., then neighbours are added, then neighbours of those. */
+/* By the definition in device.h: lane i adds the numbers i, i + 16 ...; then neighbouring lanes are added, then
+ * neighbours of these sums. */
 static double plain_squares(const float *g, size_t n)
 {
     double lane[16] = { 0 };
@@ -260,7 +261,7 @@ static double plain_squares(const float *g, size_t n)
            (((lane[8] + lane[9]) + (lane[10] + lane[11])) + ((lane[12] + lane[13]) + (lane[14] + lane[15])));
 }
 
-/* Numbers of every size, each block in its own order of sizes: an addition in another place is another sum. */
+/* Numbers of every size, each block in its own order of sizes: an addition in another order gives another sum. */
 static void squares(void **state)
 {
     static const size_t counts[] = { 1, 17, 1024, 1025, 2148, 5000 };

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_repeat.c - training steps have the same bits every time, while another queue of the same device is kept busy.
- * uses: proto worker/backend trainer cpu cuda
- * A GPU that DETD_TEST_CUDA names is alone, and gets more of it: DETD_TEST_REPEATS=20 DETD_TEST_SIZE=416 DETD_TEST_WIDTH=1
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_repeat.c - uses: proto worker/backend trainer cpu cuda
+ * Training steps have the same bits every time, while another queue of the same device is kept busy. A GPU named by
+ * DETD_TEST_CUDA runs alone, with larger settings: DETD_TEST_REPEATS=20 DETD_TEST_SIZE=416 DETD_TEST_WIDTH=1
  * DETD_TEST_NOISE=16777216 (defaults 2, 32, 0.125, 4096). */
 #include "tests/device/devices.h"
 
@@ -27,7 +27,7 @@ static double setting(const char *name, double otherwise)
     return text ? atof(text) : otherwise;
 }
 
-/* One training run on one device. */
+/* A training run on one device. */
 struct run {
     struct device *dev, *side;
     struct comm *host, *link;
@@ -43,7 +43,7 @@ struct run {
     float **start; /* the weights every repeat begins with; host memory */
     int nitems;
     struct clip *clip;
-    struct hash128 *blocks; /* of the largest array that is hashed, then that array's own; device memory */
+    struct hash128 *blocks; /* of the largest hashed array, then that array's own hash; device memory */
     size_t nblocks;
 };
 

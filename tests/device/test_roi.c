@@ -1,12 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_roi.c - RoIAlign: levels by specs rcnn section 13, torchvision's results (tests/golden/make_roi.py), the scalar bodies on every
- * device, and what must hold of any rows. uses: proto worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_roi.c - uses: proto worker/core cpu cuda
+ * RoIAlign: levels by specs rcnn section 13, torchvision's results (tests/golden/make_roi.py), the scalar bodies on
+ * every device, and rules for any rows. */
 #include "tests/device/roi_cases.h"
 
 #include "worker/core/safetensors.h"
 
 static const int32_t zeros[CASE_ROWS];
 
-/* One shard with one image of one level. */
+/* A shard with one image of one level. */
 static struct roi_case single(struct roi_align roi, int h, int w, int c, const float (*box)[4], int rows)
 {
     return (struct roi_case){
@@ -16,7 +17,7 @@ static struct roi_case single(struct roi_align roi, int h, int w, int c, const f
 
 /* ---- specs rcnn, section 13 ---- */
 
-/* Levels that are constants tell which one a box takes. */
+/* Levels with constant values show which level a box takes. */
 static void vector_levels(void **state)
 {
     static const float side[] = { 56, 111.9f, 112, 223.9f, 224, 447.9f, 448, 900, 0, 4000 };
@@ -47,7 +48,7 @@ static void vector_levels(void **state)
 
 /* ---- torchvision ---- */
 
-/* As in make_roi.py. */
+/* The same numbers as in make_roi.py. */
 enum { GOLDEN_C = 2, GOLDEN_H = 13, GOLDEN_W = 17 };
 static const float golden_box[][4] = {
     { 2, 1, 19, 13 },    { -6, -3, 9, 30 },          { 22.5f, 18.25f, 24, 20 },     { 10, 10, 10, 10 },
@@ -120,7 +121,7 @@ enum { MIXED = 24 };
 static float mixed_box[MIXED][4];
 static int32_t mixed_image[MIXED];
 
-/* Boxes of all sizes on a canvas of 96 x 120, some beyond it, and those that nobody should make. */
+/* Boxes of all sizes on a canvas of 96 x 120, some beyond it, and boxes that no correct program makes. */
 static int draw_boxes(void **state)
 {
     static const float odd[][4] = {
@@ -196,7 +197,7 @@ static void widths(void **state)
         }
 }
 
-/* As the mask head has it, and the largest there is. */
+/* The size for the mask head, and the largest size. */
 static void pools(void **state)
 {
     (void)state;
@@ -210,7 +211,7 @@ static void pools(void **state)
     }
 }
 
-/* What is not finite stays where it is seen: a weight of 0 takes nothing along. */
+/* A value that is not finite affects only the cells that read it with a weight: a weight of 0 passes nothing on. */
 static void not_finite(void **state)
 {
     static const float box[2][4] = { { 6, 6, 10, 10 }, { 14, 2, 30, 22 } };
@@ -244,7 +245,7 @@ static void many_shards(void **state)
     check_case(&t);
 }
 
-/* Levels without a gradient take no part of those that have one. */
+/* Levels without a gradient do not change the gradients of the other levels. */
 static void unwanted(void **state)
 {
     struct roi_case t = mixed(roi_like(3, 2, 2, true), 4);
@@ -255,7 +256,7 @@ static void unwanted(void **state)
         check_case(&t);
 }
 
-/* ---- what must hold of any rows ---- */
+/* ---- rules for any rows ---- */
 
 static void no_rows(void **state)
 {
@@ -280,7 +281,7 @@ static void no_rows(void **state)
     free(out);
 }
 
-/* Rows in another order: the same outputs in that order, and of gradients the same sums but for their rounding. */
+/* Rows in another order: the same outputs in that order; the gradients are the same sums up to rounding. */
 static void other_order(void **state)
 {
     struct roi_case a = mixed(roi_like(2, 3, 0, true), 4), b;

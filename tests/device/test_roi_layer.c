@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_roi_layer.c - RoIAlign on the tape: two heads read the levels of one pyramid, one of which is pending; every gradient counts.
- * uses: proto worker/layers worker/comm worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_roi_layer.c
+ * uses: proto worker/layers worker/comm worker/core cpu cuda
+ * RoIAlign on the tape: two heads read the levels of one pyramid, with one level pending; every gradient counts. */
 #include "tests/device/tape_net.h"
 
 enum { C = 5, ROWS = 6, LEVELS = 2, SHARDS = 2, SMALL = 2, LARGE = 3 };
@@ -68,7 +69,7 @@ static void backward(struct pyramid *p)
     net_back(&p->net);
 }
 
-/* What the weights of all levels get: with both heads what they get with each, added. */
+/* With both heads, the weights of all levels get the sum of the gradients with each head. */
 static void every_head_counts(void **state)
 {
     enum { N = SHARDS * LEVELS * C * C };
@@ -166,7 +167,7 @@ static void numeric_gradient(void **state)
     }
 }
 
-/* The rows' place in memory may be used again once the layer has been called; a frozen level asks for nothing. */
+/* The memory of the rows may be reused after the call of the layer; a frozen level requests no gradient. */
 static void frozen_level(void **state)
 {
     (void)state;

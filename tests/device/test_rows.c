@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_rows.c - values with room for more images than are in use (tensor.rows): those in use have the bits of a value without room, sums
- * are over them alone, and what lies beyond is not read.
- * uses: proto worker/core cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_rows.c - uses: proto worker/core cpu
+ * Values with room for more images than are in use (tensor.rows). The used images have the bits of a value without
+ * extra room, sums are over them only, and the room beyond is not read. */
 #include "tests/device/devices.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ static size_t count_of(const struct rows_case *t, int n)
     return pixels * K + pixels * C + (size_t)K * (size_t)t->kernel * (size_t)t->kernel * C + K + pixels * K;
 }
 
-/* The first `used` images are numbers, those behind them are not. */
+/* The first `used` images are numbers, the images behind them are NaN. */
 static float *images(struct device *dev, size_t each, int used, uint64_t seed)
 {
     float *host = numbers(each * ROOM, seed, -1.0f, 1.0f), *ret;
@@ -49,7 +49,7 @@ static struct tensor tensor(float *data, const struct rows_case *t, int n, const
     return x;
 }
 
-/* With n images of room; what is given back is of the first `used`. */
+/* With room for n images; returns the results of the first `used`. */
 static void compute(struct device *dev, const struct rows_case *t, int used, const int32_t *rows, int n, float *ret)
 {
     size_t pixels = (size_t)t->side * (size_t)t->side, weights = (size_t)K * (size_t)t->kernel * (size_t)t->kernel * C;
@@ -94,7 +94,7 @@ static void check(const struct rows_case *t)
 {
     size_t n = count_of(t, t->used), tail = (size_t)K * (size_t)t->kernel * (size_t)t->kernel * C + K;
     float *got = malloc(n * sizeof *got), *want = malloc(n * sizeof *want);
-    bool flat = t->side == 1; /* pixels that are images of their own: other slabs, so other last bits */
+    bool flat = t->side == 1; /* pixels that are images of their own: slabs differ, and so do the last bits */
 
     assert_true(got && want);
     same_on_all(run, t, got, n * sizeof *got);
@@ -131,7 +131,7 @@ static void rows_in_use(void **state)
                 check(&(struct rows_case){ kinds[k].side, kinds[k].kernel, kinds[k].pad, used[u], (float)beta });
 }
 
-/* A count that is no count: no more than there is room for, no fewer than none. */
+/* An impossible count is limited: at most the room, at least 0. */
 static void counts_are_bounded(void **state)
 {
     int32_t many = 99, less = -3;

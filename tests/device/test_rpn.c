@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_rpn.c - anchors, labels, draws, losses and proposals: the same on every device, and what a slow reference in double loops says.
- * uses: proto worker/core worker/layers cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_rpn.c - uses: proto worker/core worker/layers cpu cuda
+ * Anchors, labels, draws, losses and proposals: the same on every device, and compared with a slow reference in double
+ * loops. */
 #include "tests/device/rcnn_cases.h"
 
 #include <math.h>
@@ -261,7 +262,7 @@ static void check_loss(const struct rcnn_case *c, const struct outcome *r)
     }
 }
 
-/* Nothing but the drawn anchors has a gradient. */
+/* Only the drawn anchors have a gradient. */
 static void check_zeros(const struct rcnn_case *c, const struct outcome *r)
 {
     for (int v = 0; v < c->nshards; v++) {
@@ -307,7 +308,8 @@ static int by_score(const void *pa, const void *pb)
     return a->score != b->score ? (a->score > b->score ? -1 : 1) : a->order - b->order;
 }
 
-/* The best of one level that are not suppressed; returns how many, in order, with their place in the level's best. */
+/* The best of one level that are not suppressed. Returns their number; they are in order, with their place among the
+ * level's best. */
 static int plain_level(const struct rcnn_case *c, const struct rpn_grid *g, int v, int image, int l, struct plain_box *ret)
 {
     int n = g->level[l].h * g->level[l].w * 3, best = n < c->sel.pre ? n : c->sel.pre, kept = 0;
@@ -398,7 +400,7 @@ static void no_truth_and_much_of_it(void **state)
     check_all(c);
 }
 
-/* A draw of everything: labels of all anchors. */
+/* Everything is drawn: the labels of all anchors show. */
 static void all_labels(void **state)
 {
     struct rcnn_case *c = case_new(true, 1, 8, 31);
@@ -423,7 +425,7 @@ static void equal_scores(void **state)
     check_all(c);
 }
 
-/* Boxes at a distance of their images, of one pixel, equal ones: labels stay what all pairs give. */
+/* Boxes outside their images, boxes of one pixel, equal boxes: labels still equal the comparison of all pairs. */
 static void odd_truth(void **state)
 {
     const float odd[6][4] = { { -500, -500, -400, -400 }, { 3, 3, 3, 9 },   { 10, 10, 11, 11 },
@@ -442,7 +444,7 @@ static void wild_numbers(void **state)
     struct outcome *r;
 
     (void)state;
-    c->sel.pre = 40; /* each that is chosen in vain shows */
+    c->sel.pre = 40; /* each that is wrongly chosen shows */
     for (size_t i = 0; i < 200; i++)
         c->deltas[0][1][4 * i + i % 4] = i % 2 ? NAN : 1e38f;
     for (size_t i = 0; i < 9; i++)
@@ -458,7 +460,7 @@ static void wild_numbers(void **state)
     case_free(c);
 }
 
-/* An image has the same in a shard of its own. */
+/* An image gets the same results in a shard of its own. */
 static void shards_do_not_matter(void **state)
 {
     struct rcnn_case *many = case_new(true, 3, 5, 71), *one = case_new(true, 1, 0, 71);
@@ -564,7 +566,7 @@ static void box_coding(void **state)
     assert_true(smooth_l1(-2, 0) == 2 && smooth_l1_slope(-2, 0) == -1 && smooth_l1_slope(0, 0) == 0);
 }
 
-/* Keys are those of philox_word(), all of it, and the number; better scores have smaller ones. */
+/* Keys consist of the whole philox_word() and the number; better scores have smaller keys. */
 static void keys(void **state)
 {
     const float falling[] = { INFINITY, 3e38f, 1, 1e-40f, 0, -1e-40f, -1, -INFINITY, NAN };

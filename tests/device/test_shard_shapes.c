@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_shard_shapes.c - shards whose heights and widths differ: through all layers each gives the bits that it gives alone.
- * uses: proto worker/layers worker/comm worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_shard_shapes.c
+ * uses: proto worker/layers worker/comm worker/core cpu cuda
+ * Shards with different heights and widths: through all layers each shard gives the same bits as alone. */
 #include "tests/device/tape_net.h"
 
 enum { C = 6, IMAGES = 2, NPARAMS = 7 };

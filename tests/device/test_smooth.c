@@ -145,7 +145,7 @@ static void golden(void **state)
     json_decref(root);
 }
 
-/* Of a feature map: first differences rewarded, second punished. */
+/* For a feature map: first differences are rewarded, second differences punished. */
 static void golden_features(void **state)
 {
     json_t *root = golden_open(), *of = member(root, "feature_regularisation");
@@ -199,7 +199,7 @@ static void free_case(struct smooth_case *c)
     }
 }
 
-/* A step of one number of shard v, on the first device alone: the loss is exact to a double's sum of floats. */
+/* Changes a single number of shard v, on the first device only: the loss is exact up to a double's sum of floats. */
 static double stepped(const struct smooth_case *c, int v, size_t i, float by)
 {
     char *all = calloc(1, result_bytes(c));
@@ -270,7 +270,7 @@ static void images_apart(void **state)
     free_case(&c);
 }
 
-/* A map that does not change has neither loss nor gradient, and a mean of nothing divides by the guard alone. */
+/* A constant map has no loss and no gradient, and a mean of zero divides by the guard alone. */
 static void nothing_changes(void **state)
 {
     struct smooth_case c = { .s = { 0.5f, 1, 1, true }, .scale = 1 };

@@ -48,7 +48,7 @@ static void test_on_gpu(void **state)
         assert_int_equal(run_ranks(n, SECONDS_20, on_gpu, NULL), 0);
 }
 
-/* The device has no memory for what ranks exchange, then none for the stage: the others are told. */
+/* The device has no memory for the exchanged data, then no memory for the stage: the other ranks get an error. */
 static void no_memory(struct comm *shm, void *arg)
 {
     static const int planes[] = { 1, 1 };

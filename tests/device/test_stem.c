@@ -1,9 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_stem.c - the kernels for the convolution that reads images (cuda/stem.cu), in fp32 and bf16: against the plain
- * definition, whatever the order of blocks, and which convolutions are left to the libraries.
- * uses: proto worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_stem.c - uses: proto worker/core cpu cuda
+ * The kernels for the convolution that reads images (cuda/stem.cu), in fp32 and bf16: compared with the plain
+ * definition, for any order of blocks; and the convolutions that are left to the libraries. */
 #include "tests/device/conv_cases.h"
 
-/* Less than a tile, borders, one tile and a pixel more, several blocks of slabs; a tree of two rounds (131 slabs). */
+/* Less than a tile, borders, a tile and a pixel more, several blocks of slabs; a tree of two rounds (131 slabs). */
 static const struct conv_case own[] = {
     { 0, 3, 32, 3, 1, 1, ONE(2, 9, 37) },  { 0, 3, 8, 3, 1, 0, ONE(1, 10, 34) },  { 0, 3, 64, 3, 1, 1, ONE(1, 3, 1) },
     { 0, 3, 40, 3, 1, 2, ONE(1, 8, 31) },  { 0, 3, 16, 3, 1, 1, TWO(1, 18, 70) }, { 0, 3, 24, 3, 1, 4, ONE(3, 1, 2) },
@@ -16,7 +16,7 @@ static const struct conv_case others[] = {
     { 0, 3, 12, 3, 1, 1, ONE(1, 9, 9) }, { 0, 3, 72, 3, 1, 1, ONE(1, 9, 9) }, { SLICE, 3, 16, 3, 1, 1, ONE(1, 9, 9) },
 };
 
-/* Devices of one test: each GPU in fp32, or in bf16. The first results of a precision are what the others are held to. */
+/* The devices of a test: each GPU in fp32, or in bf16. All results of a precision are compared with the first. */
 static void on_each_gpu(enum precision precision, void (*with)(struct device *dev, char **first, const struct conv_case *t),
                         const struct conv_case *list, size_t n)
 {
@@ -43,7 +43,7 @@ static void on_each_gpu(enum precision precision, void (*with)(struct device *de
     no_faults();
 }
 
-/* Plans of this direction that are kernels of ours. */
+/* The number of plans for this direction that use our kernels. */
 static int own_plans(struct device *dev, const char *dir)
 {
     struct err err;
@@ -57,7 +57,7 @@ static int own_plans(struct device *dev, const char *dir)
     return n;
 }
 
-/* Without a bias: as with one of zeros. */
+/* Without a bias: the same as with a bias of zeros. */
 static void check_unbiased(struct device *dev, struct data *d)
 {
     struct param w = { .k = d->t->k, .r = d->t->size, .s = d->t->size, .c = d->t->c, .count = d->w_count, .version = 1 };

@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_tile.c - products for a tile unit, on a model of one: what the loops of tile_unit.h load, multiply and store gives the sums of the
- * definition, and writes nothing else. That a CPU's five instructions are those of the model it shows itself: worker/cpu/tile_amx.c. uses: proto worker/core */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_tile.c - uses: proto worker/core
+ * Products for a tile unit, on a model of a unit: the loads, multiplications and stores of tile_unit.h give the sums of
+ * the definition, and write no other memory. worker/cpu/tile_amx.c itself checks that a CPU's five instructions equal
+ * those of the model. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -75,7 +77,7 @@ static void plain(const struct tile_product *t)
 
 enum { ROWS = 100, PADDED = 128, ROW = 48, TAPS = 3, BLOCKS = 2, A = PADDED * ROW * BLOCKS + 256 };
 
-/* Numbers from 2^-8 to 2^8 and now and then one that is far too small, or not finite. */
+/* Numbers from 2^-8 to 2^8 and now and then a number that is far too small, or not finite. */
 static uint16_t number(const struct philox_key *key, size_t i, int odd)
 {
     float u = philox_uniform(key, i), e = philox_uniform(key, i + (1 << 20));
@@ -114,7 +116,7 @@ static void equal_sums(void **state)
         t.counts = kind % 5 ? NULL : counts;
         t.columns = 1 + kind % TILE_COLUMNS;
         t.rows = (const int[]){ 1, 15, 16, 17, 31, 32, 33, 48, 50, 64, 65, 96, ROWS }[kind / 6];
-        t.taps = kind % 4; /* none, too: then there is nothing to add */
+        t.taps = kind % 4; /* 0 taps, too: then there is no product to add */
         t.blocks = 1 + kind % BLOCKS;
         t.add = kind / 3 % 2;
         for (size_t i = 0; i < sizeof c[0] / sizeof c[0][0]; i++)

@@ -17,7 +17,7 @@ static const int32_t sizes[SHARDS][4] = { { 5, 7, 2, 6 }, { 3, 4 } };
 struct colours_case {
     struct view_colours colours;
     enum dtype dtype;
-    bool whole; /* no sizes are told */
+    bool whole; /* sizes are not given */
 };
 
 static uint8_t byte_at(int v, size_t i)

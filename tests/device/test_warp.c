@@ -57,7 +57,7 @@ static void poses_golden(void **state)
     json_decref(root);
 }
 
-/* Gradients are added to what is there; angles beyond a turn; no number stays none. */
+/* Gradients are added to the earlier values; angles beyond a turn; NaN stays NaN. */
 static void poses_far(void **state)
 {
     static const float angle[] = { 0.0f, 1e-9f, 1.5f, 3.1f, 3.2f, 4.8f, 7.0f, 1000.0f };
@@ -236,7 +236,7 @@ static float *results(const struct warp_case *t)
     return out;
 }
 
-/* ---- what the bodies say ---- */
+/* ---- results of the scalar bodies ---- */
 
 static void same(const float *got, const float *want, size_t n, const char *what)
 {
@@ -382,7 +382,7 @@ static void wide_rows(void **state)
     check_bodies(&t);
 }
 
-/* Sources of one row, of one column; and everything at one place. */
+/* Sources of a single row and of a single column; and all points at one place. */
 static void thin_sources(void **state)
 {
     (void)state;
@@ -398,7 +398,8 @@ static void thin_sources(void **state)
 
 /* ---- golden ---- */
 
-/* Each position is an image of its own, with a pose that puts its only pixel there: a third component of just under 1 that eps makes 1. */
+/* Each position is an image of its own. Its pose puts its only pixel there: a third component of just under 1 that eps
+ * makes 1. */
 static void sampling_golden(void **state)
 {
     enum { POINTS = 17, H = 3, W = 4, C = 2 };
@@ -454,7 +455,8 @@ static void sampling_golden(void **state)
     json_decref(root);
 }
 
-/* The camera's inverse is within the view: with a pose that does nothing a pixel stays where it is, and the stereo pair's moves along x alone. */
+/* The camera's inverse is part of the view: with a pose of no motion a pixel stays in place, and the stereo pair's pose
+ * moves it along x alone. */
 static void cameras_golden(void **state)
 {
     json_t *root = golden_open(), *sizes = member(member(root, "intrinsics"), "sizes"), *stereo = member(root, "stereo_T");
@@ -505,7 +507,7 @@ static void depths_golden(void **state)
 
 /* ---- differences ---- */
 
-/* Sum of y * dy of one image whose disparity, pose or source has been moved. */
+/* Sum of y * dy of one image after its disparity, pose or source was moved. */
 static double through(const struct warp_case *t)
 {
     struct sides s = sides_of(t, 0);
@@ -520,7 +522,7 @@ static double through(const struct warp_case *t)
     return sum;
 }
 
-/* Smooth pictures: what is sampled has a kink at every cell. */
+/* Smooth pictures: the sampled picture has a kink at every cell. */
 static void differences(void **state)
 {
     enum { H = 12, W = 15, C = 2 };
@@ -595,7 +597,7 @@ static void no_numbers(void **state)
     free(out);
 }
 
-/* ---- what is not wanted ---- */
+/* ---- unwanted results ---- */
 
 static void run_parts(struct device *dev, const void *arg, void *ret)
 {

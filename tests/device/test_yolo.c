@@ -71,7 +71,7 @@ static void coordinates_of_darknet(void **state)
 
 /* ---- our own batches ---- */
 
-/* One image after the other, one batch, and shards of several sizes: the same gradients and terms. */
+/* Image by image, in one batch, and in shards of several sizes: the same gradients and terms. */
 static void empty_images_and_shards(void **state)
 {
     const int cut[4] = { 1, 2, 4, 1 };
@@ -116,8 +116,8 @@ static void empty_images_and_shards(void **state)
     free(t.logits);
 }
 
-/* Every class's cross-entropy counts by its weight, as torch's BCEWithLogitsLoss(weight=[classes], reduction="sum") has it: nothing else does, and weights
- * of 1 are none, to the bit. */
+/* Every class's cross-entropy counts by its weight, as in torch's BCEWithLogitsLoss(weight=[classes], reduction="sum").
+ * No other term does. Weights of 1 change no bit. */
 static void class_weights(void **state)
 {
     static float weight[35], ones[35];
@@ -142,7 +142,7 @@ static void class_weights(void **state)
     for (size_t i = 0; i < MAX_IMAGES * image_floats(&t); i += step) {
         assert_memory_equal(weighed->grad + i, plain->grad + i, 5 * sizeof(float));
         if (plain->grad[i + 5] == 0.0f)
-            continue; /* a slot that answers for nothing */
+            continue; /* a slot that is responsible for no box */
         positives++;
         for (size_t k = 0; k < 35; k++) {
             double z = (double)t.logits[i + 5 + k], p = 1 / (1 + exp(-z)), w = (double)weight[k];
@@ -286,7 +286,7 @@ static double total_of(const struct yolo_case *t, double *ret_ignored, struct yo
     return r->terms[0][YOLO_TOTAL];
 }
 
-/* Logits whose move changes who is ignored are left out: the loss jumps there. */
+/* Logits are left out if their move changes which slots are ignored: the loss jumps there. */
 static void check_gradient(struct yolo_case *t)
 {
     const float eps = 2e-3f;
@@ -415,7 +415,7 @@ static void equal_anchors(void **state)
     assert_true(term_of(&c, YOLO_POSITIVES) == 0);
 }
 
-/* Every slot whose own logits are the same has the same gradient. */
+/* Every slot with unchanged own logits has the same gradient. */
 static void same_but_wild(const struct yolo_case *t, const float *tame, const struct yolo_result *got, const struct yolo_result *want)
 {
     size_t slot = 5 + (size_t)t->head.classes, slots = (size_t)MAX_IMAGES * image_floats(t) / slot, compared = 0;
@@ -438,7 +438,8 @@ static void counts_are_possible(const struct yolo_case *t, const struct yolo_res
     assert_true(r->terms[0][YOLO_RECALL50] <= positives && r->terms[0][YOLO_RECALL75] <= r->terms[0][YOLO_RECALL50]);
 }
 
-/* Boxes at and beyond the border and of no class give finite numbers; logits that are not numbers, or huge, spoil their own slot alone. */
+/* Boxes at and beyond the border, and boxes without a class, give finite numbers. Logits that are NaN or huge spoil
+ * only their own slot. */
 static void wild_input(void **state)
 {
     const float wild[] = { NAN, INFINITY, -INFINITY, 1e38f, -1e38f };
@@ -481,7 +482,7 @@ static void wild_input(void **state)
     free(tame.logits);
 }
 
-/* Whatever number it is: none of the box's own slot, and none of the slot behind it, which another box owns. */
+/* For any such number: no class of the box's own slot is set, nor of the slot behind it, which another box owns. */
 static void a_class_out_of_range_sets_nothing(void **state)
 {
     const int32_t out[] = { 35, 64 + 3, 1 << 20, INT32_MIN };

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_yolo_decode.c - what a YOLO head has found: Darknet's numbers, order, thresholds, no room.
- * uses: proto worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_yolo_decode.c - uses: proto worker/core cpu cuda
+ * The detections of a YOLO head: Darknet's numbers, order, thresholds, no room. */
 #include "tests/device/yolo_cases.h"
 
 struct decode_case {
@@ -100,7 +100,7 @@ static void decode_order_and_cap(void **state)
     assert_true(found > 20);
     t.cap = 10;
     same_on_all(run_decode, &t, some, sizeof(*some));
-    assert_int_equal(some->count, found); /* how many there were, also beyond cap */
+    assert_int_equal(some->count, found); /* the number found, even beyond cap */
     assert_memory_equal(some->c, all->c, 10 * sizeof(all->c[0]));
     assert_true(some->c[10].score == 0.0f);
     free(z);
@@ -109,7 +109,7 @@ static void decode_order_and_cap(void **state)
     free(some);
 }
 
-/* What scores exactly conf is no candidate, be it by its objectness or by its class. */
+/* A score of exactly conf makes no candidate, whether by its objectness or by its class. */
 static void a_score_on_the_threshold(void **state)
 {
     float z[2][6] = { { 0 } };

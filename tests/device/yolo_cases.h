@@ -19,7 +19,7 @@ struct yolo_case {
     float *logits;
     int32_t offset[MAX_IMAGES + 1], cls[MAX_ROWS];
     float box[MAX_ROWS][4], grad_scale;
-    const float *class_weight; /* [classes], NULL: none */
+    const float *class_weight; /* [classes], NULL: no weights */
     bool validate;
     enum dtype dtype;
     int gap; /* logits and gradients are slices of wider tensors by so many channels */
@@ -59,7 +59,7 @@ static inline size_t result_bytes(const struct yolo_case *t)
     return sizeof(struct yolo_result) + (size_t)images_of(t) * image_floats(t) * sizeof(float);
 }
 
-/* What stands in the gap of a slice. */
+/* The number in the gaps of a slice. */
 static const float in_gap = 3.0f;
 
 /* Logits of n pixels, each with its gap. */
@@ -79,7 +79,7 @@ static inline struct tensor put_slice(struct device *dev, const struct yolo_case
     return ret;
 }
 
-/* The slice alone; the gaps must hold what put_slice() left there. */
+/* Gets the slice alone; the gaps must hold the numbers that put_slice() left there. */
 static inline void get_slice(struct device *dev, const struct yolo_case *t, float *ret, const struct tensor *x)
 {
     size_t n = tensor_pixels(x), wide = (size_t)x->stride, c = (size_t)x->c;
@@ -245,8 +245,8 @@ static inline void random_case(struct yolo_case *t, int classes)
 
 static float one_slot_logits[6];
 
-/* One cell of one anchor of 32 x 32 in a net of 64 x 64: its prediction is the box (.5, .5, .5, .5) itself. The truth is as wide and twice as
- * high, so their IoU is exactly .5; the anchor that fits it best is another head's. */
+/* A single cell of an anchor of 32 x 32 in a net of 64 x 64: its prediction is the box (.5, .5, .5, .5) itself. The
+ * truth is as wide and twice as high, so their IoU is exactly .5; the anchor that fits it best is another head's. */
 static inline struct yolo_case one_slot(void)
 {
     return (struct yolo_case){ .net = { 64, 64 },

@@ -93,7 +93,7 @@ static inline void be_rank(const struct jobspec *spec, struct trainer_options *o
     _exit(rc < 0);
 }
 
-/* Trains, or goes on, in a folder to the end. */
+/* Trains, or continues, in a folder to the end. */
 static inline void run_job(const struct jobspec *spec, const char *dir, int nranks)
 {
     int fd = memfd_create("test-job", MFD_CLOEXEC), status;
@@ -122,7 +122,7 @@ static inline void run_job(const struct jobspec *spec, const char *dir, int nran
     close(fd);
 }
 
-/* What a rank reported: an array of messages in order (proto/report.h). Caller drops it. */
+/* The reports of a rank: an array of messages in order (proto/report.h). Caller drops it. */
 static inline json_t *reports_of(const char *dir, int rank)
 {
     char path[192], *line = NULL;

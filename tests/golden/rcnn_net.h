@@ -26,7 +26,7 @@
 enum { IMAGES = 2, CLASSES = 3, STEPS = 10, MAX_PARAMS = 512, EVERY = 5, LARGE = 1000, MAX_RUNS = 4096, NBOXES = 5 };
 #define MASKS 60 /* in the scene of edges: how much larger the weights of mask logits are */
 
-/* What make_rcnn_net.py shows a network. */
+/* The pictures and objects that make_rcnn_net.py gives to a network. */
 struct scene {
     int h, w;
     int32_t size[IMAGES][2], picture[IMAGES][2]; /* of the pictures on the canvas, and as they were */
@@ -48,7 +48,7 @@ static const struct scene plain_scene = {
       { 1, 0, { 50.5f, 30.0f, 108.25f, 76.0f } } },
 };
 
-/* Where details tell that pass unseen above. */
+/* This scene shows details that the scene above does not show. */
 static const struct scene edges = {
     96,
     160,
@@ -84,7 +84,7 @@ static const struct {
     },
 };
 
-/* ---- what goes in: the formulas of make_rcnn_net.py ---- */
+/* ---- inputs: the formulas of make_rcnn_net.py ---- */
 
 static uint32_t noise(uint32_t i)
 {
@@ -108,7 +108,7 @@ static bool ends(const char *text, const char *end)
     return strlen(text) >= strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
 }
 
-/* Element i of an array, of which fan_in numbers make an output (1: of a vector). */
+/* Element i of an array; fan_in numbers make an output (1: an element of a vector). */
 static float value(const char *name, uint32_t i, bool vector, int fan_in)
 {
     double u = (noise(key_of(name) + i) >> 8) / 16777216.0;
@@ -141,7 +141,7 @@ struct net {
     void *buffer[16];
 };
 
-/* What torchvision calls parameter i, whatever the flavor does. */
+/* Torchvision's name of parameter i, in any flavor. */
 static const char *name_of(const struct net *n, int i)
 {
     static char name[128];
@@ -151,7 +151,7 @@ static const char *name_of(const struct net *n, int i)
     return name;
 }
 
-/* As edges have it. */
+/* The weights for the scene `edges`. */
 static float edge_value(bool tv, const char *name, uint32_t e, float w)
 {
     for (size_t i = 0; i < sizeof biases_of_edges[0] / sizeof *biases_of_edges[0]; i++)
@@ -266,7 +266,7 @@ static void make_batch(struct net *n)
 
 /* ---- a model ---- */
 
-/* What jobs have besides: "model.bn_eps=0"; ends with NULL. */
+/* Additional keys of jobs: "model.bn_eps=0"; ends with NULL. */
 static const char *const no_keys[] = { NULL }, *const *more_keys = no_keys;
 
 static struct jobspec *spec_of(const char *preset, bool tv)

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_best.c - the best checkpoint stays and is told as the best, whoever dies when: a training that is at its best in the
- * middle, with checkpoint.keep = 1, under a detd-job that the test plays.
- * uses: proto worker/backend trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_best.c - uses: proto worker/backend trainer cpu
+ * The best checkpoint stays and is reported as the best, for a kill at any moment: a training that is at its best in
+ * the middle, with checkpoint.keep = 1, under a detd-job played by the test. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 
 enum { STEPS = 4, BEST = 2 };
 
-/* A rate that grows over the burn-in: the second step is a good one, the third goes too far, the fourth comes back
+/* The rate grows over the burn-in: the second step is a good one, the third goes too far, the fourth comes back
  * halfway. */
 static const char *const up_and_down[] = { "model.init=init.safetensors",
                                            "model.freeze_bn=false",
@@ -50,8 +50,8 @@ int rename(const char *from, const char *to)
 /* A line to the rank before its first step. */
 static const char *order = "";
 
-/* detd-job's side: lets everything be published until step kill_at is ready (0: never), then kills the rank. Returns what it was told; the
- * caller drops it. */
+/* detd-job's side: permits every publication until step kill_at is ready (0: never), then kills the rank. Returns the
+ * rank's messages; the caller drops them. */
 static json_t *supervise(int fd, pid_t pid, int64_t kill_at)
 {
     json_t *told = json_array(), *msg;
@@ -76,7 +76,7 @@ static json_t *supervise(int fd, pid_t pid, int64_t kill_at)
     return told;
 }
 
-/* Trains, or goes on, in root/<job>; kill_at as above. */
+/* Trains, or continues, in root/<job>; kill_at as above. */
 static json_t *attempt(const char *job, const char *const *assignments, int64_t kill_at)
 {
     struct jobspec *spec = read_job("validate", assignments);
@@ -114,7 +114,8 @@ static double val_loss(const json_t *told, int64_t step)
     return json_number_value(json_array_get(total, 0)) / json_number_value(json_array_get(total, 1));
 }
 
-/* What was told of the checkpoints from a step on: each once, in order, a letter a step: b is told as the best so far, - is not. */
+/* Checks the reports of checkpoints from a step on: each once, in order, a letter a step: b is reported as the best so
+ * far, - is not. */
 static void check_told(const json_t *told, int64_t from, const char *steps)
 {
     char letters[16] = "";
@@ -133,7 +134,7 @@ static void check_told(const json_t *told, int64_t from, const char *steps)
     assert_string_equal(letters, steps);
 }
 
-/* What is told of a checkpoint that another attempt wrote: the loss that attempt told. */
+/* Checks the report of a checkpoint that another attempt wrote: it holds the loss reported by that attempt. */
 static void check_told_again(const json_t *told, const json_t *before, int64_t step)
 {
     json_t *msg;
@@ -149,7 +150,7 @@ static void check_told_again(const json_t *told, const json_t *before, int64_t s
     assert_int_equal(n, 1);
 }
 
-/* The checkpoints on disk are those of one step or two. */
+/* The checkpoints on disk must be those of these one or two steps. */
 static void check_kept(const char *job, int64_t best, int64_t newest)
 {
     char dir[160], name[32];
@@ -200,7 +201,8 @@ static void best_in_the_middle(void **state)
     json_decref(told);
 }
 
-/* The best validation has no checkpoint, for want of room: the best is the best of those that have one, in the marks, the link and the state alike. */
+/* The best validation has no checkpoint, because there was no room: the best is then the best of those with a
+ * checkpoint, in the marks, the link and the state alike. */
 static void no_room_for_the_best(void **state)
 {
     struct state_best best = { 0 };
@@ -232,7 +234,7 @@ static void no_room_for_the_best(void **state)
     json_decref(told);
 }
 
-/* Validated, and not due to be saved. */
+/* A validated step at which no checkpoint is due. */
 static void best_between_two(void **state)
 {
     const char *assignments[sizeof up_and_down / sizeof *up_and_down + 1];
@@ -263,7 +265,8 @@ static void check_killed(const char *job, int64_t kill_at, const char *steps)
     json_decref(after);
 }
 
-/* A validation at the best step, asked for, is better than those by val.every, whose first is the best of them: these get no worse. */
+/* A validation on request at the best step is better than those by val.every. The first of these is their best. It must
+ * not count as if they got worse. */
 static void who_asks_does_not_end_it(void **state)
 {
     const char *assignments[sizeof up_and_down / sizeof *up_and_down + 2];
@@ -308,7 +311,7 @@ static void killed_later(void **state)
     check_killed("later", STEPS, "--");
 }
 
-/* Of equals the first is the best, over a resume too. */
+/* If losses are equal, the first is the best, over a resume too. */
 static void equals(void **state)
 {
     json_t *told = attempt("level", level, STEPS), *rest = attempt("level", level, 0);

@@ -35,12 +35,13 @@ const struct device_ops *cuda_backend_emu(void);
 
 enum { H = 96, W = 128, IMAGES = 2, STEPS = 10, KEYED_STEPS = 4, VECTORS = 3, MAX_BUFFERS = 16 };
 
-/* What a file has: presets as they are; with every key another than its default; and of ResNet-50. */
+/* The cases of the files: presets as they are; then presets with every key at another value than its default, and
+ * ResNet-50. */
 enum { BASELINE, UPCONV, FEATURES, JOINT, AUTOENCODER, PLAIN_CASES };
 enum { FEATURES_KEYS, JOINT_KEYS, AUTOENCODER_KEYS, DEEP, KEYED_CASES };
 static const char plain_file[] = "tests/golden/depth_net.json", keyed_file[] = "tests/golden/depth_net_keys.json";
 
-/* ---- what goes in: the formulas of make_depth_net.py ---- */
+/* ---- inputs: the formulas of make_depth_net.py ---- */
 
 static uint32_t noise(uint32_t i)
 {
@@ -79,7 +80,7 @@ static float value(const struct param *p, uint32_t i)
     return (float)((u - 0.5) * sqrt(6.0 / (p->c * p->r * p->s)));
 }
 
-/* Of what a camera sees that moves on: which, -1, 0, 1 or 2 for the other camera's. */
+/* A pixel of a moving camera: which = -1, 0, 1, or 2 for the other camera. */
 static uint8_t pixel(int which, int image, int y, int x, int c)
 {
     int v = (5 * x + 3 * y + 90 * c + 60 * image + 11 * which + 2 * 512 + x * y / 16) % 512;
@@ -101,9 +102,9 @@ struct net {
     struct statistics *statistics;
     double *raw[IMAGES];
     int32_t *skip; /* 0: no step is left out */
-    int nshards;   /* 1, or one an image, whose normalisations see them all */
+    int nshards;   /* 1, or one an image, with normalisations over all of them */
     bool dim;      /* the networks of depth and motion see other colours than losses do */
-    double near;   /* how far a gradient may be from its file's, in parts of its length */
+    double near;   /* permitted distance of a gradient from its file's, as a fraction of its length */
     struct shard_batch shard[IMAGES];
     struct batch batch;
     int nbuffers;
@@ -123,7 +124,7 @@ static void *put(struct net *n, const void *host, size_t bytes)
     return p;
 }
 
-/* dim: of a sample whose colours were changed. */
+/* dim: of a sample with changed colours. */
 static void *put_picture(struct net *n, int which, bool dim)
 {
     static uint8_t bytes[IMAGES][H][W][3];
@@ -311,7 +312,7 @@ static const struct loss_term *term_at(const struct net *n, int k)
     return &n->model->terms[k];
 }
 
-/* Rows `row` and on of raw as the terms say them together. */
+/* Sums of rows `row` to row + rows - 1 of raw, compared as terms. */
 static void check_terms(struct net *n, int row, int rows, json_t *want, double tol, const char *when)
 {
     double raw[64], part[64], record[64] = { 0 }, sum = 0;
@@ -334,7 +335,7 @@ static void check_terms(struct net *n, int row, int rows, json_t *want, double t
     assert_true(fabs(record[0] / record[1] - sum) <= tol * fabs(sum) + 1e-6);
 }
 
-/* The length of n numbers and their products with the vectors of a name, beside those that should be. */
+/* The length of n numbers and their products with the vectors of a name, compared with the expected values. */
 static void check_probe(const char *name, const float *x, size_t n, json_t *want, double tol)
 {
     double length = json_number_value(json_array_get(want, 0)), got[VECTORS + 1] = { 0 };
@@ -414,7 +415,7 @@ static void check_statistics(struct net *n, json_t *want)
     assert_int_equal(found, json_object_size(want));
 }
 
-/* A row an image, of running statistics, without what is drawn. */
+/* A row an image, with running statistics and without random draws. */
 static void check_validation(struct net *n, json_t *want)
 {
     const struct model_want of = { .raw = n->raw };
@@ -520,7 +521,8 @@ static void joint(void **state)
     check(cpu(), JOINT, 1, STEPS);
 }
 
-/* Normalisations see the other shards: the numbers of the batch as a whole, running statistics too. Of what drops nothing out, for shards draw apart. */
+/* Normalisations see the other shards: the numbers equal those of the batch as a whole, running statistics too. Only
+ * for networks without dropout, because shards draw separately. */
 static void in_shards(void **state)
 {
     (void)state;
@@ -553,7 +555,8 @@ static void autoencoder_with_keys(void **state)
     check_keyed(cpu(), AUTOENCODER_KEYS, 1, KEYED_STEPS);
 }
 
-/* Of its gradients no more than their size and direction: weights that differ by a millionth have others by a tenth, in double precision, too. */
+/* Only the size and direction of its gradients are compared: weights that differ by a millionth give gradients that
+ * differ by a tenth, in double precision, too. */
 static void joint_of_resnet_50(void **state)
 {
     (void)state;

@@ -48,7 +48,7 @@ static void must_be(const struct image *img, const json_t *e)
         fail_msg("%s: other pixels than Pillow's", text(e, "file"));
 }
 
-/* What Pillow reads, but for the file whose EXIF block is longer than it says, which is refused by name. */
+/* Files that Pillow reads, except a file with an EXIF block longer than it states, which is refused by name. */
 static void odd_images(void **state)
 {
     struct decoder *dec;
@@ -97,7 +97,8 @@ static uint8_t *bytes_of(const json_t *e, size_t *ret_size)
     return bytes;
 }
 
-/* Whole they are Pillow's, cut anywhere they are refused by name, or, where only what nobody reads is missing, still Pillow's. */
+/* Whole files equal Pillow's pictures. Files cut anywhere are refused by name, or still equal Pillow's if only unused
+ * bytes are missing. */
 static void bmp_and_webp(void **state)
 {
     struct decoder *dec = decoder_new();
@@ -116,7 +117,7 @@ static void bmp_and_webp(void **state)
         must_be(&img, e);
         assert_int_equal(exif_orientation(bytes, size), strcmp(text(e, "file"), "webp/exif") == 0 ? 6 : 1);
         for (size_t cut = 0; cut < size; cut += 1 + size / 97) {
-            uint8_t *copy = malloc(cut + 1); /* so that a sanitizer sees who reads behind it */
+            uint8_t *copy = malloc(cut + 1); /* so that a sanitizer sees a read behind it */
 
             assert_non_null(copy);
             memcpy(copy, bytes, cut);
@@ -132,7 +133,7 @@ static void bmp_and_webp(void **state)
     decoder_free(dec);
 }
 
-/* A byte of a BMP is another one. */
+/* Changes one byte of a BMP. */
 static void bad_bmp(const char *file, size_t at, uint8_t byte, int code, const char *why)
 {
     struct decoder *dec = decoder_new();

@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_late.c - losses and gradients are looked at a step late, while the next one is at work: they are told as what they are all the same, by
- * a rank that fails or stops too, and nothing is lost where a job is saved, goes on or ends.
- * uses: proto supervisor worker/backend trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_late.c
+ * uses: proto supervisor worker/backend trainer cpu
+ * Losses and gradients are checked a step late, while the next step is at work. They are still reported as they are,
+ * also by a rank that fails or stops, and no value is lost when a job is saved, continues or ends. */
 #include "tests/golden/job.h"
 
 #include <math.h>
@@ -21,15 +22,15 @@ enum {
     PATIENCE_MS = 60000
 }; /* the patience is for a rank that is stuck */
 
-/* What goes wrong; steps count from 1, 0: never. */
+/* The failures of a run; steps count from 1, 0: never. */
 static struct plan {
     int64_t loss_step; /* shard loss_shard has a loss that is not finite */
     int loss_shard;
     unsigned gradient_steps; /* bit s: no gradient of step s is finite */
     int64_t data_step;       /* rank data_rank has no data */
     int data_rank;
-    int stop_call; /* rank 1 stops where it takes its losses for the call-th time */
-    bool slow;     /* losses are taken when the gradients that are under way meanwhile have arrived */
+    int stop_call; /* rank 1 stops when it takes its losses for the call-th time */
+    bool slow;     /* losses are taken only after the gradients under way have arrived */
 } plan;
 
 static struct seen {
@@ -38,7 +39,7 @@ static struct seen {
 
 static int this_rank, calls;
 
-/* ---- the toy, and what goes wrong with it ---- */
+/* ---- the toy, and its failures ---- */
 
 static int late_make(struct task *base, struct hand *hand, int64_t step, struct draw draw, struct canvas canvas, const struct sample *ret,
                      struct err *err)
@@ -162,7 +163,7 @@ static void start(struct ranks *r, const struct jobspec *spec, const char *job, 
     close(fd);
 }
 
-/* All leave, well or not. */
+/* All ranks end, with or without an error. */
 static void end(struct ranks *r, bool well)
 {
     for (int i = 0; i < r->n; i++) {
@@ -183,7 +184,7 @@ static void train(const struct jobspec *spec, const char *job, int n, bool well,
     memcpy(ret_dir, r.dir, sizeof r.dir);
 }
 
-/* What a rank reported of a kind, in order. Caller drops it. */
+/* The reports of a rank of a kind, in order. Caller drops it. */
 static json_t *told(const char *dir, int rank, const char *type)
 {
     json_t *all = reports_of(dir, rank), *found = json_array(), *msg;
@@ -229,7 +230,8 @@ static void blamed(const struct jobspec *spec, char *ret, size_t size)
     snprintf(ret + at, size - (size_t)at, ")");
 }
 
-/* All ranks say it; of its step there is neither row nor checkpoint, and of the steps before there are, in a shorter window at last. */
+/* All ranks report it. The failing step has no row and no checkpoint; the earlier steps have, the last in a shorter
+ * window. */
 static void check_loss_found(int64_t step, int log_every, int save_every)
 {
     struct jobspec *spec = spec_of(4, log_every, save_every);
@@ -265,7 +267,8 @@ static void the_loss_of_a_step_is_told_as_its_own(void **state)
     check_loss_found(4, 9, 9); /* before the end */
 }
 
-/* Who is without data has no time to ask others; each knows of its own shards, and a data error hides no loss that came before it. */
+/* A rank without data has no time to ask others. Each rank knows the losses of its own shards, and a data error must
+ * not hide an earlier loss. */
 static void lost_data_hides_no_loss(void **state)
 {
     struct jobspec *spec = spec_of(4, 9, 9);
@@ -316,7 +319,7 @@ static void check_window(const json_t *rows, const json_t *steps, size_t at, int
         }
 }
 
-/* Windows of three steps, over a checkpoint after the fourth that the job goes on from. */
+/* Windows of three steps, over a checkpoint after the fourth, from which the job continues. */
 static void a_window_has_all_of_its_steps(void **state)
 {
     struct jobspec *each = spec_of(8, 1, 9), *three = spec_of(8, 3, 4);
@@ -344,7 +347,8 @@ static void a_window_has_all_of_its_steps(void **state)
     jobspec_free(three);
 }
 
-/* Eight steps of a window are trained before the job goes on: they count for its losses, and not for how fast the ninth is. */
+/* Eight steps of a window are trained before the job continues: they count for its losses, but not for the speed of the
+ * ninth. */
 static void a_rate_is_of_the_images_since_the_job_goes_on(void **state)
 {
     struct jobspec *spec = spec_of(9, 9, 8);
@@ -392,7 +396,7 @@ static void check_skips(const char *dir, const char *steps)
 
 static void skipped_steps_are_counted_in_a_row(void **state)
 {
-    struct jobspec *spec = spec_of(9, 9, 3); /* no step but each third is settled for another reason */
+    struct jobspec *spec = spec_of(9, 9, 3); /* only every third step is settled for another reason */
     char dir[128], cmd[256];
 
     (void)state;
@@ -404,7 +408,7 @@ static void skipped_steps_are_counted_in_a_row(void **state)
     check_skips(dir, "2 3 ");
     for (int rank = 0; rank < 2; rank++)
         check_end(dir, rank, "nonfinite", "step 4: the gradient is not finite, 3 steps in a row; the first such parameter is 'left'");
-    snprintf(cmd, sizeof cmd, "%s/checkpoints/step-3", dir); /* two of them were skipped before the checkpoint that the job goes on from */
+    snprintf(cmd, sizeof cmd, "%s/checkpoints/step-3", dir); /* the job resumes from here; two were skipped before it */
     assert_int_equal(access(cmd, F_OK), 0);
     train(spec, "skips-3", 1, false, dir);
     check_skips(dir, "");
@@ -434,7 +438,8 @@ static double most_moved(const char *dir, const char *name, int from, int to)
     return most;
 }
 
-/* The first step that moves anything is Adam's second: the moments of one gradient, unbiased as of two. Heads have twice the rate and no decay. */
+/* The first step that moves a weight is Adam's second: the moments of one gradient, unbiased as if of two. Heads have
+ * twice the rate and no decay. */
 static void a_skipped_step_is_a_step_of_adam(void **state)
 {
     struct jobspec *spec = spec_of(4, 1, 1);
@@ -472,7 +477,8 @@ static void wait_for_waiter(const struct ranks *r)
     }
 }
 
-/* The verdict of these pages where nothing moves any more, but so many ranks beat; the clock is made up. */
+/* The verdict for these pages when no rank advances any more, but so many ranks send heartbeats; the clock is made
+ * up. */
 static void judged(const struct ranks *r, int beating, const char *text)
 {
     struct watch *w = watch_new(2);

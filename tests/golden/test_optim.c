@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_optim.c - optimizers and learning rates against torch.optim, whose results make_optim.py stored: two groups of parameters, decay,
- * clipping, a step that is skipped. uses: proto trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_optim.c - uses: proto trainer cpu
+ * Optimizers and learning rates, compared with the results of torch.optim that make_optim.py stored: two groups of
+ * parameters, decay, clipping, a step that is skipped. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +24,7 @@
 
 const struct device_ops *cpu_backend_generic(void);
 
-/* As in make_optim.py. */
+/* The same numbers as in make_optim.py. */
 enum { STEPS = 7, SKIPPED = 4, SHORT = 2, NPARAMS = 2, NUMBERS = 40, RATES = 60, WARM = 11 };
 static const size_t counts[NPARAMS] = { NUMBERS, 7 };
 static const struct param_group groups[NPARAMS] = { { "w", 1, 1 }, { "b", 0.5f, 0 } };
@@ -152,7 +153,7 @@ static void check(const char *of, struct jobspec spec)
     run_close(&r);
 }
 
-/* As make_optim.py calls them. */
+/* The names are those of make_optim.py. */
 static const struct {
     const char *golden;
     struct jobspec spec;
@@ -183,7 +184,7 @@ static const char *words(void)
     return "";
 }
 
-/* Every word of train.optimizer is an optimizer, whose steps are held beside torch's above. */
+/* Every word of train.optimizer is an optimizer. Its steps are compared with torch's above. */
 static void words_are_kinds(void **state)
 {
     char list[256], *rest = list, *word;
@@ -205,7 +206,7 @@ static void words_are_kinds(void **state)
     assert_true(n >= 3);
 }
 
-/* What a checkpoint lists, in its order. */
+/* The arrays in a checkpoint, in their order. */
 static void arrays(void **state)
 {
     static const struct {

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_phases.c - what a rank tells detd-job of itself while it trains: the lines in their order, and at each that it waits behind the phase
- * and the step of its page. uses: proto worker/backend trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_phases.c - uses: proto worker/backend trainer cpu
+ * The messages of a rank to detd-job about itself while it trains: the lines in their order. At each line the rank
+ * waits, with the line's phase and step on its page. */
 #include <poll.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -114,7 +115,7 @@ static void reaches(const struct rank *r, enum progress_phase phase, uint64_t st
     assert_int_equal(atomic_load(&r->page->step), step);
 }
 
-enum { MOVES = 120 }; /* of a step, at least: who watches for ranks that hang sees each layer, there and back */
+enum { MOVES = 120 }; /* of a step, at least: a watch for hanging ranks sees each layer, forward and back */
 
 static void from_hello_to_the_end(void **state)
 {

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_rcnn_keys.c - what a job's keys and its shards do to the networks of rcnn_net.h, and by which numbers a step draws.
- * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_rcnn_keys.c
+ * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu
+ * The effects of a job's keys and of its shards on the networks of rcnn_net.h, and the random numbers of a step. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +18,7 @@ const struct device_ops *cpu_backend_avx512(void);
 const struct device_ops *cpu_backend_avx2(void);
 const struct device_ops *cpu_backend_generic(void);
 
-/* Of a row of raw: worker/models/rcnn/rcnn.c. */
+/* Places in a row of raw: worker/models/rcnn/rcnn.c. */
 enum {
     OF_BOXES = RPN_TERMS,
     OF_MASKS = OF_BOXES + RCNN_BOX_TERMS,
@@ -46,7 +47,8 @@ static void opened(struct net *n, const char *const *keys)
     opened_as(n, false, keys);
 }
 
-/* Of a step of so many shards, among them the batch's. rows: places for the terms of each of these, in validation of each image. */
+/* Runs a step of so many shards, including the batch's. rows: places for the terms of each of these, in validation of
+ * each image. */
 static void forward(struct net *n, enum tape_mode mode, int shards_of_step, double *const *rows)
 {
     const struct model_want want = {
@@ -73,7 +75,7 @@ static void step(struct net *n, int shards_of_step)
         fail_msg("%s", err.msg);
 }
 
-/* A shard's losses are means of its own; its gradient is one of as many as the step has. */
+/* A shard's losses are its own means. Its gradient is divided by the number of shards of the step. */
 static void gradients_are_means_over_shards(void **state)
 {
     float *alone[MAX_PARAMS];
@@ -109,7 +111,7 @@ static void gradients_are_means_over_shards(void **state)
 
 /* ---- how many ---- */
 
-/* Proposals are 60 of an image, whose boxes, 3 and 2, are candidates beside them. */
+/* There are 60 proposals an image; its 3 or 2 boxes are candidates, too. */
 static const struct {
     const char *keys[3];
     int term;
@@ -192,7 +194,7 @@ static double score(const struct result *r, int i)
     return r->boxes[i].score;
 }
 
-/* In the first image, whose best and last scores are told. */
+/* Returns the number of detections in the first image, and their best and last scores. */
 static int found_with(const char *nms, const char *conf, const char *most, double *ret_best, double *ret_last)
 {
     const char *const keys[] = { nms, conf, most, NULL };
@@ -224,7 +226,7 @@ static void keys_choose_what_is_found(void **state)
     assert_true(last > middle - 1e-6);
 }
 
-/* Whoever asks may say how sure a detection must be, less than the job or more. */
+/* A request may set the confidence of detections, below the job's value or above. */
 static void asked_for_surer_ones(void **state)
 {
     double best, last, least[3], seen[3];
@@ -272,7 +274,7 @@ static void check_frozen(const struct net *n, const struct net_conv *c, bool fro
         fail_msg("%s is not as frozen as it should be", c->w->name);
 }
 
-/* The stem, then stage after stage; a normalisation that is frozen shares no statistics. */
+/* The stem, then stage after stage; a frozen normalisation shares no statistics. */
 static void stages_freeze_from_the_first(void **state)
 {
     (void)state;
@@ -297,7 +299,7 @@ static void stages_freeze_from_the_first(void **state)
     }
 }
 
-/* Of 64, 128, 256 and 512 times the width what is nearest, at least 8. */
+/* The number nearest to 64, 128, 256 and 512 times the width, at least 8. */
 static void channels_are_multiples_of_eight(void **state)
 {
     static const struct {
@@ -324,7 +326,7 @@ static void channels_are_multiples_of_eight(void **state)
     }
 }
 
-/* ---- draws: the device's own, and whose numbers they were given ---- */
+/* ---- draws: the device's own, and the numbers they were given ---- */
 
 enum { SHARDS = 2, DRAWS = 4 };
 
@@ -355,7 +357,8 @@ static int rcnn_seen(struct device *dev, const struct rcnn_head *head, const str
     return seen.rcnn->sample(dev, head, images, truth, proposals, foreground, background, ret, nshards, err);
 }
 
-/* Each of the four has a purpose of its own; each image, in training, its step, its shard and its place there, and in validation its place in the data. */
+/* Each of the four keys has a purpose of its own. In training the key of an image depends on its step, its shard and
+ * its place there, in validation on its place in the data. */
 static void check_keys(const struct net *n, enum tape_mode mode)
 {
     static const char *const purpose[DRAWS] = { "rpn.pos", "rpn.neg", "rcnn.fg", "rcnn.bg" };
@@ -374,7 +377,7 @@ static void check_keys(const struct net *n, enum tape_mode mode)
         }
 }
 
-/* The batch twice, as two shards of a job, whose pictures stand side by side. */
+/* The batch twice, as two shards of a job, with pictures side by side. */
 static void put_shards(struct net *n, struct shard_batch shards[SHARDS])
 {
     static const int32_t place[SHARDS][IMAGES] = { { 31, 7 }, { 12, 90 } };

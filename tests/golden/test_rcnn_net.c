@@ -23,7 +23,8 @@ const struct device_ops *cpu_backend_avx2(void);
 const struct device_ops *cpu_backend_generic(void);
 const struct device_ops *cuda_backend_emu(void);
 
-/* What trains a network: gradients of one shard, and the product's optimizer with the job's keys and the model's groups. */
+/* The training of a network: gradients of one shard, and the product's optimizer with the job's keys and the model's
+ * groups. */
 struct training {
     struct device *side;
     struct comm *comm, *link; /* link: over the device's memory */
@@ -102,7 +103,7 @@ static void update(const struct net *n, struct training *t)
         fail_msg("%s", err.msg);
 }
 
-/* ---- what is compared ---- */
+/* ---- comparisons ---- */
 
 static struct safetensors *golden(const char *name)
 {
@@ -126,7 +127,7 @@ static const float *array(const struct safetensors *f, const char *name, size_t 
     return a->data;
 }
 
-/* Of two lists of numbers: the largest difference, beside the largest number. */
+/* Compares two lists of numbers: the largest difference, relative to the largest number. */
 static void close_to(const char *what, const float *got, size_t every, const float *want, size_t n, double tol)
 {
     double most = 0, largest = 0;
@@ -387,7 +388,7 @@ static const char *const of_edges[] = { "train.weight_decay=1e-4", NULL };
 /* Masks of 56 x 56. */
 static const char *const fine[] = { "train.weight_decay=1e-4", "model.mask_pool=28", NULL };
 
-/* One step, then what is found. */
+/* Checks a single step, then the detections. */
 static void check_edges(const struct device_ops *ops, const char *preset, bool tv, const char *file, const char *const *keys)
 {
     struct safetensors *f = golden(file);
@@ -437,7 +438,7 @@ static void validate(struct net *n, double ret[IMAGES + 1][8])
     }
 }
 
-/* As run_val() of make_rcnn_net.py has them. */
+/* The same keys as in run_val() of make_rcnn_net.py. */
 static const char *const drawn_keys[] = { "model.rpn_batch=40",
                                           "model.rpn_positive=0.05",
                                           "model.rpn_pre_nms_val=100",

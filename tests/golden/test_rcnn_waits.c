@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_rcnn_waits.c - how many proposals and samples there are stays on the GPU: in a step the host waits for nothing.
- * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_rcnn_waits.c
+ * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cuda
+ * The numbers of proposals and samples stay on the GPU: in a step the host never waits. */
 #include "tests/stand/emu/emu.h"
 #include "tests/golden/rcnn_net.h"
 

@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_toy.c - a second family of models, which nothing but its own file knows (tests/stand/toy/toy.h), is trained by the trainer as any other:
- * the same bits for 1, 2 and 3 ranks, and over a resume; what is frozen stays, what has no gradient is left alone.
- * uses: proto worker/backend trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_toy.c - uses: proto worker/backend trainer cpu
+ * A second family of models, known only to its own file (tests/stand/toy/toy.h), is trained like any other: the same
+ * bits for 1, 2 and 3 ranks, and over a resume. Frozen parameters stay, and parameters without a gradient are left
+ * alone. */
 #include "tests/golden/job.h"
 
 #include <math.h>
@@ -11,7 +12,7 @@
 
 enum { STEPS = 8, SAVED = 4, DATA = 1 << 16 };
 
-/* assignments ("train.batch=1"): the last one NULL; NULL: none. */
+/* assignments ("train.batch=1"): the last is NULL; NULL: no assignments. */
 static struct jobspec *spec_of(const char *const *assignments)
 {
     json_t *json = json_pack("{s:{s:s},s:{s:{s:s,s:s},s:{s:s,s:s}},s:{s:i,s:i,s:i,s:s,s:f,s:i,s:i},s:{s:i,s:i},s:{s:i,s:i}}", "model",
@@ -114,7 +115,7 @@ static void ranks(void **state)
     jobspec_free(spec);
 }
 
-/* The last checkpoints are lost; the job goes on from the one before them. */
+/* The last checkpoints are lost; the job continues from the one before them. */
 static void resume(void **state)
 {
     struct jobspec *spec = spec_of(NULL);
@@ -258,7 +259,7 @@ static void groups(void **state)
     jobspec_free(spec);
 }
 
-/* Every mark of an image counts up to the room that the list has, which the data set passes. */
+/* The list counts every mark of an image up to its room. The data set has more marks than that. */
 static void picks(void **state)
 {
     json_t *file = json_load_file("tests/golden/shapes/train.json", 0, NULL), *marks, *mark, *r;
@@ -305,7 +306,7 @@ static void write_one(char path[128])
     json_decref(file);
 }
 
-/* What a model that stands still loses in two steps over the same image, and in the validation after the second. */
+/* The losses of a model that stands still: in two steps over the same image, and in the validation after the second. */
 static void lose(const char *job, const char *seed, double ret[3])
 {
     char dir[128], from[128], one[128], init[224], data[160];
@@ -330,7 +331,7 @@ static void lose(const char *job, const char *seed, double ret[3])
     jobspec_free(spec);
 }
 
-/* Then nothing but the model's draws can differ: between steps and between seeds, not between runs. */
+/* Only the model's draws can differ: between steps and between seeds, not between runs. */
 static void draws(void **state)
 {
     double one[3], again[3], two[3];

@@ -9,8 +9,8 @@
 
 enum { SKETCH = 16 };
 
-/* Of a tensor's largest step. The worst seen is 7e-5, after the first step, which is so small that the weights' last bits show; a rate, decay,
- * momentum or scale that is wrong in one place shows as percents. */
+/* Relative to a tensor's largest step. The worst seen is 7e-5, after the first step, which is so small that the
+ * weights' last bits show. A rate, decay, momentum or scale that is wrong in one place shows as percents. */
 static const double TOLERANCE = 2e-4;
 
 static struct safetensors *open_file(const char *name)
@@ -35,7 +35,7 @@ static float *numbers(const struct st_array *a)
     return ret;
 }
 
-/* As sketch() of make_trainer.py: every element counts in one of sixteen sums. */
+/* The same as sketch() of make_trainer.py: every element counts in one of sixteen sums. */
 static void add_sketch(const float *x, size_t n, double sign, double ret[SKETCH])
 {
     for (size_t e = 0; e < n; e++)
@@ -85,7 +85,7 @@ static double norm_of(const double x[SKETCH])
     return sqrt(sum);
 }
 
-/* Of a tensor, the largest of the steps so far. */
+/* The largest of a tensor's steps so far. */
 static double largest_step(const float *golden, int64_t step)
 {
     double largest = 0;

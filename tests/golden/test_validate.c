@@ -84,7 +84,7 @@ static const json_t *metrics_of(const json_t *all)
     return found;
 }
 
-/* Of validate.json with assignments. */
+/* Runs validate.json with assignments. */
 static void check_job(const char *name, int nranks, const char *const *assignments, json_t *terms, json_t *metrics)
 {
     struct jobspec *spec = read_job("validate", assignments);
@@ -118,7 +118,8 @@ static void a_shard_a_rank(void **state)
     json_decref(want);
 }
 
-/* Objects that reach over their pictures (make_beyond.py): losses are of what is seen of them, as before, scores are of the boxes as they are annotated. */
+/* Objects that reach over their pictures (make_beyond.py): losses are of their visible parts, as before, scores are of
+ * the boxes as annotated. */
 static void beyond_the_picture(void **state)
 {
     static const char *const beyond[] = { "data.val.annotations=beyond.json", NULL };

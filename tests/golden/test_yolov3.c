@@ -223,7 +223,8 @@ static int grad_ready(void *arg, const struct param *p, struct err *err)
     return n->dev->on->reduce->tree_add(n->dev, n->grad[0][p->index], parts, n->nshards, p->count, err);
 }
 
-/* Nobody reads the statistics here: every normalisation may write over the last one's, but has to find them until its backward. */
+/* The statistics are not read here: every normalisation may overwrite the last one's, but they must stay until its
+ * backward. */
 static double *stats_dest(void *arg, int index, int use, int shard)
 {
     struct net *n = arg;
@@ -332,7 +333,7 @@ static const struct st_array *array(const struct safetensors *f, const char *fmt
 #define SQUARE "tests/golden/yolov3_logistic.safetensors"
 #define WIDE   "tests/golden/yolov3_wide.safetensors"
 
-/* NULL: the file has none. */
+/* NULL: the file has no gradient. */
 static const struct st_array *gradient(const struct safetensors *f, int nshards, const struct param *p)
 {
     char name[160];
@@ -468,12 +469,12 @@ static double gradient_distance(const struct net *n, const struct safetensors *e
     return sqrt(sum);
 }
 
-/* Two ways to round meet maps of 2 x 2, normalised over 16 pixels, with more or less luck: over six sets of numbers, these among them, the ratio of the
- * gradient's distances was .65 to 1.29, in the geometric mean .94. */
+/* Two ways of rounding affect maps of 2 x 2, normalised over 16 pixels, partly by chance: over six sets of numbers,
+ * including these, the ratio of the gradient's distances was .65 to 1.29, in the geometric mean .94. */
 #define LUCK 1.25
 
-/* What bf16 costs: ten losses are no farther from fp64 than the reference's own under autocast, nor, but for luck, is the gradient of step 0; equal bits
- * from every build. */
+/* The error of bf16: ten losses are no farther from fp64 than the reference's own under autocast. The gradient of step
+ * 0 is not farther either, apart from chance. Every build gives equal bits. */
 static void bf16_on(const struct device_ops *ops, int threads, double ret_losses[STEPS])
 {
     struct safetensors *exact = open_golden(SQUARE), *reference = open_golden("tests/golden/yolov3_bf16.safetensors");

@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/fuzz.h - a fuzz target: one parser, fed with bytes from outside. Each tests/fuzz/test_NAME.c defines the two below, and is linked twice:
- * with replay.c, as a test that feeds it the seeds in tests/fuzz/NAME and what small changes make of them; and with libFuzzer (make fuzz TARGET=NAME).
- * Include it after cmocka.h. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/fuzz.h - a fuzz target: one parser, fed with bytes from outside.
+ * Each tests/fuzz/test_NAME.c defines the two below, and is linked twice: with replay.c, as a test that feeds it the
+ * seeds in tests/fuzz/NAME and small changes of them; and with libFuzzer (make fuzz TARGET=NAME). Include it after
+ * cmocka.h. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,12 +14,12 @@
 #include "tests/stand/harness.h"
 
 extern const char fuzz_name[];
-extern const int fuzz_places; /* of a seed at which replay.c cuts and puts: fewer where a turn is slow */
+extern const int fuzz_places; /* the number of places in a seed at which replay.c cuts and inserts: fewer for a slow target */
 /* Takes any bytes, which are a copy of exactly this size. Fails an assertion where the parser breaks its contract. */
 void fuzz_one(const uint8_t *bytes, size_t size);
 
-/* A file or folder of the target's own, for parsers that open one; the target removes it. In memory where that can be, since some of them sync, and under
- * a name that no other test looks for. */
+/* A file or folder of the target's own, for parsers that open one; the target removes it. It lies in memory if
+ * possible, since some targets sync, and under a unique name. */
 static inline const char *fuzz_path(void)
 {
     static char path[TEMP_MAX];

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/labels.h - for targets whose bytes are the labels of a picture: a folder with that picture, and what every data set read from it has. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/labels.h - the input of these targets is the label file of a
+ * picture: here are a folder with that picture, and checks for every data set read from it. */
 #pragma once
 #include <string.h>
 #include <sys/stat.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/libfuzzer.c - what libFuzzer calls. A failed assertion of cmocka outside one of its tests ends the program, which libFuzzer takes for a find. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/libfuzzer.c - the function called by libFuzzer. A failed
+ * assertion of cmocka outside a test ends the program, and libFuzzer reports this as a find. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +12,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
-    fuzz_one(size ? bytes : (const uint8_t *)"", size); /* it has none, not even a place */
+    fuzz_one(size ? bytes : (const uint8_t *)"", size); /* an empty input may come with a null pointer */
     return 0;
 }

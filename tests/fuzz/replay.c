@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/replay.c - a target as a test without libFuzzer: each seed of tests/fuzz/NAME as it is, cut short, with bytes put into it, and with bytes
- * changed, cut out and said twice in a fixed pseudo-random way. DETD_FUZZ_ROUNDS (default 60): such changes of each seed, 1500 at most where turns are slow. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/replay.c - a target as a test without libFuzzer. Each seed of
+ * tests/fuzz/NAME is fed as it is, cut short, with inserted bytes, and with bytes changed, removed and doubled in a
+ * fixed pseudo-random way. DETD_FUZZ_ROUNDS (default 60): the number of such changes of each seed, at most 1500 for
+ * slow targets. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +25,7 @@ static size_t below(size_t n)
     return (size_t)(random_state % n);
 }
 
-/* Of exactly this size, so that a sanitizer sees a byte too far. */
+/* Feeds a copy of exactly this size, so that a sanitizer sees a read behind its end. */
 static void feed(const uint8_t *bytes, size_t size)
 {
     uint8_t *copy = malloc(size ? size : 1);
@@ -83,7 +85,7 @@ static void put_into(const uint8_t *seed, size_t size, size_t places)
     }
 }
 
-/* A target of few places has slow turns. */
+/* A target with few places is slow. */
 static int fewer(int rounds)
 {
     return fuzz_places < FEW && rounds > SLOW_ROUNDS ? SLOW_ROUNDS : rounds;

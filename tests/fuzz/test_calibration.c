@@ -20,7 +20,7 @@
 const char fuzz_name[] = "calibration";
 const int fuzz_places = 40;
 
-/* Of a day that is in order, but for what the bytes bring. */
+/* Calibration files of a valid day; the fuzzed bytes replace one of them. */
 static const char cam[] =
     "S_rect_02: 41 30\nP_rect_02: 30 0 20 1 0 31 14 0 0 0 1 0\nS_rect_03: 41 30\nP_rect_03: 30 0 20 -9 0 31 14 0 0 0 1 0\n"
     "R_rect_00: 1 0 0 0 1 0 0 0 1\n";

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_cfg.c - A darknet cfg, and what is asked of the network that it describes.
- * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/core */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_cfg.c
+ * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/core
+ * A darknet cfg, and questions about the network that it describes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -16,7 +17,7 @@
 const char fuzz_name[] = "cfg";
 const int fuzz_places = 120;
 
-/* A refusal has a code and a sentence that begins with what it is about. */
+/* A refusal has a code and a sentence that begins with its subject. */
 static void refused(int rc, int code, const struct err *err, const char *about)
 {
     if (rc != code || err->code != code || strncmp(err->msg, about, strlen(about)) != 0 || strlen(err->msg) < strlen(about) + 4)

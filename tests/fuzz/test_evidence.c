@@ -18,7 +18,7 @@
 const char fuzz_name[] = "evidence";
 const int fuzz_places = 120;
 
-/* The head of evidence. What is taken is in bounds, and what we write of it we read. */
+/* The head of evidence. An accepted head is in bounds, and its written text is read back as the same head. */
 static void feed(const char *bytes, size_t len)
 {
     struct evidence_head *h = NULL, *again = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_folder.c - uses: proto daemon
- * What lies in a job's folder when it is to start: whose it is (jobs/ID/store) and how the job ended (jobs/ID/end). The first byte says what else is
- * known; the two files follow, with a byte 0 between. */
+ * The files in a job's folder before a start: the owner of the folder (jobs/ID/store) and how the job ended
+ * (jobs/ID/end). The first byte chooses the other known facts; the two files follow, with a byte 0 between. */
 #include <errno.h>
 #include <ftw.h>
 #include <setjmp.h>
@@ -80,7 +80,7 @@ static void enter(void)
     atexit(leave);
 }
 
-/* Starts nothing: it is told to stop. */
+/* Starts no process, because `stop` is set. */
 static int prepare(struct launch_request *rq, struct err *err)
 {
     atomic_bool stop = true;
@@ -101,7 +101,7 @@ static bool is_there(const char *jobs, const char *name)
     return access(path, F_OK) == 0;
 }
 
-/* What is written of an end is read so again. */
+/* A written end is read back the same. */
 static void ends(struct launch_request *rq)
 {
     struct job_row row = {

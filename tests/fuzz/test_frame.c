@@ -18,7 +18,8 @@ const int fuzz_places = 120;
 
 enum { LINE_MAX_BYTES = 64 };
 
-/* The lines before the first that is too long, in two parts; the whole is taken if and only if there is none that is. */
+/* Feeds the lines before the first overlong line, in two parts. The whole input is accepted if and only if no line is
+ * too long. */
 static void feed(const char *bytes, size_t len)
 {
     size_t half = len / 2, at = 0, line_len;
@@ -45,7 +46,7 @@ static void feed(const char *bytes, size_t len)
         assert_string_equal(err.msg, "line is longer than 64 bytes");
     } else {
         assert_int_equal(rc, 0);
-        assert_null(end); /* what is left is the beginning of a line */
+        assert_null(end); /* the remaining bytes are the beginning of a line */
     }
     frame_free(f);
 }

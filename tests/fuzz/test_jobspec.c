@@ -17,7 +17,7 @@
 const char fuzz_name[] = "jobspec";
 const int fuzz_places = 120;
 
-/* As jobspec_read() does; what is no JSON may be explained. */
+/* Reads like jobspec_read(); text that is not JSON may be explained. */
 static json_t *read_text(const char *bytes, size_t len)
 {
     char *text = malloc(len ? len : 1);
@@ -50,7 +50,7 @@ static void feed(const char *bytes, size_t len)
         full = jobspec_json(s);
         assert_non_null(full);
         jobspec_free(s);
-        assert_int_equal(jobspec_parse(full, &s, &err), 0); /* what we write we read, and write again */
+        assert_int_equal(jobspec_parse(full, &s, &err), 0); /* our own text is read back, and written again the same */
         again = jobspec_json(s);
         assert_true(json_equal(full, again));
         jobspec_free(s);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_launch.c - uses: proto launch
- * What root is asked by detd, and what arguments that becomes. */
+ * The requests of detd to root, and the arguments that follow from them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -20,7 +20,7 @@ const int fuzz_places = 400;
 
 static const char harmless[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ -_.,;:'()/";
 
-/* Options are those that we write, in their places; what detd wrote comes after one, and is harmless. */
+/* Options must be ours and in their places; text from detd must stand behind an option and be harmless. */
 static void look_at_arguments(const struct launch_ask *a, int ngpu_locks)
 {
     static const char *const options[] = { "--job-dir", "--job",      "--lock-fd", "--trouble-fd", "--attempt",      "--last-seq",
@@ -70,7 +70,7 @@ static void look_at(const struct launch_ask *a)
     }
 }
 
-/* As detd's bytes come: a packet of any size. */
+/* Receives a packet of any size, as from detd. */
 void fuzz_one(const uint8_t *bytes, size_t size)
 {
     struct launch_ask a = { 0 };

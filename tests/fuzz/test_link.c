@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_link.c - uses: proto supervisor
- * What detd says to a supervisor: welcomes, acks and commands, on a connection with reports in the spool. */
+ * Messages of detd to a supervisor: welcomes, acks and commands, on a connection with reports in the spool. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -78,7 +78,7 @@ static void take_in(int fd, char *heard, size_t *len)
     *len += n > 0 ? (size_t)n : 0;
 }
 
-/* Says so once the supervisor has come, hangs up, and hears what is said to it. */
+/* Waits for the supervisor, sends the bytes, hangs up, and reads the supervisor's messages. */
 static size_t talk(uv_loop_t *loop, int server, const struct ends *e, const uint8_t *bytes, size_t size, char *heard)
 {
     size_t done = 0, len = 0;

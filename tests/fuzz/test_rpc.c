@@ -38,7 +38,7 @@ static void feed(const char *bytes, size_t len)
     assert_non_null(line);
     assert_int_equal(rpc_reply_parse(line, strlen(line), &id, &result, &told) == 0, rc == 0 && json_is_integer(req.id));
     shown = clean_string(err.msg);
-    if (rc != 0) /* what was wrong arrives, as far as it is UTF-8 */
+    if (rc != 0) /* the message arrives, as far as it is UTF-8 */
         assert_string_equal(told.msg, json_string_value(shown));
     json_decref(shown);
     json_decref(result);

@@ -42,7 +42,8 @@ static uint32_t load32(const uint8_t *p)
     return v;
 }
 
-/* Makes the sums fit, or nothing behind them would ever be reached. An odd last byte leaves a segment as it is. */
+/* Corrects the checksums, otherwise the code behind them would never be reached. An odd last byte leaves a segment as
+ * it is. */
 static void mend(uint8_t *seg)
 {
     uint32_t crc = crc32c(0, seg + 8, 8), sum;
@@ -103,7 +104,7 @@ static struct spool *open_spool(uint64_t acked)
     return s;
 }
 
-/* What one opening finds the next one finds, too, with what was appended between them. */
+/* A second opening finds the same records as the first, and those appended between them. */
 static void check(uint64_t acked)
 {
     struct spool *s = open_spool(acked);
@@ -134,7 +135,7 @@ void fuzz_one(const uint8_t *bytes, size_t size)
     if (size < sizeof acked)
         return;
     memcpy(&acked, bytes, sizeof acked);
-    acked >>= 3; /* nobody counts further */
+    acked >>= 3; /* larger numbers do not occur */
     bytes += sizeof acked;
     size -= sizeof acked;
     half = size / 2 < SEGMENT ? size / 2 : SEGMENT;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_sup.c - uses: proto daemon
- * What a supervisor says on sup.sock: daemon/run/ingest.c with the wires, jobs and store behind it. */
+ * Messages of a supervisor on sup.sock: daemon/run/ingest.c with the wires, jobs and store behind it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -52,7 +52,7 @@ static bool wanted(void *arg, unsigned topic)
     return true;
 }
 
-/* What listeners are told of it is whole JSON. */
+/* Every message to listeners must be whole JSON. */
 static void tell(void *arg, unsigned topic, int64_t job, const char *json)
 {
     (void)arg;
@@ -140,7 +140,7 @@ static void enter(void)
 
     memset(&d, 0, sizeof d);
     assert_int_equal(mkdir(fuzz_path(), 0700), 0);
-    assert_int_equal(chdir(fuzz_path()), 0); /* where the socket is made; seeds are read from where it was */
+    assert_int_equal(chdir(fuzz_path()), 0); /* the folder of the socket; seeds are read from the folder before */
     uv_loop_init(&d.loop);
     uv_timer_init(&d.loop, &d.awake);
     uv_timer_start(&d.awake, nothing, 5, 5);
@@ -165,7 +165,8 @@ static void enter(void)
     close(here);
 }
 
-/* As it is when its supervisor of attempt 1, with the nonce n1, was started: also where the one before it said much. */
+/* The state of a job after its supervisor of attempt 1, with the nonce n1, was started; also if the supervisor before
+ * it sent many messages. */
 static void expect_supervisor(void)
 {
     struct job *j = jobs_find(&d.jobs, d.id);
@@ -193,7 +194,7 @@ static void check_heard(const char *heard, size_t len)
     }
 }
 
-/* A supervisor that says so and hangs up. */
+/* A supervisor that sends the bytes and hangs up. */
 static void talk(const uint8_t *bytes, size_t size)
 {
     static char heard[HEARD_ROOM];
@@ -231,7 +232,7 @@ void fuzz_one(const uint8_t *bytes, size_t size)
         enter();
     expect_supervisor();
     talk(bytes, size);
-    d.stored = false; /* all that it led to, before that */
+    d.stored = false; /* all of its effects, before that */
     store_setting(d.store, "fuzz", "", on_stored, NULL);
     wait_stored();
     j = jobs_find(&d.jobs, d.id);

@@ -27,7 +27,7 @@ static void written(const struct tiers *t, char *text, size_t size)
     assert_int_equal(line_done(&l, &err), 0);
 }
 
-/* What was read is there again after one more was added, which stands last. */
+/* After one more line was added, the lines read before are still there, and the new line is the last. */
 void fuzz_one(const uint8_t *bytes, size_t size)
 {
     static char before[64 << 10], after[64 << 10];

@@ -16,7 +16,7 @@
 const char fuzz_name[] = "weights";
 const int fuzz_places = 120;
 
-/* A refusal has a code and a sentence that begins with what it is about. */
+/* A refusal has a code and a sentence that begins with its subject. */
 static void refused(int rc, int code, const struct err *err, const char *about)
 {
     if (rc != code || err->code != code || strncmp(err->msg, about, strlen(about)) != 0 || strlen(err->msg) < strlen(about) + 4)

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/harness.h - what tests/harness/run.sh expects of a cmocka program: its files lie under TMPDIR, where what is left behind is noticed, and a test that is
- * skipped says why. Include it after cmocka.h. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/harness.h - the requirements of tests/harness/run.sh for a
+ * cmocka program: its files lie under TMPDIR, where leftovers are noticed, and a skipped test gives its reason. Include
+ * it after cmocka.h. */
 #pragma once
 #include <stdbool.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@ static inline char *temp_path(char *path, size_t size, const char *name)
     return path;
 }
 
-/* make check-long: what searches, rather than checks, searches further. */
+/* make check-long: tests that search, rather than check, search further. */
 static inline bool test_long(void)
 {
     return getenv("TEST_LONG") != NULL;

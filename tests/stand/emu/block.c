@@ -1,8 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/block.c - runs a grid: blocks one after the other in random order, the threads of a block on fibers.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/block.c - runs a grid: blocks one after the other in random
+ * order, the threads of a block on fibers.
  *
- * Who may run next stands in a bag; whoever stops (at a barrier, at its end) draws the next at random. A fiber runs thread after thread
- * until one waits, so threads that never wait share one stack and cost a function call each. Threads change only where they wait: what a
- * missing barrier does shows as a result that depends on the seed. */
+ * Threads that may run are in a bag. A thread that stops (at a barrier, at its end) draws the next at random. A fiber
+ * runs thread after thread until one waits, so threads that never wait share one stack and cost a function call each.
+ * Threads change only at waits: the effect of a missing barrier is a result that depends on the seed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +59,7 @@ static void put(int t)
     b.bag[b.nbag++] = t;
 }
 
-/* What the threads that wait are waiting for, into the message. */
+/* Adds to the message the barriers of the waiting threads. */
 static _Noreturn void stuck(void)
 {
     char text[600];
@@ -80,7 +81,7 @@ static _Noreturn void stuck(void)
                   b.launch->site.line, b.launch->kernel, blockIdx.x, blockIdx.y, blockIdx.z, text, b.live, b.nthreads);
 }
 
-/* Draws a thread. NOBODY: none can run. */
+/* Draws a thread. Returns NOBODY if no thread can run. */
 static int draw(void)
 {
     int i, t;
@@ -134,7 +135,7 @@ static void release_meeting(int warp, struct meeting *m)
         }
 }
 
-/* Thread t has ended: whoever waited for it alone goes on. */
+/* Thread t has ended: threads that waited only for it continue. */
 static void ended(int t)
 {
     int warp = t / EMU_WARP;
@@ -150,7 +151,7 @@ static void ended(int t)
 
 static int next = NOBODY; /* the thread that a fiber taken from the idle ones starts with */
 
-/* What every fiber does: threads one after the other. */
+/* The main function of every fiber: runs threads one after the other. */
 static void fiber_main(void)
 {
     for (;;) {
@@ -180,7 +181,7 @@ static struct fiber *take_idle(void)
     return b.nidle > 0 ? b.idle[--b.nidle] : fiber_new(fiber_main);
 }
 
-/* The running thread waits until somebody has put it into the bag and it was drawn. */
+/* The running thread waits until another thread puts it into the bag and it is drawn. */
 static void wait_here(void)
 {
     int me = b.self, t = draw();
@@ -285,7 +286,7 @@ void *emu_shared(const void *key, size_t bytes)
     return s->mem;
 }
 
-/* 48 KiB is what a kernel gets without asking for more. */
+/* A kernel gets 48 KiB without asking for more. */
 static void free_shared(void)
 {
     size_t sum = 0;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/control.c - what all files of the emulator share: one lock, one sequence of random numbers, one context and its error. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/control.c - shared state of the emulator's files: one lock,
+ * one sequence of random numbers, one context and its error. */
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>

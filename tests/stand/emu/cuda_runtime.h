@@ -1,11 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/cuda_runtime.h - the part of the CUDA runtime that cuda/ uses, played on the CPU: stands in front of the toolkit's header of
- * this name, so that cuda/device.c and, with kernels as C++ functions, cuda/<family>.cu run in the tests of a machine without a GPU.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/cuda_runtime.h - the part of the CUDA runtime that cuda/
+ * uses, played on the CPU: stands in front of the toolkit's header of this name, so that cuda/device.c and, with
+ * kernels as C++ functions, cuda/<family>.cu run in tests without a GPU.
  *
- * One device. Work is deferred: launches and asynchronous copies wait on their stream until something needs them, and run in an order that
- * a seed chooses within what streams, events and the documented behaviour of each call allow. Device memory starts out as 0xFF bytes (NaN)
- * and host code that touches it dies of it. What no correct program does (a barrier not all threads reach, freeing memory that queued work
- * still uses ...) ends the process with a sentence on stderr. Controls for tests: tests/stand/emu/emu.h. Names and numbers are those of CUDA 13.
- */
+ * There is a single device. Work is deferred: launches and asynchronous copies wait on their stream until their results
+ * are needed. They run in an order that a seed chooses, within the rules of streams, events and the documented
+ * behaviour of each call. Device memory starts out as 0xFF bytes (NaN), and host code that touches it is killed. An
+ * action that no correct program does (a barrier not all threads reach, freeing memory that queued work still uses ...)
+ * ends the process with a sentence on stderr. Controls for tests: tests/stand/emu/emu.h. Names and numbers are those of
+ * CUDA 13. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

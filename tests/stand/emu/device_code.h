@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/device_code.h - what kernels use, as C++ that g++ and clang compile: qualifiers, indices, barriers, warp functions, integer
- * atomics, vectors. What is not deterministic on a GPU, or not the same bits as on the CPU, is left out on purpose: there are no
- * floating-point atomics, no fast or approximate maths. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/device_code.h - the language of kernels, as C++ that g++
+ * and clang compile: qualifiers, indices, barriers, warp functions, integer atomics, vectors. Functions that are not
+ * deterministic on a GPU, or that give other bits than on the CPU, are left out on purpose: there are no floating-point
+ * atomics, no fast or approximate maths. */
 #pragma once
 #include <math.h>
 #include <string.h>
@@ -44,7 +45,8 @@ static const int warpSize __attribute__((unused)) = EMU_WARP;
 
 /* ---- launches ---- */
 
-/* Each file its own: files may have types of one name, of which a linker would keep the functions of one. */
+/* Each file has a namespace of its own: two files may have types of the same name, and a linker would keep the
+ * functions of only one of them. */
 namespace
 {
 
@@ -98,7 +100,7 @@ static inline void emu_start(const char *name, emu_site site, void (*kernel)(P..
 } // namespace
 
 #define CUDA_LAUNCH(kernel, grid, block, stream, ...) emu_start(#kernel, EMU_SITE, kernel, grid, block, stream, __VA_ARGS__)
-/* One block's memory: its own heap block, so that an overrun is found. */
+/* The memory of a block: a heap block of its own, so that an overrun is found. */
 #define SHARED(type, name, count)     \
     static const char name##_key = 0; \
     type(&name)[count] = *static_cast<type(*)[count]>(emu_shared(&name##_key, sizeof(type) * (count)))
@@ -124,7 +126,7 @@ EMU_FN int emu_barrier_all(emu_site site, int predicate)
 #define __threadfence()        ((void)0)
 #define __threadfence_block()  ((void)0)
 
-/* What the lane at source(own lane) brought. A lane that did not come gives 0xFF bytes. */
+/* The value from the lane source(own lane). A lane that did not come gives 0xFF bytes. */
 template <class T, class Source> static inline T emu_shuffle(emu_site site, unsigned mask, T mine, Source source)
 {
     uint64_t word = 0, all[EMU_WARP];
@@ -202,7 +204,7 @@ EMU_FN unsigned emu_mask(unsigned mask = 0xFFFFFFFFu)
     return mask;
 }
 
-/* Of int and unsigned, as on a GPU. */
+/* For int and unsigned, as on a GPU. */
 template <class T, class Op> static inline T emu_reduce(emu_site site, unsigned mask, T mine, Op op)
 {
     uint64_t all[EMU_WARP];

@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/engine.c - cuda/engine.h in plain loops: every output is one chain of fused multiply-adds in the order r, s, c (weights: image,
- * row, column), in fp32, rounded once where it is stored. A convolution is one task on the stream; its "plan" is the key as a line of text.
- * What cuda/stem.cu takes is left to it, as on a GPU. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/engine.c - cuda/engine.h in plain loops: every output is
+ * one chain of fused multiply-adds in the order r, s, c (weights: image, row, column), in fp32, rounded once when it is
+ * stored. A convolution is one task on the stream; its "plan" is the key as a line of text. Convolutions of
+ * cuda/stem.cu are left to it, as on a GPU. */
 #include "cuda/engine.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@
 
 struct plan_line {
     char *text;
-    int asked; /* in which turn it was, last */
+    int asked; /* the last turn in which it was requested */
     bool here; /* else it was dropped */
 };
 
@@ -233,7 +234,7 @@ static void backward_data(const struct job *j)
     free(acc);
 }
 
-/* Adds what one output pixel (dy: its k gradients) gives to dw; x: its image. */
+/* Adds the contribution of one output pixel (dy: its k gradients) to dw; x: its image. */
 static void bwd_weights_pixel(const struct job *j, const float *x, const float *dy, int oy, int ox, float *dw)
 {
     const struct conv_key *k = &j->key;
@@ -285,8 +286,8 @@ static int by_text(const void *a, const void *b)
     return strcmp(x->text, y->text);
 }
 
-/* Tests may ask for lists, in the files that these name: of plans that a convolution had to make itself, since nothing told of it before, and of
- * dropped ones. */
+/* Tests may request lists, in the files named by these variables: of plans that a convolution had to make itself
+ * because it was not announced, and of dropped plans. */
 static const char unplanned[] = "EMU_UNPLANNED", dropped[] = "EMU_DROPPED";
 
 static void note(const char *list, const char *line)
@@ -341,7 +342,7 @@ static int make_plan(struct engine *e, const struct conv_key *k, const struct co
     return 0;
 }
 
-/* Tests may ask for less than ENGINE_PLANS, and where that is passed what is unused goes as a whole. */
+/* Tests may set a limit below ENGINE_PLANS. When it is passed, all unused plans are dropped. */
 int engine_begin(struct engine *e, int keep, struct err *err)
 {
     const char *text = getenv("EMU_PLANS");
@@ -369,7 +370,7 @@ void engine_ready(struct engine *e, struct plan_readiness *ret)
     *ret = (struct plan_readiness){ .plans = (int)e->n };
 }
 
-/* What the libraries would refuse, or read as garbage. */
+/* Rejects arguments that the libraries would refuse, or read as garbage. */
 static void check(const struct conv_key *k, const struct conv_args *a)
 {
     const void *const ptr[] = { a->x, k->dir == CONV_BWD_WEIGHTS ? NULL : a->w, a->y, k->bias ? a->bias : NULL,

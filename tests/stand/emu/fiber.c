@@ -24,10 +24,10 @@ struct fiber {
     void *fake_stack, *tsan;
 };
 
-/* Fibers run under one lock, so one current fiber is enough; the host is whoever holds the lock. */
+/* Fibers run under a single lock, so one current fiber is enough; the host is the thread that holds the lock. */
 static struct fiber host, *self = &host;
 
-/* Saves the callee-saved registers, leaves the stack pointer in *save, takes up the stack at load. */
+/* Saves the callee-saved registers, stores the stack pointer in *save, continues on the stack at load. */
 void emu_switch_stack(void **save, void *load);
 __asm__(".text\n"
         ".type emu_switch_stack, @function\n"
@@ -111,7 +111,7 @@ struct fiber *fiber_new(void (*fn)(void))
     top = (uintptr_t *)(void *)(stack + GUARD_BYTES + STACK_BYTES);
     *--top = 0; /* where first_entry() would return to; also puts its stack where the ABI wants it: 8 off a multiple of 16 */
     *--top = (uintptr_t)first_entry;
-    top -= 6; /* registers: whatever */
+    top -= 6; /* registers: any values */
     f->sp = top;
     return f;
 }

@@ -5,7 +5,7 @@ struct fiber;
 
 /* A fiber that runs main() when it is first switched to; main() never returns. Kept for ever. Aborts when there is no memory. */
 struct fiber *fiber_new(void (*main)(void));
-/* To fiber f; returns when somebody switches back to the caller. */
+/* Switches to fiber f; returns when another fiber switches back to the caller. */
 void fiber_switch(struct fiber *f);
 /* The fiber that runs: the calling thread's own stack is one too. */
 struct fiber *fiber_self(void);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/gpu.c - what the emulated GPU says of itself: one device that looks like an H100 with few multiprocessors. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/gpu.c - the properties of the emulated GPU: one device that
+ * looks like an H100 with few multiprocessors. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +61,7 @@ cudaError_t cudaGetDevice(int *device)
     return check(0);
 }
 
-/* Of the GPU that was asked for, so that nodes of several tests have each their own; else one that stays the same. */
+/* The UUID of the requested GPU, so that nodes of several tests have different ones; otherwise a fixed UUID. */
 static void uuid_bytes(char ret[16])
 {
     const char *at = getenv("CUDA_VISIBLE_DEVICES");

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/internal.h - what the files of the emulator tell each other. Everything but emu_lock() is called with the lock held. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/internal.h - interfaces between the files of the emulator.
+ * All functions except emu_lock() must be called with the lock held. */
 #pragma once
 #include <pthread.h>
 #include <stdbool.h>
@@ -31,7 +32,7 @@
 /* ---- control.c ---- */
 void emu_lock(void);
 void emu_unlock(void);
-/* Gives the lock away until `changed` is signalled or that time has come. */
+/* Releases the lock until `changed` is signalled or that time has come. */
 void emu_wait(pthread_cond_t *changed, const struct timespec *until);
 /* The next number of the seed's sequence, below n (n > 0). */
 uint32_t emu_random(uint32_t n);
@@ -39,9 +40,9 @@ uint32_t emu_random(uint32_t n);
 cudaError_t emu_error(cudaError_t e);
 /* The context's error, cudaSuccess while it lives; or that there is no device. */
 cudaError_t emu_context(void);
-/* A task is about to run: the context's error, which may be the one that a test has ordered. */
+/* Call it before a task runs. Returns the context's error, which a test may have requested. */
 cudaError_t emu_task_starts(void);
-/* Ends the process: the program under test did what no correct program does. */
+/* Ends the process: the program under test broke a rule of CUDA. */
 void emu_violation(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));
 
 /* ---- queue.c ---- */
@@ -53,7 +54,7 @@ enum emu_memory { EMU_PAGEABLE, EMU_PINNED, EMU_DEVICE };
 enum emu_memory emu_memory_of(const void *ptr, size_t bytes);
 /* Lets this process read and write device memory, or forbids it (not every time, where there is much of it). Not nested. */
 void emu_memory_open(bool open);
-/* Fills with what nobody should read: 0xFF, or what MSan calls uninitialised. */
+/* Fills memory that must not be read: with 0xFF, or under MSan as uninitialised. */
 void emu_poison(void *ptr, size_t bytes);
 bool emu_device_absent(void);
 

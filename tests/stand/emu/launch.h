@@ -15,7 +15,7 @@ struct emu_site {
     int line;
 };
 
-/* One launch. invoke calls the kernel once, for the thread that stands in threadIdx, with a copy of the arguments. */
+/* A launch. invoke calls the kernel once, for the thread in threadIdx, with a copy of the arguments. */
 struct emu_launch {
     const char *kernel;
     struct emu_site site;
@@ -32,8 +32,8 @@ void emu_launch_queue(const struct emu_launch *launch, struct emu_stream *stream
 void *emu_shared(const void *key, size_t bytes);
 /* Waits for all live threads of the block; returns how many came with predicate true (ret_all: how many came). */
 int emu_barrier(struct emu_site site, int predicate, int *ret_all);
-/* Waits for the lanes of mask that live; ret_values[l] is what lane l brought. Returns the lanes that came; *ret_lane is the caller's own.
- */
+/* Waits for the living lanes of mask; ret_values[l] is the value of lane l. Returns the lanes that came; *ret_lane is
+ * the caller's own. */
 unsigned emu_meet(struct emu_site site, unsigned mask, uint64_t value, uint64_t ret_values[EMU_WARP], int *ret_lane);
 #ifdef __cplusplus
 }

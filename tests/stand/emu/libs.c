@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/libs.c - cuda/versions.h where no library is looked for: nothing is missing, and the emulator names itself. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/libs.c - cuda/versions.h for programs that search no
+ * library: no library is missing, and the emulator gives its own name. */
 #include <stdio.h>
 
 #include "cuda/versions.h"

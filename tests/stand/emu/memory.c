@@ -1,8 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/memory.c - device memory that host code cannot touch, pinned memory, and which of them a pointer points to.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/memory.c - device memory that host code cannot touch,
+ * pinned memory, and the kind of memory behind a pointer.
  *
- * Device memory lies in one large reserved range of addresses. It can be read and written only while the emulator runs tasks
- * (emu_memory_open()), each allocation ends at a page that nobody can touch, and addresses are not used twice, so a pointer to freed memory
- * stays bad. */
+ * Device memory lies in one large reserved range of addresses. It can be read and written only while the emulator runs
+ * tasks (emu_memory_open()). Each allocation ends at an inaccessible page, and addresses are not used twice, so a
+ * pointer to freed memory stays bad. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@ struct piece {
     char *ptr;
     size_t bytes;
     enum emu_memory kind;
-    bool registered; /* pinned, but somebody else's */
+    bool registered; /* pinned, but not allocated here */
 };
 
 static struct {
@@ -179,8 +180,8 @@ static void protect(const struct piece *x, int prot)
         emu_violation("mprotect of device memory failed: too many allocations for this machine");
 }
 
-/* Changing the access to much memory costs as much as a whole step of a small job, so where there is much of it, it is closed now and then
- * only: what the host touches in every step is still found. */
+/* Changing the access to much memory costs as much as a whole step of a small job. If there is much memory, it is
+ * closed only now and then: memory that the host touches in every step is still found. */
 void emu_memory_open(bool open)
 {
     if (open == mem.open || (!open && mem.used > GUARD_ALWAYS && emu_random(GUARD_ONE_IN) != 0))
@@ -230,7 +231,7 @@ static cudaError_t device_alloc(void **ptr, size_t bytes)
         return cudaErrorMemoryAllocation;
     if (mem.bump + need + PAGE > mem.base + RANGE_BYTES)
         emu_violation("all addresses of device memory were used");
-    x.ptr = mem.bump + (need - bytes) / ALIGN * ALIGN; /* as near to the page that nobody can touch as alignment lets it */
+    x.ptr = mem.bump + (need - bytes) / ALIGN * ALIGN; /* as near to the inaccessible page as alignment permits */
     mem.bump += need + PAGE;
     protect(&x, PROT_READ | PROT_WRITE);
     tail = slack(&x, &n);

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* Ranks are threads, operations are tasks on emulated streams that meet in mailboxes. One lock for everything, taken inside the
- * emulator's and never around it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/nccl.c - ranks are threads, operations are tasks on
+ * emulated streams that meet in mailboxes. A single lock for everything, taken inside the emulator's lock and never
+ * around it. */
 #include "tests/stand/emu/nccl.h"
 
 #include <pthread.h>
@@ -23,12 +24,12 @@ struct post {
     struct post *next;
 };
 
-/* What one id brings together. */
+/* The communicators and messages of one id. */
 struct world {
     ncclUniqueId id;
     int nranks, joined, members;
     struct post *box[RANKS][RANKS]; /* from, to; oldest first */
-    struct task *active;            /* those that their streams have reached */
+    struct task *active;            /* tasks that their streams have reached */
     struct world *next;
 };
 
@@ -46,8 +47,8 @@ struct task {
     cudaStream_t stream;
     bool stuck; /* never gets done */
     bool posted, done;
-    int delay;              /* times it is looked at before it begins: streams of ranks do not run at one speed */
-    int nactions, received; /* actions before this one that receive are through */
+    int delay;              /* number of checks before it begins: streams of ranks do not run at the same speed */
+    int nactions, received; /* the first actions that receive, up to this one, are finished */
     struct action_of *action;
     struct post **sent; /* of each action, NULL where it sends nothing */
     struct task *next;  /* active in this world */
@@ -228,7 +229,6 @@ ncclResult_t ncclCommDestroy(ncclComm_t c)
     return r;
 }
 
-/* Tasks on streams find out by themselves; what this rank has sent and nobody took is gone. */
 /* Has another communicator of the rank something on the GPU? */
 static bool busy(int rank)
 {
@@ -242,7 +242,8 @@ static bool busy(int rank)
     return yes;
 }
 
-/* As the library, which gives memory back on the way, it returns when the GPU is through. */
+/* Tasks on streams notice the abort by themselves; messages that this rank has sent and no rank took are lost. Returns
+ * when the GPU is done with the rank's tasks, like the library, which frees memory on the way. */
 ncclResult_t ncclCommAbort(ncclComm_t c)
 {
     int rank = c->rank;
@@ -307,7 +308,7 @@ static void unpost(struct task *t)
         }
 }
 
-/* Takes what has come. True: it took something. */
+/* Takes the messages that have come. Returns true if it took any. */
 static bool receive(struct task *t)
 {
     struct ncclComm *c = t->comm;
@@ -341,7 +342,7 @@ static void look_done(struct task *t)
         t->done = !t->sent[i] || t->sent[i]->taken;
 }
 
-/* The stream is here: all tasks that have got this far go on as far as they can. */
+/* The stream has reached this task: all tasks that have come so far advance as far as they can. */
 static int run_task(void *arg)
 {
     struct task *t = *(struct task **)arg;
@@ -373,7 +374,8 @@ static int run_task(void *arg)
     return EMU_DONE;
 }
 
-/* What the library's thread does after a call has returned. Returns what is to be put on a stream. With the lock held. */
+/* The work of the library's thread after a call has returned. Returns the task to be put on a stream. With the lock
+ * held. */
 static struct task *go_on(struct ncclComm *c)
 {
     struct task *t = c->queueing;
@@ -534,7 +536,7 @@ ncclResult_t ncclMemFree(void *mem)
     return cudaFree(mem) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
-/* The library says success, too, where it has only begun. */
+/* The library returns success, too, when it has only begun. */
 ncclResult_t ncclCommWindowRegister(ncclComm_t c, void *mem, size_t bytes, ncclWindow_t *window, int flags)
 {
     ncclResult_t r;
@@ -561,7 +563,7 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t c, ncclWindow_t window)
     return ncclInProgress;
 }
 
-/* ---- the table, and what tests ask ---- */
+/* ---- the table, and queries of tests ---- */
 
 int libs_nccl(const struct nccl_api **ret_api, struct err *err)
 {

@@ -1,10 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/nccl.h - an emulated NCCL: as much of the library's interface as the device uses, for ranks that are threads of one
- * process.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/nccl.h - an emulated NCCL: the part of the library's
+ * interface that the device uses, for ranks that are threads of one process.
  *
- * A call does what the library's non-blocking communicators do: joining and queueing go on after the call has returned (ncclInProgress
- * for a few polls), an operation is a task on the emulated stream that meets the other ranks' and copies, and a rank that does not come
- * keeps it there until ncclCommAbort(). What the library leaves undefined is an error here: a receive of another size than what was
- * sent, a call on a communicator in which something is still in progress. Two threads inside one communicator are counted. */
+ * A call behaves like the library's non-blocking communicators. Joining and queueing continue after the call has
+ * returned (ncclInProgress for a few polls). An operation is a task on the emulated stream that meets the other ranks'
+ * tasks and copies. A rank that does not come keeps it there until ncclCommAbort(). Behaviour that the library leaves
+ * undefined is an error here: a receive of another size than the sent one, a call on a communicator with an operation
+ * in progress. Two threads inside one communicator are counted. */
 #pragma once
 #include <cuda_runtime.h>
 #include <stddef.h>
@@ -68,7 +69,7 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
 
 /* ---- for tests ---- */
 
-/* What it looked like; all zero when a test starts. */
+/* Counts of calls; all zero when a test starts. */
 struct nccl_seen {
     unsigned groups, sends, receives, gathers, broadcasts, windows, aborts;
     unsigned races;         /* calls on a communicator while another thread was inside it */
@@ -80,7 +81,8 @@ void nccl_look(struct nccl_seen *ret);
 void nccl_forget(void);
 /* From now on: whether windows can be registered; a version for ncclGetVersion(), 0: the usual one. */
 void nccl_pretend(int windows, int version);
-/* The communicators of this rank that join from now on fail like this after `ops` operations (ncclSuccess: they do not). */
+/* The communicators of this rank that join from now on fail with `how` after `ops` operations (ncclSuccess: they do not
+ * fail). */
 void nccl_break(int rank, ncclResult_t how, unsigned ops);
 
 #ifdef __cplusplus

@@ -16,7 +16,7 @@ struct rank {
     int rank, nranks, fd, timeout_ms;
     const char *id;
     void (*fn)(struct rank *r);
-    bool joins;      /* false: fn opens what it wants itself */
+    bool joins;      /* false: fn opens its own communicators */
     atomic_int *arg; /* in memory that the parent sees too */
     struct comm *host, *link;
     struct device *sync, *grad;

@@ -184,7 +184,7 @@ void probe_stuck(cudaStream_t s, int *dst)
 static __global__ void shared_overrun(int *dst, int at)
 {
     SHARED(int, array, 64);
-    int *cell = array; /* whose length the compiler does not see */
+    int *cell = array; /* the compiler cannot see the array's length */
 
     cell[at] = 1;
     dst[0] = cell[at];

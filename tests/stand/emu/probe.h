@@ -16,16 +16,17 @@ void probe_sum(cudaStream_t s, float *dst, const float *x, int blocks);
 /* order[i] = the block (threads: of one block, the thread) that came i-th. counter: 0 before. */
 void probe_block_order(cudaStream_t s, int *order, int *counter, int blocks);
 void probe_thread_order(cudaStream_t s, int *order, int *counter, int threads);
-/* dst[i] = what thread i reads of its neighbour's shared cell, with a barrier in between or (a bug) without. */
+/* dst[i] = the value that thread i reads from its neighbour's shared cell, with a barrier in between or (a bug)
+ * without. */
 void probe_neighbour(cudaStream_t s, int *dst, int threads, int barrier);
 /* dst[8][32]: shfl from lane 3, up 1, down 2, xor 5, up 1 and down 1 in groups of 8, ballot of odd lanes, and a sum of all lanes. */
 enum { PROBE_ROWS = 8 };
 void probe_warp(cudaStream_t s, uint32_t *dst);
 /* dst[i]: lane i's shuffle with 20 lanes that live (the others have ended). */
 void probe_partial_warp(cudaStream_t s, uint32_t *dst);
-/* dst[0] = any, dst[1] = all, dst[2] = count of threads whose number is below `below`, of 100. */
+/* dst[0] = any, dst[1] = all, dst[2] = count of the threads with a number below `below`, of 100. */
 void probe_votes(cudaStream_t s, int *dst, int below);
-/* dst[0] = the bits of shared memory that nobody wrote. */
+/* dst[0] = the bits of unwritten shared memory. */
 void probe_unwritten(cudaStream_t s, uint32_t *dst);
 /* Blocks of 4 x 3 x 2 threads in a grid of 2 x 3 x 2: dst[linear thread of the grid] = its number, made of its indices. */
 void probe_indices(cudaStream_t s, int *dst);

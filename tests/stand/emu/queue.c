@@ -1,7 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/queue.c - when what of the deferred work runs.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/queue.c - the order in which deferred work runs.
  *
- * Somebody who needs a task done has tasks run, drawn at random among the heads of all queues or, as often, only those that are really
- * needed; now and then queueing a task has some run at once. */
+ * A caller that needs a task done runs tasks. They are drawn at random among the heads of all queues, or, equally
+ * often, only among the tasks that are really needed. Now and then, queueing a task runs some tasks at once. */
 #include "tests/stand/emu/queue.h"
 
 #include <pthread.h>
@@ -90,7 +90,7 @@ static bool run_head(struct emu_stream *s)
     return true;
 }
 
-/* Runs one task that stream s needs; when s is NULL, any. False: none can run now. */
+/* Runs a task that stream s needs; when s is NULL, any task. False: no task can run now. */
 static bool run_needed(struct emu_stream *s)
 {
     for (int hops = 0; hops < MAX_STREAMS && s->head; hops++) {
@@ -118,7 +118,7 @@ static bool run_any(void)
     return false;
 }
 
-/* Another thread runs tasks, or will queue what a task waits for. */
+/* Another thread runs tasks, or will queue the task that is waited for. */
 static void wait_for_change(void)
 {
     struct timespec until;
@@ -261,8 +261,8 @@ const char *emu_queued_on(const char *from, const char *to)
 }
 
 #ifdef EMU_MSAN
-/* Arguments that point to ordinary host memory: a GPU cannot read that. The sanitizer tells them from what is left over in padding and
- * unused elements. */
+/* Finds arguments that point to ordinary host memory, which a GPU cannot read. The sanitizer excludes remains in
+ * padding and unused elements. */
 static void check_args(const struct emu_launch *l, const void *args, size_t bytes)
 {
     const uintptr_t heap = 0x700000000000u, heap_end = 0x740000000000u, here = (uintptr_t)__builtin_frame_address(0),

@@ -26,15 +26,15 @@ struct emu_stream {
     uint64_t queued, done; /* numbers of the last task queued and run */
 };
 
-/* A stream that nobody uses. Streams are kept for ever, so that events may point to them. */
+/* A new or unused stream. Streams are kept for ever, so that events may point to them. */
 struct emu_stream *emu_stream_add(bool blocking);
 /* The queue of a stream: blocking ones share that of the default stream, NULL. */
 struct emu_stream *emu_queue_of(struct emu_stream *s);
 /* A task with a copy of `size` bytes. */
 struct emu_work *emu_work_new(enum emu_kind kind, const char *what, const void *bytes, size_t size);
-/* Queues it; now and then has some of what is queued run. */
+/* Queues the task; now and then runs some of the queued tasks. */
 void emu_push(struct emu_stream *stream, struct emu_work *t);
-/* Runs tasks until task `number` of s is done: those that it needs, or any. */
+/* Runs tasks until task `number` of s is done: tasks that it needs, or any. */
 void emu_run_until(struct emu_stream *s, uint64_t number);
 /* Runs all that is queued now, or up to n tasks. */
 void emu_run_all(void);

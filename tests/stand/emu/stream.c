@@ -147,7 +147,7 @@ static cudaError_t synchronize(cudaStream_t stream)
     return emu_error(emu_context());
 }
 
-/* What is queued still runs. */
+/* Queued tasks still run. */
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     cudaError_t e;
@@ -181,7 +181,7 @@ cudaError_t cudaDeviceSynchronize(void)
     return e;
 }
 
-/* Has task `number` of s run? Where not, a little is done, so that whoever asks again gets a better answer. */
+/* Has task `number` of s run? If not, a few tasks are run, so that the next query gets a better answer. */
 static cudaError_t query(struct emu_stream *s, uint64_t number)
 {
     if (s->done < number)

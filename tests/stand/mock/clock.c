@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/mock/clock.c - preloaded, it moves the clock of the wall by as many seconds as the file $CLOCK_MOVED holds, a double of the machine's own, and the
- * kernel calls it not synchronised. Other clocks go as they go. Built by the test that needs it; nothing else is linked with it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/mock/clock.c - preloaded, it moves the wall clock by the number
+ * of seconds in the file $CLOCK_MOVED, and reports that the kernel does not synchronise it. Other clocks are unchanged.
+ * Built by the test that needs it; nothing else is linked with it. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -1,11 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/mock/disk.c - preloaded, it writes down what a process does to the files below $DISK_ROOT, and what it says on sockets, to the file $DISK_LOG: all
- * that tells which states of the disk a loss of power can leave. A record is one line, and as many bytes as that says:
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/mock/disk.c - Preloaded, it records the operations of a process
+ * on the files below $DISK_ROOT, and its messages on sockets, in the file $DISK_LOG. From this log a test computes the
+ * states of the disk that a loss of power can leave. A record is one line, followed by as many bytes as the line
+ * states:
  *
- *   PROGRAM PID WHAT INODE OFFSET LENGTH PATH [TAB PATH]
+ *     PROGRAM PID WHAT INODE OFFSET LENGTH PATH [TAB PATH]
  *
- * What is done is written down when it is done, what is said before it is said, and a sync twice: "sync" before it, "synced" after. So who is written down
- * first was first, wherever that counts. PATH is absolute. What stdio writes is not seen: a file that is synced without a write that was seen is written down
- * as a "whole". Built by the test that needs it; nothing else is linked with it. */
+ * An operation is recorded after it was done, a message before it is sent, and a sync twice: "sync" before it, "synced"
+ * after. So the order of the records is the order of events, in all cases that matter. PATH is absolute. Writes by
+ * stdio are not seen: a file that is synced without a recorded write is recorded as a "whole". Built by the test that
+ * needs it; nothing else is linked with it. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -166,7 +169,7 @@ ssize_t pwrite64(int fd, const void *data, size_t n, off64_t at)
     return pwrite(fd, data, n, at);
 }
 
-/* Where the file stood before, unless it is appended to. */
+/* The write began at the file's earlier position, unless it appends. */
 static ssize_t stream_write(int fd, const struct iovec *data, int parts)
 {
     ssize_t done;
@@ -376,7 +379,7 @@ int rename(const char *from, const char *to)
     return renameat(AT_FDCWD, from, AT_FDCWD, to);
 }
 
-/* ---- what is said ---- */
+/* ---- messages ---- */
 
 ssize_t send(int fd, const void *data, size_t n, int flags)
 {

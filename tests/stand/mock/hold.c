@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/mock/hold.c - preloaded, it holds who opens the second picture of the process until somebody writes to the pipe $HOLD. Built by the
- * test that needs it; nothing else is linked with it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/mock/hold.c - preloaded, it holds the process that opens its
+ * second picture, until another process writes to the pipe $HOLD. Built by the test that needs it; nothing else is
+ * linked with it. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdarg.h>

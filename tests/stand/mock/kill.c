@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/mock/kill.c - preloaded into detd or detd-job, it makes processes that SIGKILL does not end, as of one in uninterruptible sleep: while the folder
- * $FAULTS has a file "kill", the program's own SIGKILLs reach nobody. Built by the tests that need it; nothing else is linked with it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/mock/kill.c - preloaded into detd or detd-job, it makes
+ * processes that survive SIGKILL, like a process in uninterruptible sleep: while the folder $FAULTS has a file "kill",
+ * the program's own SIGKILLs are not sent. Built by the tests that need it; nothing else is linked with it. */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>

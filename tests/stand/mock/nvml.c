@@ -1,13 +1,15 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/mock/nvml.c - a libnvidia-ml.so.1 whose GPUs stand in a text file, so that a test can change them at run time. $MOCK_NVML names the file; a line is
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/mock/nvml.c - a libnvidia-ml.so.1 with GPUs that are described
+ * in a text file, so that a test can change them at run time. $MOCK_NVML names the file; its lines are
  *
- *   gpu UUID NAME_WITH_UNDERSCORES MEMORY_MB USED_MB [ecc=N] [lost] [mig]
- *   mig UUID PARENT_UUID NAME_WITH_UNDERSCORES MEMORY_MB USED_MB INSTANCE
- *   process UUID PID USED_MB
- *   xid UUID NUMBER [INSTANCE]   told once for each further line of this kind
- *   sleep SECONDS                every call that asks a device takes so long
- *   fail CODE                    nvmlInit_v2 returns it
+ *     gpu UUID NAME_WITH_UNDERSCORES MEMORY_MB USED_MB [ecc=N] [lost] [mig]
+ *     mig UUID PARENT_UUID NAME_WITH_UNDERSCORES MEMORY_MB USED_MB INSTANCE
+ *     process UUID PID USED_MB
+ *     xid UUID NUMBER [INSTANCE]   reported once for each further line of this kind
+ *     sleep SECONDS                every call that asks a device takes so long
+ *     fail CODE                    nvmlInit_v2 returns it
  *
- * Files are replaced by rename(), so every reading of one is whole. Built by the test that needs it; nothing else is linked with it. */
+ * Files are replaced by rename(), so every reading of a file is whole. Built by the test that needs it; nothing else is
+ * linked with it. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -46,7 +48,7 @@ struct event {
     unsigned gpu_instance, compute_instance;
 };
 
-/* A handle is the address of a name here, so that it stays the same however the file changes. */
+/* A handle is the address of a name in this array, so that it stays the same when the file changes. */
 static char handles[DEVICES][WORD];
 
 int nvmlInit_v2(void);
@@ -383,7 +385,7 @@ static bool next_xid(void *arg, const char *line)
     return true;
 }
 
-/* What happened before the set was made is not told. */
+/* Events before the set was made are not reported. */
 int nvmlEventSetCreate(void **ret)
 {
     static char set;

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/mock/pool.c - preloaded into detd, it holds the threads of libuv's pool: while the folder $FAULTS has a file "pool", what is given to them waits. Built
- * by the test that needs it; nothing else is linked with it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/mock/pool.c - preloaded into detd, it holds the threads of
+ * libuv's pool: while the folder $FAULTS has a file "pool", work given to them waits. Built by the test that needs it;
+ * nothing else is linked with it. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>

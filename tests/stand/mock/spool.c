@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/mock/spool.c - preloaded into detd-job, it is the disk under its spool; what that does is said by files in the folder $FAULTS: while there is "full",
- * a write to the spool finds no room, while there is "broken", it fails, and while there is "slow", a sync of it waits, and makes a file "syncing". Built by
- * the tests that need it; nothing else is linked with it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/mock/spool.c - preloaded into detd-job, it plays the disk under
+ * its spool. Files in the folder $FAULTS control it: with "full", a write to the spool finds no room; with "broken", it
+ * fails; with "slow", a sync of it waits, and makes a file "syncing". Built by the tests that need it; nothing else is
+ * linked with it. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/check.c - what holds whatever happens. The store is read over a connection of its own, as a user would. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/check.c - invariants that must always hold. The store is
+ * read over a connection of its own, like a user's. */
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,7 +65,7 @@ static bool ended_so(const struct folder *f, const char *outcome)
     return r && r->type == REC_END && strcmp(r->outcome, outcome) == 0;
 }
 
-/* What it was to run after did not complete, or is gone. */
+/* The job that it had to run after did not complete, or is gone. */
 static bool waits_in_vain(const struct folder *f)
 {
     const struct folder *other = f->after ? folder_of(f->after) : NULL;
@@ -72,16 +73,16 @@ static bool waits_in_vain(const struct folder *f)
     return other && f->after_ok && (other->gone || other->removed || other->failed || (other->end && other->end != JOB_COMPLETED));
 }
 
-/* Each end has its reason, and is the only one. */
+/* A job that ended must have the reason of its end, and no other. */
 static void check_reason(const struct folder *f, int state, const char *reason)
 {
     bool told =
         strncmp(reason, JOB_SPOOL_LOST, strlen(JOB_SPOOL_LOST)) == 0 || strncmp(reason, JOB_SPOOL_UNREAD, strlen(JOB_SPOOL_UNREAD)) == 0;
 
-    if (f->unread && state == JOB_CANCELLED && f->cancelled && told) /* it had failed so, and never ran again */
+    if (f->unread && state == JOB_CANCELLED && f->cancelled && told) /* it failed for this reason, and never ran again */
         return;
     if (f->unreadable >= LIFE_UNREADABLE_MAX &&
-        (state == JOB_FAILED || (state == JOB_CANCELLED && f->cancelled))) /* what was not stored by then is lost */
+        (state == JOB_FAILED || (state == JOB_CANCELLED && f->cancelled))) /* reports not stored by then are lost */
         return;
     if (state == JOB_COMPLETED && !ended_so(f, "completed"))
         fail("job %lld is completed, and no supervisor said so", (long long)f->id);
@@ -174,9 +175,10 @@ void check_store(void)
 
 /* ---- rows against records ---- */
 
-/* What the store should hold once the records up to `seq` are in it: the values told by the latest attempt that went so far. */
+/* The expected contents of the store after the records up to `seq`: the values reported by the latest attempt that went
+ * so far. */
 struct expected {
-    double num[2][TERMS][WORLD_STEPS + 1]; /* [split][term][step]; 0: none */
+    double num[2][TERMS][WORLD_STEPS + 1]; /* [split][term][step]; 0: no value */
 };
 
 static void replay(const struct folder *f, int64_t seq, struct expected *ret)
@@ -231,7 +233,7 @@ void check_rows(const struct folder *f)
         fail("job %lld has %lld ends", (long long)f->id, (long long)ends);
 }
 
-/* ---- what detd does ---- */
+/* ---- actions of detd ---- */
 
 void check_welcome(const struct link *l, const char *line)
 {
@@ -258,7 +260,7 @@ void check_view(int64_t job, const char *json)
         return;
     check_store();
     f = folder_of(job);
-    if (f->end != JOB_COMPLETED && !f->gone && f->reopened == f->told) /* a view from before it was told is late, not ahead */
+    if (f->end != JOB_COMPLETED && !f->gone && f->reopened == f->told) /* a view from before the end was reported is late, not ahead */
         fail("job %lld is shown as completed, and is not so in the store", (long long)job);
 }
 

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/detd.c - the daemon: its real parts, tied together as daemon/daemon.c ties them, and what its clients ask. It is killed by forgetting it: no
- * part of it runs any more, and what it had not committed is gone. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/detd.c - the daemon: its real parts, tied together as in
+ * daemon/daemon.c, and the requests of its clients. It is killed by forgetting it: no part of it runs any more, and its
+ * uncommitted writes are lost. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +36,7 @@ struct detd {
     struct removals removals;
     bool stopping;
 };
-static struct detd *detd; /* NULL: none runs */
+static struct detd *detd; /* NULL: no daemon runs */
 static int started;
 int detd_number;
 
@@ -129,7 +130,7 @@ static void forget(void)
 
 void detd_start(void)
 {
-    static bool made; /* the database: from then on also a full disk keeps no detd from starting */
+    static bool made; /* the database was made: from then on even a full disk keeps no detd from starting */
     struct detd *d = must_alloc(sizeof *d);
     struct err err;
     int rc;
@@ -156,7 +157,7 @@ void detd_start(void)
     }
     made = true;
     check_open();
-    check_store(); /* as whoever asks it may hear */
+    check_store(); /* with the same answers as for any client */
     for (int i = 0; i < world.njobs; i++)
         world.jobs[i].told = world.jobs[i].reopened;
     if (world.faults && chance(2 * (int)world.rates.weight[FAULT_POWER]))
@@ -173,7 +174,8 @@ void detd_crash(void)
     disk_crash(false);
 }
 
-/* What it had written is not looked at before the next one has: it may still be lost with the power, and nobody has heard of it. */
+/* Its writes are not checked before the next daemon writes: they may still be lost with the power, and no client has
+ * heard of them. */
 void detd_torn(void)
 {
     say("detd %d is killed in the midst of a transaction", detd_number);
@@ -187,7 +189,7 @@ void detd_power_off(void)
         forget();
 }
 
-/* As daemon_run() ends: answers under way are given, jobs run on. */
+/* Ends like daemon_run(): answers under way are given, jobs run on. */
 void detd_stop(void)
 {
     struct detd *d = detd;
@@ -308,7 +310,7 @@ static void removal_done(void *arg, int rc, int64_t id, const struct err *err)
         fail("job %lld: a user hears that it was removed, and the store has it", (long long)id);
 }
 
-/* Of any job: what lives is refused. */
+/* For any job: the removal of a job that has not ended must be refused. */
 static void wish_removal(struct folder *f, const struct job *j)
 {
     struct err err;
@@ -340,7 +342,7 @@ static bool may_reopen(const struct job *j)
     return !j->leaving && !j->reopening && !j->hidden_until && !j->unsaved;
 }
 
-/* As methods_reopen.c does it. The row comes from memory here, from the store there. */
+/* The same as in methods_reopen.c. The row comes from memory here, from the store there. */
 static void wish_more(struct folder *f, const struct job *j)
 {
     struct job_row row = j->row;
@@ -354,7 +356,7 @@ static void wish_more(struct folder *f, const struct job *j)
     jobs_reopen(&detd->jobs, &row, SPEC, j->losses, reopened, f);
 }
 
-/* As wish_more(), for a failed job. The cause of its failure may be mended. */
+/* The same as wish_more(), for a failed job. The cause of its failure may be mended. */
 static void wish_again(struct folder *f, const struct job *j)
 {
     struct job_row row = j->row;

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/disk.c - the disk below the database, and the connections to it. A write may find no room; the power takes what was not synced, or some of it;
- * a daemon that is killed in the midst of a transaction leaves a write by half, and none after it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/disk.c - the disk below the database, and the connections
+ * to it. A write may find no room. A loss of power takes all unsynced writes, or some of them. A daemon that is killed
+ * in the midst of a transaction leaves half of a write, and no write after it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sqlite3.h>
@@ -14,7 +15,7 @@
 
 enum { PATH_ROOM = 4096, WRITES_MAX = 40, SYNCS_MAX = 4 };
 
-/* ---- what is not durable ---- */
+/* ---- changes that are not durable ---- */
 
 struct change {
     struct change *next;
@@ -36,7 +37,7 @@ static void path_of(const struct file *f, char *ret)
     snprintf(ret, PATH_ROOM + 16, "%s/%s", world.plan.folder, f->name);
 }
 
-/* NULL: one whose contents do not outlive the processes, or a folder. */
+/* Returns NULL for a folder, and for a file that does not outlive the processes. */
 static struct file *file_of(int fd)
 {
     char path[PATH_ROOM + 16];
@@ -98,7 +99,8 @@ static void redo(int fd, const struct change *c, size_t len)
         abort();
 }
 
-/* Of what was not synced nothing is there any more, or some of it, in any order: a block that was written later may have come to the disk before. */
+/* Unsynced changes are lost, all or some of them, in any order: a block that was written later may have come to the
+ * disk before. */
 static void lose(struct file *f)
 {
     static const int shares[] = { 0, 0, 50, 90 };
@@ -127,8 +129,8 @@ static void lose(struct file *f)
 
 /* ---- writing ---- */
 
-static int writes_left, syncs_left; /* till a write is done by half, a sync not at all; 0: none is to be so */
-static bool torn;                   /* from then on nothing comes to the disk, and the daemon believes that it does */
+static int writes_left, syncs_left; /* until a write is done by half, or a sync not at all; 0: no such fault */
+static bool torn;                   /* from then on no write reaches the disk, and the daemon believes that it does */
 
 void disk_tear(bool soon)
 {
@@ -216,7 +218,7 @@ int fsync(int fd)
     return sync_file(fd);
 }
 
-/* Who waits for a lock of the database waits in vain: nothing else happens meanwhile. */
+/* A wait for a lock of the database would be in vain: no other part runs meanwhile. */
 static int no_sleep(sqlite3_vfs *vfs, int microseconds)
 {
     (void)vfs;
@@ -276,7 +278,7 @@ int __wrap_sqlite3_close(sqlite3 *db)
     return __real_sqlite3_close(db);
 }
 
-/* What a connection does when it is closed, a process that is killed does not. */
+/* A killed process does not do the work of closing a connection. */
 static void drop_connections(void)
 {
     torn = true;

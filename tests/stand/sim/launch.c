@@ -33,7 +33,7 @@ static int prepare(struct store *s, struct launch_request *rq, struct err *err)
     char *spec = NULL;
     int rc;
 
-    if (f->spent && !(f->reopened && rq->last_seq == f->records[f->count - 1].seq)) /* as launch.c finds by what it wrote down of the end */
+    if (f->spent && !(f->reopened && rq->last_seq == f->records[f->count - 1].seq)) /* launch.c finds this by its own record of the end */
         fail("job %lld: is to run, and its spool was removed", (long long)f->id);
     if (f->lock != LOCK_FREE)
         return err_set(err, -EWOULDBLOCK, "lock of job %lld", (long long)rq->job);
@@ -45,7 +45,7 @@ static int prepare(struct store *s, struct launch_request *rq, struct err *err)
     if (rq->last_seq > 0 && f->count == 0)
         fail("job %lld: detd believes in reports up to %lld of a job that never wrote one", (long long)f->id, (long long)rq->last_seq);
     rc = store_get_spec(s, rq->job, &spec, err);
-    memory_fail(0); /* what comes now is played */
+    memory_fail(0); /* the following steps are played */
     if (rc == -ENOMEM)
         return rc;
     if (rc < 0)
@@ -58,13 +58,13 @@ static int prepare(struct store *s, struct launch_request *rq, struct err *err)
 struct launched {
     struct folder *f;
     int detd;
-    launch_exit *on_exit; /* NULL: nobody watches it yet */
+    launch_exit *on_exit; /* NULL: not watched yet */
     void *arg;
     bool left;
     int status;
     const char *why;
 };
-static struct launched *children[WORLD_JOBS]; /* of each place, the one that was started last */
+static struct launched *children[WORLD_JOBS]; /* for each place, the process that was started last */
 
 static int start(struct launch_request *rq, struct launched **ret, struct err *err)
 {
@@ -96,7 +96,7 @@ int launch_start(struct store *s, struct launch_request *rq, const atomic_bool *
     return rc;
 }
 
-/* Nobody has told detd of it, nor why. */
+/* detd does not know of its end, nor of the reason. */
 static void left_unseen(struct folder *f)
 {
     f->died_under = f->refused_under = 0;
@@ -319,7 +319,7 @@ static void look_due(void *arg)
     if (c->freed)
         return;
     c->looking = false;
-    if (!world.plan.gpus || !c->loaded) { /* the driver is loaded after detd, or there is none */
+    if (!world.plan.gpus || !c->loaded) { /* the driver is loaded after detd, or there is no driver */
         c->loaded = true;
         c->c.failed(c->c.arg, true, "no driver");
         return;
@@ -332,7 +332,7 @@ static void look_due(void *arg)
     c->c.done(c->c.arg);
 }
 
-/* Of those that make it useless, or of a program's own. */
+/* An error that makes the GPU useless, or an error of a program. */
 static void xid_due(void *arg)
 {
     struct gpu_child *c = arg;
@@ -368,7 +368,7 @@ void gpu_child_rest(struct gpu_child *c)
     (void)c;
 }
 
-/* Callbacks may be on their way: what is left of it goes with the process. */
+/* Callbacks may be on their way: the remaining memory is freed with the process. */
 void gpu_child_free(struct gpu_child *c)
 {
     if (c)

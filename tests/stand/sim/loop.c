@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/loop.c - what detd stands on, under the simulator's hand: libuv's queue, threads that run only when told to, and wires whose bytes arrive
- * when chance has them arrive. Only what the linked parts of detd call is here; anything more is noticed by the linker. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/loop.c - the base of detd, under the simulator's control:
+ * libuv's queue, threads that run only on command, and wires whose bytes arrive at random times. Only the functions
+ * that the linked parts of detd call are here; the linker reports any other. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -25,7 +26,7 @@ double mono_s(void)
     return 5000 + world.mono;
 }
 
-/* What detd does now may find too little memory, mostly for one of its first allocations. */
+/* The next action of detd may run out of memory, mostly at one of its first allocations. */
 static void starve(void)
 {
     if (world.faults && chance(world.rates.memory))
@@ -526,7 +527,7 @@ void *wire_owner(const struct wire *w)
     return w->owner;
 }
 
-/* Of a connection with oneself, as that of a supervisor is. */
+/* A connection with oneself stands for a supervisor's. */
 int wire_fd(const struct wire *w)
 {
     static int pair[2] = { -1, -1 };

@@ -1,10 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/memory.c - memory that is not there: an allocation of detd's own code fails. What the simulator needs for itself it gets. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/memory.c - failing memory: an allocation of detd's own code
+ * fails. Allocations of the simulator itself succeed. */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "tests/stand/sim/world.h"
 
-static int fails_in; /* allocations till one fails; 0: none is to */
+static int fails_in; /* allocations till the failing one; 0: no allocation fails */
 
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t n, size_t size);

@@ -1,10 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/sim.c - detd's scheduler, life cycle, jobs, sup.sock protocol and store under faults, without a process or a second of real time. README.md
- * says what is real in it and what holds.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/sim.c - detd's scheduler, life cycle, jobs, sup.sock
+ * protocol and store under faults, without a process or a second of real time. README.md lists its real parts and its
+ * invariants.
  *
  *     sim [--seed N] [--seeds COUNT] [--events N] [--verbose]
  *
- * runs COUNT seeds (500; DETD_SIM_SEEDS; 5,000 where TEST_LONG is set) from N on (1), each in a process of its own. With --verbose they tell what happens.
- * A seed that fails says how to run it alone, and does the same again. */
+ * Runs COUNT seeds (500; DETD_SIM_SEEDS; 5,000 if TEST_LONG is set) from N on (1), each in a process of its own. With
+ * --verbose the seeds print their events. A seed that fails prints how to run it alone, and then behaves the same
+ * again. */
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
@@ -152,7 +154,7 @@ static bool threads_and_check(void)
     return true;
 }
 
-/* One of what could happen now; false: nothing can but that time passes. */
+/* Does one of the actions that are possible now; false: no action is possible, and time must pass. */
 static bool happen(void)
 {
     uint32_t at = roll(5);
@@ -201,7 +203,7 @@ static void step(void)
         second();
 }
 
-/* Faults have stopped, and time goes on: every job comes to its end. */
+/* Faults have stopped, and time continues: every job comes to its end. */
 static void settle(void)
 {
     say("faults stop");
@@ -225,7 +227,7 @@ static void run_seed(void)
     world.faults = true;
     disk_take();
     setitimer(ITIMER_PROF, &cpu, NULL);
-    alarm(10 * SECONDS_A_SEED); /* for what waits and computes nothing, on however busy a machine */
+    alarm(10 * SECONDS_A_SEED); /* for a seed that waits and computes nothing, on a computer of any load */
     mix(&world.rates);
     world.plan.gpus = chance(50) ? 1 + (int)roll(WORLD_GPUS) : 0;
     detd_start();
@@ -248,7 +250,7 @@ static void remove_database(const char *folder)
     }
 }
 
-/* It is the next seed's, too: to make it each time is work for a disk. */
+/* The file is kept for the next seed: making it each time costs disk work. */
 static void remove_reserve(const char *folder)
 {
     char path[PATH_ROOM + 16];
@@ -257,7 +259,7 @@ static void remove_reserve(const char *folder)
     unlink(path);
 }
 
-/* 0: all that should hold did. */
+/* Returns 0 if all invariants held. */
 static int try_seed(const struct plan *plan)
 {
     int status;

@@ -35,7 +35,7 @@ bool chance(int percent)
     return roll(100) < (uint32_t)percent;
 }
 
-/* What detd says of itself is of no interest here: what it means is checked. */
+/* The log lines of detd are ignored here: its actions are checked. */
 void log_line(const char *level, const char *fmt, ...)
 {
     (void)level;

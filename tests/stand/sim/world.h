@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/world.h - what the simulator's files share: a node on which only detd's own code is real. One process runs one seed. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/world.h - shared declarations of the simulator's files: a
+ * node on which only detd's own code is real. A process runs a single seed. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>
@@ -18,7 +19,7 @@ bool chance(int percent);
 void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));            /* the trace, with -v */
 _Noreturn void fail(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* an invariant does not hold: the seed ends here */
 
-/* What a seed decides before it begins. */
+/* The values that a seed chooses before it begins. */
 struct plan {
     uint64_t seed;
     int events; /* steps of the world before faults stop */
@@ -28,7 +29,8 @@ struct plan {
     const char *folder; /* of the database */
 };
 
-/* A record that a supervisor made durable in its spool. Those up to `acked` may be overwritten, so a detd that lacks them has lost them. */
+/* A record that a supervisor made durable in its spool. Records up to `acked` may be overwritten, so a detd that lacks
+ * them has lost them. */
 struct record {
     int64_t seq, step;
     enum { REC_LOSS, REC_EVAL, REC_CHECKPOINT, REC_TIER, REC_EVENT, REC_ATTEMPT, REC_ENDED, REC_END } type;
@@ -40,27 +42,27 @@ struct record {
 
 struct sup;
 
-/* What of a job lies outside detd and outlives it. */
+/* The state of a job that lies outside detd and outlives it. */
 struct folder {
     int64_t id; /* 0: not accepted yet */
     char token[16];
     int slot; /* place in the world */
     /* as submitted */
     bool cuda;
-    int ranks, threads, steps, restarts, save_every, fails_at; /* fails_at: the step whose ranks report a user's error; 0: none */
-    int64_t after;                                             /* job that it waits for; 0: none */
+    int ranks, threads, steps, restarts, save_every, fails_at; /* fails_at: the step at which ranks report a user's error; 0: no step */
+    int64_t after;                                             /* job that it waits for; 0: no job */
     bool after_ok;
-    /* what users did */
+    /* actions of users */
     bool cancelled, paused;
     int submits;
     bool answered; /* detd has said that it is accepted */
     bool removed;  /* a user wished that */
-    int more;      /* steps that a user wished it had; 0: none did, since it ended last */
-    bool again;    /* a user wished that it went on after its failure; likewise */
+    int more;      /* steps that a user requested; 0: no request since its last end */
+    bool again;    /* a user requested a resume after its failure; 0: no request since its last end */
     bool unread;   /* when it was queued again, reports in its spool were not stored */
     int reopened;  /* times that the store was seen to have queued it again after an end */
-    int told;      /* likewise, and detd's loop knows */
-    bool failed;   /* it has failed once, whatever became of it */
+    int told;      /* the same count, as known to detd's loop */
+    bool failed;   /* it has failed once, even if it ran again */
     /* spool and checkpoints */
     struct record *records;
     int count, cap;
@@ -71,24 +73,24 @@ struct folder {
     int stray_s;  /* a process that a supervisor left behind goes by itself after; -1: only when it is killed */
     int stubborn; /* kills that do nothing, as in state D */
     struct sup *sup;
-    bool run_drains; /* it only reads what a cancelled job has left */
+    bool run_drains; /* it only sends the remaining reports of a cancelled job */
     int run_threads; /* granted, while the lock is held by a supervisor or a stray process */
     char run_gpus[JOB_GPUS_MAX * (JOB_UUID_MAX + 1)];
     char nonce[JOB_NONCE_LEN + 1]; /* of the supervisor started last */
     int deaths;                    /* supervisors killed since the newest checkpoint */
     int starts;
-    double died, started; /* on the clock that nobody sets */
-    int died_under;       /* detd number that had started the one that died; 0: it died otherwise, or got on */
+    double died, started; /* on the monotonic clock */
+    int died_under;       /* number of the detd that had started the dead one; 0: it died otherwise, or made progress */
     double refused;
     int refused_under, refusals;
     int unreadable; /* times in a row that its spool could not be read */
-    int mute;       /* likewise, that its supervisor left before it said hello */
-    /* what the store was seen to hold */
+    int mute;       /* times in a row that its supervisor left before it said hello */
+    /* contents of the store, as seen */
     bool stored;
     int64_t stored_seq;
-    int end;     /* enum job_state; 0: none */
+    int end;     /* enum job_state; 0: no end */
     bool gone;   /* the store has no such job any more */
-    int entries; /* of its folder, once that is being removed; -1: it has none any more */
+    int entries; /* of its folder during its removal; -1: the folder is gone */
 };
 
 enum fault {
@@ -116,7 +118,7 @@ struct rates {
     int refused, lost;       /* percent of starts, and of reports on their way */
     int unreadable;          /* percent of starts that find a spool */
     int mute;                /* percent of starts: the supervisor leaves before it says hello */
-    int memory;              /* percent of what detd does that finds too little */
+    int memory;              /* percent of detd's actions that run out of memory */
 };
 
 struct world {
@@ -126,24 +128,24 @@ struct world {
     bool faults; /* they still happen */
     bool disk_full;
     int disk_full_till; /* step */
-    int busy_till;      /* likewise: another program writes to the database; 0: none does */
+    int busy_till;      /* step until which another program writes to the database; 0: no other program */
     int steps;
     struct folder jobs[WORLD_JOBS];
     int njobs;
 };
 extern struct world world;
-struct folder *folder_of(int64_t job); /* NULL: none */
+struct folder *folder_of(int64_t job); /* NULL: no such job */
 const char *kind_of(const struct record *r);
 
 /* ---- sim.c ---- */
-void power_off(void); /* all processes are gone, and what was not synced */
+void power_off(void); /* all processes are gone, and all unsynced writes */
 
 /* ---- loop.c: libuv, threads, connections ---- */
 void loop_forget(void); /* detd is dead: so is all that it had */
 void loop_post(void (*fn)(void *arg), void *arg);
-bool loop_turn(void);    /* one callback; false: none waits */
+bool loop_turn(void);    /* one callback; false: no callback waits */
 bool pool_step(void);    /* a thread of the pool does one piece of work */
-bool threads_step(void); /* a thread of detd's own goes on till it waits */
+bool threads_step(void); /* a thread of detd's own continues till it waits */
 bool links_step(void);   /* bytes arrive at detd, or the end of a connection */
 bool links_idle(void);
 
@@ -158,24 +160,24 @@ struct link {
     int64_t job;
     struct wire *wire;
 };
-/* NULL: nobody listens. */
+/* NULL: there is no listener. */
 struct link *link_connect(void);
 void link_send(struct link *l, const char *line);
-/* The supervisor's end goes; torn: of what was on the way, a part is lost. */
+/* The supervisor's end closes; torn: a part of the bytes on the way is lost. */
 void link_drop(struct link *l, bool torn);
-/* A line without its newline from detd, static; NULL: none. */
+/* A line without its newline from detd, static; NULL: no line. */
 const char *link_line(struct link *l);
 
 /* ---- disk.c ---- */
 void disk_take(void);
 void disk_tear(
-    bool soon); /* one of the next writes is done by half or one of the next syncs not at all, and nothing after it; false: all is done */
-bool disk_is_torn(void); /* detd is to die before it tells anybody */
-/* All connections are gone as with their processes; with the power what was not synced, or some of it. */
+    bool soon); /* one of the next writes is done by half or one of the next syncs not at all, and no write after it; false: all are done */
+bool disk_is_torn(void); /* detd must die before it answers any client */
+/* All connections are gone, as with their processes. With `power`, unsynced writes are lost, all or some of them. */
 void disk_crash(bool power);
 
 /* ---- memory.c ---- */
-void memory_fail(int after);   /* of so many allocations from now on, the last; 0: none */
+void memory_fail(int after);   /* the allocation of this number from now on fails; 0: no allocation fails */
 void *must_alloc(size_t size); /* zeroes; never fails */
 
 /* ---- launch.c ---- */
@@ -194,11 +196,11 @@ void sup_impostor(void);
 void sups_power_off(void);
 
 /* ---- detd.c ---- */
-extern int detd_number; /* counts from 1; 0: none runs */
+extern int detd_number; /* counts from 1; 0: no detd runs */
 void detd_start(void);
 void detd_crash(void);
 void detd_torn(void);      /* it is killed in the midst of a transaction */
-void detd_power_off(void); /* and whatever runs with it */
+void detd_power_off(void); /* and all processes that run with it */
 void detd_stop(void);
 void detd_tick(void);
 void client_step(void);

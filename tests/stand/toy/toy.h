@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/toy/toy.h - a family of models that is none of ours, in one file: two pictures of different size a sample, whose shards differ in size too; two
- * encoders that share a normalisation; a frozen part; a head without a gradient; whole numbers, a list that is shorter than its room, and draws in the
- * loss; depth as result, scored by a measure of its own. It computes its loss on the host, so its device is the CPU. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/toy/toy.h - a family of models outside the product, in one
+ * file: two pictures of different size a sample, in shards of different size too; two encoders that share a
+ * normalisation; a frozen part; a head without a gradient; whole numbers, a list that is shorter than its room, and
+ * draws in the loss; depth as result, scored by a measure of its own. It computes its loss on the host, so its device
+ * is the CPU. */
 #pragma once
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +85,7 @@ static const struct task_kind toy_pairs = { "pairs", &toy_form, toy_task_open, N
 enum { FROZEN, OF_LEFT, OF_RIGHT, OF_LEFT_HEAD, OF_RIGHT_HEAD, OF_DEPTH, CONVS, BODY = 0, HEADS };
 static const struct param_group toy_groups[] = { { "body", 1, 1 }, { "heads", 2, 0 } };
 static const struct loss_term toy_terms[] = { { "total", TERM_RATIO }, { "class", TERM_RATIO }, { "count", TERM_MEAN } };
-enum { PICKS = MARK, RAW }; /* a row of raw: the squares of the left and the right head, and how many there are */
+enum { PICKS = MARK, RAW }; /* a row of raw: the squares of the left and the right head, and their number */
 
 struct toy {
     struct model base;
@@ -91,8 +93,9 @@ struct toy {
     struct tensor depth[JOB_MAX_SHARDS]; /* of the last forward */
 };
 
-/* At pixels that are drawn, one for each mark of an image, the left head is to be the mark's class, the right one their number. They are a list with room
- * for ROOM pixels, counted from 1, and behind it how many they are; rows beyond these are zero, and all are read. Gradients follow at once. */
+/* At pixels that are drawn, one for each mark of an image, the left head should be the mark's class, and the right head
+ * the number of marks. The pixels are a list with room for ROOM, counted from 1, followed by their number; rows beyond
+ * these are zero, and all are read. Gradients are written at once. */
 static void toy_loss(struct tape *t, const struct batch *b, const struct model_want *want, struct value *const head[2])
 {
     bool train = tape_mode_of(t) == TAPE_TRAIN;
@@ -202,7 +205,7 @@ static int toy_open(const struct jobspec *spec, int classes, struct device *dev,
     return 0;
 }
 
-/* What it is scored by: the mean of all depths. An image is one rank's: elsewhere it counts 0. */
+/* Its score: the mean of all depths. An image belongs to a single rank: on the others it counts 0. */
 struct toy_eval {
     struct evaluator base;
     int n;

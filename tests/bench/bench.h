@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench.h - what the bench programs share. They take "key=value" arguments and print records, a line each: a name, then key=value words, numbers
- * without units (the key names them). bench.py reads those and no other line, see records.py. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench.h - shared code of the bench programs. They take
+ * "key=value" arguments and print records, a line each: a name, then key=value words. Numbers have no units: the key
+ * names the unit. bench.py reads these lines only, see records.py. */
 #pragma once
 #include <stdint.h>
 #include <stdio.h>
@@ -25,7 +26,7 @@ static inline double bench_cpu_seconds(void)
     return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) + (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) * 1e-6;
 }
 
-/* The most memory that this process ever held, in MiB (VmHWM): ru_maxrss begins with what the parent held. */
+/* The largest memory of this process so far, in MiB (VmHWM): ru_maxrss begins with the parent's memory. */
 static inline double bench_peak_mib(void)
 {
     FILE *f = fopen("/proc/self/status", "r");
@@ -40,7 +41,8 @@ static inline double bench_peak_mib(void)
     return (double)kb / 1024;
 }
 
-/* Number i of a sequence without pattern, and one that is uniform in [0, 1): what both sides of a comparison make their inputs of (made_up.py). */
+/* Number i of a sequence without pattern, and a number that is uniform in [0, 1): both sides of a comparison make their
+ * inputs of these (made_up.py). */
 static inline uint32_t bench_noise(uint32_t i)
 {
     i = i * 2654435761u + 1;

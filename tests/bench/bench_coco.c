@@ -15,7 +15,7 @@
 
 enum { W = 640, H = 480, CLASSES = 80, OBJECTS = 7, POINTS = 40 };
 
-/* One object: its outline goes round its box. */
+/* A single object: its outline goes round its box. */
 static void put_object(FILE *f, int id, int image, uint32_t *seed)
 {
     double w = 20 + 200 * bench_uniform(*seed), h = 20 + 150 * bench_uniform(*seed + 1);

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* Gradient reduction and collectives between ranks of one machine, against one copy of the same bytes.
- * uses: proto worker/backend trainer cpu
- * Usage: bench_comm [count=720896, floats of each of 12 parameters] [repeats=15] [rounds=2000, of what is small] */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_comm.c - uses: proto worker/backend trainer cpu
+ * Gradient reduction and collectives between ranks of one node, compared with a copy of the same bytes.
+ * Usage: bench_comm [count=720896, floats of each of 12 parameters] [repeats=15] [rounds=2000, of small operations] */
 #include "tests/bench/bench.h"
 #include "tests/unit/worker/comm/ranks.h"
 #include "worker/core/device.h"
@@ -49,7 +49,8 @@ static double copy_ms(void)
     return best;
 }
 
-/* Backward that costs nothing: destinations are asked for and left as they are. What remains is the reduction. */
+/* A backward that costs nothing: destinations are requested and left as they are. The reduction is the remaining
+ * cost. */
 static void one_step(struct gradients *r, struct span mine, const struct result *res)
 {
     struct err err;

@@ -1,9 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_conv.c - speed of each class of convolution on the CPU device, beside the FMA peak measured in the same run.
- * uses: proto worker/core cpu
- * Usage: bench_conv [layer=part of a name] [pass=forward|data|weights] [precision=fp32|bf16] [threads=N, default: one thread, then all] [isa=avx512|avx2] [seconds=.3, of a pass]
- *                   [plain=1: as under frozen normalisation]
- * A record "peak" a number of threads, and "conv" a layer and pass: GF/s count a convolution as its plain definition does, so Winograd may pass the
- * peak. In bf16 the peak is that of the CPU's unit for it, where there is one that this process may use. Best of repeated runs. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_conv.c - uses: proto worker/core cpu
+ * Speed of each class of convolution on the CPU device, beside the FMA peak measured in the same run.
+ * Usage: bench_conv [layer=part of a name] [pass=forward|data|weights] [precision=fp32|bf16] [threads=N, default: one
+ * thread, then all] [isa=avx512|avx2] [seconds=.3, of a pass] [plain=1: as under frozen normalisation]
+ * Prints a record "peak" for each number of threads, and a record "conv" for each layer and pass: GF/s count a
+ * convolution as its plain definition does, so Winograd may exceed the peak. In bf16 the peak is that of the CPU's bf16
+ * unit, if this process may use it. Best of repeated runs. */
 #include <immintrin.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -25,7 +26,7 @@ static const struct layer {
     const char *name;
     int n, hw_h, hw_w, c, k, size, stride;
     int weight; /* how often it stands in yolov3-tiny; 0: not part of it */
-    bool plain; /* nothing is pending on what it reads, and nobody wants statistics: as under frozen normalisation */
+    bool plain; /* no function is pending on its input, and statistics are not needed: as under frozen normalisation */
 } layers[] = {
     { "3->16@416", 8, 416, 416, 3, 16, 3, 1, 1, false },
     { "16->32@208", 8, 208, 208, 16, 32, 3, 1, 1, false },
@@ -55,7 +56,7 @@ enum { CHAINS = 12, ROUNDS = 400000 };
 static bool all_plain;
 static const char *only_pass;
 static enum precision precision = PRECISION_FP32;
-static double seconds = 0.3; /* of a pass, and of the peak: longer than another program's turn on a core */
+static double seconds = 0.3; /* seconds of a pass, and of the peak: longer than another program's turn on a core */
 static volatile float sink;
 
 __attribute__((target("avx512f"))) static double flops_avx512(void)
@@ -91,7 +92,7 @@ __attribute__((target("avx2,fma"))) static double flops_avx2(void)
 }
 
 #if __GNUC__ >= 11
-/* The permission is the process's: the device has asked for it. */
+/* The permission to use the unit belongs to the process: the device has asked for it. */
 __attribute__((target("avx512f,amx-tile,amx-bf16"))) static double flops_amx(void)
 {
     static const struct {
@@ -175,7 +176,7 @@ static void *memory(struct device *dev, size_t count)
     return p;
 }
 
-/* Halves of what memory() gives are numbers of about the same size. */
+/* Halves of the words that memory() gives are numbers of about the same size. */
 static struct tensor tensor_of(struct device *dev, int n, int h, int w, int c)
 {
     struct tensor t = tensor_f32(NULL, n, h, w, c);
@@ -230,7 +231,7 @@ static int pass_once(struct run *r, enum pass p, struct err *err)
     return conv->bwd_weights(r->dev, &r->dw, 0.0f, &r->x, &r->y, &r->cv, &r->w, 1, err);
 }
 
-/* Of the best of at least five runs; with seconds=0 of the first. */
+/* The time of the best of at least five runs; with seconds=0 of the first. */
 static double pass_time(struct run *r, enum pass p)
 {
     double best = 1e9, end = bench_now() + seconds;

@@ -321,7 +321,7 @@ static void make_folder(void)
     chmod(path, 0755);
 }
 
-/* Memory after a while in which nobody asked for anything. */
+/* Memory after a while without requests. */
 static void bench_rest(struct reader *r, const char *after)
 {
     static char reply[1 << 16];

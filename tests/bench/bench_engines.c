@@ -1,12 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_engines.c - on a GPU: for every convolution of a training step, the ways to compute it that the plugin may choose, timed.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_engines.c
  * uses: plugin proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core
- * Usage: bench_engines [model=yolov3] [size=416] [batch=16] [precision=bf16] [tier=off] [seconds=240] [each=8] [compiled=1] [repeats=15]
- *                      [table=FILE]
- * Of each library the first each= plans in the order in which the plugin tries them are timed, compiled= of those that have to be
- * compiled. A line a plan as soon as it is timed, a line "choice" a convolution, then how each kind does and what a step takes with today's
- * choices and with the best; all that after seconds=, or when interrupted, with what there is. table= writes a section of cuda/engines.txt.
- * tier=off looks at plans for all tiers; with tier=world batch= is the size of a shard. Data is random, and in more memory than the L2
- * holds. */
+ * On a GPU: times the ways that the plugin may choose to compute every convolution of a training step.
+ * Usage: bench_engines [model=yolov3] [size=416] [batch=16] [precision=bf16] [tier=off] [seconds=240] [each=8]
+ * [compiled=1] [repeats=15] [table=FILE]
+ * Times the first each= plans of each library, in the order in which the plugin tries them, and compiled= of the plans
+ * that have to be compiled. Prints a line a plan as soon as it is timed, then a line "choice" a convolution, then the
+ * results of each kind, then the time of a step with today's choices and with the best. After seconds=, or when
+ * interrupted, it prints these results for the plans timed so far. table= writes a section of cuda/engines.txt.
+ * tier=off times plans for all tiers; with tier=world batch= is the size of a shard. Data is random, and in more memory
+ * than the L2 holds. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,8 +26,8 @@ enum { REPEATS_MAX = 64, COPIES_MAX = 16, CLEARS = 4, PATTERN = 4 << 20 };
 
 #define BEYOND_L2   ((size_t)384 << 20)
 #define ALIGN       256
-#define HOPELESS_US 5e4 /* the second round will do */
-#define SLOW_S      0.3 /* a plan that takes longer and fails counts like one that was made */
+#define HOPELESS_US 5e4 /* such a slow plan is not timed again */
+#define SLOW_S      0.3 /* a plan that takes longer and fails counts like a plan that was made */
 
 struct options {
     int batch, each, compiled, repeats;
@@ -47,7 +49,7 @@ struct bench {
     struct plan_target target;
     struct works works;
     struct results results;
-    char *in, *out, *aside; /* read, written; and what is cleared so that the queue is long enough */
+    char *in, *out, *aside; /* read, written; and memory that is cleared so that the queue is long enough */
     size_t in_bytes, out_bytes;
     cudaEvent_t event[2 * REPEATS_MAX];
 };
@@ -189,7 +191,7 @@ static int by_us(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Microseconds of the median of n runs, which are queued behind something long so that none waits for the host. */
+/* Microseconds of the median of n runs. They are queued behind a long task, so that no run waits for the host. */
 static int run_n(struct bench *b, struct plan *p, const struct layout *l, int n, double *ret_us, struct err *err)
 {
     cudaStream_t stream = b->d->stream;
@@ -235,7 +237,7 @@ static int time_plan(struct bench *b, struct plan *p, const struct layout *l, do
 
 /* ---- one convolution ---- */
 
-/* False: the GPU answers no more. */
+/* Returns false if the GPU does not respond any more. */
 static bool try_way(struct bench *b, int work, int rank, const struct plan_name *name, struct quota *q)
 {
     const struct plan_key *key = &b->works.work[work].key;
@@ -326,7 +328,7 @@ static void close_gpu(struct bench *b)
     cuda_close(&b->d->dev);
 }
 
-/* Before anything is measured for it; what the file holds stays until then. NULL: none is asked for. */
+/* Opened before anything is measured for it; the contents of the file stay until then. NULL: no table is requested. */
 static FILE *open_table(const char *path)
 {
     FILE *f = path ? fopen(path, "a") : NULL;

@@ -1,7 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_eval.c - the COCO evaluation of boxes and masks over many pictures: what a validation spends on results, from the model's boxes and bits
- * to scores, by the clock. uses: proto worker/eval worker/mask worker/core
- * Usage: bench_eval [images=5000] [out=FOLDER]: objects and detections are drawn from a fixed seed; with `out` they are written there as COCO's files gt.json,
- * boxes.json and masks.json, for the peer. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_eval.c
+ * uses: proto worker/eval worker/mask worker/core
+ * The COCO evaluation of boxes and masks over many pictures: the wall clock time of a validation from the model's boxes
+ * and bits to scores.
+ * Usage: bench_eval [images=5000] [out=FOLDER]: objects and detections are drawn from a fixed seed; with `out` they are
+ * written there as COCO's files gt.json, boxes.json and masks.json, for the peer. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -26,7 +28,7 @@ struct world {
     struct outline *outline; /* of the truths */
     int64_t *class_id, *image_id;
     const char **class_name, **image_name;
-    /* Of one picture, and of all. */
+    /* A single picture's, and those of all pictures. */
     struct detection dets[DETS], *all_dets;
     struct result_mask masks[DETS];
     uint8_t *bits[DETS];

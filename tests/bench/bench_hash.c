@@ -1,8 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_hash.c - what evidence costs a step on one device: each op that hashes what it computes, with and without, over a network's parameters.
- * uses: proto worker/backend trainer cpu
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_hash.c - uses: proto worker/backend trainer cpu
+ * The cost of evidence in a step on one device: each op that hashes its results, with and without hashes, over a
+ * network's parameters.
  * Usage: bench_hash [device=cpu] [model=yolov3_tiny] [threads=2] [repeats=40] [isa=auto]
- * A record "hash" an op: milliseconds of the best call without hashes (0 where the op does nothing else) and of the best with them. Both kinds take turns.
- * Gradients are squared by one thread, as in a step, where that is beside the step's own. */
+ * Prints a record "hash" an op: milliseconds of the best call without hashes (0 if the op only hashes) and of the best
+ * call with them. Both kinds take turns. Gradients are squared by one thread, as in a step that does this beside its
+ * own work. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -36,7 +38,7 @@ static void die(const struct err *err)
     exit(1);
 }
 
-/* Small numbers, none of them zero: as gradients and moments are. */
+/* Small numbers other than zero, like gradients and moments. */
 static void *take_numbers(struct bench *b, size_t count)
 {
     float *x = malloc(count * sizeof *x), *p;

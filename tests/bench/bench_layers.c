@@ -1,10 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_layers.c - every layer class of a network on one device, beside the best matrix product and the best copy of the same
- * run. uses: proto worker/backend trainer cpu Usage: bench_layers
- * [device=cuda] [model=yolov3] [precision=bf16] [size=416] [batch=16] [repeats=20] [ceiling=8192]
- * Prints one line a class: time, TFLOP/s of the plain definition or GB/s of what has to move at least, and that as a share of the
- * ceiling. ceiling= is the side of that matrix product (512 on the CPU). Numbers are random, for zeros take less power and so run at a
- * higher clock. On a GPU calls take turns between several sets of maps (SPREAD): in a step a map has left the cache when it is read
- * again. On the CPU one set does, as in a step of few images. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_layers.c - uses: proto worker/backend trainer cpu
+ * Every layer class of a network on one device, beside the best matrix product and the best copy of the same run.
+ * Usage: bench_layers [device=cuda] [model=yolov3] [precision=bf16] [size=416] [batch=16] [repeats=20] [ceiling=8192]
+ * Prints one line a class: time, TFLOP/s of the plain definition or GB/s of the least bytes that have to move, and the
+ * share of the ceiling. ceiling= is the side of that matrix product (512 on the CPU). Numbers are random, because zeros
+ * take less power and so run at a higher clock. On a GPU calls take turns between several sets of maps (SPREAD): in a
+ * step a map has left the cache when it is read again. On the CPU a single set is enough, as in a step of few
+ * images. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,7 +110,7 @@ static double map_bytes(const struct tensor *t)
     return (double)(tensor_count(t) * dtype_bytes(t->dtype));
 }
 
-/* How many sets take turns, where a call reads and writes that many bytes of one. */
+/* The number of sets that take turns, if a call reads and writes that many bytes of one set. */
 static int sets_of(double bytes)
 {
     double n = dev->host_memory ? 1 : SPREAD / bytes + 1;
@@ -247,7 +248,7 @@ static int same_layers(const struct darknet_net *net, int i)
     return n;
 }
 
-/* ---- what moves memory ---- */
+/* ---- classes that move memory ---- */
 
 struct flow {
     struct tensor a, b, y;
@@ -304,7 +305,7 @@ static void bench_flow(const char *name, int (*run)(void *, struct err *), struc
            bytes / t / best_bytes);
 }
 
-/* scale and invstd are 1, so that what is normalised in place again and again stays of a size. */
+/* scale and invstd are 1, so that values normalised in place again and again keep their size. */
 static struct flow flow_open(int side, int c)
 {
     struct flow f = { .a = map(side, side, c), .b = map(side, side, c), .y = map(side, side, c) };
@@ -414,7 +415,7 @@ int main(int argc, char **argv)
     struct device_info info;
     struct err err = { 0 };
 
-    setvbuf(stdout, NULL, _IOLBF, 0); /* whoever ends it has the rows so far */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* a run that is interrupted has printed the rows so far */
     parse(argc, argv);
     o.precision = strcmp(opt.precision, "bf16") == 0   ? PRECISION_BF16
                   : strcmp(opt.precision, "tf32") == 0 ? PRECISION_TF32

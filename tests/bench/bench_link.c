@@ -1,13 +1,15 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* What the sum of gradients in the canonical tree costs between GPUs, beside NCCL's own all-reduce of the same bytes.
- * uses: proto worker/backend trainer cpu
- * Usage: bench_link [ranks=P] [sizes=1,16,64,248] [repeats=20] [seconds=300] [shared=nccl]       sizes in MiB; 248 is the gradient of yolov3
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_link.c - uses: proto worker/backend trainer cpu
+ * The cost of the sum of gradients in the canonical tree between GPUs, beside NCCL's own all-reduce of the same bytes.
+ * Usage: bench_link [ranks=P] [sizes=1,16,64,248] [repeats=20] [seconds=300] [shared=nccl] sizes in MiB; 248 is the
+ * gradient of yolov3
  *
- * One process a GPU, as in a job: worker/gradients/gradients.c over the device's link, one shard a rank, backward that costs nothing. The peer
- * is the NCCL that the link has found: one ncclAllReduce of the whole array, both arrays in memory of NCCL's, no limit on its blocks.
- * A rank for every visible GPU. With one GPU a rank is alone on NCCL first: nothing crosses a link, but communicators, windows and their
- * end are real; then two and four ranks share it, by way of the host's memory, and there is no peer. With shared=nccl ranks share the GPU by way
- * of NCCL: 2.30 or newer, with NCCL_MULTI_RANK_GPU_ENABLE=1 in the environment; its times mean nothing, since the GPU gives the ranks turns.
- * Ranks that take longer than `seconds` are ended. */
+ * One process a GPU, as in a job: worker/gradients/gradients.c over the device's link, one shard a rank, backward that
+ * costs nothing. The peer is the NCCL that the link has found: one ncclAllReduce of the whole array, both arrays in
+ * memory of NCCL's, no limit on its blocks. There is a rank for every visible GPU. With a single GPU, a rank is first
+ * alone on NCCL: no data crosses a link, but communicators, windows and their end are real. Then two and four ranks
+ * share the GPU, by way of the host's memory, without a peer. With shared=nccl ranks share the GPU by way of NCCL: 2.30
+ * or newer, with NCCL_MULTI_RANK_GPU_ENABLE=1 in the environment; its times mean nothing, since the GPU gives the ranks
+ * turns. Ranks that take longer than `seconds` are ended. */
 #include <dlfcn.h>
 #include <link.h>
 
@@ -52,7 +54,7 @@ struct nccl_id { /* ncclUniqueId */
 };
 enum { NCCL_SUM = 0, NCCL_FLOAT = 7, NCCL_SYMMETRIC = 1, STREAM_NON_BLOCKING = 1 };
 
-/* Results: 0 is success in both. Of NCCL 2.25 and later. */
+/* Results: 0 is success in both. For NCCL 2.25 and later. */
 #define NCCL_CALLS(X)                                                           \
     X(ncclGetVersion, (int *version))                                           \
     X(ncclGetUniqueId, (struct nccl_id * id))                                   \
@@ -113,7 +115,7 @@ static void peer_open(struct peer *p, struct device *dev, struct comm *host, str
     NEED(p->ncclCommInitRank(&p->comm, comm_ranks(host), id, comm_rank(host)) == 0);
 }
 
-/* Memory that NCCL likes best; where windows cannot be had it goes on without. */
+/* NCCL's preferred memory; without windows it continues without them. */
 struct array {
     void *mem, *window;
 };
@@ -154,7 +156,7 @@ static void fill(struct bench *b, float *to, size_t bytes, float value)
         NEED_OK(b->dev->ops->upload(b->dev, to + at / sizeof(float), b->host_memory, bytes - at < PARAM ? bytes - at : PARAM, &err));
 }
 
-/* Every element must be `value`: who measures a sum must see that it is one. */
+/* Every element must be `value`: a benchmark of sums must check that the sums are right. */
 static void expect(struct bench *b, const float *from, size_t bytes, float value)
 {
     struct err err;
@@ -168,7 +170,7 @@ static void expect(struct bench *b, const float *from, size_t bytes, float value
     }
 }
 
-/* As much as the job's gradient of so many MiB. */
+/* Parameters of so many MiB, like a job's gradient. */
 static void make_params(struct bench *b, int mib)
 {
     size_t left = (size_t)mib << 20;
@@ -182,7 +184,7 @@ static void make_params(struct bench *b, int mib)
     }
 }
 
-/* first: every shard's gradient becomes 1; later steps find it where it was. */
+/* The first step sets every shard's gradient to 1; later steps reuse it. */
 static void step(struct bench *b, struct gradients *r, struct span mine, bool first)
 {
     struct err err;
@@ -275,7 +277,7 @@ static void open_link(struct bench *b, bool by_nccl)
     NEED_OK(ops->link_open(b->dev, b->side, &opt, id, &b->link, &err));
 }
 
-/* Rank r's numbers are r + 1: what each rank gets of every other, and what all have together. */
+/* Rank r's numbers are r + 1: each rank must get the numbers of every other rank, and all must have the same sum. */
 static void try_channel(struct bench *b, enum comm_channel ch, float *sent, float *gathered)
 {
     int me = comm_rank(b->host), nranks = comm_ranks(b->host), planes[MAX_RANKS];
@@ -302,7 +304,8 @@ static void try_channel(struct bench *b, enum comm_channel ch, float *sent, floa
     }
 }
 
-/* Before anything is timed, and for a rank that is alone, whose tree moves nothing: memory of the link's own and both of its channels. */
+/* Runs before the timed runs, and for a rank that is alone, since its tree moves no data: the link's own memory and
+ * both of its channels. */
 static void try_link(struct bench *b)
 {
     float *mem[COMM_CHANNELS][2];
@@ -395,7 +398,7 @@ static void rank_main(struct comm *host, void *arg)
 
 /* ---- the program ---- */
 
-/* In a process of its own: one that has opened a GPU must not fork ranks. */
+/* In a process of its own: a process that has opened a GPU must not fork ranks. */
 static int look(struct result *res)
 {
     pid_t pid = fork();
@@ -430,7 +433,7 @@ static int look(struct result *res)
 
 static void print(const struct result *res, int nranks)
 {
-    double share = nranks == 1 ? 1 : 2.0 * (nranks - 1) / nranks; /* of the bytes, what each rank must send at least; alone: copy */
+    double share = nranks == 1 ? 1 : 2.0 * (nranks - 1) / nranks; /* the least share of the bytes that each rank must send; alone: copy */
 
     if (res->own_gpus)
         printf("link: %d rank%s, a GPU (%s) each, NCCL %d\n", nranks, nranks == 1 ? "" : "s", res->name, res->nccl);
@@ -463,7 +466,7 @@ static int run(struct result *res, int nranks, bool own_gpus)
     return bad ? -1 : 0;
 }
 
-/* What one GPU allows. What fails leaves the others their turn. */
+/* The runs that are possible with a single GPU. A failed run does not stop the next. */
 static int run_one_gpu(struct result *res)
 {
     int rc = res->links ? run(res, 1, true) : 0;
@@ -519,7 +522,7 @@ int main(int argc, char **argv)
 
     if (!res)
         return 1;
-    setvbuf(stdout, NULL, _IOLBF, 0); /* whoever ends it has the rows so far */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* a run that is interrupted has printed the rows so far */
     res->o = (struct options){ .repeats = 20, .seconds = 300, .nsizes = 4, .sizes = { 1, 16, 64, 248 } };
     if (parse(&res->o, argc, argv) < 0 || look(res) < 0)
         return 1;

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_report.c - what a loss report costs inside a step: wall clock in the calling thread, while another one reads.
- * uses: proto trainer cpu
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_report.c - uses: proto trainer cpu
+ * The cost of a loss report inside a step: wall clock in the calling thread, while another thread reads.
  * Usage: bench_report [reports=20000] */
 #include <pthread.h>
 #include <stdio.h>

@@ -220,7 +220,8 @@ static void make_instances(struct bench *b, int per)
     b->inputs = (struct batch){ .form = task_instances.form, .seed = 1, .step = 1, .nshards = b->shards, .shard = b->shard };
 }
 
-/* Noise in two sixteenths of the picture's sides, which moves from frame to frame: what depth networks find in it costs what a street does. */
+/* Noise in two sixteenths of the picture's sides, which moves from frame to frame: for depth networks such frames cost
+ * as much as a street. */
 static void make_frames(struct bench *b, int per)
 {
     int ids[FRAMES_MAX_SOURCES], nsources = frames_sources(b->spec, ids);
@@ -263,7 +264,8 @@ static void make_batch(struct bench *b)
     (is_rcnn(b) ? make_instances : job_preset_depth(b->spec->preset) != JOB_DEPTH_NONE ? make_frames : make_boxes)(b, b->batch / b->shards);
 }
 
-/* Each block adds to what it is given: with random weights and frozen statistics, sixteen of them would make numbers that no trained network has. */
+/* Each block adds to its input: with random weights and frozen statistics, sixteen blocks would make numbers that no
+ * trained network has. */
 static void calm(struct bench *b)
 {
     const struct rcnn_network *net = rcnn_network_of(b->model);

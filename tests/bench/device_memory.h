@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/device_memory.h - what a benchmark keeps on a device. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/device_memory.h - the memory of a benchmark on a device. */
 #pragma once
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,7 +6,8 @@
 #include "proto/err.h"
 #include "worker/core/device.h"
 
-/* `bytes` of device memory with what stands at host (NULL: undefined). Ends the program where there are none; the caller frees it. */
+/* Allocates `bytes` of device memory and fills them from host (NULL: undefined). Ends the program if there is no
+ * memory; the caller frees it. */
 static inline void *bench_device_memory(struct device *dev, const void *host, size_t bytes)
 {
     void *p = dev->ops->alloc(dev, bytes);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/engines.h - what bench_engines measures, and what it makes of it. Knows no GPU. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/engines.h - the convolutions that bench_engines measures, and
+ * the evaluation of its results. Independent of any GPU. */
 #pragma once
 #include <stdio.h>
 #include <string.h>
@@ -39,7 +40,7 @@ static inline void add_work(struct works *w, const struct conv_key *conv)
                                          .bytes = es * (pixels * conv->k + filter + (double)conv->n * conv->h * conv->w * conv->c) };
 }
 
-/* Seconds that a GPU like H100 needs at least, to tell what matters. */
+/* The least seconds on a GPU like H100, to find the convolutions that matter. */
 static inline double least_seconds(const struct work *w)
 {
     const struct conv_key *k = &w->key.conv;
@@ -56,7 +57,7 @@ static inline int by_seconds(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* The distinct convolutions of a step with n images, those that take longest first. */
+/* The distinct convolutions of a step with n images, the longest first. */
 static inline void works_of(const struct darknet_net *net, enum precision precision, enum tier tier, int n, struct works *ret)
 {
     memset(ret, 0, sizeof *ret);
@@ -81,11 +82,11 @@ static inline void works_of(const struct darknet_net *net, enum precision precis
     qsort(ret->work, (size_t)ret->n, sizeof *ret->work, by_seconds);
 }
 
-/* ---- which of its ways are tried: the first ones of each library, and of those that repeat their bits ---- */
+/* ---- the ways that are tried: the first ones of each library, and the first ones that repeat their bits ---- */
 
 struct quota {
     int most, most_runtime; /* of one library; of these, compiled at run time, which takes seconds each */
-    int made[2][2];         /* [runtime]: all, and those that are deterministic */
+    int made[2][2];         /* [runtime]: all, and the deterministic ones */
 };
 
 static inline bool quota_allows(const struct quota *q, const struct plan_name *n)
@@ -106,7 +107,7 @@ static inline const char *kind_of(const struct plan_name *n)
     return n->library == PLAN_OWN ? "own" : n->library == PLAN_CUBLASLT ? "cublaslt" : n->runtime ? "cudnn compiled" : "cudnn";
 }
 
-/* ---- what came of it ---- */
+/* ---- results ---- */
 
 struct result {
     int work, rank; /* in the order of plan_names() */
@@ -119,7 +120,7 @@ struct results {
     struct result result[RESULTS_MAX];
 };
 
-/* What plan_make() takes where it has no table, of what was measured; NULL: nothing was. */
+/* The measured way that plan_make() takes without a table; NULL: no way was measured. */
 static inline const struct result *todays(const struct results *r, int work, bool deterministic)
 {
     const struct result *first = NULL;
@@ -142,7 +143,7 @@ static inline const struct result *best_of(const struct results *r, int work, bo
     return best;
 }
 
-/* The best, but what is as good within the noise is left as it is today. */
+/* The best way; but today's way if the best is equal within the noise. */
 static inline const struct result *worth(const struct results *r, int work, bool deterministic)
 {
     const struct result *today = todays(r, work, deterministic), *best = best_of(r, work, deterministic, NULL);
@@ -150,7 +151,8 @@ static inline const struct result *worth(const struct results *r, int work, bool
     return best && best->us < 0.97 * today->us ? best : today;
 }
 
-/* Rows of the table for one convolution: none where today's rule finds them; two where the better does not repeat its bits. */
+/* Rows of the table for a convolution: no row if today's rule finds them; two rows if the better way does not repeat
+ * its bits. */
 static inline int rows_of(const struct results *r, int work, const struct result *ret[2])
 {
     const struct result *any = worth(r, work, false), *fixed = worth(r, work, true);
@@ -186,7 +188,7 @@ static inline struct total total_of(const struct works *w, const struct results 
     return t;
 }
 
-/* One kind beside the best of all kinds, over the works of a direction that it can do: `today` is the kind's. */
+/* A single kind beside the best of all kinds, over the works of a direction that it can do: `today` is the kind's. */
 static inline struct total total_of_kind(const struct works *w, const struct results *r, enum conv_dir dir, const char *kind)
 {
     struct total t = { 0 };

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/made_up.h - a shard of the task "instances" that nobody photographed: noise with rectangular objects. The peers draw the same (made_up.py). */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/made_up.h - a shard of the task "instances" with artificial
+ * pictures: noise with rectangular objects. The peers draw the same (made_up.py). */
 #pragma once
 #include "tests/bench/bench.h"
 #include "tests/bench/device_memory.h"
@@ -35,7 +36,7 @@ static inline int made_up_runs(const int box[4], struct canvas c, int32_t *ret)
     return n + (end > 0);
 }
 
-/* What the objects of a shard are before they go to the device. */
+/* The objects of a shard before they go to the device. */
 struct made_up {
     int n;
     int32_t *cls, *each, *polygon, *point, *run, *none, *length; /* [n]; truth's offsets, then of each object's, [n + 1]; run lengths */

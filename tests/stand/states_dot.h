@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One arrow: words in capitals, as the enums have them. within: "60 s", or "" where the phase has no time limit. */
+/* Draws an arrow; the words are in capitals, as in the enums. within: "60 s", or "" if the phase has no time limit. */
 static void states_arrow(FILE *f, const char *phase, const char *fact, const char *next, const char *action, const char *within)
 {
     char text[160], *p;

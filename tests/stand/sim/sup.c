@@ -1,7 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/sup.c - supervisors as proto/report.h has them: what they
- * make durable in a spool, send, and do about the answers; and how they die. Their own table, supervisor/going.c, says
- * what follows from a fact; their records come in the order of supervisor/job.c. Ranks are played, one step after the
- * other. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/sup.c - supervisors as described in proto/report.h: the
+ * records that they make durable in a spool and send, their reactions to the answers, and their deaths. Their own
+ * table, supervisor/going.c, decides what follows a fact. Their records come in the order of supervisor/job.c. Ranks
+ * are played, one step after the other. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,14 +20,14 @@ enum stage { STAGE_START, STAGE_STEP, STAGE_VAL, STAGE_EVAL, STAGE_PUBLISH, STAG
 struct sup {
     struct folder *f;
     struct launch_request rq;
-    int detd; /* whose child it is */
+    int detd; /* the number of the detd that is its parent */
     struct link *link;
     bool welcomed;
     int64_t sent;
     bool opened, told, died; /* died: nothing can be promised any more */
     struct going going;
     struct going_end end;
-    double due;     /* timer of the phase; 0: none, likewise below */
+    double due;     /* timer of the phase; 0: no timer; the same below */
     double obey_by; /* deadline of a wish to stop */
     double hangs;   /* when ranks that stand still are noticed */
     /* ranks */
@@ -196,7 +196,7 @@ void sup_start(struct folder *f, const struct launch_request *rq)
         rq->drain ? ", to end it: " : "", rq->drain ? job_state_name(rq->drain) : "");
 }
 
-/* ---- what follows from facts ---- */
+/* ---- the effects of facts ---- */
 
 static void take(struct sup *s, enum going_fact fact);
 
@@ -238,7 +238,7 @@ static void pass(struct sup *s)
     s->passed = true;
 }
 
-/* A checkpoint that lies there may be one that no record tells of. */
+/* The newest checkpoint on disk may be without a record. */
 static void look_at_published(struct sup *s)
 {
     s->going.unheard = s->going.unheard || (s->f->saved > s->going.saved && s->f->saved > s->rq.saved);
@@ -324,7 +324,7 @@ static void take(struct sup *s, enum going_fact fact)
 
 /* ---- beginning ---- */
 
-/* As supervisor/history.c tells it. */
+/* The same as in supervisor/history.c. */
 static void recall(struct sup *s)
 {
     static const enum going_record types[] = { [REC_ATTEMPT] = GOING_RECORD_ATTEMPT,
@@ -560,7 +560,7 @@ static bool work(struct sup *s)
 
 /* ---- talking ---- */
 
-/* As supervisor/orders.c takes it. */
+/* The same as in supervisor/orders.c. */
 static void wish(struct sup *s, enum going_fact fact, double seconds)
 {
     if (s->going.phase == GOING_RUNNING && seconds > 0)
@@ -655,11 +655,11 @@ static bool send_next(struct sup *s)
     if (seq < 1)
         fail("job %lld: detd has report %lld", (long long)f->id, (long long)s->sent);
     s->sent = seq;
-    if (world.faults && chance(world.rates.lost)) { /* lost on the way: the next one comes after a gap, or none comes */
+    if (world.faults && chance(world.rates.lost)) { /* lost on the way: the next report comes after a gap, or no report comes */
         say("job %lld: report %lld is lost", (long long)f->id, (long long)seq);
         return true;
     }
-    if (world.faults && chance(2) && seq > 1) /* told twice */
+    if (world.faults && chance(2) && seq > 1) /* sent twice */
         s->sent--;
     snprintf(line, sizeof line, "{\"type\":\"report\",\"seq\":%lld,\"rec\":%s}", (long long)seq, f->records[seq - 1].text);
     link_send(s->link, line);
@@ -743,7 +743,7 @@ void sups_tick(void)
             "\"ranks\":[]}",
             s->going.attempt, (long long)s->step);
         link_send(s->link, line);
-        if (world.faults && s->sent < last_of(s->f) && chance(2)) /* told too much once more */
+        if (world.faults && s->sent < last_of(s->f) && chance(2)) /* sends reports again that were not acked */
             s->sent = s->f->acked;
     }
 }
@@ -780,7 +780,7 @@ void sup_fault(enum fault what)
     }
 }
 
-/* Somebody who knows a job's number and an old nonce, or none. */
+/* A stranger that knows a job's number and an old nonce, or no nonce. */
 void sup_impostor(void)
 {
     struct folder *f = world.njobs ? &world.jobs[roll((uint32_t)world.njobs)] : NULL;

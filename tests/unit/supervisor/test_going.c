@@ -18,7 +18,7 @@ enum { BACKOFF = -2 };
     CELL(phase, CANCEL, next, action, within), CELL(phase, PAUSE, next, action, within), CELL(phase, LEAVE, next, action, within), \
         CELL(phase, LIMIT, next, action, within)
 
-/* The meaning of each fact in each phase; a pair that is not listed has none. Milliseconds; 0: no timer. */
+/* The meaning of each fact in each phase; a fact without an entry means nothing. Milliseconds; 0: no timer. */
 static const struct {
     enum going_phase phase;
     enum going_fact fact;
@@ -104,7 +104,7 @@ static const struct {
 };
 enum { CELLS = sizeof cells / sizeof *cells };
 
-/* The wish that a fact is; 0: none. */
+/* The wish that belongs to a fact; 0: no wish. */
 static unsigned wish(int fact)
 {
     return fact == GOING_FACT_CANCEL  ? GOING_WISH_CANCEL
@@ -366,7 +366,7 @@ static void wishes_are_granted(void **state)
     assert_false(going_is_overtime(&(struct going){ .limit_s = 0 }, 60));
 }
 
-/* ---- what was before ---- */
+/* ---- records from before ---- */
 
 static void recall(struct going *g, enum going_record type, uint64_t seq, int n, int64_t step, const char *outcome, const char *class)
 {
@@ -426,7 +426,7 @@ static void ranks_need_not_say_hello(void **state)
     going_next(&g, GOING_FACT_STARTED);
     assert_int_equal(going_next(&g, GOING_FACT_GREETED), GOING_GO);
     assert_true(g.phase == GOING_RUNNING && g.wait_ms == 0);
-    assert_int_equal(going_next(&g, GOING_FACT_GONE), GOING_CLEAN); /* all left, and none said how it ended */
+    assert_int_equal(going_next(&g, GOING_FACT_GONE), GOING_CLEAN); /* all left, and no rank said how it ended */
 }
 
 static void ranks_may_be_stopped_by_a_signal(void **state)

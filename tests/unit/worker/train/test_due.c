@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/train/test_due.c - what is due after a training step, as
- * a table. uses: proto trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/train/test_due.c - uses: proto trainer cpu
+ * The actions due after a training step, as a table. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/mock/disk.c - Preloaded, it records the operations of a process
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/mock/disk.c - preloaded, it records the operations of a process
  * on the files below $DISK_ROOT, and its messages on sockets, in the file $DISK_LOG. From this log a test computes the
  * states of the disk that a loss of power can leave. A record is one line, followed by as many bytes as the line
  * states:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/loop.c - the base of detd, under the simulator's control:
- * libuv's queue, threads that run only on command, and wires whose bytes arrive at random times. Only the functions
+ * libuv's queue, threads that run only on command, and wires with bytes that arrive at random times. Only the functions
  * that the linked parts of detd call are here; the linker reports any other. */
 #include <errno.h>
 #include <pthread.h>

@@ -5,7 +5,7 @@ set -eu
 programs=$1 out=$2 plugin=${3:-}
 newest=2.36 # of glibc, that the host may have at least
 
-# What every glibc host has; anything else is brought along.
+# Libraries that every glibc host has. The bundle contains all others.
 glibc='^(linux-vdso|ld-linux.*|libc|libm|libdl|libpthread|librt|libresolv|libutil)\.so'
 
 rm -rf "$out" "$out.tar.gz"
@@ -31,7 +31,7 @@ install -m 644 -t "$out/share/systemd" systemd/*
 install -m 644 mk/bundle.txt "$out/README"
 install -m 644 -t "$out" LICENSE docs/NOTICE
 
-# What the programs ask of glibc decides where they run.
+# The version of glibc that the programs need decides which hosts can run them.
 for f in "$out"/bin/* "$out"/lib/*; do
     needs=$(objdump -T "$f" 2>/dev/null | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -1)
     if [ "$(printf '%s\n' "GLIBC_$newest" "$needs" | sort -V | tail -1)" != "GLIBC_$newest" ]; then

@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: Apache-2.0 # mk/check.mk - what runs the tests, and what searches further.
+# SPDX-License-Identifier: Apache-2.0 # mk/check.mk - rules that run the tests, and rules that search further.
 
 # Executable files of tests/e2e are tests, other .py files there are parts of them. rank.py is a trainer.
 E2E      ?= $(filter-out %/rank.py,$(sort $(shell find tests/e2e -maxdepth 1 -perm -100 -name "*.??"))) tests/bench/smoke.sh tests/bench/smoke_gpu.sh

@@ -1,5 +1,6 @@
-# SPDX-License-Identifier: Apache-2.0 # mk/cpu.mk - the CPU device: one source, one object per instruction set (ISA), whose only symbol is cpu_backend_<isa>.
-# ISAS="avx2 generic" builds fewer, which is quicker. The first then answers for the ones left out, since all give the same bits.
+# SPDX-License-Identifier: Apache-2.0 # mk/cpu.mk - the CPU device: one source, one object per instruction set (ISA). Each
+# object exports only cpu_backend_<isa>. ISAS="avx2 generic" builds fewer, which is quicker. The first ISA then stands in
+# for the missing ones, since all give the same bits.
 ALL_ISAS     := avx512 avx2 generic
 ISAS         := $(ALL_ISAS)
 ARCH_avx512  := -march=x86-64-v4 -mprefer-vector-width=512

@@ -1,5 +1,5 @@
-# SPDX-License-Identifier: Apache-2.0 # mk/cuda.mk - the CUDA device: a plugin that is linked with none of CUDA's libraries. It is built where nvcc and the
-# headers of cuDNN, cuBLASLt and NCCL are found.
+# SPDX-License-Identifier: Apache-2.0 # mk/cuda.mk - the CUDA device: a plugin that does not link CUDA's libraries. It
+# is built if nvcc and the headers of cuDNN, cuBLASLt and NCCL are found.
 NVCC     ?= $(or $(shell command -v nvcc),$(wildcard /usr/local/cuda/bin/nvcc))
 TOOLKIT  := $(if $(NVCC),$(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC))))))
 MACHINE  := $(shell uname -m)
@@ -22,7 +22,7 @@ plugin: $(PLUGIN)
 $(B)/cuda/%.o: cuda/%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -fPIC $(addprefix -isystem ,$(CUDA_INC)) $(CFLAGS) -c -o $@ $<
-# One compilation makes both: tests/gpu/cuda_scan.sh reads the PTX of all architectures.
+# A single compilation makes both files. tests/gpu/cuda_scan.sh reads the PTX of all architectures.
 $(B)/cuda/%.o $(B)/cuda/%.ptx: cuda/%.cu
 	@rm -rf $(B)/cuda/$*.keep && mkdir -p $(B)/cuda/$*.keep
 	$(NVCC) -std=c++17 -O3 -fmad=false $(if $(WERROR),-Werror all-warnings) --compress-mode=size $(GENCODE) \

@@ -10,8 +10,8 @@ deps:
 	$$sudo env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 -qq install -y --no-install-recommends $$missing >/dev/null || \
 	{ echo "could not install: "$$missing >&2; exit 1; }
 
-# Uses the programs of $(B) if they were built. Otherwise it builds only what it needs, in less time: the CPU device for this machine, and the CUDA device
-# only if a GPU is here.
+# Uses the programs of $(B) if they are built. Otherwise it builds only the parts that the demo needs, in less time: the
+# CPU device for this machine, and the CUDA device if a GPU is here.
 DEMO_ISA := $(or $(if $(shell grep -m 1 -w avx512vl /proc/cpuinfo),avx512),$(if $(shell grep -m 1 -w avx2 /proc/cpuinfo),avx2),generic)
 DEMO_B   := $(if $(wildcard $(B)/detd-worker),$(B),$(B)/quick)
 demo:
@@ -38,7 +38,7 @@ uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/lib/,systemd/system/detd.service systemd/system/detd.socket systemd/system/detd-launch.service systemd/system/detd-launch.socket sysusers.d/detd.conf tmpfiles.d/detd.conf)
 	for m in docs/man/*; do rm -f $(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/}; done
 
-# ---- a folder that runs elsewhere: programs, plugin, and the shared libraries that a bare host lacks (none of CUDA's own) ----
+# ---- a folder that runs elsewhere: programs, plugin, and the shared libraries that a bare host lacks, but not CUDA's ----
 VERSION := $(shell sed -n 's/^.define DETD_VERSION "\(.*\)"/\1/p' proto/version.h)
 BUNDLE  := $(B)/detd-bundle-$(VERSION)-$(MACHINE)
 bundle: $(PROGRAMS:%=$(B)/bundle/%) $(PLUGIN)

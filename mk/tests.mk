@@ -1,7 +1,8 @@
-# SPDX-License-Identifier: Apache-2.0 # mk/tests.mk - how test programs are built: one cmocka program per file. Its first lines name what it is linked with,
-# "uses: proto daemon" (folders with the folders inside them), or: "trainer" = all floors of the worker from worker/train down; "cpu" = the CPU device;
-# "cuda" = the CUDA device on an emulated GPU; "plans" = how that device chooses algorithms; "plugin" = the whole CUDA device. The last two need the headers
-# of CUDA's libraries.
+# SPDX-License-Identifier: Apache-2.0 # mk/tests.mk - how test programs are built: one cmocka program per file. Its first
+# lines name the objects that it links: "uses: proto daemon" (folders with the folders inside them), or: "trainer" = all
+# floors of the worker from worker/train down; "cpu" = the CPU device; "cuda" = the CUDA device on an emulated GPU;
+# "plans" = how that device chooses algorithms; "plugin" = the whole CUDA device. The last two need the headers of CUDA's
+# libraries.
 TEST_ALL  := $(wildcard $(foreach deep,* */* */*/* */*/*/* */*/*/*/*,tests/unit/$(deep)/test_*.c) \
              tests/device/test_*.c tests/golden/test_*.c tests/fuzz/test_*.c)
 BENCH_ALL := $(wildcard tests/bench/bench_*.c)

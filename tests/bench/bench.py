@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Speed of everything that has a target, as ratios from one run: what was measured, against what, and the target.
+"""Speed of everything that has a target, as ratios from a single run: the measured value, the value of the peer, and
+the target.
 
     bench.py BUILD [--only PART,...] [--json FILE] [--smoke]
 
-Parts: step, shards, rcnn, depth, hashes, conv, roi, warp, ranks, loader, coco, evaluate, comm, report, daemon, crowd. Whatever a part is compared with takes turns with it, and
-the best of each side counts, so that a busy machine does less harm. A part that lacks something is skipped and says so; one that dies takes none of the others' rows along.
---smoke does all of it once in its smallest form, for the sake of the table's shape: its numbers mean nothing. Peers need Python packages; the variable
-DETD_TORCH_PYTHON names an interpreter that has them:
+Parts: step, shards, rcnn, depth, hashes, conv, roi, warp, ranks, loader, coco, evaluate, comm, report, daemon, crowd. A
+part and its peer take turns, and the best time of each counts, so that a busy machine does less harm. A part that lacks
+something is skipped and says so. If a part dies, the rows of the other parts are still printed. --smoke does all of it
+once in its smallest form, for the sake of the table's shape: its numbers mean nothing. Peers need Python packages; the
+variable DETD_TORCH_PYTHON names an interpreter that has them:
 
     python3 -m venv torchenv && torchenv/bin/pip install torch torchvision --index-url https://download.pytorch.org/whl/cpu && torchenv/bin/pip install numpy pillow pycocotools
     DETD_TORCH_PYTHON=torchenv/bin/python make bench
@@ -42,7 +44,8 @@ class Failed(Exception):
 
 
 def row(part, what, measured, against, ratio, target="", met=None):
-    """One line of the table. measured: (format, number...); ratio: a number, several, or None without a peer; target as text, met: whether it is."""
+    """A line of the table. measured: (format, number...); ratio: a number, several, or None without a peer; target:
+    text; met: whether the target is reached."""
     form, *numbers = measured
     for n in numbers + (ratio if isinstance(ratio, list) else [] if ratio is None else [ratio]):
         if not math.isfinite(n) or n < 0:
@@ -71,7 +74,7 @@ def output(*command, **options):
 
 
 def peer_python(modules):
-    """An interpreter that imports all of modules, or None."""
+    """Returns a Python interpreter that imports all of modules, or None."""
     for python in filter(None, (os.environ.get("DETD_TORCH_PYTHON"), sys.executable)):
         if shutil.which(python) and subprocess.run([python, "-c", "import " + modules], stderr=subprocess.DEVNULL, check=False).returncode == 0:
             return python
@@ -261,7 +264,8 @@ class Bench:
                 row("roi", what, measured, NO_PEER, None)
 
     def warp(self):
-        """What another camera sees, there and back: our operation takes depth and motion, PyTorch's grid_sample places that others have made."""
+        """A picture seen from another camera, forward and backward. Our operation takes depth and motion; PyTorch's
+        grid_sample takes precomputed places."""
         images, height, width = (1, 32, 64) if self.smoke else (4, 192, 320)
         python, ours, peer, repeats = peer_python("torchvision"), {}, {}, 1 if self.smoke else 9
         if not python:
@@ -298,7 +302,8 @@ class Bench:
                                      "data": data, "train": {"steps": 10 if self.smoke else 16, "batch": self.batch, "shards": 2, "lr": 1e-4,
                                                              "log_every": 1},
                                      "checkpoint": {"every": 0}}))  # of so few steps it would be every one
-        # Four images a shard, as jobs have by default. What each rank does for itself is its start and the transforms of the weights.
+        # Four images a shard, the default of jobs. Each rank itself pays for its start and for the transforms of the
+        # weights.
         larger.write_text(json.dumps({"name": "cpu", "model": {"preset": "yolov3_tiny", "size": 64 if self.smoke else 160, "width": 0.5}, "data": data,
                                       "train": {"steps": 2 if self.smoke else 20, "batch": 32, "shards": 8, "lr": 1e-3}}))
         conf.write_text("slots = 4\n")
@@ -477,7 +482,7 @@ def run(bench, part):
         if len(rows) - before < PARTS[part] and not any(s["part"] == part for s in skipped):
             raise Failed("%d rows instead of %d" % (len(rows) - before, PARTS[part]))
         print("%s: %.0f s" % (part, time.monotonic() - began), flush=True)
-    except Exception as e:  # pylint: disable=broad-except # whatever it is, the other parts have their rows
+    except Exception as e:  # pylint: disable=broad-except # after any failure, the other parts still have their rows
         why = str(e) if isinstance(e, (Failed, Malformed)) else "%s: %s" % (type(e).__name__, e)
         broken.append(dict(part=part, why=why))
         print("FAILED: %s: %s" % (part, why), flush=True)
@@ -519,7 +524,7 @@ def main():
     for part in parts:
         if part not in PARTS:
             parser.error("no part '%s'; there are: %s" % (part, ", ".join(PARTS)))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is stopped on the way out
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # started processes are stopped on the way out
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="detd-bench-", ignore_cleanup_errors=True) as folder:
         bench = Bench(args.build.resolve(), pathlib.Path(folder), args.smoke)

@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""Speed of the CUDA device on this machine's GPU, as ratios from one run: a training step of YOLOv3 against PyTorch's best setting, the deterministic tiers
-against `off`, steps of Mask R-CNN against torchvision's and of FeatDepth against PyTorch's, the step beside what the GPU can do at most, and the sum of gradients
-between GPUs beside NCCL's own all-reduce. Medians on both sides.
+"""Speed of the CUDA device on this machine's GPU, as ratios from a single run: a training step of YOLOv3 against
+PyTorch's best setting, the deterministic tiers against `off`, steps of Mask R-CNN against torchvision's and of
+FeatDepth against PyTorch's, the step beside what the GPU can do at most, and the sum of gradients between GPUs beside
+NCCL's own all-reduce. Medians on both sides.
 
     bench_gpu.py BUILD [--only ours,peer,models,layers,link] [--seconds N] [--sizes 416,608] [--batches 16,64] [--precisions bf16,tf32,fp32] [--steps 20]
                  [--modes eager,graph,compile,compile-graph] [--models mask_rcnn_r50_fpn,featdepth_r18] [--dry]
 
-Every case of either side is a process with a limit of its own, and its row is printed as soon as both have ended. --seconds is for all of it: what does not
-fit is named at the end. Whoever ends this program early (Ctrl-C, TERM) has the rows so far, that of the case under way with what is known of it.
-The peer needs a Python with PyTorch 2.4 or newer for CUDA: this interpreter, or the one that DETD_TORCH_PYTHON names. Without it the peer's columns are empty.
---sizes, --batches and --modes are YOLOv3's, --modes peer_gpu.py's. --dry: the smallest form of everything, with the plugin of the emulated GPU and PyTorch on
-the CPU; its numbers mean nothing."""  # SPDX-License-Identifier: Apache-2.0
+Every case of either side is a process with a limit of its own, and its row is printed as soon as both have ended.
+--seconds limits the whole run: cases that do not fit are named at the end. If this program is ended early (Ctrl-C,
+TERM), it prints the rows so far, and a row of the current case with the values known so far. The peer needs a Python
+with PyTorch 2.4 or newer for CUDA: this interpreter, or the interpreter that DETD_TORCH_PYTHON names. Without it the
+peer's columns are empty. --sizes, --batches and --modes are YOLOv3's, --modes peer_gpu.py's. --dry: the smallest form
+of everything, with the plugin of the emulated GPU and PyTorch on the CPU; its numbers mean nothing.
+"""  # SPDX-License-Identifier: Apache-2.0
 import argparse
 import os
 import selectors
@@ -32,7 +35,7 @@ class Network(NamedTuple):
     ours: tuple   # keys of bench_step
     peer: tuple   # a program beside this one, and its words
     small: tuple  # the same for --dry
-    ways: tuple   # further words, of which the best count
+    ways: tuple  # further words; the best of these variants counts
 
 
 MODELS = {
@@ -47,7 +50,7 @@ MODELS = {
 TIERS = ["off", "rerun", "world"]
 TARGET, GOAL, RERUN_MAX = 1.2, 1.5, 1.03
 LIMIT_S = {"ours": 240, "peer": 420, "models": 120, "layers": 300, "link": 180}  # of one process
-DRY_LIMIT_S = 900  # where the GPU is emulated, on whatever else the machine does
+DRY_LIMIT_S = 900  # a limit for the emulated GPU, even on a busy machine
 ROW = "%-5s %4s %5s %6s %10s %10s %7s %7s %7s   %s"
 LEAST_S = 5  # with less time left nothing is begun
 
@@ -65,8 +68,8 @@ class Bench:
     # ---- processes ----
 
     def program(self, part, name, command, take):
-        """Gives the lines of a program to take() as they come; ends it at its limit, or when this one is ended. Says what became of it where that is not
-        good. Returns whether it ended by itself."""
+        """Gives the lines of a program to take() as they come. Ends the program at its limit, or when this program is
+        ended. Reports a failure. Returns whether the program ended by itself."""
         seconds = min(DRY_LIMIT_S if self.args.dry else LIMIT_S[part], self.ends - time.monotonic())
         if seconds < LEAST_S:
             self.left_out.append(name)
@@ -77,7 +80,7 @@ class Bench:
                 for line in lines_of(p, time.monotonic() + seconds):
                     take(line)
                 ended = p.poll() is not None
-            finally:  # it and what it started, compilers among them
+            finally:  # the program and its children, compilers among them
                 try:
                     os.killpg(p.pid, signal.SIGKILL)
                 except ProcessLookupError:
@@ -154,7 +157,7 @@ class Bench:
     # ---- a training step of the other networks ----
 
     def one_record(self, name, kind, key, command):
-        """The number `key` of the record that a program prints, None where there is none."""
+        """Returns the number `key` of the record that a program prints, or None without such a record."""
         found = []
 
         def take(line):
@@ -214,7 +217,8 @@ class Bench:
 
 
 def lines_of(p, deadline):
-    """Lines until the process has closed its output or has ended (what it started may hold the pipe for longer), or until the deadline."""
+    """Yields lines until the process has closed its output or has ended (its children may hold the pipe for longer), or
+    until the deadline."""
     rest = b""
     with selectors.DefaultSelector() as s:
         s.register(p.stdout, selectors.EVENT_READ)

@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
-"""What a network that learns depth from a folder of frames can score there without looking, and which wrong motion may lead it astray. The folder has measured
-depth, poses.txt, train.txt and val.txt.
+"""Scores that a depth network can reach on a folder of frames without looking at them, and wrong motions that may
+mislead its training. The folder has measured depth, poses.txt, train.txt and val.txt.
 
 depth_bounds.py FOLDER [--gaps 1,2,3 --width 128 --sparse 101 --seen 6]
     records "prior": abs_rel and a1 on val, as validation scores them, of one depth (constant), of the median depth of all of train in each of 32 x 24 cells
-    (train), of that of its --seen last frames alone (last); best is abs_rel of the best one depth of each picture, whatever its median
-    records "motion", one for each distance between frames: medians over train of what is left, in pixels of a picture of --width, root mean square weighted by
-    the picture's gradient, of the true movement of every --sparse-th measured point when the best of these is taken from it:
+    (train), of that of its --seen last frames alone (last); best is abs_rel of the best constant depth of each picture,
+    without scaling to its median
+    records "motion", a record for each distance between frames: medians over train of a residual, in pixels of a
+    picture of --width. It is the root mean square, weighted by the picture's gradient, of the true movement of every
+    --sparse-th measured point minus the best motion of each of these kinds:
     moved        nothing
     turn, shift  a rotation, a translation, each alone, of a scene of one depth; shift_wrong is the share of frames where that translation
-                 goes the other way; flat_wrong likewise
+                 goes the other way; flat_wrong is the same share for flat
     flat         both, of a scene of one depth
     inverted     both, of the scene whose near is far: inverse depth mirrored at its median
     half, twice  both, of the scene with half and with twice its differences of inverse depth
-    and, NAME_grey, the mean difference of grey values, 0 to 255, between these points and the other picture where they are said to be; true_grey where they are.
-    What is inverted but left with less than flat is a minimum of its own: a training that falls into it has to go uphill to come out.
+    and, NAME_grey, the mean difference of grey values, 0 to 255, between these points and the other picture where they
+    are said to be; true_grey at their true places. If an inverted scene leaves less than flat does, it is a minimum of
+    its own: a training that falls into it has to go uphill to leave it.
 
 Needs numpy and Pillow."""  # SPDX-License-Identifier: Apache-2.0
 import argparse
@@ -72,7 +75,7 @@ def priors(a, about):
     print("prior what=best abs_rel=%.4f" % np.mean([best_constant(truth) for truth in val]), flush=True)
 
 
-# ---- motion that explains what is seen ----
+# ---- motion that explains the visible movement ----
 
 
 def turned(a):

@@ -1,11 +1,12 @@
-"""What both sides of a comparison make their inputs of: formulas that bench.h and made_up.h have too."""  # SPDX-License-Identifier: Apache-2.0
+"""Formulas that make the inputs of both sides of a comparison. bench.h and made_up.h have the same formulas.
+"""  # SPDX-License-Identifier: Apache-2.0
 import numpy
 
 OBJECTS = 7  # of a picture: COCO's have about as many
 
 
 def noise(i):
-    """Of whole numbers, one or an array."""
+    """Returns noise for a whole number or an array of whole numbers."""
     i = (numpy.asarray(i, dtype=numpy.uint64) * 2654435761 + 1) & 0xffffffff
     i ^= i >> numpy.uint64(15)
     i = (i * 2246822519) & 0xffffffff

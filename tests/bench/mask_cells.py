@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""mask_cells.py ANNOTATIONS [SIDE]... - the best that a mask head of SIDE x SIDE cells (28 and 56 unless said) can score on the objects of a COCO file:
-their true boxes, and in them exactly the masks that the head is taught, pasted back and scored by COCO's own tools. Flavor d2: outlines drawn on the cells,
-each pixel's middle looked up; flavor tv: bitmaps of pictures whose shorter side is 256, 480 or 800 sampled, boxes of whole pixels (specs rcnn sections 5.2
-and 6.3). Needs numpy and pycocotools."""  # SPDX-License-Identifier: Apache-2.0
+"""mask_cells.py ANNOTATIONS [SIDE]... - the best that a mask head of SIDE x SIDE cells (default: 28 and 56) can score
+on the objects of a COCO file: true boxes, with exactly the masks that the head is taught, pasted back and scored by
+COCO's own tools. Flavor d2: outlines drawn on the cells, each pixel's middle looked up; flavor tv: bitmaps of pictures
+whose shorter side is 256, 480 or 800 sampled, boxes of whole pixels (specs rcnn sections 5.2 and 6.3). Needs numpy and
+pycocotools."""  # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import io
 import math
@@ -46,7 +47,7 @@ def sampled(bitmap, box, side, short):
 
 
 def lookup(rim, y, x):
-    """Bilinear, of a map with a rim of 0, at cells of which the rim's first is 0."""
+    """Bilinear samples of a map with a rim of zeros. Coordinates are cells; cell 0 is the first cell of the rim."""
     last = len(rim) - 1
     (iy, fy), (ix, fx) = ((np.minimum(t.astype(int), last), t - np.minimum(t.astype(int), last)) for t in (np.clip(y, 0, last), np.clip(x, 0, last)))
     rows = rim[iy] * (1 - fy)[:, None] + rim[np.minimum(iy + 1, last)] * fy[:, None]

@@ -162,7 +162,7 @@ def inverse_depth(disp, limits):
 
 
 def places(w, h, disp, pose, cameras, limits):
-    """Where in the source's picture each pixel falls."""
+    """Returns the place in the source's picture that each pixel falls on."""
     depth = 1 / inverse_depth(disp[:, 0], limits)
     y, x = torch.meshgrid(torch.arange(h, device=depth.device).float(), torch.arange(w, device=depth.device).float(), indexing="ij")
     fx, fy, cx, cy = [cameras[:, i, None, None] for i in range(4)]

@@ -71,7 +71,7 @@ class YoloV3(nn.Module):
 
 
 class Case:
-    """One network, its optimizer and images."""
+    """A network, its optimizer and images."""
 
     def __init__(self, precision, size, batch, dry):
         torch.manual_seed(1)
@@ -92,11 +92,11 @@ class Case:
         self.opt.step()
 
     def compiled(self, **options):
-        torch._dynamo.reset()  # what an earlier case compiled would make this one's shapes dynamic
+        torch._dynamo.reset()  # otherwise shapes compiled for an earlier case would make the shapes of this case dynamic
         return torch.compile(self.net, dynamic=False, **({"backend": "aot_eager"} if self.dry else options))
 
     def graph(self, run):
-        """The whole step as one launch. There are none on the CPU."""
+        """Returns a function that runs the whole step as a single launch. The CPU has no graphs."""
         if self.dry:
             return lambda: self.step(run)
         side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
@@ -139,7 +139,8 @@ class Case:
         return statistics.median(a.elapsed_time(b) for a, b in zip(events, events[1:])) / 1e3
 
     def measure(self, modes, steps):
-        """Yields a mode and its seconds, or why there are none: out of memory, or a compiler that does not run here."""
+        """Yields a mode with its seconds, or with the reason of its failure: out of memory, or a compiler that does not
+        run here."""
         compiled = None
         for mode in modes:
             try:
@@ -151,9 +152,9 @@ class Case:
                     run = compiled if mode.startswith("compile") else self.net
                     step = self.graph(run) if mode.endswith("graph") else lambda: self.step(run)
                 yield mode, self.seconds(step, steps), None
-            except Exception as e:  # pylint: disable=broad-except # whatever a compiler throws, the other modes count
+            except Exception as e:  # pylint: disable=broad-except # if a compiler fails in any way, the other modes still count
                 yield mode, None, "%s: %s" % (type(e).__name__, (str(e).strip() or "no reason").splitlines()[0][:160])
-            step = run = None  # a graph keeps its memory as long as somebody holds it
+            step = run = None  # a graph keeps its memory as long as a variable refers to it
 
 
 def main():

@@ -4,9 +4,10 @@
 peer_rcnn.py step  [--px 480 --batch 2 --classes 80 --steps N --layout plain|channels_last --bf16 --cuda [--tf32] [--no-search]] ...
     a record "peer" of the quickest training step and of the median, in fp32, tf32 or bf16 autocast, of the most memory that the process (on a GPU: its tensors)
     held, and of the last step's regions in the mask head. --no-search: without cudnn.benchmark, which looks for algorithms for each new number of regions
-peer_rcnn.py twice [--steps N] ...        trains two times from the same seed, on made-up pictures: a record "twice" of the first step whose loss differs, 0: none does
+peer_rcnn.py twice [--steps N] ...        trains two times from the same seed, on made-up pictures: a record "twice" of
+                                          the first step with a different loss (0: all are equal)
 peer_rcnn.py train TRAIN.json VAL.json IMAGES --seconds S ...        trains for S seconds and scores the validation set now and then: a record "ap" each
-    --budget STEPS in place of S, on a busy machine: as many as an idle one makes in the time
+    --budget STEPS in place of S, on a busy machine: as many as an idle machine trains in the time
 All: --threads N, --backbone resnet18|34|50|101, --fpn CHANNELS, --head UNITS, --mask CHANNELS (torchvision's: 256 1024 256), --boxes: without masks,
 --frozen: frozen normalisation and first two stages, as with weights of ImageNet; without it everything trains, as from scratch.
 --seed of the weights. train: --px, --max (default 1333), --batch, --lr (default .02 / 16 x batch), --workers.
@@ -87,7 +88,8 @@ def made(a):
     torch.manual_seed(a.seed)
     model = model_of(a, a.classes).train()
     if a.frozen:
-        for name, scale in model.backbone.body.named_buffers():  # as bench_step: random weights under frozen statistics grow beyond what a trained network has
+        # as in bench_step: under frozen statistics, random weights grow larger than in a trained network
+        for name, scale in model.backbone.body.named_buffers():
             if name.startswith("layer") and name.endswith("bn%d.weight" % (2 if a.backbone in ("resnet18", "resnet34") else 3)):
                 scale.fill_(0.2)
     if a.cuda:
@@ -98,7 +100,7 @@ def made(a):
 
 
 def losses(a):
-    """Of each step of a run from scratch."""
+    """Yields the losses of each step of a run from scratch."""
     model, (images, targets) = made(a), shown(a)
     opt = optimizer_of(model, 0.005)
     torch.manual_seed(a.seed)  # of the regions that are drawn

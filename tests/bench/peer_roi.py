@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The peer of bench_roi: torchvision's roi_align of the same boxes over the same four levels, forward and backward, fp32. Boxes are told apart by level
-before, which favours the peer. A record "peer" for each head and flavor: best time of forward and backward together.
-Usage: peer_roi.py THREADS REPEATS [IMAGES HEIGHT WIDTH CHANNELS]"""  # SPDX-License-Identifier: Apache-2.0
+"""The peer of bench_roi: torchvision's roi_align of the same boxes over the same four levels, forward and backward,
+fp32. Boxes are sorted by level beforehand, which favours the peer. A record "peer" for each head and flavor: best time
+of forward and backward together. Usage: peer_roi.py THREADS REPEATS [IMAGES HEIGHT WIDTH CHANNELS]
+"""  # SPDX-License-Identifier: Apache-2.0
 import sys
 import time
 

@@ -1,4 +1,5 @@
-"""What the bench programs and the peers print: records, a line each, a name and then key=value words. Lines of any other shape are for people."""  # SPDX-License-Identifier: Apache-2.0
+"""Records, the output of bench programs and peers: a line each, a name and then key=value words. Lines of any other
+shape are for people."""  # SPDX-License-Identifier: Apache-2.0
 
 
 class Malformed(Exception):

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # tests/bench/smoke.sh - every part of `make bench` once in its smallest form: each part has its rows, and each row its numbers. No number is judged. And
-# what needs a GPU says so where there is none, or a few of its lines.
+# SPDX-License-Identifier: Apache-2.0 # tests/bench/smoke.sh - every part of `make bench` once in its smallest form: each
+# part has its rows, and each row its numbers. No number is judged. Programs that need a GPU must say so if there is no
+# GPU.
 set -eu
 cd "$(dirname "$0")/../.."
 build=${DETD_BUILD:-build}

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # tests/bench/smoke_gpu.sh - every part of `make bench-gpu` once in its smallest form, on the emulated GPU, beside PyTorch on the CPU where there is one; and
-# whoever ends it early, or gives it too little time, has the rows so far. No number is judged.
+# SPDX-License-Identifier: Apache-2.0 # tests/bench/smoke_gpu.sh - every part of `make bench-gpu` once in its smallest
+# form, on the emulated GPU, beside PyTorch on the CPU if it is installed. If it is ended early or its time is too short,
+# it must print the rows so far. No number is judged.
 set -eu
 cd "$(dirname "$0")/../.."
 build=${DETD_BUILD:-build}
 tmp=$(mktemp -d)
 export TMPDIR=$tmp # compilers leave caches
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # benches end with the device open, whose fibers the search for leaks cannot read
+# benches end with the device open, and the leak detector cannot read the stacks of its fibers
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 trap 'kill $(jobs -p) 2>/dev/null || :; rm -rf "$tmp"' EXIT
 fail() { echo "smoke_gpu: $*" >&2; cat "$tmp/said" >&2; exit 1; }
 says() { grep -qE -- "$1" "$tmp/said" || fail "does not say: $1"; }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""as_frames.py FOLDER SIDE: the pictures of make_shapes.py (SIDE x SIDE pixels) as the frames of a video, with a camera that nobody had: what depth networks train on. Writes
-intrinsics.json, train.txt and val.txt into the folder."""  # SPDX-License-Identifier: Apache-2.0
+"""as_frames.py FOLDER SIDE: the pictures of make_shapes.py (SIDE x SIDE pixels) as the frames of a video, with a
+made-up camera, as training data for depth networks. Writes intrinsics.json, train.txt and val.txt into the folder.
+"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import sys

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # tests/demo/demo.sh BUILD DIR - what `make demo` shows: a private detd trains a small detector on generated images with two ranks. State stays in
-# DIR; Ctrl-C cancels the job and stops the daemon.
+# SPDX-License-Identifier: Apache-2.0 # tests/demo/demo.sh BUILD DIR - the demo of `make demo`: a private detd trains a
+# small detector on generated images with two ranks. State stays in DIR; Ctrl-C cancels the job and stops the daemon.
 set -eu
 build=$(cd "$1" && pwd)
 dir=$2

@@ -54,7 +54,7 @@ def ground(rng, size):
 
 
 def span(kind, radius, turn, dy):
-    """Left and right end of a shape's row, relative to its centre; None outside."""
+    """Returns the left and right end of a shape's row, relative to its centre, or None outside the shape."""
     if kind == 0:
         inside = radius * radius - dy * dy
         return None if inside < 0 else (-math.sqrt(inside), math.sqrt(inside))
@@ -120,7 +120,7 @@ def bright_color(rng):
 
 
 def picture(rng, size, classes):
-    """One picture's PNG bytes and its objects as (class, box, rows)."""
+    """Returns a picture's PNG bytes and its objects as (class, box, rows)."""
     rows, objects = ground(rng, size), []
     wanted = rng.randint(1, 5)
     for _ in range(20):
@@ -142,7 +142,7 @@ def picture(rng, size, classes):
 
 
 def split(out, name, count, args):
-    """One split: pictures and its annotation file."""
+    """Writes a split: pictures and their annotation file."""
     rng, size = random.Random(f"{name}:{args.seed}"), args.size
     images, annotations = [], []
     for i in range(1, count + 1):

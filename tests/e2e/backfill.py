@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Jobs that are let past one that waits for more slots than are free, under a real detd and a real detd-job, with rank.py as the trainer."""  # SPDX-License-Identifier: Apache-2.0
+"""Jobs that run as backfill past a job that waits for more slots than are free, under a real detd and a real detd-job,
+with rank.py as the trainer."""  # SPDX-License-Identifier: Apache-2.0
 import signal
 
 from daemon import Daemon, leave_fault
 
 
 def three_jobs(d):
-    """One holds three slots of four, one waits for all, and one on the last slot was let past it; that one stands at step 25, and goes no further than 40 of 60."""
+    """Returns three jobs. The first holds three slots of four; the second waits for all four; the third runs as
+    backfill on the last slot. The third stands at step 25 and goes no further than step 40 of 60."""
     holder = d.submit(1000000, threads=3)
     d.wait(holder, "running")
     head = d.submit(5, threads=4)
@@ -16,7 +18,8 @@ def three_jobs(d):
 
 
 def makes_room():
-    """It writes a checkpoint, is queued again, and nobody else comes in between; afterwards it goes on where it was."""
+    """The backfill job writes a checkpoint and is queued again, and no other job comes in between; afterwards it
+    continues from its checkpoint."""
     with Daemon() as d:
         holder, head, past = three_jobs(d)
         late = d.submit(5, threads=1)
@@ -40,7 +43,7 @@ def makes_room():
 
 
 def the_next_detd_knows():
-    """Who was let past is stored; who cannot be told just now is told when it is there again."""
+    """Backfill marks are stored. A supervisor that cannot be reached is told to leave as soon as it reconnects."""
     with Daemon() as d:
         holder, head, past = three_jobs(d)
         d.signal_supervisor(past, signal.SIGSTOP)
@@ -60,7 +63,7 @@ def the_next_detd_knows():
 
 
 def who_does_not_make_room():
-    """Its ranks are killed in the end, and it goes on from the checkpoint before."""
+    """Ranks that ignore the request are killed in the end, and the job continues from the checkpoint before."""
     with Daemon(conf="leave_deadline = 1\n") as d:
         holder, head, past = three_jobs(d)
         leave_fault(d, past, "deaf 25")

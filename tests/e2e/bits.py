@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""The bits that training gives, from one commit to the next: YOLOv3 with momentum, decay, clipping, averaged weights and changing sizes, once with
-SyncBN and once in waves, Mask R-CNN and depth networks, on 1, 3 and 8 ranks, on every ISA of this CPU and on an
-emulated GPU (without TEST_LONG on one rank, and no depth network: these take it minutes); the jobs of three ranks are killed and resumed. In bf16, which is a GPU's own, CPUs alone agree. What they leave is in bits.json: hashes of the last
-checkpoint's weights and of its state, and of the rows of each split.
+"""Checks that training gives the same bits as an earlier commit: YOLOv3 with momentum, decay, clipping, averaged
+weights and changing sizes, once with SyncBN and once in waves, Mask R-CNN and depth networks, on 1, 3 and 8 ranks, on
+every ISA of this CPU and on an emulated GPU (without TEST_LONG on one rank, and no depth network: these take it
+minutes); the jobs of three ranks are killed and resumed. In bf16 only CPUs are compared, since a GPU's bf16 bits are
+its own. bits.json has the expected results: hashes of the last checkpoint's weights and of its state, and of the rows
+of each split.
 
 usage: bits.py                         compares
        bits.py write [KIND...]         writes bits.json anew
-       bits.py keep FOLDER [KIND...]   compares, and leaves the jobs' folders there, for detctl diff"""  # SPDX-License-Identifier: Apache-2.0
+       bits.py keep FOLDER [KIND...]   compares, and leaves the jobs' folders there, for detctl diff
+"""  # SPDX-License-Identifier: Apache-2.0
 import hashlib
 import json
 import os
@@ -68,8 +71,8 @@ def bits(d, job):
 
 
 def machines(kind, spec):
-    """(where, keys of run) of a number of ranks: each rank count meets another ISA. What a GPU is not beside is bf16, for which a CPU may have a unit that
-    run.isa auto uses."""
+    """Returns (place, keys of run) for several numbers of ranks, each number with another ISA. Jobs in bf16 run on CPUs
+    only, where run.isa auto may choose a unit for bf16."""
     gpu = spec["run"].get("precision") != "bf16"
     have = isas() if gpu else ["auto"] + isas()
     for i, ranks in enumerate(() if GPU_ALONE else RANKS):
@@ -80,7 +83,7 @@ def machines(kind, spec):
 
 
 def train(d, base, kind):
-    """{where: [(what, bits)]}: jobs of one place must be the same, and every loss must be there."""
+    """Returns {place: [(name, bits)]}. Jobs of a place must be the same, and every loss must be there."""
     found, jobs = {}, []
     for where, run in machines(kind, base):
         what = "%s, %s, %d ranks" % (where + (" " + run["isa"] if "isa" in run else ""), kind, run["ranks"])

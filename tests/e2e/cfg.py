@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Jobs of networks whose darknet .cfg has keys of its own."""  # SPDX-License-Identifier: Apache-2.0
+"""Jobs of networks with a darknet .cfg that has keys of its own."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import struct
 import sys
@@ -90,7 +90,8 @@ def heads(root):
 
 
 def one_step(root, name, biases, activation, keys, precision):
-    """What a step adds to the biases of a network that is a head alone: its weights are 0, so every cell has the biases as logits."""
+    """Returns the change that a step makes to the biases of a network that is only a head. Its weights are 0, so every
+    cell has the biases as logits."""
     side, numbers = darknet.SIDE, ", ".join("%d,%d" % a for a in darknet.ANCHORS)
     text = ("[net]\nwidth=%d\nheight=%d\nchannels=3\n[convolutional]\nfilters=21\nsize=32\nstride=32\nactivation=%s\n[yolo]\nmask=1,2,4\n"
             "anchors=%s\nnum=5\nclasses=2\nignore_thresh=%g\n%s" % (side, side, activation, numbers, darknet.IGNORE_THRESH, keys))
@@ -111,7 +112,8 @@ def one_step(root, name, biases, activation, keys, precision):
 
 
 def of_darknet(root):
-    """A step of a whole network moves its biases as darknet's own deltas say, whatever the coordinates and the precision."""
+    """A step of a whole network moves its biases as darknet's own deltas say, for every kind of coordinates and
+    precision."""
     biases = [((37 * i) % 21 - 10) / 8 for i in range(21)]  # exact in bf16 too
     darknet.BATCH, cells = 1, darknet.GRID * darknet.GRID
     for scale, new in ((1, False), (1.5, False), (1, True), (2, True)):
@@ -128,7 +130,8 @@ def of_darknet(root):
 
 
 def told(d):
-    """Ignored keys are told once by check, by layers and by the job's events; the job's network leaves as the .cfg that it came from."""
+    """Check, layers and the job's events report ignored keys once. The job's network is exported as the .cfg that it
+    came from."""
     spec = job(d.root, "told", cfg(("", "", "learning_rate=.5\n", ""), "logistic", "new_coords=1\nscale_x_y=1.5\niou_thresh=.4\nrandom=1\ndets_for_show=1\n"))
     lines = ["%s/told.cfg: ignored, because the job's keys say how to train: batch, mosaic, random" % d.root,
              "%s/told.cfg: ignored, because they change no result here: use_cuda_graph, dets_for_show" % d.root]

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""What `check` says of data, line by line. usage: check.py BUILD_FOLDER"""  # SPDX-License-Identifier: Apache-2.0
+"""The output of `check` about data, line by line.
+
+usage: check.py BUILD_FOLDER"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import re
@@ -18,7 +20,7 @@ SIDE = 128
 
 
 def picture(folder, name, level, orientation=0):
-    """One grey level; with an EXIF block that tells an orientation."""
+    """Writes a picture of a single grey level, with an EXIF block if an orientation is given."""
     data = png(SIDE, SIDE, [bytes([level]) * (3 * SIDE)] * SIDE)
     if orientation:
         body = b"eXIf" + b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01" + struct.pack(">HH", orientation, 0) + b"\0\0\0\0"
@@ -49,7 +51,7 @@ class Place:
             json.dump(truth, f)
 
     def change(self, split, what):
-        """Calls what() with the split as JSON."""
+        """Passes the split's JSON to the function what, which changes it."""
         path = "%s/%s.json" % (self.root, split)
         with open(path, encoding="utf-8") as f:
             truth = json.load(f)
@@ -157,7 +159,7 @@ def both_splits_are_looked_at(root):
 
 
 def doubtful_records_cost_nothing(root):
-    """What is odd and can be used is told, by check and by the job, and is trained on."""
+    """Odd but usable records are reported by check and by the job, and are trained on."""
     place = Place(root, good(root), [("d.png", [(1, 0, 0, 10, 10)])])
     place.change("train", lambda t: t["annotations"][0].update({"id": 0, "area": "big", "segmentation": [[]], "bboxs": float("nan")}))
     told = (r"^train: note: annotation 0 \(line 1\): area is not a number >= 0: that of the box is taken$", r"^train: note: annotation 0 \(line 1\): pycocotools counts ",
@@ -192,14 +194,14 @@ def doubtful_labels_are_told(root):
 
 
 def clipped_boxes_of_pictures_that_stay(root):
-    """Whatever was left out, the counts are of what is trained on."""
+    """The counts include only the pictures that are trained on."""
     place = Place(root, good(root) + [("gone.png", [(1, -5, 0, 20, 20), (2, 0, -5, 20, 20)]), ("a.png", [(1, 120, 0, 20, 20)])], [("d.png", [])])
     place.spec["data"]["on_bad"] = "skip"
     place.check(0, r"^train: 4 images, 5 boxes, 2 classes, 1 bad records skipped, 1 boxes clipped$")
 
 
 def more_objects_than_detections(root):
-    """Of the split that is scored; crowds are no objects."""
+    """Counts the objects of the validation split; crowds are not objects."""
     many = [(1 + k % 2, 4 * (k % 30), 10 * (k // 30), 4, 9) for k in range(103)]
     place = Place(root, [("a.png", many)], [("b.png", many[:101]), ("c.png", []), ("d.png", many)])
     place.change("val", lambda t: t["annotations"][0].update({"iscrowd": 1}))
@@ -214,7 +216,7 @@ def other_categories_in_val(root):
 
 
 def a_split_without_a_box(root):
-    """Background alone teaches nothing, which is said before anybody trains on it; validation may have none."""
+    """A training split of background alone is reported before training; a validation split may have no object."""
     place = Place(root, [("a.png", []), ("b.png", [])], good(root))
     place.check(1, r"train.json: no image has an object to train on")
     place = Place(root, good(root), [("c.png", []), ("d.png", [])])
@@ -224,7 +226,7 @@ def a_split_without_a_box(root):
 
 
 def names_that_a_terminal_would_obey(root):
-    """A data set says what its files and classes are called: no control character of it comes out, of whatever looks at it."""
+    """Control characters in the names of a data set's files and classes never reach the output of any command."""
     evil = "\033[31m\u009b31m\u202e"
     picture(root, evil + ".png", 90)
     place = Place(root, good(root) + [(evil + ".png", [(1, 0, 0, 9, 9)]), (evil, [])], [("d.png", [])], names=(evil, "dog"))

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Training on the CUDA device, end to end: real detd, detd-job and workers, jobs with run.device = cuda.
 
-DETD_PLUGIN names the plugin: the one on an emulated GPU, whose threads, blocks and streams run in another order for every job, or, with
-DETD_REAL_GPU set, the one for the GPU of this machine. Asked for are the same bits: of reruns in tier `rerun`; in `world` also of 1 to 4 ranks that
-share the GPU, of waves, and after a killed rank. And losses beside the CPU's, in fp32 nearly the same, in bf16 close."""  # SPDX-License-Identifier: Apache-2.0
+DETD_PLUGIN names the plugin: the plugin of an emulated GPU, with threads, blocks and streams in another order for every
+job, or, with DETD_REAL_GPU set, the plugin for the GPU of this machine. Reruns must give the same bits in tier `rerun`;
+in `world` also 1 to 4 ranks that share the GPU, waves, and a job after a killed rank. Losses must be nearly those of
+the CPU in fp32, and close to them in bf16."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import math
 import os
@@ -16,7 +17,7 @@ from daemon import BUILD
 from gpu_node import REAL, Node
 from ranks import base_spec, change_tier, compare, draw, draw_masks, finish, mask_spec, merged, strike, submit
 
-UNPLANNED = tempfile.mktemp(prefix="detd-unplanned-")  # here the emulated GPU lists what it had to plan in the middle of a step
+UNPLANNED = tempfile.mktemp(prefix="detd-unplanned-")  # here the emulated GPU lists the plans that it had to make in the middle of a step
 NEAR = {"fp32": 1e-3, "tf32": 2e-2, "bf16": 0.1}  # of losses over a few steps, relative
 
 
@@ -44,7 +45,7 @@ def beside(d, cpu, job, precision):
 
 
 def in_turn(d, base, title, variants):
-    """(what, job): one after the other, since there is one GPU."""
+    """Returns (name, job) of jobs that run in turn, since there is a single GPU."""
     jobs = []
     for what, keys in variants:
         jobs.append((what, submit(d, merged(base, keys), title + ", " + what)))
@@ -53,7 +54,7 @@ def in_turn(d, base, title, variants):
 
 
 def killed(d, base):
-    """A longer job in `world`, undisturbed on one rank, and on two of which one is killed."""
+    """A longer job in `world`, undisturbed on one rank, and on two ranks, one of them killed."""
     spec = merged(base, {"train": {"steps": 12}, "checkpoint": {"every": 3}, "val": {"every": 6}, "run": {"restarts": 5}})
     calm = submit(d, merged(spec, cuda(deterministic="world")), "undisturbed")
     finish(d, calm)
@@ -66,7 +67,8 @@ def killed(d, base):
 
 
 def other_identity(d, base):
-    """A job goes on where its folder says that another GPU and another algorithm computed it so far: events say so. What cannot be kept is said too."""
+    """A job continues although its folder says that another GPU and another algorithm computed it so far: events say
+    so. Events also say which guarantee cannot be kept."""
     spec = merged(base, merged(cuda(deterministic="rerun"), {"train": {"steps": 12}, "checkpoint": {"every": 3}, "val": {"every": 0}}))
     job = submit(d, spec, "another identity")
     d.wait(job, lambda j: j["step"] >= 3, 600)
@@ -116,7 +118,8 @@ def toggled(d, base):
 
 
 def evaluated(d, job, annotations):
-    """The last checkpoint on the job's own validation set once more, on the GPU too: to the bit what its last validation found."""
+    """Evaluates the last checkpoint on the job's own validation set once more, on the GPU too: the result equals that
+    of the last validation to the bit."""
     ((before,),) = d.sql("SELECT max(id) FROM jobs")
     done = subprocess.run([BUILD + "/detctl", "--socket", d.path, "eval", str(job), "--on", annotations, "--checkpoint", "last", "--json"],
                           capture_output=True, text=True, check=False)
@@ -162,8 +165,9 @@ def two_stages(d):
 
 
 def forgetful(d):
-    """A device that keeps no plan longer than it has to, over steps of which some have rare canvases, and a validation, whose plans are made at the start,
-    dropped, and made again before it comes: the bits of one that keeps all."""
+    """A device that drops each plan as early as it may must give the same bits as a device that keeps all plans. Some
+    steps have rare canvases, and the plans of a validation are made at the start, dropped, and made again before it
+    comes."""
     dropped = tempfile.mktemp(prefix="detd-dropped-")
     base = merged(mask_spec(d.root + "/masks"), {"model": {"min_size": 6 * [32] + [64, 96], "max_size": 96},
                                                  "train": {"steps": 20, "batch": 1, "shards": 1, "log_every": 5}, "val": {"every": 20}})
@@ -178,7 +182,7 @@ def forgetful(d):
 
 
 def check_plans():
-    """Of all jobs so far."""
+    """Checks the plans of all jobs so far."""
     if os.path.exists(UNPLANNED):
         with open(UNPLANNED, encoding="utf-8") as f:
             lines = f.read().splitlines()

@@ -30,7 +30,7 @@ UNSHARE = ["unshare", "--user", "--map-root-user", "--mount"]
 
 
 def in_private(scenario):
-    """In a namespace of mounts, for a scenario whose disk nobody else is to see."""
+    """Runs a scenario in a namespace of mounts, so that other processes do not see its disk."""
     if INSIDE:
         scenario()
     elif subprocess.run(UNSHARE + ["sh", "-c", "mount -t tmpfs detd-e2e /mnt"], capture_output=True, check=False).returncode != 0:
@@ -49,15 +49,15 @@ def run_one(scenario, private):
 
 
 def run_apart(scenario):
-    """As a process of its own; what it says is not mixed with what others do."""
+    """Runs a scenario as a process of its own, so that its output is not mixed with that of others."""
     done = subprocess.run([sys.executable, sys.argv[0], scenario.__name__], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
     print(done.stdout, end="", flush=True)
     return done.returncode == 0
 
 
 def run_scenarios(scenarios, private=(), lanes=6):
-    """Those that the command line names, or all, so many side by side, since each waits most of its time. They begin in their order: the longest stand first.
-    private: those that have disks of their own."""
+    """Runs the scenarios that the command line names, or all, up to `lanes` at a time, since each waits most of its
+    time. They start in the given order: put the longest first. private: scenarios with disks of their own."""
     named = [s for s in scenarios if s.__name__ in sys.argv[1:]]
     assert len(named) == len(sys.argv) - 1, "no such scenario"
     for scenario in named:
@@ -101,7 +101,7 @@ class Client:
         self.sock.close()
 
     def raw(self, line):
-        """Sends bytes, returns the next line as an object; None at the end."""
+        """Sends bytes, returns the next line as an object, or None at the end."""
         self.sock.sendall(line)
         return self.read()
 
@@ -125,8 +125,8 @@ class Client:
 
 
 class Relay:
-    """Between a client and detd: what each of them says, in the order in which it came by. instead(message): called before it goes on; the answer in its place, or
-    None."""
+    """Stands between a client and detd, and keeps the messages of both in their order. It calls instead(message) before
+    it forwards a message; a reply from it is sent instead, None forwards the message."""
 
     def __init__(self, path, to, instead=lambda msg: None):
         self.path, self.to, self.said, self.ends, self.instead = path, to, [], [], instead
@@ -161,13 +161,15 @@ class Relay:
 
 
 class Daemon:
-    """detd and detd-job of the build; the trainer is detd-worker, or rank.py in its place, whose steps take step_s."""
+    """detd and detd-job of the build. The trainer is detd-worker, or rank.py in its place, with steps of step_s
+    seconds."""
 
     def __init__(self, foreign=True, step_s=0.02, slots=4, disk_mb=0, system=False, read="everyone", conf=""):
         self.root = tempfile.mkdtemp(prefix="detd-e2e-")
         self.state, self.path, self.bin = self.root + "/state", self.root + "/run/detd.sock", self.root + "/bin"
         self.slots, self.step_s, self.proc, self.env, self.under = slots, step_s, None, {}, []
-        self.prepare, self.log_to = None, None  # what detd finds at its start: called in its process before it is; a descriptor in place of the log
+        # prepare is called in detd's process before detd starts; log_to is a descriptor in place of the log
+        self.prepare, self.log_to = None, None
         self.options = ["--system"] if system else []
         if system:  # other users come as far as the socket
             os.mkdir(self.root + "/run")
@@ -179,7 +181,8 @@ class Daemon:
         os.mkdir(self.bin)
         for name in ("detd", "detd-job", "detd-worker"):
             source = HERE + "/rank.py" if name == "detd-worker" and foreign else BUILD + "/" + name
-            # by a process of its own: what another thread starts meanwhile must not have the copy open for writing
+            # copied by a process of its own, so that processes which other threads start meanwhile do not inherit the
+            # copy open for writing
             subprocess.run(["cp", source, self.bin + "/" + name], check=True)
         with open(self.root + "/conf", "w") as f:
             f.write("slots = %d   # not those of the machine\nread = %s\n%s" % (slots, read, conf))
@@ -201,7 +204,7 @@ class Daemon:
         while True:
             for job in os.listdir(self.state + "/jobs") if os.path.isdir(self.state + "/jobs") else []:
                 self.kill_session(job)
-            left = self.own()  # what detd started a moment ago has no session yet
+            left = self.own()  # a process that detd started a moment ago has no session yet
             if not left:
                 break
             assert time.time() < until, "do not end: %s" % left
@@ -218,8 +221,8 @@ class Daemon:
         subprocess.run(["mount", *again, self.state], check=True)
 
     def fill(self, cut_log=False):
-        """Until not a byte is free; cut_log: in detd.db's log neither, where detd could write anew over what is in detd.db by now. Returns the file that has taken the
-        room."""
+        """Fills the disk to the last byte. cut_log: truncates the log of detd.db first, since detd could otherwise
+        write into its free part. Returns the file that fills the disk."""
         path = self.state + "/filler"
         if cut_log:
             with sqlite3.connect(self.state + "/detd.db", timeout=60) as db:
@@ -234,7 +237,8 @@ class Daemon:
         return path
 
     def preload(self, name):
-        """From its next start on detd has tests/stand/mock/NAME.c before it. Returns the folder in which that looks what to do."""
+        """From its next start on detd runs with tests/stand/mock/NAME.c preloaded. Returns the folder from which it
+        reads its faults."""
         shim, faults = "%s/%s.so" % (self.root, name), self.root + "/faults"
         subprocess.run(["gcc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", shim, "%s/../stand/mock/%s.c" % (HERE, name)], check=True)
         os.mkdir(faults)
@@ -300,7 +304,7 @@ class Daemon:
         raise AssertionError("job %d has no rank %d" % (job, rank))
 
     def own(self):
-        """Processes whose command names this daemon's folder."""
+        """Returns the processes that have this daemon's folder in their command."""
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -318,7 +322,8 @@ class Daemon:
             pass
 
     def signal_supervisor(self, job, number):
-        """The one that has the job now; for a moment after a start there is none yet."""
+        """Signals the job's present supervisor. For a moment after a start there is no supervisor yet; this waits for
+        it."""
         self.until(lambda: self.session(job) in self.members(job), "no supervisor")
         self.signal(self.session(job), number)
 
@@ -339,7 +344,7 @@ class Daemon:
         return self.call("job.get", id=job)
 
     def detctl(self, *words):
-        """What the command says, which is given in the daemon's folder."""
+        """Returns the output of the command, which runs in the daemon's folder."""
         return subprocess.run([BUILD + "/detctl", *map(str, words)], cwd=self.root, env=dict(os.environ, DETD_SOCKET=self.path, HOME=self.root), capture_output=True,
                               text=True, check=False)
 
@@ -366,7 +371,7 @@ class Daemon:
 
     @staticmethod
     def until(test, what, seconds=120):
-        """Until test() holds; `what` is what has not come."""
+        """Waits until test() holds. `what` names the missing event in the message of a failure."""
         until = time.time() + seconds
         while not test():
             assert time.time() < until, what
@@ -401,7 +406,7 @@ class Daemon:
 
 
 class MovedClock:
-    """detd's clock of the wall, and nobody else's, is `hours` away."""
+    """Moves detd's wall clock by `hours`, and no other clock."""
 
     def __init__(self, d):
         self.path = d.root + "/moved"

@@ -17,7 +17,7 @@ NOBODY = 65534
 
 
 def is_closed(client):
-    """Whether the daemon has hung up; what it said before is dropped."""
+    """Returns whether the daemon has closed the connection; drops its earlier messages."""
     client.sock.settimeout(60)
     try:
         while client.read():
@@ -44,7 +44,7 @@ def refusal(path):
 
 
 def as_user(uid, what, *args):
-    """Who connects so is that user to the daemon."""
+    """Calls what(*args) as that user: the daemon sees the user's connections."""
     os.seteuid(uid)
     try:
         return what(*args)
@@ -53,7 +53,8 @@ def as_user(uid, what, *args):
 
 
 def idle_ones_leave():
-    """One more than there is room for: the one that was idle longest goes, and nobody who waits for something."""
+    """One connection more than there is room for: the connection that was idle longest is closed, but never a client
+    that waits for something."""
     with Daemon() as d:
         listener = d.client()
         listener.call("subscribe", topics="events")
@@ -62,7 +63,8 @@ def idle_ones_leave():
             c.call("daemon.info")
             time.sleep(0.002)  # a turn of the loop has a time of its own
         extra = [d.client() for _ in range(3)]
-        Daemon.until(lambda: extra[0].call("daemon.info")["clients"] == MOST, "nobody leaves")  # who leaves is counted a moment longer
+        # a client that leaves is counted a moment longer
+        Daemon.until(lambda: extra[0].call("daemon.info")["clients"] == MOST, "nobody leaves")
         assert all(is_closed(c) for c in clients[-3:])
         assert all(c.call("daemon.info") for c in clients[:-3] + extra)
         for c in clients[:-3] + extra:
@@ -94,7 +96,8 @@ def one_user_has_all():
 
 
 def no_descriptors_left():
-    """Who comes when detd can hardly open a file any more is told so, and the journal, too; jobs and supervisors still have some."""
+    """A client that connects when detd can hardly open another file is told so, and the journal says it too. Jobs and
+    supervisors still have descriptors."""
     with Daemon() as d:
         d.call("daemon.info")
         resource.prlimit(d.proc.pid, resource.RLIMIT_NOFILE, (100, 100))
@@ -105,7 +108,7 @@ def no_descriptors_left():
             except BrokenPipeError:
                 pass
         answers = [c.read() for c in clients]
-        told = [a and a["error"]["message"] for a in answers if not a or a["id"] is None]  # None: not a word
+        told = [a and a["error"]["message"] for a in answers if not a or a["id"] is None]  # None: closed without a reply
         assert 20 < len(told) < 80 and set(told) == {"detd has nearly all files open that it may, 100"}, told
         assert "refused a connection of user %d: detd has nearly all files open" % os.geteuid() in open(d.root + "/log").read()
         for c in clients:
@@ -115,7 +118,7 @@ def no_descriptors_left():
 
 def with_long_curve(d, steps):
     """Job 1, completed long ago with that many steps."""
-    d.call("daemon.info")  # only then does it know what SIGTERM means
+    d.call("daemon.info")  # detd handles SIGTERM only after this reply
     d.stop()
     with sqlite3.connect(d.state + "/detd.db") as db:
         db.execute("INSERT INTO jobs (name, user, uid, token, state, tier, device, ranks, steps, submitted) "
@@ -128,7 +131,7 @@ def with_long_curve(d, steps):
 
 
 def slow(count, **params):
-    """Requests of which each takes a thread for milliseconds."""
+    """Returns requests that each take a thread for milliseconds."""
     return b"".join(json.dumps({"jsonrpc": "2.0", "id": i, "method": "loss.query", "params": dict({"id": 1, "points": 5000}, **params)}).encode() + b"\n"
                     for i in range(count))
 
@@ -188,7 +191,7 @@ def stays_small(d, meanwhile=lambda: None):
 
 
 def lists_that_nobody_reads():
-    """The same of replies that are made on the loop, of what is in memory: 400 clients ask for 64 lists each."""
+    """The same with replies that the loop makes from memory: 400 clients ask for 64 lists each."""
     with Daemon() as d:
         with_long_curve(d, 1)
         d.stop()
@@ -204,7 +207,7 @@ def lists_that_nobody_reads():
         left = {c: 64 for c in clients[:4]}
 
         def read_one():
-            """Of four: who reads something is not closed."""
+            """Reads a line from each of four clients, which must then stay connected."""
             for c in [c for c in left if left[c] > 0]:
                 reply = c.read()
                 assert reply["id"] == 64 - left[c] and len(reply["result"]["jobs"]) == 128
@@ -222,7 +225,8 @@ def lists_that_nobody_reads():
 
 
 def replies_that_nobody_reads():
-    """Sixty clients ask for 64 long replies each, and read none: detd makes no more of them than it has room for."""
+    """Sixty clients ask for 64 long replies each, and do not read them: detd makes no more replies than it has room
+    for."""
     with Daemon() as d:
         with_long_curve(d, 20000)
         clients = [d.client() for _ in range(60)]
@@ -288,7 +292,8 @@ def large_requests_of_a_user_delay_no_admin():
 
 
 def lines_without_an_end():
-    """A user has begun 77 lines that never end: those over his share are refused, and what another user or root sends is not."""
+    """A user has begun 77 lines that never end. Lines over the user's share are refused; lines of another user or of
+    root are accepted."""
     if os.geteuid() != 0:
         print("skip: only root may become other users", flush=True)
         return
@@ -308,7 +313,8 @@ def lines_without_an_end():
 
 
 def stops_in_the_midst_of_queries():
-    """Clients who do not read keep no detd from stopping, nor do queries that have begun; nothing of them is touched afterwards (with sanitizers)."""
+    """Clients that do not read, and queries that have begun, do not keep detd from stopping. Sanitizers check that detd
+    does not touch their memory afterwards."""
     with Daemon() as d:
         with_long_curve(d, 200000)
         clients = [d.client() for _ in range(20)]
@@ -329,7 +335,8 @@ def stops_in_the_midst_of_queries():
 
 
 def stops_while_each_access_is_looked_at():
-    """The same under valgrind, where all is so slow that two seconds are not enough for what has begun: nothing that was freed is touched."""
+    """The same under valgrind, which is so slow that queries do not end within two seconds: detd must not touch freed
+    memory."""
     if SANITIZED:
         print("skip: a sanitizer looks at memory itself", flush=True)
         return

@@ -65,7 +65,8 @@ def has_spool(d, job):
 
 
 def spools_go_with_their_jobs():
-    """The spool of a job that has ended is removed, whenever detd is killed on the way; whoever finds none finds the end in the database."""
+    """The spool of an ended job is removed, even if detd is killed at any moment. A supervisor without a spool finds
+    the end in the database."""
     rng = random.Random(SEED)
     with Daemon(step_s=0) as d:
         paused = d.submit(1000000)
@@ -90,7 +91,8 @@ def spools_go_with_their_jobs():
 
 
 def what_looks_like_a_spent_spool_is_kept():
-    """A detd that starts removes what one before has left, and nothing of a job that waits, that lost reports, or of another database."""
+    """A starting detd removes spools that an earlier detd left behind, but not the spool of a waiting job, of a job
+    with lost reports, or of another database."""
     with Daemon(step_s=0) as d:
         done, other, lost, paused = (d.submit(10, threads=1) for _ in range(4))
         for job in (done, other, lost):
@@ -129,7 +131,8 @@ def put_back_database(d):
 
 
 def numbers_that_are_given_again():
-    """A copy of the database is put back that knows less jobs than ran: what the others left is named and moved aside, and no later job goes on from it."""
+    """An older copy of the database is put back, which knows fewer jobs than ran. The folders of the other jobs are
+    reported and moved aside, and no later job continues from them."""
     with Daemon(step_s=0) as d:
         first = d.submit(10, threads=1)
         d.wait(first, "completed")
@@ -197,7 +200,8 @@ def an_end_that_nobody_reported_outlives_an_older_database():
 
 
 def supervisor_dies():
-    """Its ranks die with it; the next attempt goes on from the checkpoint, and what the lost steps reported is replaced."""
+    """The ranks die with their supervisor; the next attempt continues from the checkpoint, and its reports replace
+    those of the lost steps."""
     with Daemon() as d:
         job = d.submit(100, every=20, ranks=2, env={"HOLD": "28 56"})
         for step in (28, 56):
@@ -213,7 +217,7 @@ def supervisor_dies():
 
 
 def identities(d, job, attempts):
-    """Each attempt has what it told last of itself; `show` says what differs from the first."""
+    """Each attempt has the last identity that it reported; `show` lists the differences from the first."""
     for a in attempts:
         assert a["identity"]["versions"] == {"math": "1.%d" % a["attempt"]} and a["identity"]["hash"] == "%032x" % a["attempt"], a
     stored = d.sql("SELECT attempt, identity FROM attempts WHERE job=? ORDER BY attempt DESC", job)
@@ -281,13 +285,15 @@ def away(d, program):
 
 
 def wait_tries(d, job, count):
-    """Till detd has tried so many times more to start its supervisor: each time it writes what that reads."""
+    """Waits until detd has tried `count` more times to start the job's supervisor. Each try writes the files that the
+    supervisor reads."""
     seen = set()
     d.until(lambda: seen.add(os.stat("%s/jobs/%d/spec.json" % (d.state, job)).st_mtime_ns) or len(seen) > count, "it is not tried again")
 
 
 def supervisor_cannot_be_started():
-    """That ends no job: it waits and says why, and what it did while no detd ran is stored when detd-job is there again."""
+    """A failed start does not end the job: it waits and says why. Steps that it trained while detd did not run are
+    stored when detd-job connects again."""
     with Daemon() as d:
         job = d.submit(80, threads=1, env={"HOLD": "14"})
         d.held(job, 14)
@@ -308,7 +314,7 @@ def supervisor_cannot_be_started():
                 d.wait(new, "queued")
                 d.until(lambda n=new: "has given its slots back, and is tried again within a minute: " in d.call("job.why", id=n)["text"], "it does not say so")
             assert d.call("daemon.info")["cpu_free"] == 3
-            d.call("job.cancel", id=waiting)  # of which nothing ran: it needs no supervisor to end
+            d.call("job.cancel", id=waiting)  # it never ran: it needs no supervisor to end
             d.wait(waiting, "cancelled")
         d.call("job.resume", id=other)  # the next try is now
         assert d.wait(other, "completed")["reason"] == ""
@@ -318,7 +324,8 @@ def supervisor_cannot_be_started():
 
 
 def a_supervisor_that_says_nothing():
-    """As one that lacks a library: it leaves at once. Seven times in a row end the job, which says how; resumed, with the cause mended, it runs."""
+    """The supervisor leaves at once, as with a missing library. Seven times in a row end the job, and the job says how.
+    After the cause is mended, the resumed job runs."""
     with Daemon() as d:
         d.stop()
         whole = d.bin + "/whole"
@@ -343,7 +350,8 @@ def a_supervisor_that_says_nothing():
 
 
 def a_cancelled_job_whose_supervisor_says_nothing():
-    """What its spool holds is read before its end. Where none can, it is cancelled all the same, and says that nobody has read that."""
+    """The spool is read before the job ends. If no supervisor can read the spool, the job is cancelled all the same,
+    and says that its spool was not read."""
     with Daemon() as d:
         job = d.submit(100, env={"HOLD": "28"})
         d.held(job, 28)
@@ -378,7 +386,8 @@ def a_folder_that_cannot_be_used():
 
 
 def a_lock_that_is_no_file():
-    """A folder stands in the place of a job's lock, which nobody can have locked then: the job says so, and keeps no slots from others meanwhile."""
+    """A folder stands in place of a job's lock file, so the lock cannot be held: the job says so, and meanwhile keeps
+    no slots from other jobs."""
     with Daemon(slots=1) as d:
         job = d.submit(10 ** 6, threads=1)
         d.wait(job, lambda j: j["step"] > 3)
@@ -401,7 +410,8 @@ def a_lock_that_is_no_file():
 
 
 def pauses_do_not_count():
-    """Neither in the seconds that a job ran nor against run.time_limit; what it ran before a pause does."""
+    """A pause counts neither as seconds that a job ran nor against run.time_limit; the time before the pause does
+    count."""
     with Daemon() as d:
         job, limited = (d.submit(10 ** 6, every=5, threads=1, time_limit=5000) for _ in range(2))
         for j in (job, limited):
@@ -439,7 +449,7 @@ def a_tier_for_a_step_that_never_comes():
 
 
 def a_fifo_in_a_folder():
-    """What a job's trainer puts there holds up no other job, nor detd when it is to stop."""
+    """A FIFO that a job's trainer creates does not block other jobs, or detd when it is to stop."""
     with Daemon() as d:
         job = d.submit(1000, every=10, threads=1)
         d.wait(job, lambda j: j["checkpoints"])
@@ -473,7 +483,8 @@ def trainer_cannot_be_opened():
 
 
 def another_database_while_a_job_runs():
-    """The first job of the new one finds its folder taken: it says by whom, and runs when they are gone, in a folder of its own."""
+    """The first job of the new database finds its folder taken. It names the processes there, and runs in a new folder
+    when they have left."""
     with Daemon() as d:
         d.wait(d.submit(100000, every=10), lambda j: j["checkpoints"])
         (store,), = d.sql("SELECT value FROM meta WHERE key='store_id'")
@@ -504,10 +515,11 @@ def spooled_checkpoint(d, job):
 
 @contextlib.contextmanager
 def unheard(d, job, steps):
-    """The job trains on till a checkpoint of `steps` more, while detd stands still; in the block detd goes on, and the job stands still."""
+    """Lets the job train to a checkpoint at least `steps` later while detd is stopped. In the block detd runs again,
+    and the job is stopped."""
     goal = d.newest_checkpoint(job) + steps
     os.kill(d.proc.pid, signal.SIGSTOP)
-    d.go(job)  # one that is held
+    d.go(job)  # a job that is held
     d.until(lambda: d.newest_checkpoint(job) >= goal, "no checkpoint")
     d.until(lambda: spooled_checkpoint(d, job) >= goal, "it is not reported")  # its rank says so after it lies there
     d.signal_session(job, signal.SIGSTOP)
@@ -545,8 +557,9 @@ def ends_without_a_supervisor():
 
 
 def budget_counts_from_the_newest_checkpoint():
-    """Also from one that detd has not heard of when the supervisor dies for the second time. The next one, which was to end the job, goes on
-    with it, for longer than one that only reads a spool may take."""
+    """The restart budget counts from the newest checkpoint, even if detd had not heard of that checkpoint when the
+    supervisor died for the second time. The next supervisor was to end the job, but continues it, and runs for longer
+    than a supervisor may take that only reads a spool."""
     with Daemon() as d:
         job = d.submit(120, every=50, restarts=1, env={"STEP_S": "0", "HOLD": "3"})
         d.wait(job, lambda j: j["step"] == 2)
@@ -607,7 +620,7 @@ def a_forgotten_job_is_not_run_again():
 
 
 def the_node_shuts_down():
-    """Everybody gets SIGTERM: the job writes a checkpoint, and goes on from there when detd is back."""
+    """All processes get SIGTERM: the job writes a checkpoint, and continues from it when detd is back."""
     with Daemon() as d:
         job = d.submit(60, every=1000, ranks=2, env={"HOLD": "7"})
         d.held(job, 7)
@@ -626,7 +639,8 @@ def the_node_shuts_down():
 
 
 def the_terminal_is_closed():
-    """detd, in its foreground, stops in order, and the job runs on; one that nohup started does not mind, nor does detd-job."""
+    """A detd in the foreground stops in order, and its job continues. A detd under nohup keeps running, and so does
+    detd-job."""
     try:
         for fd in os.openpty():
             os.close(fd)
@@ -673,7 +687,8 @@ def a_silent_supervisor_is_killed():
 
 
 def a_lock_that_stays_held():
-    """By nobody who can be killed: a descriptor on its way through a socket. The slots stay taken, and `why` says by what."""
+    """A descriptor on its way through a socket holds the lock, so there is no process to kill. The slots stay taken,
+    and `why` says by what."""
     with Daemon() as d:
         job = d.submit(40, env={"HOLD": "7"})
         d.held(job, 7)
@@ -696,7 +711,8 @@ def a_lock_that_stays_held():
 
 
 def who_has_a_lock_is_named():
-    """Where a start finds the lock of the job's folder taken: not the session that stands in it, which is of the supervisor before, if of anybody."""
+    """A start finds the lock of the job's folder taken. The message must not name the session in the lock file, which
+    is that of an earlier supervisor, if any."""
     with Daemon() as d:
         first = d.submit(1000000)
         d.wait(first, "running")
@@ -714,7 +730,7 @@ def who_has_a_lock_is_named():
 
 
 def what_holds_the_lock_does_not_die():
-    """`why` and an event, once, say which process keeps the slots, and in what state."""
+    """`why` and a single event say which process keeps the slots, and in which state it is."""
     with Daemon() as d:
         d.stop()
         faults = d.preload("kill")
@@ -739,7 +755,8 @@ def what_holds_the_lock_does_not_die():
 
 
 def the_wall_clock_is_moved():
-    """To and fro: nothing waits longer or shorter for it, nobody is taken for silent, and what is stored has the time that it showed."""
+    """The clock moves forward and back. Waits stay as long as they were, no silence is assumed, and stored rows have
+    the time that the clock showed."""
     with Daemon() as d:
         d.stop()
         clock = MovedClock(d)
@@ -772,7 +789,8 @@ def the_wall_clock_is_moved():
 
 
 def the_spool_is_lost():
-    """It is missing, or cannot be read: what it held is lost, and the job ends so instead of beginning anew."""
+    """The spool is missing, or cannot be read: its reports are lost, and the job ends with that error instead of
+    starting again."""
     for damage in (os.unlink, lambda path: (os.unlink(path), os.mkdir(path))):
         with Daemon() as d:
             jobs = [d.submit(1000000, every=1000000, threads=1) for _ in range(2)]
@@ -810,11 +828,11 @@ def no_room_for_the_spool():
         d.until(lambda: all("cannot be started" in d.call("job.why", id=job)["text"] for job in jobs), "they do not wait")
         assert not d.events("supervisor_lost") and len(d.events("end")) == 1, d.events("end")
         d.until(lambda: tries_without_room(d, jobs[3]) > 3, "it is not tried again")
-        for job in jobs:  # each of the two files may be the one that finds no room
+        for job in jobs:  # either of the two files may be the first to find no room
             told = d.events("waits", job)
             assert all(a != b for a, b in zip(told, told[1:])), "it is told again: %s" % told
         d.until(lambda: accepted(d, "job.cancel", id=jobs[0]), "it cannot be cancelled")  # a spool that is being made may have all the room
-        d.wait(jobs[0], "cancelled")  # of which nothing ran
+        d.wait(jobs[0], "cancelled")  # it never ran
         d.resize(200)
         for job in jobs[1:]:
             assert d.wait(job, "completed", 240)["attempt"] == 1  # the next try may be a minute away
@@ -830,7 +848,8 @@ def accepted(d, method, **params):
 
 
 def the_disk_is_full():
-    """Who asks for something hears so at once and it is not done later; what runs, runs on, and all that it reported is stored in the end."""
+    """A client gets the error at once, and its request is not carried out later. Running jobs continue, and all their
+    reports are stored in the end."""
     with Daemon(disk_mb=120) as d:
         ended, broken = d.submit(10, every=7, threads=1), d.submit(10, threads=1, restarts=0)
         leave_fault(d, broken, "fault 5")
@@ -851,7 +870,8 @@ def the_disk_is_full():
         for method, params in asked * 2:
             refused(d, method, **params)
         client = d.client()
-        for method, params in [("job.extend", dict(id=ended, steps=20)), ("job.resume", dict(id=broken))] * 200:  # a thread hears first, who may be quick
+        # a thread sees the full disk first, and a quick request may come before the loop knows it
+        for method, params in [("job.extend", dict(id=ended, steps=20)), ("job.resume", dict(id=broken))] * 200:
             refused(client, method, **params)
         refused(d, "job.submit", spec={"model": {"preset": "yolov3_tiny"}, "data": {"train": {"annotations": "/a", "images": "/b"}},
                                        "train": {"steps": 1, "batch": 8}, "run": {"device": "cpu"}}, token="full")
@@ -874,14 +894,15 @@ def the_disk_is_full():
         assert [d.job(j)["state"] for j in (paused, ended, broken, ends)] == ["paused", "completed", "failed", "completed"] and len(d.call("job.list")["jobs"]) == 6
         assert not [t for t in d.events("state", waiting) + d.events("state", job) if t in ("paused", "cancelled")]
         audit = [" ".join(t.split()[:2]) for t in d.events("audit")]
-        assert sorted(audit) == ["pause by"] + 6 * ["submitted by"], audit  # what was refused is nobody's deed
+        assert sorted(audit) == ["pause by"] + 6 * ["submitted by"], audit  # a refused request leaves no audit event
         with open(d.root + "/log") as f:
             said = f.read()
         assert 0 < said.count("detd.db cannot be written") == said.count("detd.db is written again"), said  # it may have been full twice
 
 
 def the_database_is_damaged_while_it_runs():
-    """Nothing is written any more, users hear why, and the log says what to do; jobs run on, and a copy of the database takes up their reports."""
+    """Nothing is written any more, users are told why, and the log says how to repair it. Jobs continue, and a copy of
+    the database receives their reports."""
     with Daemon() as d:
         d.wait(d.submit(10), "completed")
         job = d.submit(60, every=10, env={"HOLD": "3"})
@@ -925,7 +946,7 @@ def train_shapes(d, token="real", **run):
 
 
 def install(d, programs):
-    """As `make install` does: over what is there, while it runs. programs: {name: content}"""
+    """Replaces the installed programs while they run, like `make install`. programs: {name: content}"""
     os.makedirs(d.root + "/new", exist_ok=True)
     for name, content in programs.items():
         with open(d.root + "/new/" + name, "wb") as f:
@@ -940,8 +961,8 @@ def results(d, job):
 
 
 def an_upgrade_in_mid_job():
-    """New programs are installed and detd is started again: the job goes on with those that it was started with, also in its next attempt, and ends as
-    one that nobody disturbed."""
+    """New programs are installed and detd is restarted. The job keeps the programs that it was started with, also in
+    its next attempt, and ends like an undisturbed job."""
     with Daemon(foreign=False) as d:
         programs = {name: open(d.bin + "/" + name, "rb").read() for name in ("detd", "detd-job", "detd-worker")}
         job = train_shapes(d)
@@ -964,7 +985,8 @@ def an_upgrade_in_mid_job():
 
 
 def a_checkpoint_without_room():
-    """detd-worker trains on without it; one that the job ends with is tried till there is room."""
+    """detd-worker trains on without the checkpoint. The checkpoint at the end of the job is retried until there is
+    room."""
     with Daemon(foreign=False, disk_mb=200) as d:
         job = train_shapes(d, restarts=0)
         d.until(lambda: d.newest_checkpoint(job), "no checkpoint")
@@ -993,7 +1015,7 @@ def refused(d, method, **params):
 
 
 def state_folder_is_renamed():
-    """detd, which is in it, would store on where nobody looks, and could start no job: it leaves and says so."""
+    """detd leaves and says so, since it would store its data in a moved folder and could start no job."""
     with Daemon() as d:
         os.rename(d.state, d.state + ".away")
         assert d.proc.wait(60) == 1, d.proc.returncode
@@ -1004,7 +1026,7 @@ def state_folder_is_renamed():
 
 
 def database_is_replaced():
-    """By whatever means: what would be stored from now on is lost, so detd leaves and says so; what runs is left alone."""
+    """After any kind of replacement, new data would be lost, so detd leaves and says so. Running jobs are left alone."""
     def rename(path):
         os.rename(path, path + ".away")
 
@@ -1031,7 +1053,7 @@ def database_is_replaced():
 
 
 def many_label_at_once():
-    """Each finds the tags of those before it; one that is granted is noted once."""
+    """Each client finds the tags of the clients before it; each granted change is logged once."""
     with Daemon() as d:
         job = d.submit(1000000)
         clients = [d.client() for _ in range(4)]
@@ -1066,7 +1088,8 @@ def say_at(d, step, line):
 
 
 def reports_that_cannot_be():
-    """What a rank says and detd could not take is its fault, and one that is only long is cut: no job waits for a report that never goes through."""
+    """A report that detd cannot store is the rank's fault, and a report that is only too long is cut. No job waits for
+    a report that never goes through."""
     lines = {"step": 'self.say("loss", split="train", step=(1 << 62) + 7, epoch=1.0, tier="rerun", time=time.time(), terms={"total": [1.0, 1.0]})',
              "deep": """self.sock.sendall(b'{"type":"loss","split":"train","step":20,"tier":"rerun","time":1.5,"terms":{"total":[1.0,1.0]},"x":' + b"[" * 2000 + b"]" * 2000 + b"}\\n")"""}
     for what, line in lines.items():
@@ -1084,7 +1107,8 @@ def reports_that_cannot_be():
 
 
 def half_of_a_spool_is_lost():
-    """While detd is away the older of two full segments goes, or its head: what the other one holds is read, and what is lost is told."""
+    """While detd is away, the older of two full segments is lost, or its head is damaged. The other segment is read,
+    and the loss is reported."""
     for how in "removed", "damaged":
         with Daemon() as d:
             job = d.submit(1000, every=50, threads=1, env={"HOLD": "20", "STEP_S": "0"})
@@ -1116,7 +1140,7 @@ def half_of_a_spool_is_lost():
 
 
 def an_older_database_under_a_live_job():
-    """Of what it does not know the spool has the newer part: the job runs on, and ends."""
+    """The database lacks reports, and the spool has only the newer ones of them: the job continues and ends."""
     with Daemon() as d:
         job = d.submit(600, every=50, threads=1, env={"STEP_S": "0.002", "HOLD": "400"})
         d.wait(job, lambda j: j["step"] > 50)
@@ -1133,7 +1157,7 @@ def an_older_database_under_a_live_job():
 
 
 def a_lock_that_is_removed():
-    """A job is not run twice: the supervisor whose lock is nobody's any more makes room for the one that detd starts."""
+    """A job never runs twice: a supervisor with a removed lock makes room for the supervisor that detd starts."""
     with Daemon() as d:
         job = d.submit(1000000, every=50, threads=1)
         d.wait(job, lambda j: j["step"] > 60)
@@ -1163,6 +1187,7 @@ SCENARIOS = [what_holds_the_lock_does_not_die, a_silent_supervisor_is_killed, no
              another_database_while_a_job_runs, the_node_shuts_down, the_terminal_is_closed,
              the_disk_is_full, state_folder_is_renamed, database_is_replaced]
 
-PRIVATE = [no_room_for_the_spool, the_disk_is_full, a_checkpoint_without_room]  # have disks of their own, which nobody else is to see
+# scenarios with disks of their own, which other processes must not see
+PRIVATE = [no_room_for_the_spool, the_disk_is_full, a_checkpoint_without_room]
 
 run_scenarios(SCENARIOS, PRIVATE)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Who may do what on a system daemon: root, group detd, a job's owner and others, on every method of proto/methods.h."""  # SPDX-License-Identifier: Apache-2.0
+"""Rights on a system daemon: root, group detd, a job's owner and other users, on every method of proto/methods.h.
+"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import pwd
@@ -16,7 +17,7 @@ OWNER, OTHER, MEMBER = 1001, 1002, 1003
 
 
 def name_of(uid):
-    """As detd has it: the number where the host has no such user."""
+    """Returns the user's name as detd shows it: the number if the host has no such user."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -35,7 +36,7 @@ def methods():
 
 
 def as_user(uid, gid, groups, what):
-    """Who connects in what() is that user."""
+    """Calls what() as that user: its connections count as the user's."""
     os.setgroups(groups)
     os.setegid(gid)
     os.seteuid(uid)
@@ -47,7 +48,7 @@ def as_user(uid, gid, groups, what):
         os.setgroups([])
 
 
-# who: (uid, primary group, others), admin
+# name: (uid, primary group, other groups), whether they are an admin
 PEOPLE = {"root": ((0, 0, []), True), "primary group": ((MEMBER, DETD, []), True), "one of few groups": ((MEMBER, OTHERS, [7, DETD]), True),
           "one of many groups": ((MEMBER, OTHERS, list(range(5000, 5300)) + [DETD]), True), "owner": ((OWNER, OTHERS, [7]), False),
           "other": ((OTHER, OTHERS, [7]), False)}
@@ -66,7 +67,8 @@ def denied(client, method, **params):
 
 
 def calls(job, spare):
-    """Each method with what it has to have, and deterministic.set with a job, too. spare(): a job of the owner that may go."""
+    """Yields each method with its required parameters, and deterministic.set also with a job. spare(): makes a job of
+    the owner that may be removed."""
     for name, access, params in methods():
         given = {p: value(p, kind, job) for p, kind, optional in params if not optional}
         if name == "deterministic.set":
@@ -80,7 +82,7 @@ def calls(job, spare):
 
 
 def a_finished_job(d):
-    """Of an owner who was of the group when he submitted it, and is not any more."""
+    """Returns an ended job. Its owner was in the group when he submitted it, and is not any more."""
     job = as_user(OWNER, DETD, [], lambda: d.submit(3, env={"STEP_S": "0", "PASSWORD": SECRET}, on_end=": " + SECRET))
     d.wait(job, "completed")
     return job
@@ -123,7 +125,8 @@ def every_method_asks_who_calls():
 
 
 def others_runs_are_compared():
-    """Without what they keep to themselves, of which that is said; what would need it is refused."""
+    """Compares jobs of other users without the private evidence, and says that it is left out. A comparison that needs
+    it is refused."""
     with Daemon(system=True) as d:
         jobs = [a_finished_job(d), a_finished_job(d)]
         subprocess.run(["cp", BUILD + "/detctl", d.bin + "/detctl"], check=True)
@@ -137,7 +140,7 @@ def others_runs_are_compared():
                                   stderr=subprocess.STDOUT, universal_newlines=True, timeout=60, check=False, cwd="/", user=uid, group=gid, extra_groups=groups)
             assert SECRET not in done.stdout, done.stdout
             return done
-        done = detctl("other", "diff", *jobs)  # evidence is read with the rights of who asks
+        done = detctl("other", "diff", *jobs)  # evidence is read with the rights of the caller
         assert done.returncode == 1 and "job 1: " in done.stdout and "Permission denied" in done.stdout, done
         for folder in (d.state, d.state + "/jobs", *("%s/jobs/%d" % (d.state, job) for job in jobs)):
             os.chmod(folder, 0o755)
@@ -153,7 +156,7 @@ def others_runs_are_compared():
 
 
 def admins_alone():
-    """read = admins: others do not come as far as the socket, and are refused where somebody has opened it to them."""
+    """read = admins: other users cannot reach the socket. If its mode is opened to them, they are refused."""
     with Daemon(system=True, read="admins") as d:
         job = a_finished_job(d)
         for who, (ids, admin) in PEOPLE.items():
@@ -201,7 +204,8 @@ def who_asked_is_an_event():
 
 
 def a_user_has_limits():
-    """Who is over one waits, and keeps nobody else waiting; one job too many in the queue is refused, but not the same one again."""
+    """A job over a limit waits, and does not make other jobs wait. A job too many in the queue is refused, but not a
+    repetition of an accepted submission."""
     with Daemon(system=True, slots=8, conf="user_running = 1\nuser_queued = 2\nuser_gpus = 1\n") as d:
         def submit(uid, token=None):
             return as_user(uid, DETD, [], lambda: d.submit(100000, token=token, threads=1))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What clients may send to a real detd, and what it refuses to start with."""  # SPDX-License-Identifier: Apache-2.0
+"""Bytes that clients may send to a real detd, and settings with which it refuses to start."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import select
@@ -75,7 +75,7 @@ def peak_bytes(pid):
 
 
 def read_replies(clients, want):
-    """Reads what comes on all sockets till each has `want` lines or is closed. Returns the lines of each."""
+    """Reads from all sockets until each has `want` lines or is closed. Returns the lines of each."""
     got, open_ = [b""] * len(clients), set(range(len(clients)))
     until = time.time() + 120
     while any(got[i].count(b"\n") < want for i in open_):
@@ -128,7 +128,7 @@ def subscriptions():
 
 
 def a_client_that_does_not_listen():
-    """Its queue is bounded; what was dropped is told."""
+    """The queue of a slow client is bounded; the client is told how much was dropped."""
     with Daemon(step_s=0) as d:
         c = d.client()
         c.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -191,7 +191,8 @@ def what_it_does_not_start_with():
 
 
 def stopped_as_soon_as_it_listens():
-    """Whoever reaches the socket may stop it: no moment is left in which a signal only kills."""
+    """As soon as the socket accepts a connection, a signal stops detd in order: there is no moment at which a signal
+    just kills it."""
     with Daemon() as d:
         for _ in range(20):
             d.stop()
@@ -232,7 +233,7 @@ def another_user_is_refused():
 
 
 def systemd_manners():
-    """Readiness is told to NOTIFY_SOCKET, and a socket that systemd opened is served."""
+    """detd reports readiness to NOTIFY_SOCKET, and serves a socket that systemd opened."""
     with Daemon() as d:
         d.stop()
         notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -30,7 +30,7 @@ def draw(data):
 
 
 def write(d, spec):
-    """Head and first records; of the details none, as they would be long."""
+    """Writes the head and the first records, without the details, since these are long."""
     job = submit(d, spec, "demo")
     d.wait(job, lambda j: j["step"] > STEPS, PATIENCE_S)
     d.call("job.cancel", id=job)

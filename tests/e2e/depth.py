@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Depth networks on frames of a real video, with the real programs. usage: depth.py [SCENARIO ...]"""  # SPDX-License-Identifier: Apache-2.0
+"""Depth networks on frames of a real video, with the real programs.
+usage: depth.py [SCENARIO ...]"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import re
@@ -72,7 +73,7 @@ def scores_where_all_is_far(window, least, cap):
 
 def depth_is_scored_as_the_job_says():
     windows = {"garg": (.40810811, .99189189, .03594771, .96405229), "eigen": (.3324324, .91351351, .0359477, .96405229), "none": (0, 1, 0, 1)}
-    least, cap = .3505, .9005  # between what the files can say
+    least, cap = .3505, .9005  # bounds that lie between the depths of the files
     with Daemon(foreign=False, slots=2) as d:
         how = {"every": 1, "depth_least": least, "depth_cap": cap, "depth_factor": 1e6}
         jobs = {crop: submit(d, spec_of(d, train={"steps": 1}, val=dict(how, depth_crop=crop)), crop) for crop in windows}
@@ -111,7 +112,8 @@ def a_frame_without_neighbours_has_scores_and_no_loss():
 
 
 def saturated_depth_is_told():
-    """Of a network whose depths are all within 5 % of the nearest; once, and of the default depths not at all."""
+    """A network with all depths within 5 % of the nearest gets a warning, once. With the default depths it gets no
+    warning."""
     with Daemon(foreign=False, slots=2) as d:
         jobs = [submit(d, spec_of(d, train={"steps": 2}, val={"every": 1}, **more), name) for name, more in
                 (("flat", {"model": {"min_depth": 1, "max_depth": 1.04}}), ("deep", {}))]

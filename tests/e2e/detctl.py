@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""detctl as users and scripts meet it, against a real detd and real jobs: exit codes, what goes to stdout, JSON, CSV against SQL, Ctrl-C,
-a daemon or a supervisor that is killed while somebody waits. usage: detctl.py BUILD_FOLDER [TEST ...]"""  # SPDX-License-Identifier: Apache-2.0
+"""detctl as users and scripts meet it, against a real detd and real jobs: exit codes, what goes to stdout, JSON, CSV
+against SQL, Ctrl-C, a daemon or a supervisor that is killed while a client waits.
+usage: detctl.py BUILD_FOLDER [TEST ...]"""  # SPDX-License-Identifier: Apache-2.0
 import fcntl
 import json
 import os
@@ -110,7 +111,7 @@ def terminal():
 
 
 def on_terminal(node, rows, columns, *args, term="xterm"):
-    """What a command prints on a terminal of that size and kind."""
+    """Returns the output of a command on a terminal of that size and kind."""
     ours, theirs = terminal()
     env = {k: v for k, v in node.environment().items() if k != "TERM"}
     env.update({} if term is None else {"TERM": term})
@@ -121,7 +122,7 @@ def on_terminal(node, rows, columns, *args, term="xterm"):
         while True:
             try:
                 more = os.read(ours, 65536)
-            except OSError:  # nobody has it open any more
+            except OSError:  # no process has it open any more
                 break
             said += more
     os.close(ours)
@@ -196,7 +197,7 @@ def test_keys_of_a_preset(node):
 
 
 def shown_to_users(node, job):
-    """Tables, and a screen whose lines end where the terminal does: a character counts once, however many bytes it has."""
+    """Tables, and a screen with lines that fit the terminal: a character counts once, however many bytes it has."""
     head, row = node.ctl("ls").stdout.splitlines()
     assert head.split() == ["ID", "NAME", "STATE", "STEP", "TRAIN", "VAL", "BEST", "TIME", "IMG/S", "DEVICE", "USER", "SUBMITTED"], head
     best = max(row["value"] for row in json.loads(node.ctl("eval", "--metric", "AP", "--json").stdout))
@@ -275,13 +276,14 @@ def test_a_job_that_completes(node):
 
 
 def audits(node, number):
-    """What was asked of the job, oldest first. The names of who asked are looked up after the answer."""
+    """Returns the requests made for the job, oldest first. The events show the users' names, which are looked up after
+    the answer."""
     told = json.loads(node.ctl("events", number, "--json").stdout)
     return [e["text"].split()[0] for e in reversed(told) if e["kind"] == "audit"]
 
 
 def test_labels_and_comparisons(node):
-    """What people say of jobs, and jobs side by side."""
+    """Labels of jobs, and jobs side by side."""
     for lr in "0.001", "0.002":
         expect(node.ctl("submit", "job", "train.lr=" + lr, "--wait"), 0)
     assert node.ctl("note", "1", "with", "the old cameras").stdout == "job 1: with the old cameras\n"
@@ -341,7 +343,7 @@ def test_keys_in_the_place_of_files(node):
 
 
 def test_edges(node):
-    """What a newcomer types."""
+    """Commands that newcomers type."""
     os.makedirs(node.folder + "/elsewhere")
     shutil.copy(node.folder + "/job.json", node.folder + "/elsewhere/other.json")
     there = ["data.train.annotations=d/train.json", "data.train.images=d/images", "data.val.annotations=d/val.json", "data.val.images=~/d/images"]
@@ -432,7 +434,7 @@ def refused_first(node, said, *args):
 
 
 def test_data_is_checked_first(node):
-    """As check does it, by whatever command queues a job."""
+    """Each command that queues a job checks its data first, like `check`."""
     bad, good = some_images(node.folder, 2), ["data.val.annotations=null", "data.val.images=null", "val.every=null"]
     strict = ["data.on_bad=error", *good]
     refused_first(node, r"train: image \d+: .*file is empty\n(.|\n)*detctl: .*some.json: 2 problems", "submit", "job", *bad, *strict)
@@ -445,7 +447,7 @@ def test_data_is_checked_first(node):
     refused_first(node, "some.json: 2 problems", "clone", "1", "train.lr=0.01")
     done = node.ctl("clone", "1", "--no-check", "--wait")
     expect(done, 4, r"^job 2 failed: ")
-    done = node.ctl("submit", "job", *bad, *good, "--wait")  # what may be a mistake is told in short, and queued
+    done = node.ctl("submit", "job", *bad, *good, "--wait")  # possible mistakes are reported in short, and the job is queued
     expect(done, 0, r"(?m)^train: image \d+: .*file is empty\ntrain: image \d+: .*file is empty\njob 3 completed")
     assert done.stdout == "3\n", done
     expect(node.ctl("clone", "3", "--same-data"), 0)
@@ -455,7 +457,7 @@ def test_data_is_checked_first(node):
 
 
 def test_a_check_is_remembered(node):
-    """By the label files: while they are as they were nothing is looked at again, whoever checked them."""
+    """As long as the label files are unchanged, no later check reads them again, even by another command."""
     data = [*some_images(node.folder, 0), "data.val.annotations=null", "data.val.images=null", "val.every=null", "data.on_bad=error"]
     kept = node.folder + "/cache/detd/checks"
     os.makedirs(kept)
@@ -486,7 +488,7 @@ def test_a_check_is_remembered(node):
 
 
 def test_a_new_file_of_labels_is_checked(node):
-    """Of a picture that had none; and a new picture, in a folder that no key names."""
+    """Labels appear for a picture that had no labels; and a new picture appears, in a folder that no key names."""
     some_images(node.folder, 0)
     pictures = sorted(os.listdir(node.folder + "/e/images"))
     labels = [node.folder + "/e/labels/a/%s.txt" % os.path.splitext(name)[0] for name in pictures]
@@ -514,7 +516,7 @@ def test_a_new_file_of_labels_is_checked(node):
 
 
 def test_where_nothing_can_be_checked(node):
-    """No detd-worker, no folder to remember in: that is told, and the job is queued."""
+    """Without detd-worker, or without a folder to remember checks in, detctl says so and queues the job."""
     shutil.copy(DETCTL, node.folder + "/detctl")
     done = subprocess.run([node.folder + "/detctl", "submit", "job", *LONG], cwd=node.folder, env=node.environment(), capture_output=True, text=True,
                           timeout=60, check=False)
@@ -527,7 +529,7 @@ def test_where_nothing_can_be_checked(node):
 
 
 def test_root_reads_files_of_others_as_their_owner(node):
-    """What root alone may read, and write, is out of reach then."""
+    """Files that only root may read or write are then out of reach."""
     if os.geteuid() != 0:
         return
     data, daemon = some_images(node.folder, 2), pwd.getpwuid(1).pw_name
@@ -546,7 +548,8 @@ def test_root_reads_files_of_others_as_their_owner(node):
     expect(node.ctl("check", "job", *data, *LONG), 0, told)
     expect(node.ctl("submit", "job", *data, *LONG), 0, told)
     assert not os.path.exists(node.folder + "/cache/detd")  # that would be root's
-    # so it is with what a job file or an assignment names, whoever wrote that, with what is in folders, and with patterns
+    # the same holds for files that a job file or an assignment names, for files in folders, and for patterns, whoever
+    # wrote the job file
     expect(node.ctl("anchors", "-n", "2", "job", *data), 0, told)
     with open(node.folder + "/theirs.json", "w", encoding="utf-8") as f:
         json.dump({"model": {"preset": "yolov3_tiny"}, "data": {"train": {"annotations": "e/some.json", "images": "e/images"}, "on_bad": "skip"},
@@ -574,7 +577,7 @@ def test_root_reads_files_of_others_as_their_owner(node):
     done = subprocess.run([DETCTL, "check", "theirs"], cwd=node.folder, env={**node.environment(), "TMPDIR": node.folder + "/private"}, capture_output=True, text=True,
                           timeout=60, check=False)
     expect(done, 0, told)
-    # who is root of a namespace has no rights over files of users that are not in it, and becomes nobody
+    # root of a user namespace has no rights over files of users outside the namespace, and becomes the overflow user
     unshare = ["unshare", "--user", "--map-root-user"]
     if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode == 0:
         done = subprocess.run([*unshare, DETCTL, "check", "theirs"], cwd=node.folder, env=node.environment(), capture_output=True, text=True, timeout=60, check=False)
@@ -600,7 +603,7 @@ def test_ctrl_c_while_data_is_checked(node):
 
 
 def test_keys_without_an_effect(node):
-    """The submitter is told once, where he looks; a job's own keys tell nothing when they are taken again."""
+    """The submitter is told once, in the terminal; when a job's own keys are taken again, the note is not repeated."""
     note = r"job\.json: note: data\.augment\.size_max has no effect here: it needs data\.augment\.multiscale=true\n"
     for command in "check", "submit":
         done = node.ctl(command, "job", "data.augment.size_max=128", "train.steps=2", "val.every=2")
@@ -614,7 +617,7 @@ def test_keys_without_an_effect(node):
 
 
 def test_other_keys_in_epochs(node):
-    """val.every, checkpoint.every and train.lr_steps; whatever reads a job file takes them."""
+    """val.every, checkpoint.every and train.lr_steps. Each program that reads a job file accepts them."""
     with open(node.folder + "/job.json", encoding="utf-8") as f:
         spec = json.load(f)
     spec["train"].update(steps=None, epochs=3, lr_steps=["1 epochs", "2 epochs"])
@@ -711,7 +714,7 @@ def test_daemon_is_killed_while_waiting(node):
 
 
 def train_steps(watching, until):
-    """Steps of the training rows that `watch` prints; `until` is told each line and the steps so far, and says when that is enough."""
+    """Returns the steps of the training rows that `watch` prints. until(line, steps) says when there are enough."""
     steps = []
     for line in watching.stdout:
         steps += [int(step) for step in re.findall(r"^step (\d+)/\d+  train", line)]
@@ -743,7 +746,7 @@ def test_supervisor_is_killed_while_watching(node):
 
 
 def verify(node, *args):
-    """detctl verify, and what it says with --json of the job that it made."""
+    """Returns detctl verify's result, and its --json output about the job that it made."""
     done = node.ctl("verify", "--json", *args)
     assert done.stdout, done.stderr
     said = json.loads(done.stdout)
@@ -751,7 +754,7 @@ def verify(node, *args):
 
 
 def test_verify(node):
-    """A run is compared with itself from any step, on other ranks; one that was something else is found out."""
+    """A run is compared with itself from any step, on other ranks. A changed run is found."""
     expect(node.ctl("submit", "job", "checkpoint.every=4", "--wait"), 0)
     done = node.ctl("verify", "1")
     expect(done, 0, "job 2 verifies job 1")
@@ -790,7 +793,7 @@ def test_verify(node):
 
 
 def lesser(node):
-    """Of a run that kept no hashes of tensors, that much is said to be equal."""
+    """If a run kept no hashes of tensors, verify says that only the kept part is equal."""
     expect(node.ctl("submit", "job", "run.evidence=losses", "--wait"), 0)
     number = str(json.loads(node.ctl("ls", "--json").stdout)[0]["id"])
     done = node.ctl("verify", number)
@@ -801,7 +804,7 @@ def lesser(node):
 
 
 def differs(node):
-    """A run that began with other weights is told from one that did not; from its own checkpoint on it is the same."""
+    """A run that began with other weights is found to differ at its start. From its own checkpoint on it is the same."""
     init = "model.init=state/jobs/1/checkpoints/step-8/model.safetensors"
     expect(node.ctl("submit", "job", init, "checkpoint.every=4", "--wait"), 0)
     number = str(json.loads(node.ctl("ls", "--json").stdout)[0]["id"])
@@ -815,7 +818,8 @@ def differs(node):
 
 
 def test_verify_waits(node):
-    """Behind a job that has all the slots: a terminal says so, Ctrl-C leaves the job alone, and one that is cancelled compares nothing."""
+    """A verification waits behind a job that has all slots. A terminal says so, Ctrl-C leaves the job alone, and a
+    cancelled verification compares nothing."""
     expect(node.ctl("submit", "job", "--wait"), 0)
     holder = node.submit(*LONG)
     node.until(holder, lambda j: j["state"] == "running")
@@ -854,7 +858,7 @@ def exported(node, *folder):
 
 
 def test_secrets_stay(node):
-    """What leaves the node has neither the values of run.env nor run.on_end."""
+    """Data that leaves the node contains neither the values of run.env nor run.on_end."""
     expect(node.ctl("submit", "job", 'run.env={"PASSWORD": "hush", "B": ""}', "run.on_end=echo hush >/dev/null", "train.steps=2", "val.every=2", "--wait"), 0)
     assert node.job("1")["spec"]["run"]["env"]["PASSWORD"] == "hush"
     expect(node.ctl("evidence", "export", "1", "there"), 0)
@@ -960,7 +964,7 @@ def test_logs_that_are_rotated(node):
     def write(text, mode="a"):
         with open(path, mode, encoding="utf-8") as f:
             f.write(text + "\n")
-        while follows.stdout.readline() != text + "\n":  # what the rank says comes between; a test that hangs is ended
+        while follows.stdout.readline() != text + "\n":  # lines of the rank come in between; a test that hangs is ended
             assert follows.poll() is None
 
     node.until(job, lambda j: j["step"] > 0)
@@ -993,7 +997,7 @@ def test_tail_of_logs(node):
         assert tail(count) == whole[-count:], count
     assert tail(0) == [] and tail(3, "-f") == whole[-3:]
     assert node.ctl("logs", job, "--tail", "1").stdout.count("\n") == 3  # two ranks and detd-job
-    with open(path, "r+b") as f:  # as detd-job leaves one that grew too large
+    with open(path, "r+b") as f:  # a log as detd-job leaves it when it grew too large
         f.write(bytes(128 << 10))
     subprocess.run(["fallocate", "--punch-hole", "-o", "0", "-l", str(128 << 10), path], check=True)
     rest = open(path, "rb").read()[128 << 10:].decode().split("\n")[1:-1]

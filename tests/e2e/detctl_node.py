@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What a node that a group shares is asked for: completion, drain, jobs after others, limits, copies of rows, and what is wrong, against a real detd and real jobs.
+"""Requests to a node that a group shares: completion, drain, jobs after others, limits, copies of rows, and errors,
+against a real detd and real jobs.
 usage: detctl_node.py BUILD_FOLDER [TEST ...]"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
@@ -19,7 +20,7 @@ def test_completion(node):
     number = node.submit(*LONG)
 
     def words(*line):
-        """What bash offers for the last word of the line."""
+        """Returns bash's completions for the last word of the line."""
         script = 'source <("$0" completion); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _detctl; printf "%s\\n" "${COMPREPLY[@]}"'
         said = subprocess.run(["bash", "-uc", script, detctl.DETCTL, detctl.DETCTL, *line], cwd=node.folder, env=node.environment(), stdout=subprocess.PIPE,
                               universal_newlines=True, timeout=60, check=True).stdout
@@ -127,7 +128,7 @@ def test_doctor(node):
     well = found()
     assert {what for what, (level, _) in well.items() if level == "ok"} >= {"socket", "libraries", "store", "disk", "database", "folders", "processes"}, well
     assert re.fullmatch(r"SQLite 3[.0-9]+, libuv [.0-9]+, jansson [.0-9]+", well["libraries"][1]), well["libraries"]
-    with sqlite3.connect(state + "/detd.db") as db:  # as of jobs whose folders detd is on its way to
+    with sqlite3.connect(state + "/detd.db") as db:  # as for jobs in folders that detd is about to remove
         db.executemany("INSERT INTO removed (job, name, user, uid, token, time, submitted, attempt) VALUES (?, 'j', 'u', 0, ?, 0, 0, 1)",
                        [(555, "a"), (556, "b")])
     db.close()
@@ -163,7 +164,7 @@ def test_doctor(node):
 
 
 def test_lost_database(node):
-    """What runs on in the folder of a number that the next database gives again."""
+    """A job still runs in a folder, and a new database gives its number again."""
     node.until(node.submit(*LONG), lambda j: j["step"] > 0)
     node.kill()
     for name in ("detd.db", "detd.db-wal", "detd.db-shm"):
@@ -189,7 +190,7 @@ def test_lost_database(node):
 
 
 def test_stopped(node):
-    """A detd that takes connections and does not answer keeps nobody for a minute."""
+    """A detd that accepts connections but does not answer delays a command for less than a minute."""
     node.daemon.send_signal(signal.SIGSTOP)
     try:
         done = subprocess.run([detctl.DETCTL, "completion", "--", "show", ""], env=node.environment(), capture_output=True, timeout=40, check=True)
@@ -222,7 +223,7 @@ def test_after(node):
     node.until(first, lambda j: j["step"] > 0)
     assert node.ctl("why", any_end).stdout == f"waits till job {first}, which is running, has ended (run.after)\n", node.ctl("why", any_end).stdout
     assert "has completed (run.after)" in node.ctl("why", ok).stdout
-    free = node.submit(*short)  # there is a slot for it, and nobody ahead of it waits for slots
+    free = node.submit(*short)  # there is a slot for it, and no earlier job waits for slots
     node.until(free, lambda j: j["state"] == "completed")
     node.kill()
     node.start()
@@ -237,12 +238,12 @@ def test_after(node):
     node.ctl("resume", held)
     node.until(held, lambda j: j["state"] == "completed")
     expect(node.ctl("submit", "job", *short, "--after", first + ":ok"), 1, f"job {first}, which was to complete, is cancelled")
-    well = after(any_end + ":ok")  # of one that has ended long ago
+    well = after(any_end + ":ok")  # for a job that ended long ago
     assert node.job(well)["after"] is None
     node.until(well, lambda j: j["state"] == "completed")
     node.ctl("drain", "so that it waits")
     lost, kept = after(well + ":ok"), after(well)
-    node.until(lost, lambda j: j["after"] is None)  # it had completed: what becomes of it now does not matter
+    node.until(lost, lambda j: j["after"] is None)  # it had completed: its later fate does not matter
     expect(node.ctl("rm", well), 0)
     slow = node.submit(*LONG, "run.threads=1", "run.ranks=1")
     gone = after(slow + ":ok")
@@ -256,12 +257,13 @@ def test_after(node):
     assert node.job(gone)["reason"] == f"job {slow}, after which it was to run, was removed"
     for job in (lost, kept):
         node.until(job, lambda j: j["state"] == "completed")
-    again = node.ctl("clone", gone).stdout.strip()  # without waiting for what is no more
+    again = node.ctl("clone", gone).stdout.strip()  # without waiting for removed jobs
     node.until(again, lambda j: j["state"] == "completed")
 
 
 def test_what_lies_where_a_log_should_be(node):
-    """A job's folder is its user's: root, who looks at the logs, neither follows a link in it nor waits for a FIFO."""
+    """A job's folder belongs to its user. When root looks at the logs, detctl neither follows a link in it nor waits
+    for a FIFO."""
     number = node.submit("train.steps=2", "val.every=2")
     node.until(number, lambda j: j["state"] == "completed")
     log = node.job(number)["dir"] + "/log/rank-0.log"
@@ -275,7 +277,7 @@ def test_what_lies_where_a_log_should_be(node):
 
 
 def test_usage(node):
-    """What the rows say fits the job as it is shown: as much CPU time as it had, and no more memory than its ranks can have."""
+    """The rows fit the job as it is shown: the CPU time is the same, and the memory is at most that of its ranks."""
     number = node.submit(*LONG)
 
     def rows():
@@ -305,7 +307,8 @@ def test_usage(node):
 
 
 def test_expected(node):
-    """The first that waits hears when the one that runs will have ended, once that has a pace; the second does not, for nobody knows how long the first takes."""
+    """The first waiting job gets an expected start once the running job has a pace. The second gets no expected start,
+    since the duration of the first is unknown."""
     runs, first, second = node.submit("train.steps=100000"), node.submit("train.steps=2"), node.submit("train.steps=2")
 
     def expected():
@@ -343,7 +346,7 @@ def test_ls_beside_a_removal(node):
 
 
 def test_who_waits_is_told(node):
-    """Whoever waits asks once, and again when detd told of something; over a new connection, too."""
+    """A waiting client asks once, and again after a notification of detd; also over a new connection."""
     relay = Relay(node.folder + "/relay", node.socket)
 
     def asked(times):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""detctl diff on evidence that evidence.py writes, so the files are what their description says. usage: diff.py [TEST ...]"""  # SPDX-License-Identifier: Apache-2.0
+"""detctl diff on evidence that evidence.py writes as the description of the files says.
+usage: diff.py [TEST ...]"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ LAST = 420
 
 
 class Bench:
-    """A daemon with two jobs that are done, in whose folders evidence is put."""
+    """A daemon with two ended jobs. The tests put evidence into the jobs' folders."""
 
     def __init__(self, daemon):
         self.daemon = daemon
@@ -66,7 +67,7 @@ def test_each_part(bench):
 
 
 def test_tensor_is_not_kept(bench):
-    """Of a step that is neither among the last nor a hundredth."""
+    """The step is neither among the last steps nor a multiple of a hundred."""
     bench.put(Run(), Parting(150, "gradient"))
     bench.check(6, "step 150: gradient; data and losses are equal; ", "keeps no hashes of single tensors and shards of step 150")
     said = bench.detctl(*bench.jobs).stdout
@@ -96,7 +97,7 @@ def damage(folder, *steps):
 
 
 def test_holes(bench):
-    """What lies behind a record that is not there is compared; where nothing does, nothing is said of it."""
+    """Records behind a missing record are compared. If there are no records behind it, diff does not mention them."""
     bench.put(Run(), Parting(400, "gradient", spec="other keys"))
     damage(bench.folders[0], 289)
     bench.check(6, "step 400: ", "; steps 289 .. 289 have no record in A\n")

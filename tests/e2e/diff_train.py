@@ -26,7 +26,8 @@ def check(d, a, b, code, said):
 
 
 def again(d, *jobs):
-    """As if the step were long gone from what is kept: of one of them, then of both; it is trained again."""
+    """Removes the detailed records of the step, first for one job and then for both, as if the step were long ago. The
+    step is trained again."""
     for n, job in enumerate(jobs):
         for name in ("ring", "tensors"):
             os.truncate("%s/jobs/%d/evidence.%s" % (d.state, job, name), 0)

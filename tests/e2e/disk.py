@@ -1,7 +1,8 @@
-"""What a disk may hold after a loss of power, from the log that tests/stand/mock/disk.c writes.
+"""States of a disk after a loss of power, from the log that tests/stand/mock/disk.c writes.
 
-A disk is files and folders by number, and a list of changes to them in the order in which they were made. A change is durable once a sync of its file or
-folder has ended that began after it; any other may be there or not. So a state of the disk is a moment and the changes before it that have come to pass."""  # SPDX-License-Identifier: Apache-2.0
+A disk is files and folders by number, and a list of changes to them in the order in which they were made. A change is
+durable once a sync of its file or folder that began after the change has ended. Any other change may be there or not.
+So a state of the disk is a moment and the changes before it that reached the disk."""  # SPDX-License-Identifier: Apache-2.0
 import bisect
 import collections
 import os
@@ -25,7 +26,8 @@ def read_log(path):
 
 
 class Change:
-    """of: the file or folder that has to be synced. A file changes by (kind, offset, data), a folder by names: {name: file or None}."""
+    """A change of a file or folder. of: the file or folder that must be synced. A file changes by (kind, offset, data),
+    a folder by names: {name: file or None}."""
 
     def __init__(self, at, of, kind, offset=0, data=b"", names=None, path=""):
         self.at, self.of, self.kind, self.offset, self.data, self.names, self.path = at, of, kind, offset, data, names, path
@@ -36,8 +38,8 @@ class Change:
 
 
 class Disk:
-    """root: the folder that was watched; what was in it when that began, `known`, does not count. Names are in folders, {folder: {name: file}}; `folders`
-    are those of the end."""
+    """root: the watched folder. known: its content when the log began, which does not count. Names are in folders,
+    {folder: {name: file}}; `folders` are those at the end."""
 
     def __init__(self, log, root, known):
         self.root, self.changes = os.path.realpath(root), []
@@ -131,7 +133,7 @@ class Disk:
         return self.changes[:bisect.bisect_left(self.moments, moment)]
 
     def pending(self, moment):
-        """Those of them that are not durable."""
+        """Returns the changes before the moment that are not durable."""
         return [c for c in self.before(moment) if c.durable is None or c.durable >= moment]
 
     def named_at(self, at):
@@ -143,7 +145,7 @@ class Disk:
 
 
 class State:
-    """What there is when these changes have come to pass."""
+    """The files and folders after these changes."""
 
     def __init__(self, disk, changes):
         self.folders, self.links = {folder: {} for folder in disk.folders}, disk.links
@@ -158,14 +160,14 @@ class State:
                     self.folders[c.of][name] = file
 
     def find(self, path):
-        """The file or folder of that name, or None."""
+        """Returns the file or folder of that name, or None."""
         at = ROOT
         for word in path.split("/"):
             at = self.folders.get(at, {}).get(word)
         return at
 
     def bytes(self, file):
-        """What is in it; nothing in one that is None."""
+        """Returns the content of a file; empty if the file is None."""
         out = bytearray()
         for c in self.files[file] if file else []:
             if c.kind == "whole":

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Evaluations of checkpoints, on the validation split and on other sets, and which checkpoint is the best. usage: eval.py BUILD_FOLDER [TEST ...]"""  # SPDX-License-Identifier: Apache-2.0
+"""Evaluations of checkpoints, on the validation split and on other sets, and which checkpoint is the best.
+usage: eval.py BUILD_FOLDER [TEST ...]"""  # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import csv
 import io
@@ -29,7 +30,7 @@ def validated(node, job, step):
 
 
 def evaluated(node, *args):
-    """What eval --on prints as JSON, by metric, and who computed it."""
+    """Returns the output of eval --on as JSON, by metric, and the program that computed it."""
     done = node.ctl("eval", "1", "--json", *args)
     expect(done, 0)
     by = re.search(r"job (\d+) evaluates\n", done.stderr)
@@ -54,7 +55,7 @@ def other_ids(coco):
 
 
 def test_a_checkpoint_once_more(node):
-    """To the bit what the validation in training found; of a set with other numbers too."""
+    """The result equals that of the validation in training to the bit; also on a set with other numbers."""
     expect(node.ctl("submit", "job", "checkpoint.every=4", "--wait"), 0)
     for step, args in (8, ()), (4, ("--checkpoint", "4")), (8, ("--checkpoint", "last")), (8, ("--set", "again")):
         found, by, told = evaluated(node, "--on", "d/val.json", *args)
@@ -107,7 +108,7 @@ def test_sets_of_every_form(node):
     expect(node.ctl("predict", "1", "--on", "voc/Annotations", "--images", "voc/JPEGImages", "--no-pictures", "-o", "folder"), 0)
     with open(node.folder + "/folder/results.json", encoding="utf-8") as f:
         assert {r["file_name"] for r in json.load(f)} == set(os.listdir(node.folder + "/voc/JPEGImages")), "a folder of XML files"
-    forms.as_voc(node.folder + "/corners")  # whose boxes are not the development kit's
+    forms.as_voc(node.folder + "/corners")  # a data set with other boxes than the development kit's
     corners = "corners/voc/ImageSets/Main/val.txt", "--format", "voc"
     assert evaluated(node, "--on", *corners)[0] != wanted and evaluated(node, "--on", *corners, "data.voc_boxes=corners")[0] == wanted
     found, _, _ = evaluated(node, "--on", "darknet/data/val.txt", "--format", "darknet", "--images", "darknet", "data.names=darknet/data/obj.names")
@@ -130,7 +131,8 @@ def test_sets_of_every_form(node):
 
 
 def test_a_name_of_two_files(node):
-    """Who evaluates another file under the name of an earlier one hears of it, whatever the name's bytes are; the newest results are what is listed."""
+    """A user who evaluates another file under the name of an earlier file gets a warning, for names of any bytes. The
+    newest results are listed."""
     expect(node.ctl("submit", "job", "--wait"), 0)
     for name in "test", "t[e]st*" + "x" * 50:
         for folder in "one", "two":
@@ -186,7 +188,8 @@ def test_what_is_refused(node):
 
 
 def test_names_of_any_bytes(node):
-    """A set whose path is no UTF-8 is not silently the job's own; a long name ends with a whole character."""
+    """A set with a path that is not UTF-8 is not silently replaced by the job's own set; a long name is cut after a
+    whole character."""
     expect(node.ctl("submit", "job", "--wait"), 0)
     folder = os.path.join(os.fsencode(node.folder), b"d\xff")
     os.mkdir(folder)
@@ -221,7 +224,7 @@ def test_of_each_class(node):
 
 
 def test_a_class_with_a_comma(node):
-    """Lines of CSV have as many fields as their head, whatever classes are called."""
+    """Lines of CSV have as many fields as their head, for class names of any characters."""
     for split in "train", "val":
         change_set(node, split + "-new.json", lambda coco: coco["categories"][0].update(name='a, "b"'), split)
     expect(node.ctl("submit", "job", "data.train.annotations=train-new.json", "data.val.annotations=val-new.json", "--wait"), 0)
@@ -231,7 +234,8 @@ def test_a_class_with_a_comma(node):
 
 
 def test_the_best_by_a_metric(node):
-    """Of a metric the highest validation is the best, whatever the loss says; a metric that is not there is the user's error, which says what is."""
+    """By a metric, the best checkpoint is that of the highest validation, whatever the loss says. An unknown metric is
+    the user's error; the message lists the known metrics."""
     for wrong, said in ("mAP", "'mAP' is no metric of yolov3_tiny: these are loss, AP, "), ("segm_AP", "'segm_AP' is no metric"), ("abs_rel", "'abs_rel' is no metric"), ("AR300", "'AR300' is no metric .* AR10, AR100, ARs"):
         for command in "check", "submit":
             expect(node.ctl(command, "job", "checkpoint.best=" + wrong), 1, r"checkpoint\.best: " + said)

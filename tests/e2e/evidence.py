@@ -1,5 +1,5 @@
-"""Evidence as proto/evidence/evidence.h describes it, written and hashed by other code than detd's: what its tests compare. No GPU, no network, the standard
-library alone."""  # SPDX-License-Identifier: Apache-2.0
+"""Evidence as proto/evidence/evidence.h describes it, written and hashed by other code than detd's, for the tests that
+compare evidence. It needs no GPU, no network and only the standard library."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import struct
@@ -48,7 +48,7 @@ def pack(hashes):
 
 
 class Run:
-    """What a run leaves, until it is changed: detail(step) and rate(step) may be replaced."""
+    """The files that a run leaves. A test may replace detail(step) and rate(step) to change them."""
 
     def __init__(self, shards=4, tensors=(("conv.weight", 432, True), ("bn.running_mean", 16, False), ("head.bias", 16, True)), level="tensors",
                  spec="the same keys", data="the same data", ranks=1, tier=1, attempt=1):
@@ -118,7 +118,7 @@ class Run:
 
 
 class Parting(Run):
-    """One that differs from step `at` on: in `part`, of it in one hash (which: its index), and in all that comes after."""
+    """A run that differs from step `at` on: in one hash of `part` (which: its index), and in everything after it."""
 
     def __init__(self, at, part, which=0, **more):
         super().__init__(**more)

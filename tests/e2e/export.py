@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A small network is trained, and its weights leave for other programs. usage: export.py [opencv]"""  # SPDX-License-Identifier: Apache-2.0
+"""A small network is trained, and its weights leave for other programs.
+usage: export.py [opencv]"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import shutil
@@ -41,7 +42,7 @@ class Place:
 
 
 def as_darknet_has_them(arrays):
-    """What stands behind the header of a .weights file."""
+    """Returns the bytes behind the header of a .weights file."""
     numbers, layers = b"", sorted({int(name.split(".")[1]) for name in arrays})
     for i in layers:
         norm = "module_list.%d.batch_norm_%d." % (i, i)
@@ -85,12 +86,13 @@ def refused(place, job):
         f.write("[net]\n# by hand\n")
     done = place.detctl("export", str(job), "-f", "weights", "-o", "mine.weights")
     assert done.returncode == 1 and "'mine.cfg' is there" in done.stderr and place.read("mine.cfg") == b"[net]\n# by hand\n", done
-    place.export(job, "weights", "tiny.weights")  # what detd wrote is replaced
+    place.export(job, "weights", "tiny.weights")  # detd replaces its own files
     nothing_of_the_users_is_lost(place, job)
 
 
 def nothing_of_the_users_is_lost(place, job):
-    """Whatever bears the name: a file of the user's, a link to one, a device, a pipe, a folder; a pair of which one half is his."""
+    """Export replaces nothing that bears the name but is not its own: a file of the user, a link to one, a device, a
+    pipe, a folder; or a pair with one file of the user."""
     at = lambda name: os.path.join(place.d.root, name)
     mine = b"mine\n"
     for name in ("own.st", "own.weights", "real", "tiny2.weights"):
@@ -113,7 +115,7 @@ def nothing_of_the_users_is_lost(place, job):
     assert before == (place.read(checkpoint), place.read("tiny.safetensors"), sorted(os.listdir(place.d.root)))
     assert [place.read(name) for name in ("own.st", "own.weights", "real", "tiny2.weights")] == [mine] * 4
     assert os.path.islink(at("link")) and stat.S_ISFIFO(os.stat(at("fifo")).st_mode) and stat.S_ISCHR(os.stat("/dev/null").st_mode)
-    # A link to what detd wrote leads there, and so does one to a file that is not there yet.
+    # Export follows a link to a file that detd wrote, and a link to a file that does not exist yet.
     for target in ("tiny.safetensors", "new.safetensors"):
         os.unlink(at("link"))
         os.symlink(target, at("link"))
@@ -147,7 +149,7 @@ def opencv(place):
 
 
 def suppressed(cv2, rows):
-    """Boxes above LEAST, of each class those that no better one covers, cut at the picture's edges."""
+    """Returns the boxes above LEAST that no better box of their class covers, cut at the picture's edges."""
     left = []
     for c in range(rows.shape[1] - 5):
         boxes = [[float(v) for v in ((r[0] - r[2] / 2) * SIDE, (r[1] - r[3] / 2) * SIDE, r[2] * SIDE, r[3] * SIDE)] for r in rows if r[5 + c] > LEAST]

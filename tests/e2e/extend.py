@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""detctl extend: a completed job trains on, and is what it would have been with so many steps from the first: weights, state, rows and evidence."""  # SPDX-License-Identifier: Apache-2.0
+"""detctl extend: a completed job trains on, and equals a job that had so many steps from the start: weights, state,
+rows and evidence."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import re
@@ -55,7 +56,8 @@ def trains_on(d, data, whole):
 
 
 def with_rates_that_fall(d, data):
-    """The rate falls at .8 and .9 of the steps, as by default: the newest checkpoint before the first fall stays, whatever checkpoint.keep says."""
+    """The rate falls at .8 and .9 of the steps, the default: the newest checkpoint before the first fall stays,
+    whatever checkpoint.keep says."""
     spec = spec_of(data, STEPS, schedule="steps")
     spec["checkpoint"] = {"every": 4, "keep": 1}
     job = submit(d, spec)
@@ -99,7 +101,7 @@ def refusing(d, granted, refused):
 
 
 def what_is_granted_is_no_error(d, data):
-    """What else detctl would like to know by then is less than that it was granted, or was found out."""
+    """detctl reports the result of its request even if detd refuses its later queries."""
     job = submit(d, spec_of(data, 20))
     d.wait(job, "completed")
     between = refusing(d, "job.extend", "job.get")
@@ -119,7 +121,8 @@ def what_is_granted_is_no_error(d, data):
 
 
 def data_that_has_changed(d, data, whole):
-    """It is refused before the job is queued, where it would fail for good; with the data as it was the job goes on."""
+    """Changed data, with which the job would fail for good, is refused before the job is queued. With the original data
+    the job continues."""
     job = submit(d, spec_of(data, STEPS))
     d.wait(job, "completed")
     with open(data + "/train.json", encoding="utf-8") as f:
@@ -139,7 +142,7 @@ def data_that_has_changed(d, data, whole):
 
 
 def from_before_its_last_step(d, data, whole):
-    """Its last step was no multiple of train.log_every and val.every: what its end stored there goes."""
+    """Its last step was no multiple of train.log_every and val.every: the rows that its end stored there are removed."""
     job = submit(d, spec_of(data, 10))
     d.wait(job, "completed")
     assert d.sql("SELECT count(*) FROM loss WHERE job=? AND step=10", job) != [(0,)]
@@ -150,7 +153,8 @@ def from_before_its_last_step(d, data, whole):
 
 
 def killed_on_the_way(d, data, whole):
-    """detd dies right after its answer, and supervisor and ranks in the midst of what is trained on; and it is extended twice."""
+    """detd dies right after its answer, and the supervisor and ranks die in the midst of the added steps. The job is
+    extended twice."""
     job = submit(d, spec_of(data, 8))
     d.wait(job, "completed")
     d.call("job.extend", id=job, steps=STEPS)
@@ -167,8 +171,9 @@ def killed_on_the_way(d, data, whole):
 
 
 def failed_jobs_go_on(d, data, whole):
-    """A job that failed for its data goes on when that is put back, from its newest checkpoint and to the same bits, also where its spool is gone since and after
-    a restart of detd; the same for one that a raw request gave more steps though its data had changed."""
+    """A job that failed for its data continues when the data is put back, from its newest checkpoint and to the same
+    bits. This also holds if its spool is gone since, and after a restart of detd. The same holds for a job that a raw
+    request gave more steps though its data had changed."""
     def change():
         with open(data + "/train.json", "a", encoding="utf-8") as f:
             f.write(" ")
@@ -212,7 +217,8 @@ def failed_jobs_go_on(d, data, whole):
 
 
 def what_is_missing_is_waited_for(d, data, whole):
-    """The pictures are away, as on a server that is down: the job waits for them without slots, and goes on to the same bits."""
+    """The pictures are away, like those on a server that is down: the job waits for them without slots, and continues
+    to the same bits."""
     job = submit(d, spec_of(data, MORE))
     d.wait(job, lambda j: j["checkpoints"])
     d.call("job.pause", id=job)
@@ -241,7 +247,7 @@ def check_link(d, job):
 
 
 def the_link_is_mended(d, data):
-    """A rank that is killed between publishing the best checkpoint and linking it, and a job of which no checkpoint was validated."""
+    """A rank is killed between publishing the best checkpoint and linking it; and a job has no validated checkpoint."""
     job = submit(d, dict(spec_of(data, 10 ** 6), val={"every": 4}))
     d.wait(job, lambda j: len(j["checkpoints"]) > 1)
     d.call("job.pause", id=job)
@@ -264,7 +270,8 @@ def the_link_is_mended(d, data):
 
 
 def an_older_copy_of_the_database(d, job):
-    """One of before it was extended finds that the job has ended, and how; its folder says so."""
+    """A copy of the database from before the job was extended: detd finds in the job's folder that the job has ended,
+    and how."""
     d.until(lambda: not os.path.exists("%s/jobs/%d/spool.0" % (d.state, job)), "the spool stays")
     end = json.load(open("%s/jobs/%d/end" % (d.state, job)))
     assert (end["state"], end["seq"]) == ("completed", d.sql("SELECT last_seq FROM jobs WHERE id=?", job)[0][0]), end
@@ -305,7 +312,8 @@ def refusals(d, data):
 
 
 def epochs_and_clone(d, data, whole):
-    """--epochs counts as submission does: 12 images in batches of 4. A clone has all keys but those that are given."""
+    """--epochs counts as submission does: 12 images in batches of 4. A clone copies all keys except those that the
+    command sets."""
     job = submit(d, spec_of(data, 8))
     d.wait(job, "completed")
     done = d.detctl("extend", str(job), "--epochs", str(MORE / 3), "--wait")
@@ -329,7 +337,7 @@ def epochs_and_clone(d, data, whole):
 
 
 def intervals_of_a_clone(d, data):
-    """What nobody gave follows what it was worked out of; what somebody gave stays."""
+    """A derived interval follows the value that it was derived from; an interval that a user set stays."""
     def cloned(job, *words):
         done = d.detctl("clone", str(job), *words)
         assert done.returncode == 0, done

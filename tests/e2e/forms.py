@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""BCCD as COCO JSON, Pascal VOC, darknet's lists and a folder with a data.yaml: every form trains to the same bits. usage: forms.py BUILD_FOLDER"""  # SPDX-License-Identifier: Apache-2.0
+"""BCCD as COCO JSON, Pascal VOC, darknet's lists and a folder with a data.yaml: every form trains to the same bits.
+usage: forms.py BUILD_FOLDER"""  # SPDX-License-Identifier: Apache-2.0
 import hashlib
 import json
 import os
@@ -43,7 +44,7 @@ def as_coco(_root):
 
 
 def as_voc(root):
-    """As BCCD was published: corners as they stand."""
+    """Writes BCCD as it was published: corners unchanged."""
     for split in SPLITS:
         for stem, w, h, boxes in images(split):
             objects = "".join("<object><name>%s</name><difficult>0</difficult><bndbox><xmin>%g</xmin><ymin>%g</ymin><xmax>%g</xmax><ymax>%g</ymax>"
@@ -116,12 +117,12 @@ def file_hash(path):
 
 
 def tensors(path):
-    """{name: hash} of all but the chain of evidence, which begins with what the job file says."""
+    """Returns {name: hash} of all tensors except the chain of evidence, which begins with the text of the job file."""
     return {name: hashlib.sha256(raw).hexdigest() for name, (_, _, raw) in tensors_of(path).items() if name != "evidence.chain"}
 
 
 def measured(out):
-    """What ranks report, without what is about time and place."""
+    """Returns the reports of ranks without time and place."""
     kept = []
     for line in out.splitlines():
         record = json.loads(line)
@@ -136,7 +137,7 @@ def with_fraction(data):
 
 
 def look(root, form, data):
-    """{what: bits} of a job on it; what check says of it."""
+    """Returns {name: bits} of a job on the data, and the output of check about it."""
     job = "%s/%s.json" % (root, form)
     write(job, json.dumps(spec_of(data)))
     said = [line for line in run("--check", job).splitlines() if "annotation" not in line and "line" not in line]

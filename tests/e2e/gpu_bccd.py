@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""BCCD on the GPU of this machine. gpu_bccd.py FOLDER_OF_BCCD STEPS: the first steps beside the same job on the CPU, in fp32 and bf16. gpu_bccd.py
-FOLDER_OF_BCCD whole: the job of tests/bench/bccd.json in bf16, whose scores must reach the CPU's."""  # SPDX-License-Identifier: Apache-2.0
+"""BCCD on the GPU of this machine. gpu_bccd.py FOLDER_OF_BCCD STEPS: the first steps beside the same job on the CPU, in
+fp32 and bf16. gpu_bccd.py FOLDER_OF_BCCD whole: the job of tests/bench/bccd.json in bf16; its scores must reach the
+CPU's."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import sys

@@ -1,5 +1,6 @@
-"""A private detd on a node with one GPU: the real one where DETD_REAL_GPU is set, else one that a mock of NVML tells of and the plugin emulates.
-DETD_PLUGIN names the plugin, else it is that of the build on an emulated GPU."""  # SPDX-License-Identifier: Apache-2.0
+"""A private detd on a node with one GPU: the real GPU if DETD_REAL_GPU is set, else a GPU that a mock of NVML reports
+and the plugin emulates. DETD_PLUGIN names the plugin; the default is the build's plugin on an emulated GPU.
+"""  # SPDX-License-Identifier: Apache-2.0
 import os
 import shutil
 import signal
@@ -9,7 +10,8 @@ import sys
 from daemon import BUILD, HERE, Daemon
 
 PLUGIN, REAL = os.path.abspath(os.environ.get("DETD_PLUGIN", BUILD + "/emu/libdetd-cuda.so")), "DETD_REAL_GPU" in os.environ
-EMULATED_UUID = "GPU-e0e1e2e3-e4e5-e6e7-e8e9-eaeb%08x" % os.getpid()  # each node has a GPU of its own; the emulated one is what it is asked for
+# each node has a GPU of its own, since the emulated plugin reports any UUID that it is asked for
+EMULATED_UUID = "GPU-e0e1e2e3-e4e5-e6e7-e8e9-eaeb%08x" % os.getpid()
 
 
 class Node(Daemon):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""GPUs under a real detd: what is granted and to whom, foreign use, quarantine, locks, a driver that hangs. usage: gpus.py [SCENARIO ...]"""  # SPDX-License-Identifier: Apache-2.0
+"""GPUs under a real detd: grants, foreign use, quarantine, locks, a driver that hangs.
+usage: gpus.py [SCENARIO ...]"""  # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import fcntl
 import glob
@@ -139,7 +140,7 @@ def inventory():
 
 
 def lock_holder(uuid, how=fcntl.LOCK_EX):
-    """An open lock file of the GPU, locked so; None where it is held."""
+    """Returns the open lock file of the GPU, locked in this way, or None if another process holds it."""
     path = max(glob.glob("/run/lock/detd-%s.lock" % uuid) + glob.glob("/tmp/detd-%s.lock" % uuid), default=None)
     f = open(path)
     try:
@@ -160,7 +161,7 @@ def grants_and_locks():
         waiting = d.train()
         assert d.why(waiting) == "needs 1 GPUs at once, 0 of 2 are free", d.why(waiting)
         refused("run.ranks", "asks for 3 GPUs, this node has 2", lambda: d.train(ranks=3))
-        d.kill()  # the job runs on, and the next daemon knows whose the GPUs are
+        d.kill()  # the job continues, and the next daemon knows which GPUs it holds
         d.start()
         assert [(g["state"], g["job"]) for g in d.gpus()] == [("granted", job)] * 2
         d.call("job.cancel", id=job)
@@ -244,7 +245,7 @@ def errors_move_the_job():
         sick = d.gpus()[0]
         assert (sick["state"], sick["job"]) == ("quarantined", None) and sick["reason"].startswith("Xid 79: "), sick
         assert d.sql("SELECT quarantine FROM gpus WHERE quarantined IS NOT NULL") == [(sick["reason"],)]
-        wide = d.train(ranks=2)  # needs both, and holds up nobody till both are healthy
+        wide = d.train(ranks=2)  # needs both GPUs, and must not block other jobs until both are healthy
         waiting = d.train()
         assert "GPU 0 is quarantined: Xid 79" in d.why(waiting), d.why(waiting)
         assert d.why(wide).startswith("needs 2 GPUs at once, 0 of 2 are free"), d.why(wide)
@@ -282,7 +283,7 @@ def errors_of_an_instance():
 
 
 def left_memory(d):
-    """A job leaves memory in use. Returns what is said to the next one meanwhile."""
+    """A job leaves memory in use. Returns the reason that the next job gives meanwhile."""
     job = d.train(20, env={"HOLD": "5"})
     d.held(job, 5)
     d.used[d.uuids[0]] = 5000
@@ -327,7 +328,8 @@ def lost_and_worn():
 
 
 def daemons_of_both_kinds():
-    """The node's own and a user's share no GPU, and what lies where users' daemons lock takes none from the node."""
+    """The node's daemon and a user's daemon never share a GPU. Files in the folder where users' daemons lock take no
+    GPU from the node's daemon."""
     with tempfile.TemporaryDirectory(prefix="detd-e2e-gpus-", dir="/dev/shm") as folder:  # the kernel lists a lock by the numbers that its file has there
         conf = "gpu_locks = %s/gpus\n" % folder
         with Node(1, system=True, conf=conf) as node, Node(uuids=node.uuids, conf=conf) as user:
@@ -483,7 +485,7 @@ def the_probe_dies():
         for pid in children(d.proc.pid):
             os.kill(pid, signal.SIGKILL)
         assert "has ended" in d.wait_event("gpus")[0]
-        assert d.gpus()[0]["state"] == "free"  # what was known last
+        assert d.gpus()[0]["state"] == "free"  # the last known state
         assert d.call("daemon.info")["gpus_free"] == 0
     assert not children(os.getpid()), "left behind"
 

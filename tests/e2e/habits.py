@@ -64,7 +64,7 @@ def anchors(p):
     text = p.good("detctl", "anchors", "tiny.json")
     key = "[" + text.split("[")[1].split("]")[0] + "]"
     assert json.loads(key) == sizes and text.startswith("%d boxes at 64 x 64: mean IoU %.4f; " % (len(boxes), mean)), text
-    # As large as the input, and pasted they are what the network has.
+    # Anchors grow with the input, and pasted anchors are those of the network.
     twice = json.loads(p.good("detctl", "anchors", "tiny", "model.size=128", "--json"))
     assert abs(twice["mean_iou"] - mean) < 0.02 and abs(sum(twice["anchor_sizes"]) / sum(sizes) - 2) < 0.05, twice
     again = json.loads(p.good("detctl", "anchors", "tiny", "model.anchor_sizes=" + key, "--json"))
@@ -81,7 +81,7 @@ def anchors(p):
 
 
 def trained_with_anchors(p):
-    """They decide what is learned: with others the losses are others, and the exported network has them."""
+    """The anchors decide the training: other anchors give other losses, and the exported network has them."""
     p.good("detd-worker", "--dir", "own", "tiny.json", "train.steps=2")
     p.good("detd-worker", "--dir", "given", "tiny.json", "train.steps=2", "model.anchor_sizes=[5,5, 9,8, 12,13, 17,16, 20,21, 30,31]")
     p.good("detd-worker", "--export", "weights", "--job-dir", "given", "--out", "given.weights")
@@ -101,7 +101,7 @@ def sample(p):
     assert [line.split(",")[0] for line in said] == ["step 1"] * 4 + ["step 2"], said
     first = p.read("seen/sample-001.png")
     assert size_of(first) == (64, 64)
-    # The same again, others where augmentation is another; what is not ours stays.
+    # The same command draws the same picture, other augmentation draws another; files that detd did not write stay.
     p.good("detctl", "sample", "tiny", "-o", "seen", "-n", "1")
     assert p.read("seen/sample-001.png") == first
     p.good("detctl", "sample", "tiny", "data.augment.scale=0.5", "train.epochs=1", "train.steps=null", "-o", "zoomed", "-n", "1")
@@ -147,7 +147,8 @@ def rows(text, kind):
 
 
 def stop(p):
-    """It ends so many validations after the best one, as it says; a run that goes on from a checkpoint in between ends there too, with the same bits."""
+    """Training ends so many validations after the best one, and says so. A run that continues from a checkpoint in
+    between ends there too, with the same bits."""
     text = p.good("detd-worker", "--dir", "stopped", "tiny.json", "train.stop_after=3")
     losses = {r["step"]: r["terms"]["total"] for r in rows(text, "loss") if r["split"] == "val"}
     end, best = steps_of(p, "stopped")[-1], None

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""detd's side of sup.sock. In the place of detd-job stands a script that holds the job's lock and does nothing; what a supervisor says, this test says:
-with a wrong nonce, a gap, the same number twice, over a second connection, as another user."""  # SPDX-License-Identifier: Apache-2.0
+"""detd's side of sup.sock. A script replaces detd-job; it holds the job's lock and does nothing. This test speaks as
+the supervisor: with a wrong nonce, a gap, a repeated number, over a second connection, as another user.
+"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import signal
@@ -19,7 +20,7 @@ class House(Daemon):
             f.write(IDLE)
 
     def begin(self):
-        """A job whose supervisor has been started: (job, nonce)"""
+        """Returns (job, nonce) of a job with a started supervisor."""
         job = self.submit(1000)
         path = "%s/jobs/%d/args" % (self.state, job)
         self.until(lambda: os.path.exists(path), "no supervisor is started")
@@ -40,7 +41,7 @@ class House(Daemon):
         super().__exit__(kind, value, trace)
 
     def idle(self):
-        """Those scripts: nothing in their command names this daemon, but they work in its folder."""
+        """Returns the processes of those scripts: their command does not name this daemon, but they work in its folder."""
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -67,7 +68,7 @@ class Supervisor:
                                               "images_per_s": 1.0, "terms": {"total": [value, 1]}})
 
     def hear(self):
-        """The next message; None when detd has hung up."""
+        """Returns the next message, or None when detd has closed the connection."""
         try:
             line = self.file.readline()
         except ConnectionResetError:
@@ -101,7 +102,8 @@ def the_one_that_was_started():
 
 
 def gaps_and_repetitions():
-    """A gap ends the connection, and nothing of it is stored; what is told again is acked and stored once, as it was told first."""
+    """A gap ends the connection, and the record behind it is not stored. A repeated record is acked again, and the
+    first version stays stored."""
     with House() as d:
         job, nonce = d.begin()
         s = Supervisor(d, job, nonce)
@@ -126,7 +128,8 @@ def gaps_and_repetitions():
 
 
 def what_a_spool_has_lost():
-    """Who says that it begins later than detd ended is heard from there on; one that begins earlier, or nowhere, changes nothing."""
+    """A supervisor that says its spool begins later than detd's last record is believed. A spool that begins earlier,
+    or names no record, changes nothing."""
     with House() as d:
         job, nonce = d.begin()
         for first, last in (1, 0), (0, 0), (-5, 0), (1 << 62, 0), (8, 7), (3, 7), ("9", 7):
@@ -145,7 +148,7 @@ def what_a_spool_has_lost():
 
 
 def what_is_no_report():
-    """It is left out, which an event says, and what follows is taken."""
+    """An invalid report is left out, an event says so, and later reports are stored."""
     with House() as d:
         job, nonce = d.begin()
         s = Supervisor(d, job, nonce)

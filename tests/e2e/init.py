@@ -27,7 +27,7 @@ def run(d, data, annotations, train=None, ranks=1, **model):
 
 
 def told(d, job, said):
-    """What was loaded is an event, stands in `show` and in the rank's log."""
+    """An event, `show` and the rank's log name the loaded weights."""
     assert job["state"] == "completed" and said in d.detctl("events", job["id"]).stdout, d.detctl("events", job["id"]).stdout
     assert d.call("job.get", id=job["id"])["init"].startswith(said), d.call("job.get", id=job["id"])
     show = d.detctl("show", str(job["id"])).stdout
@@ -37,7 +37,7 @@ def told(d, job, said):
 
 
 def unfit(d, data, init):
-    """`check` refuses what the first attempt does, in the same words, and that is the last one."""
+    """`check` refuses a file with the same words as the job's first attempt, which is also its last."""
     with open(data + "/one-class.json", "w", encoding="utf-8") as f:
         json.dump({"model": {"preset": "yolov3_tiny", "size": 64, "width": 0.02},
                    "data": {"train": {"annotations": "one.json", "images": "images"}}, "train": {"steps": 2, "batch": 2}}, f)
@@ -59,7 +59,7 @@ def unfit(d, data, init):
 
 
 def layers(d, data, job):
-    """Of a job, its file, a preset and a file of weights; names, shapes and order are those of the checkpoint."""
+    """Layers of a job, its file, a preset and a file of weights; names, shapes and order are those of the checkpoint."""
     init = "%s/jobs/%d/checkpoints/step-2/model.safetensors" % (d.state, job)
     listed = {what: d.detctl("layers", what, "--json", *more) for what, *more in
               ((str(job),), (init,), (data + "/three",), ("yolov3_tiny", "model.width=0.02", "--classes", "3"))}
@@ -97,7 +97,8 @@ def looks_at_weights_of_a_job(d, data, job):
 
 
 def frozen(d, data, init):
-    """What is frozen has the file's numbers after training, statistics too; everything else has others. On two ranks it comes out alike."""
+    """Frozen layers have the file's numbers after training, statistics included; everything else has changed. Two ranks
+    give the same result."""
     ends = []
     for ranks in 1, 2:
         job = run(d, data, "train", train={"freeze": ["0-12", "module_list.13"], "shards": 2}, ranks=ranks, init=init)
@@ -143,7 +144,7 @@ def by_number(d, data, job):
         done = d.wait(number, lambda j: j["state"] in ("completed", "failed"))
         assert done["state"] == "completed" and done["spec"]["model"]["init"] == path, done
     shutil.copy(held, init)
-    # a folder of somebody's that is called as a job's are is left as it is
+    # a user's folder with the name of a job's folder stays as it is
     own = data + "/checkpoints/step-2/model.safetensors"
     os.makedirs(os.path.dirname(own))
     shutil.copy(init, own)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""detd as a user of its own, detd-launch as root, and two users of the node: ann, and bob, who means no good. All are made here, in a mount namespace."""  # SPDX-License-Identifier: Apache-2.0
+"""detd as a user of its own, detd-launch as root, and two users of the node: ann, and bob, an attacker. All users are
+made here, in a mount namespace."""  # SPDX-License-Identifier: Apache-2.0
 import concurrent.futures
 import ctypes
 import fcntl
@@ -37,7 +38,7 @@ MEMORY = 512 << 20  # of a job
 
 
 def has_limits():
-    """Whether groups below the hierarchy's root can limit what is in them."""
+    """Returns whether groups below the hierarchy's root can limit their processes."""
     try:
         with open(hierarchy() + "/cgroup.controllers") as f:
             if not {"pids", "memory"} <= set(f.read().split()):
@@ -50,7 +51,7 @@ def has_limits():
 
 
 def as_user(uid, what, groups=()):
-    """Who connects, or opens, in what() is that user."""
+    """Calls what() as that user: connections and opened files count as the user's."""
     os.setgroups(list(groups))
     os.setegid(uid)
     os.seteuid(uid)
@@ -138,7 +139,7 @@ class Node(Daemon):
             self.until(lambda f=folder: removed(f), "processes stay in " + folder)
 
     def found(self, what):
-        """Level and text of what the doctor finds of it."""
+        """Returns the doctor's rows of that name, as (level, text)."""
         done = subprocess.run([BUILD + "/detctl", "--socket", self.path, "doctor", "--json"], capture_output=True, text=True, check=False)
         return [(row["level"], row["text"]) for row in json.loads(done.stdout) if row["what"] == what]
 
@@ -163,7 +164,7 @@ class Node(Daemon):
             return super().session(job)
 
     def scope(self, job):
-        """Processes in the job's scope; None: there is none."""
+        """Returns the processes in the job's scope, or None if there is no scope."""
         name = [n for n in os.listdir(self.group) if n.startswith("job-") and n.endswith("-%d" % job)]
         try:
             return [int(p) for p in open("%s/%s/cgroup.procs" % (self.group, name[0])).read().split()] if name else None
@@ -171,7 +172,7 @@ class Node(Daemon):
             return None
 
     def nonce(self, job):
-        """Of the supervisor that runs, or None."""
+        """Returns the nonce of the running supervisor, or None."""
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
                 with open("/proc/%s/cmdline" % pid) as f:
@@ -183,7 +184,7 @@ class Node(Daemon):
         return None
 
     def processes(self, job):
-        """Of its session or, where they have left that, of its scope."""
+        """Returns the processes of the job's session or, after they have left the session, of its scope."""
         return set(self.members(job)) | set((self.scope(job) or []) if self.group else [])
 
 
@@ -288,7 +289,8 @@ def jobs_run_as_their_submitters():
         d.until(lambda: not os.path.exists(d.folder(short) + "/spool.0") and os.path.exists(d.state + "/held/%d/end" % short), "the spool stays")
         d.check_rows(short, 30)
         assert as_user(ANN, lambda: open(ann.call("job.logs", id=short)["logs"][0]["path"]).read() is not None)
-        # more steps are its submitter's to give, who gets another ticket for them; the spool went with the end, and that is no loss
+        # only its submitter may give it more steps, and gets a new ticket for them; the spool was removed at its end,
+        # which is not a loss
         for client in (bob, d):
             assert refused(lambda c=client: c.call("job.extend", id=short, steps=60)).reason == "DENIED"
         with open(d.state + "/held/%d/ticket" % short) as f:
@@ -300,7 +302,7 @@ def jobs_run_as_their_submitters():
                 == d.sql("SELECT last_seq FROM jobs WHERE id=?", short)[0][0], "the spool stays, or it is not written down how it ended")
         with open(d.state + "/held/%d/ticket" % short) as f:
             assert f.read() != ticket
-        # what is removed leaves no folder, though it is not detd's to empty
+        # a removed job leaves no folder, though detd itself may not empty it
         assert refused(lambda: bob.call("job.rm", id=short)).reason == "DENIED"
         ann.call("job.rm", id=short)
         d.until(lambda: not os.path.exists(d.folder(short)) and not os.path.exists(d.state + "/held/%d" % short), "its folder stays")
@@ -329,7 +331,7 @@ def the_last_word():
 
 
 def a_doctor_sees_them():
-    """Folders that detd keeps of no job, and processes of users that run for none."""
+    """The doctor reports folders that detd keeps without a job, and processes of users that belong to no running job."""
     with Node() as d:
         def found(what):
             (row,) = d.found(what)
@@ -342,13 +344,13 @@ def a_doctor_sees_them():
         assert found("folders")[0] == found("processes")[0] == "ok", (found("folders"), found("processes"))
         os.mkdir(d.state + "/held/999")
         assert found("folders") == ("warning", "1 in %s belong to no job: held/999" % d.state), found("folders")
-        # what a supervisor is started with, in the folder of a job that has ended
+        # a supervisor's command line, in the folder of an ended job
         done = d.submit_as(BOB, 10, STEP_S="0")
         d.wait(done, "completed")
         d.until(lambda: not of_uid(BOB), "it does not leave")
         command[command.index("--job") + 1] = str(done)
         stray = subprocess.Popen(command[:1] + ["-c", "import time; time.sleep(600)"] + command[1:], executable="/usr/bin/python3", cwd=d.folder(done), user=BOB, group=BOB, extra_groups=[])
-        # and in one of another daemon of the node, which is none of ours
+        # and a command line in the folder of another daemon of the node, which is not ours
         other = subprocess.Popen(command[:1] + ["-c", "import time; time.sleep(600)"] + command[1:], executable="/usr/bin/python3", cwd="/", user=BOB, group=BOB, extra_groups=[])
         try:
             assert found("processes") == ("warning", "1 belong to no job that runs: %d" % stray.pid), found("processes")
@@ -363,7 +365,7 @@ def a_doctor_sees_them():
 
 
 def restarts():
-    """detd, detd-launch and detd-job are killed: the job goes on, and can be killed by the next detd-launch."""
+    """detd, detd-launch and detd-job are killed: the job continues, and the next detd-launch can kill it."""
     with Node() as d:
         job = d.submit_as(ANN, 100000)
         d.wait(job, lambda now: now["step"] > 3)
@@ -371,7 +373,7 @@ def restarts():
         d.stop_helper()
         d.start_helper()
         at = d.job(job)["step"]
-        d.wait(job, lambda now: now["step"] > at + 400)  # longer than detd gives who has left
+        d.wait(job, lambda now: now["step"] > at + 400)  # longer than detd waits for a supervisor that has left
         assert d.processes(job) == before
         d.stop_helper()
         d.kill()
@@ -394,7 +396,8 @@ def restarts():
         d.until(lambda: not of_uid(ANN) and not of_uid(BOB), "processes stay")
 
 
-# As a module of a trainer's Python: whatever bob's program may try. What it could do is told in a file of its own.
+# A module of a trainer's Python, with everything that bob's program may try. It writes its successes to a file of its
+# own.
 EVIL = r'''
 import fcntl, json, os, signal, socket, time
 if "RAN" not in os.environ:
@@ -512,7 +515,7 @@ def taken_locks(d, job):
 
 
 def a_lock_that_is_taken_away():
-    """Who holds a job's lock outside of its scope does not hold its slots."""
+    """A process outside of the job's scope that holds the job's lock does not hold its slots."""
     with Node() as d:
         job = d.submit_as(BOB, 100000)
         d.wait(job, lambda now: now["step"] > 3)
@@ -523,7 +526,7 @@ def a_lock_that_is_taken_away():
             d.wait(job, lambda now: now["attempt"] == 2 and now["state"] == "running", 60)
             kept += taken_locks(d, job)
         d.call("job.cancel", id=job)
-        if not d.group:  # nobody knows then what lives
+        if not d.group:  # without a scope it is unknown which processes live
             d.until(lambda: "its slots are held" in d.call("job.why", id=job)["text"], "it does not say who holds its slots", 180)
             os.close(kept.pop())
         d.wait(job, "cancelled", 60)
@@ -535,7 +538,8 @@ def a_lock_that_is_taken_away():
 
 
 def what_is_taken_away_while_nobody_looks():
-    """Who holds the lock of a job, and speaks for it, while detd and detd-launch are killed with it, holds nothing up either."""
+    """A process outside the scope holds a job's lock and speaks as its supervisor, and detd and detd-launch are killed
+    together with the job: the process holds up nothing."""
     with GpuNode() as d:
         if not d.group:
             return
@@ -562,7 +566,7 @@ def what_is_taken_away_while_nobody_looks():
         d.call("job.cancel", id=job)
         d.wait(job, "cancelled", 180)
         d.until(lambda: d.call("daemon.info")["cpu_free"] == 8, "its slots are held")
-        assert not d.events("kill", job), d.events("kill", job)  # nobody was there to be killed
+        assert not d.events("kill", job), d.events("kill", job)  # there was no process to kill
         d.wait(d.submit_as(ANN, 10, device="cuda", ranks=2), "completed")
         assert false.recv(4096)[-1:] in (b"", b"\n")
         for fd in kept:
@@ -570,7 +574,8 @@ def what_is_taken_away_while_nobody_looks():
 
 
 def what_is_taken_away_while_detd_is_another():
-    """That nothing of it lives is told to a detd that has not started it; who holds its lock holds up nothing all the same."""
+    """A detd that did not start the job learns that no process of it lives; a process that holds its lock holds up
+    nothing."""
     with Node() as d:
         if not d.group:
             return
@@ -582,7 +587,7 @@ def what_is_taken_away_while_detd_is_another():
         d.start()
         at = d.job(job)["step"]
         d.wait(job, lambda now: now["step"] > at + 50)
-        assert d.found("detd-launch") == [("ok", "it is there")], d.found("detd-launch")  # and it hears whose job ends
+        assert d.found("detd-launch") == [("ok", "it is there")], d.found("detd-launch")  # and it learns which job ends
         for pid in of_uid(BOB):
             d.signal(pid, signal.SIGKILL)
         d.wait(job, lambda now: now["attempt"] == 2 and now["state"] == "running", 180)
@@ -593,11 +598,11 @@ def what_is_taken_away_while_detd_is_another():
 
 
 def who_speaks_for_a_job_that_has_left():
-    """Once nothing of a job lives nobody is its supervisor, whatever nonce he says."""
+    """After all processes of a job have ended, no connection is accepted as its supervisor, with any nonce."""
     with Node(conf="user_running = 9\n") as d:
         if not d.group:
             return
-        job, other = d.submit_as(BOB, 100000), d.submit_as(BOB, 100000)  # whose user has no job that runs is not listened to at all
+        job, other = d.submit_as(BOB, 100000), d.submit_as(BOB, 100000)  # a connection of a user without a running job is not read at all
         for each in (job, other):
             d.wait(each, lambda now: now["step"] > 3)
         hello = json.dumps({"type": "hello", "protocol": 1, "job": job, "attempt": 1, "nonce": d.nonce(job), "pid": 1, "beats": False}).encode() + b"\n"
@@ -622,12 +627,14 @@ def who_speaks_for_a_job_that_has_left():
 
 
 def who_says_hello_again_and_again():
-    """Who speaks for a supervisor from outside of its scope, with its nonce, holds no slot longer than the job lives."""
+    """A process outside of the scope that speaks as the supervisor, with its nonce, holds no slot longer than the job
+    lives."""
     with Node(conf="user_running = 9\n") as d:
         said, stop = [0], threading.Event()
 
         def speak(job, text):
-            """As a process of bob's own, which root has made; it is told how often it was welcome."""
+            """Starts a process of bob, which root has made, that says hello again and again; it prints how often it was
+            welcome."""
             command = "import json, socket, sys, time\nwhile True:\n s = socket.socket(socket.AF_UNIX)\n s.settimeout(2)\n try:\n" \
                 "  s.connect(sys.argv[1]); s.sendall(sys.argv[2].encode() + b'\\n'); print(int(b'welcome' in s.recv(4096)), flush=True)\n" \
                 " except OSError: pass\n time.sleep(0.2)\n"
@@ -725,7 +732,7 @@ def limits():
 
 
 def links_in_its_own_folder():
-    """What bob puts in the place of files of his job leads nobody further than himself."""
+    """Links that bob puts in place of his job's files reach no file that bob may not reach himself."""
     with Node() as d:
         job = d.submit_as(BOB, 100000)
         d.wait(job, lambda now: now["step"] > 12)
@@ -757,14 +764,14 @@ def links_in_its_own_folder():
             os.unlink(d.folder(job) + "/log/supervisor.log")
             os.unlink(d.folder(job) + "/spec.json.new")
             os.mkfifo(d.folder(job) + "/log/supervisor.log", 0o600)
-        as_user(BOB, mend)  # a pipe that nobody reads holds nobody up
+        as_user(BOB, mend)  # a pipe without a reader blocks no program
         time.sleep(0)
         d.call("daemon.info")
         as_user(BOB, lambda: (os.unlink(d.folder(job) + "/log/supervisor.log"), os.unlink(d.folder(job) + "/log/rank-0.log")))
         d.wait(job, lambda now: now["state"] == "running" and now["attempt"] >= 2, 120)
         assert open(precious).read() == "precious" and os.stat(precious).st_mtime_ns == before[1] and os.stat(database).st_ino == before[0]
         assert sorted(os.listdir(d.state + "/held/%d" % job)) == held
-        # the folder itself is not his to replace, and one that is not his is not given to him
+        # bob cannot replace the folder itself, and a folder of another user is not given to him
         try:
             as_user(BOB, lambda: os.rename(d.folder(job), d.folder(job) + "x"))
             raise AssertionError("bob renames what lies in jobs/")
@@ -782,7 +789,7 @@ def links_in_its_own_folder():
         as_user(BOB, lambda: [os.unlink(d.folder(job) + "/spool.%d" % i) for i in (0, 1)])
         bob.call("job.resume", id=job)
         assert "spool lost" in d.wait(job, "failed", 60)["reason"]
-        # nor does it lead root, who looks at his job or begins with its weights
+        # nor do his links mislead root, who looks at his job or begins with its weights
         os.chmod(precious, 0o600)
         os.mkdir(d.root + "/roots")
 
@@ -806,7 +813,8 @@ def links_in_its_own_folder():
 
 
 def an_unusable_folder():
-    """Of a job whose submitter has made its folder useless nothing is held: it is queued till he mends it, ends where he does not, and is cancelled at once."""
+    """A job with a folder that its submitter made useless holds no slots: it is queued until he mends the folder, ends
+    if he does not, and can be cancelled at once."""
     with GpuNode(conf="user_running = 9\n") as d:
         def put(job, name, how):
             path = d.folder(job) + "/" + name
@@ -821,7 +829,7 @@ def an_unusable_folder():
                 (lambda job: put(job, "log", lambda p: open(p, "w").close()), None, "Not a directory")]
 
         def spoil(job, how):
-            """None of it lives, and none of it can be started."""
+            """Ends all processes of the job, and makes its folder unusable, so that it cannot be started."""
             supervisor = d.supervisor(job)
             as_user(BOB, lambda: how(job))
             os.kill(supervisor, signal.SIGKILL)
@@ -835,9 +843,9 @@ def an_unusable_folder():
             reason = d.wait(job, lambda now: now["state"] == "queued" and now["reason"])["reason"]
             assert what in reason and "unread: jobs/%d " % job in reason, reason
             d.until(lambda j=job: "unread: jobs/%d " % j in d.call("job.why", id=j)["text"], "it does not say why it waits")
-        # others have what they had, GPUs too
+        # other users keep their slots and GPUs
         d.wait(d.submit_as(ANN, 10, device="cuda", ranks=2), "completed")
-        # one that is cancelled while it waits, and one that is while its supervisor is deaf
+        # a job that is cancelled while it waits, and a job that is cancelled while its supervisor does not answer
         d.of(BOB).call("job.cancel", id=jobs[0])
         d.wait(jobs[0], "cancelled", 10)
         deaf = d.submit_as(BOB, 100000, device="cuda")
@@ -848,7 +856,7 @@ def an_unusable_folder():
         spoil(deaf, ways[0][0])
         d.until(lambda: d.job(deaf)["state"] == "stopping" and not d.job(deaf)["gpus"], "who reads what is left holds a GPU")
         assert "unread" in d.wait(deaf, "cancelled", 30)["reason"]
-        # who mends it goes on where he was; who does not has a minute
+        # a job continues where it was if its submitter mends the folder; otherwise it ends after a minute
         for job, (_, mend, _) in list(zip(jobs, ways))[1:3]:
             as_user(BOB, lambda j=job, m=mend: m(j))
             assert d.wait(job, lambda now: now["state"] == "running" and now["phase"] != "starting", 90)["step"] > 0
@@ -862,7 +870,8 @@ def an_unusable_folder():
 
 
 def a_start_that_is_refused_and_tried_again():
-    """Whoever is started next is heard, though each that was refused has left its scope empty; a cancel is obeyed by one such, too."""
+    """detd listens to the next supervisor, though each refused start has left its scope empty; such a supervisor also
+    obeys a cancel."""
     with Node(conf="user_running = 9\n") as d:
         def name(job, old, new):
             for i in (0, 1):
@@ -886,7 +895,8 @@ def a_start_that_is_refused_and_tried_again():
 
 
 def who_cancels_what_cannot_be_started():
-    """Where its submitter sees to it that nobody can read what a cancelled job has left, it holds nothing meanwhile, and it ends; under the next detd too."""
+    """A submitter makes the spool of a cancelled job unreadable. The job holds no slots meanwhile, and it ends; also
+    under the next detd."""
     os.makedirs("/home/full")
     subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=777,nr_inodes=1", "none", "/home/full"], check=True)  # nothing can be created there, as beyond a quota
     with GpuNode(conf="user_running = 9\n") as d:
@@ -917,7 +927,8 @@ def who_cancels_what_cannot_be_started():
 
 
 def a_launch_that_does_not_answer():
-    """Who submits or extends is told so, and nothing that was refused runs later; nor is it said that anything was killed. What was removed stays no longer."""
+    """Requests to submit or extend get an error, and no refused job runs later. No event says that a job was killed.
+    Folders of removed jobs are removed at last."""
     with Node(conf="user_running = 9\n") as d:
         done, gone, too, lives = [d.submit_as(ANN, steps) for steps in (30, 10, 10, 100000)]
         for job in (done, gone, too):
@@ -951,7 +962,7 @@ def a_launch_that_does_not_answer():
         assert all(open(d.root + "/log").read().count("job %d was removed, and its folder cannot be yet" % job) <= 2 for job in (gone, too)), "it is told again and again"
         assert d.found("detd-launch") == [("ok", "it is there")], d.found("detd-launch")
         d.stop_helper()
-        assert not d.found("detd-launch"), d.found("detd-launch")  # nobody needs it
+        assert not d.found("detd-launch"), d.found("detd-launch")  # no job needs it
         d.of(ANN).call("job.rm", id=done)
         d.until(lambda: d.found("detd-launch"), "the doctor does not see that it is gone")
         assert d.found("detd-launch")[0][0] == "wrong" and "No such file" in d.found("detd-launch")[0][1], d.found("detd-launch")
@@ -961,7 +972,7 @@ def a_launch_that_does_not_answer():
 
 
 def a_removal_that_is_held_up():
-    """A user who stops what empties his folder holds up nobody's removal but his own, and that not for long."""
+    """A user who stops the program that empties his folder delays only his own removals, and not for long."""
     with Node() as d:
         jobs = {}
         for uid in (BOB, ANN):
@@ -989,7 +1000,7 @@ def a_removal_that_is_held_up():
         d.until(lambda: not os.path.exists(d.folder(jobs[BOB])), "his own stays", 90)
 
 
-# ---- detd-launch itself, by who speaks as detd ----
+# ---- detd-launch itself, with a client that speaks as detd ----
 
 class Asker:
     def __init__(self, d):
@@ -1033,7 +1044,7 @@ def a_forged_ticket():
                 raise AssertionError("%d speaks to detd-launch" % uid)
             except PermissionError:
                 pass
-        os.chmod(d.socket, 0o666)  # on purpose, so that the check of who calls stands alone
+        os.chmod(d.socket, 0o666)  # on purpose, so that only the check of the caller protects the socket
         other = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         as_user(BOB, lambda: other.connect(d.socket))
         try:
@@ -1044,7 +1055,8 @@ def a_forged_ticket():
         os.kill(d.proc.pid, signal.SIGSTOP)  # its connection is taken over
         asker = Asker(d)
 
-        # whose ticket: who has connected to a socket of ours; not who listens, not root, no pair
+        # the ticket's user is the peer that connected to a socket of ours; a listening socket, root and a socket pair
+        # are refused
         server = socket.socket(socket.AF_UNIX)
         server.bind(d.root + "/run/server")
         server.listen(8)
@@ -1074,7 +1086,7 @@ def a_forged_ticket():
         assert asker.ask(SEAL, blank(77, spec))[0] == asker.ask(SEAL, blank(0, spec), [accepted.fileno()])[0] == REFUSED
         assert asker.ask(SEAL, blank(7, spec, b"../../x"), [accepted.fileno()])[0] == REFUSED
 
-        # what it is worth
+        # the uses of a ticket
         lock, text = os.open(d.root + "/lock", os.O_RDWR | os.O_CREAT), memory(spec)
 
         def start(ticket=ticket, fds=None, **more):
@@ -1116,7 +1128,7 @@ def a_forged_ticket():
             assert len([p for p in of_uid(ANN) if open("/proc/%d/comm" % p).read() == "detd-job\n"]) <= 1
         assert asker.ask(KILL, ticket)[0] == KILLED
         d.until(lambda: not of_uid(ANN), "it lives")
-        # lines that are none, and descriptors that nobody takes: none of them stays
+        # malformed lines and surplus descriptors: detd-launch closes all descriptors
         assert asker.ask(START, ticket, [lock, text], cut=1)[0] is None
         asker = Asker(d)
         d.until(lambda: asker.ask(KILL, ticket)[0] == KILLED, "it is not taken")
@@ -1139,7 +1151,8 @@ def a_forged_ticket():
 
 
 def programs_of_others():
-    """detd-launch executes nothing that anybody but root could have put there, and believes no key that others know."""
+    """detd-launch executes no file that another user than root could have written, and accepts no key that other users
+    know."""
     with Node() as d:
         d.stop_helper()
         command = [d.bin + "/detd-launch", "--socket", d.socket, "--state", d.state, "--key", d.root + "/launch/key"]
@@ -1164,7 +1177,7 @@ def programs_of_others():
 
 
 class GpuNode(Node):
-    """With two made-up GPUs, whose locks lie in a folder of detd's own."""
+    """A node with two made-up GPUs, with their locks in a folder of detd's own."""
 
     def __init__(self, conf="", **more):
         self.locks = "/run/gpus-%d" % os.getpid()
@@ -1208,14 +1221,15 @@ class GpuNode(Node):
                 return True
 
     def listed(self, gpu):
-        """Who holds it, as the kernel's list of locks has it."""
+        """Returns the holders of the lock, as the kernel's list of locks has them."""
         ino = os.stat(self.lock(gpu)).st_ino
         with open("/proc/locks") as f:
             return [int(w[4]) for w in map(str.split, f) if w[1:4] == ["FLOCK", "ADVISORY", "WRITE"] and int(w[5].split(":")[2]) == ino]
 
 
 def locks_of_gpus():
-    """They are detd's to take, and its jobs' to hold: nobody else does, whoever is killed, and they are free when the job's processes are gone."""
+    """Only detd takes the locks, and only its jobs hold them, whichever process is killed. The locks are free when the
+    job's processes are gone."""
     with GpuNode() as d:
         job = d.submit_as(ANN, 100000, device="cuda")
         d.wait(job, lambda now: now["step"] > 3)
@@ -1265,13 +1279,13 @@ def locks_of_gpus():
 
 
 def a_gpu_that_is_busy():
-    """Who comes too late gives the job back, and no lock stays with anybody."""
+    """If the GPU was taken in the meantime, the job is given back and queued, and no process keeps a lock."""
     with GpuNode() as d:
         job = d.submit_as(ANN, 10, device="cuda", ranks=2)
         d.wait(job, "completed")
         d.until(lambda: all(g["state"] == "free" for g in d.call("gpu.list")["gpus"]), "no free GPUs")
         with open(d.lock(1)) as f:
-            fcntl.flock(f, fcntl.LOCK_SH)  # nobody sees that
+            fcntl.flock(f, fcntl.LOCK_SH)  # no process sees that
             job = d.submit_as(ANN, 30, device="cuda", ranks=2)
             d.wait(job, lambda now: now["attempt"] >= 2)
             back = d.wait(job, "queued")
@@ -1298,7 +1312,7 @@ def a_gpu_that_is_busy():
 
 
 def a_lock_of_a_gpu_that_is_taken_away():
-    """Who takes it out of the job's scope holds no GPU."""
+    """A process that takes the lock out of the job's scope holds no GPU."""
     with GpuNode() as d:
         job = d.submit_as(BOB, 100000, device="cuda")
         d.wait(job, lambda now: now["step"] > 3)
@@ -1336,7 +1350,8 @@ def without_scopes():
         d.until(lambda: not of_uid(ANN), "it lives", 120)
         d.wait(job, "cancelled", 60)
         assert any("its session" in text for text in d.events("kill", job)), d.events("kill", job)
-        # what an earlier detd-launch has started is in no scope of this one, and nobody's session that it knows: that does not prove that nothing lives
+        # the earlier detd-launch started these processes, so they are in no scope and in no known session of this
+        # detd-launch: an empty scope does not prove that all have ended
         other = subprocess.Popen(["sleep", "1000"], user=BOB, group=BOB, extra_groups=[])
         for pid in of_uid(BOB):
             os.kill(pid, signal.SIGSTOP)
@@ -1353,7 +1368,7 @@ def without_scopes():
 
 
 def without_launch():
-    """As before there was one: admins alone submit, and jobs run as detd's user."""
+    """Without detd-launch only admins submit, and jobs run as detd's user."""
     with Node(helper=False) as d:
         assert "no detd-launch at" in open(d.root + "/log").read()
         e = refused(lambda: d.submit_as(ANN, 10))
@@ -1373,8 +1388,8 @@ SCENARIOS = [a_launch_that_does_not_answer, a_start_that_is_refused_and_tried_ag
 
 
 def apart(scenario):
-    """In namespaces of its own: the users, their homes and processes of one scenario are nobody else's. The shell is the first process there, and waits for those that
-    are left over."""
+    """Runs a scenario in namespaces of its own: its users, homes and processes are separate from others. The shell is
+    the first process there, and waits for the remaining processes."""
     def lines(path, more):
         names = [line.split(":")[0] for line in more.splitlines()]
         return "".join(line for line in open(path) if line.split(":")[0] not in names) + more

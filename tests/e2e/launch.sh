@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # Jobs of a node run as those who submit them, one of whom is hostile; its GPUs are made up (tests/stand/mock/nvml.c).
+# SPDX-License-Identifier: Apache-2.0 # Jobs of a node run as their submitters, one of them an attacker; the GPUs are
+# made up (tests/stand/mock/nvml.c).
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

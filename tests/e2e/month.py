@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""A month on a node that a group uses: jobs end every day, what is old goes by itself, and the state folder stays as large as it was. A real detd; the jobs are
-copies of one that a real detd-job ran. TEST_LONG=1: 10,000 jobs in 30 days."""  # SPDX-License-Identifier: Apache-2.0
+"""A month on a node of a group: jobs end every day, old data is removed by itself, and the state folder keeps its size.
+detd is real; the jobs are copies of a job that a real detd-job ran. TEST_LONG=1: 10,000 jobs in 30 days.
+"""  # SPDX-License-Identifier: Apache-2.0
 import os
 import random
 import shutil
@@ -14,7 +15,7 @@ LONG = os.environ.get("TEST_LONG", "0") != "0"
 DAYS, JOBS = (30, 334) if LONG else (6, 12)  # JOBS a day
 KEEP_JOBS, KEEP_POINTS, KEEP_LOGS, KEEP_EVENTS = (7, 3, 2, 7) if LONG else (3, 2, 1, 3)
 CONF = "keep_jobs = %d\nkeep_points = %d\nkeep_logs = %d\nkeep_events = %d\n" % (KEEP_JOBS, KEEP_POINTS, KEEP_LOGS, KEEP_EVENTS)
-# Of a job, each with the column that says which.
+# Tables with rows of jobs, each with the column that holds the job's number.
 TABLES = {"jobs": "id", "specs": "job", "attempts": "job", "eval": "job", "checkpoints": "job", "tiers": "job"}
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Segmentations that are odd or wrong, before a small Mask R-CNN: detd-worker --check and jobs of a real detd say file and id of what is wrong, or leave it
-out and count it; a picture of one line, objects of one pixel, a thousand in a picture and categories with gaps are trained on."""  # SPDX-License-Identifier: Apache-2.0
+"""Segmentations that are odd or wrong, before a small Mask R-CNN: detd-worker --check and jobs of a real detd report
+file and id of each fault, or leave the annotation out and count it; a picture of one line, objects of one pixel, a
+thousand in a picture and categories with gaps are trained on."""  # SPDX-License-Identifier: Apache-2.0
 import glob
 import json
 import math
@@ -20,7 +21,8 @@ MODEL = {"preset": "mask_rcnn_r18_fpn", "width": 0.125, "fpn_channels": 16, "hea
          "anchors": [8, 16, 32, 48, 64], "rpn_pre_nms": 100, "rpn_pre_nms_val": 100, "rpn_post_nms": 50, "rpn_post_nms_val": 50, "roi_batch": 32}
 CATEGORIES = [{"id": 90, "name": "last"}, {"id": 7, "name": "first"}, {"id": 13, "name": "never seen"}]
 TRIANGLE = [[10, 10, 30, 10, 30, 40]]
-# The annotation's keys that differ from a good one's, None: not there; and what is said of annotation 7.
+# The keys in which an annotation differs from a good one (None: key removed), and the expected message about annotation
+# 7.
 BAD = [
     ({"segmentation": [[1, 1, 9, 1, 9]]}, "segmentation: a polygon has an odd number of coordinates"),
     ({"segmentation": [[1, 1, 9, 9]]}, "segmentation: a polygon has fewer than three points"),
@@ -46,7 +48,7 @@ BAD = [
     ({"bbox": [10, 10, 0, 30]}, "box has no area"),
     ({"bbox": [100, 10, 20, 30]}, "box lies outside its image"),
 ]
-# What is wrong is left out alone, and the object stays.
+# Only the wrong part is left out, and the object stays.
 LESS = [
     ({"segmentation": TRIANGLE + [[1, 1, 9, 9]]}, "segmentation: a polygon has fewer than three points"),
     ({"segmentation": [[1, 1, 9, 1, 9]] + TRIANGLE + [[]]}, "segmentation: a polygon has an odd number of coordinates"),
@@ -73,7 +75,8 @@ def thin(number, image, box):
 
 
 def odd_but_right():
-    """(images, annotations): images 2 and 3 are a line of pixels, 4 has a thousand objects, 5 none, 6 a crowd without a mask alone."""
+    """Returns (images, annotations): images 2 and 3 are a line of pixels, 4 has a thousand objects, 5 has no object, 6
+    has only a crowd without a mask."""
     images = [(1, SIDE, SIDE), (2, 5000, 1), (3, 1, 5000), (4, 256, 256), (5, SIDE, SIDE), (6, SIDE, SIDE)]
     found = [thin(100, 2, [2500, 0, 1, 1]), thin(101, 2, [0, 0, 5000, 1]), thin(102, 3, [0, 4000, 1, 700]), thin(103, 3, [0, 0, 1, 1]),
              thin(104, 1, [63, 63, 1, 1]),
@@ -144,7 +147,7 @@ def bad_ones_are_told(place):
 
 
 def splits_that_do_not_fit_are_told(place):
-    """What would end a job at its start is told by the check already."""
+    """The check already reports errors that would end a job at its start."""
     good = place.dataset("good", [(1, SIDE, SIDE)], [annotation(1)])
     crowds = place.dataset("crowds", [(1, SIDE, SIDE)], [annotation(1, iscrowd=1)])
     said = place.check(place.job(crowds))
@@ -197,7 +200,7 @@ def jobs_train_on_the_rest(place, d):
         for job in (skipping, sound):
             assert ended(d, job)[0] == "completed", ended(d, job)
             check_rows(d, job)
-        # what was left out is as if it had never been there
+        # left out annotations change nothing else
         assert d.sql("SELECT split, term, step, num FROM loss WHERE job=? ORDER BY 1, 2, 3", skipping) == d.sql(
             "SELECT split, term, step, num FROM loss WHERE job=? ORDER BY 1, 2, 3", sound)
         told = [t for t in d.events("data", skipping) if "%d bad records skipped; first: annotation 200" % len(bad) in t]
@@ -227,7 +230,8 @@ def outlined(place, path):
 
 
 def checked(place, path, on_bad):
-    """(whether it was good, the job). What is wrong is a sentence that begins with the file's name, and each record has its id or line."""
+    """Returns (whether the check found no error, the job). Each error is a sentence that begins with the file's name
+    and has the record's id or line."""
     job = place.job(path, DATA + "/bccd/images", data_on_bad=on_bad, train_steps=1, val_every=1)
     done = place.check(job)
     if done.returncode == 0:
@@ -241,7 +245,8 @@ def checked(place, path, on_bad):
 
 
 def collection(place, d):
-    """Each file of the collection of odd files, which has its own pictures; and again with outlines where it has none, so that there is something to train on."""
+    """Checks each file of the collection of odd files, which has its own pictures; if a file has no outlines, again
+    with added outlines, so that the job has something to train on."""
     files = [f for f in sorted(glob.glob(DATA + "/odd_json/*.json")) if not f.endswith("manifest.json")]
     jobs = []
     for path in files:

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Loss of power. A small job runs under detd and detd-job with tests/stand/mock/disk.c preloaded in all three programs, which writes down each change of the disk,
-each sync and each message. First, of that log: whatever a message says is done was durable before it was sent. Then states of the disk that a loss of power
-would have left: each prefix of the log, and each without one change that was not durable, is looked at (prefixes.py), and of some, with any of those changes
-being there or not, the programs go on: the job ends with the rows and weights of an undisturbed one, and no checkpoint that was published is lost. SEED: of
-what is drawn; STATES, PREFIXES: how many of them."""  # SPDX-License-Identifier: Apache-2.0
+"""Loss of power. A small job runs under detd and detd-job with tests/stand/mock/disk.c preloaded in all three programs,
+which writes down each change of the disk, each sync and each message. First, the log itself: everything that a message
+reports as done was durable before the message was sent. Then states of the disk that a loss of power would have left:
+each prefix of the log, and each prefix without one change that was not durable, is checked (prefixes.py). From some
+states, with any of those changes being there or not, the programs continue: the job ends with the rows and weights of
+an undisturbed one, and no published checkpoint is lost. SEED: of the random choices; STATES, PREFIXES: their number.
+"""  # SPDX-License-Identifier: Apache-2.0
 import concurrent.futures
 import contextlib
 import hashlib
@@ -25,7 +27,7 @@ from daemon import HERE, SANITIZED, SEED, Daemon, Refused, make_shapes
 
 STEPS, SAVED, VALIDATED = 20, 4, 10  # the first validation is the best so far, so step VALIDATED is saved as well
 STATES = int(os.environ.get("STATES", "150" if os.environ.get("TEST_LONG") else "14"))
-PREFIXES = int(os.environ.get("PREFIXES", "0"))  # of each part, for who has little time; 0: all
+PREFIXES = int(os.environ.get("PREFIXES", "0"))  # of each part, to save time; 0: all
 JOB = "jobs/1"
 WHERE = "state/" + JOB  # in the folder that is watched
 VOLATILE = ("detd.db-shm", "sup.sock", "log")  # of no meaning after a start, or not durable by intention
@@ -59,7 +61,7 @@ def finish(d, job):
     return done
 
 
-# ---- what is watched ----
+# ---- the watched programs ----
 
 class Watched(Daemon):
     """The shim is preloaded in detd by its environment, in detd-job by a script in its place, in detd-worker by run.env."""
@@ -84,8 +86,8 @@ class Watched(Daemon):
 
 
 def record(shim, data):
-    """A job whose tier changes, and under which detd is killed, then its rank; in the end detd stops. Returns the watched daemon, which has
-    stopped; None: it went too fast."""
+    """Runs a job with a tier change, during which detd is killed, then its rank; in the end detd stops. Returns the
+    watched daemon, which has stopped, or None if the job went too fast."""
     d = Watched(shim)
     with contextlib.ExitStack() as undo:
         undo.push(d)
@@ -120,7 +122,7 @@ def record(shim, data):
 
 
 def check_whole(log, d):
-    """The log says everything: all its changes together make what is there."""
+    """The log is complete: all its changes together give the files on the disk."""
     made = disk.State(log, log.changes)
     for folder, _, names in os.walk(d.state):
         if "/log" in folder:
@@ -132,7 +134,7 @@ def check_whole(log, d):
                     assert made.read(os.path.relpath(path, d.root)) == f.read(), "'%s' is not what the log makes of it" % path
 
 
-# ---- what is durable when it is said ----
+# ---- state on the disk when a message is sent ----
 
 class Says:
     """[(event, program, object)] of the lines in messages that are JSON objects."""
@@ -175,7 +177,8 @@ def check_database(log, says):
     assert durable_rows(log, accepted, "SELECT token FROM jobs") == [("once",)], "a job was accepted and not stored"
     started = next(at for at, e in enumerate(log.events) if e.program == "detd-job")
     assert durable_rows(log, started, "SELECT attempt, length(nonce) > 0 FROM jobs") == [(1, 1)], "a supervisor was started that is not stored"
-    for pid in {log.events[at].pid for at, _ in says.of("detd", type="welcome")}:  # what one finds may be what another could not sync any more
+    # each process needs syncs of its own: it may find changes that another process could not sync any more
+    for pid in {log.events[at].pid for at, _ in says.of("detd", type="welcome")}:
         first = next(at for at, e in enumerate(log.events) if e.pid == pid and e.what == "say")
         assert any(e.pid == pid and e.what == "synced" and "/detd.db" in e.path for e in log.events[:first]), "detd tells what may not be durable"
     acks = [(at, msg["seq"]) for at, msg in says.of("detd", type="ack") if msg["seq"] > 0]
@@ -191,7 +194,7 @@ def spool(state):
 
 
 def same_folder(log, moment, folder):
-    """What is in the folder is durable."""
+    """The content of the folder is durable."""
     have, want = disk.State(log, log.durable(moment)), disk.State(log, log.before(moment))
     assert want.folders[folder], "an empty checkpoint"
     assert have.folders[folder] == want.folders[folder], "names in a checkpoint are not durable: %s" % log.pending(moment)
@@ -206,7 +209,7 @@ def check_checkpoints(log, says):
     told = {msg["step"]: at for at, msg in says.of("detd-worker", type="checkpoint", phase="published")[::-1]}
     ready = {msg["step"]: at for at, msg in says.of("detd-worker", type="checkpoint", phase="ready")}
     words = {msg["step"]: at for at, msg in says.of("detd-job", type="publish")}
-    for at, msg in says.of("detd-worker", type="checkpoint", phase="published"):  # also by one that goes on from what a killed one has left
+    for at, msg in says.of("detd-worker", type="checkpoint", phase="published"):  # also by a process that continues after a killed one
         pid = log.events[at].pid
         assert any(e.what == "synced" and e.pid == pid and e.path.endswith("/checkpoints") for e in log.events[:at]), \
             "step %d is said to be published by a process that cannot know whether its name is durable" % msg["step"]
@@ -214,7 +217,8 @@ def check_checkpoints(log, says):
         assert ready[step] < words[step] < at, "step %d was published at %d without the word, which came at %s" % (step, at, words.get(step))
         kept = spool(disk.State(log, log.durable(words[step])))
         for said, program, msg, text in says.lines:
-            same = log.events[said].pid == log.events[ready[step]].pid  # the last word of one that was killed may have come to nobody; the next one says it anew
+            # the last message of a killed process may be lost; the next process repeats it
+            same = log.events[said].pid == log.events[ready[step]].pid
             if program == "detd-worker" and same and said < ready[step] and msg["type"] in ("loss", "eval", "data"):
                 assert text in kept, "checkpoint %d was to be published before this was durable: %s" % (step, text)
         same_folder(log, at, log.named_at(at))
@@ -227,7 +231,7 @@ def check_checkpoints(log, says):
 
 
 def check_removals(log):
-    """Of a checkpoint that was published nothing is removed before its name is."""
+    """A published checkpoint loses its name before any of its files is removed."""
     count = 0
     for at, e in enumerate(log.events):
         m = re.search(r"checkpoints/\.tmp-step-(\d+)/[^/]+$", e.path)
@@ -248,7 +252,8 @@ def check_names(log):
 
 
 def check_folder(log):
-    """What detd leaves in a job's folder for its supervisor is durable before that begins, and how the job ended before its spool goes."""
+    """Files that detd leaves in a job's folder for its supervisor are durable before the supervisor begins, and the
+    record of the job's end before the spool is removed."""
     started = next(at for at, e in enumerate(log.events) if e.program == "detd-job")
     have = disk.State(log, log.durable(started))
     for name in ("store", "spec.json"):
@@ -258,7 +263,7 @@ def check_folder(log):
 
 
 def check_tiers(log, says):
-    """From before the first rank begins, so that no sync of its own is what keeps them."""
+    """The tiers are durable before the first rank begins, independently of the rank's own syncs."""
     (go, _), *_ = says.of("detd-job", type="go")
     have = disk.State(log, log.durable(go))
     for name in ("store", "spec.json", "spool.0", "spool.1", "tiers"):
@@ -284,7 +289,7 @@ def torn(change):
 
 
 def states_at(log, moment, rng):
-    """With all that was done, with what was durable, and with all but one change that was not."""
+    """Yields the states with all changes, with the durable changes, and with all but one change that was not durable."""
     pending, before = [c for c in log.pending(moment) if not c.path.endswith("-shm")], log.before(moment)
     yield Chosen(moment, "all of it", before)
     yield Chosen(moment, "what is durable", log.durable(moment))
@@ -298,7 +303,7 @@ def states_at(log, moment, rng):
 
 
 def choose(log, rng):
-    """Half of the moments are beside what counts: a rename, a sync, a word."""
+    """Half of the moments are beside important events: a rename, a sync, a message."""
     marked = [at + i for at, e in enumerate(log.events) for i in (0, 1)
               if e.what in ("rename", "remove", "synced") or (e.what == "say" and re.search(rb'"(ack|publish|published|tier_ok|result)"', e.data))]
     moments = rng.sample(sorted(set(marked)), min(STATES, len(set(marked)))) + rng.sample(range(len(log.events)), min(STATES, len(log.events)))
@@ -308,7 +313,8 @@ def choose(log, rng):
 
 
 def newest(published, log, moment):
-    """The last step whose checkpoint was durable under its name; what took an older one's place came later."""
+    """Returns the last step with a checkpoint that was durable under its name. An older checkpoint is replaced only
+    later."""
     found = [(log.change_at[at].durable, step) for at, _, step in published]
     return max([step for durable, step in found if durable is not None and durable < moment], default=0)
 

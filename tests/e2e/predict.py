@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""What predict writes, and what it leaves alone, with a small network that was trained here. usage: predict.py BUILD_FOLDER [TEST ...]"""  # SPDX-License-Identifier: Apache-2.0
+"""The output of predict, and the files that it leaves alone, with a small network that was trained here.
+
+usage: predict.py BUILD_FOLDER [TEST ...]"""  # SPDX-License-Identifier: Apache-2.0
 import fcntl
 import json
 import os
@@ -61,7 +63,7 @@ class Place:
         return [WORKER, "--predict", "--job-dir", os.path.join(self.trained, job), "--out", out, "--conf", "0", *more, *pictures]
 
     def predict(self, *args, told=b"", **more):
-        """told: what stands on its standard input."""
+        """told: the bytes on its standard input."""
         return subprocess.run(self.command(*args, **more), cwd=self.folder, input=told, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False)
 
     def expect(self, done, status, told=b""):
@@ -139,7 +141,7 @@ def test_folders_patterns_and_lists(place):
         return list(dict.fromkeys((r["image_id"], r["file_name"]) for r in place.records(out)))
 
     place.expect(place.predict("p/out", "p"), 0)
-    place.expect(place.predict("p/out", "p/"), 0, b"400 detections")  # what was drawn there is not looked at
+    place.expect(place.predict("p/out", "p/"), 0, b"400 detections")  # pictures drawn there are not read
     assert names("p/out") == [(1, "p/1.JPG"), (2, "p/2.png"), (3, "p/[x].png"), (4, "p/q/1.jpeg")], names("p/out")
     assert place.files("p/out") == ["1.png", "2.png", "[x].png", "q", "results.json"] and place.files("p/out/q") == ["1.png"]
     place.expect(place.predict("two", "p", "r"), 0)
@@ -196,7 +198,8 @@ def test_a_sets_ids_and_categories(place):
     assert {r["category_id"] for r in records} <= set(names) and len(records) > 100
     for image in truth["images"]:
         assert size_of(place.read("val/" + os.path.splitext(image["file_name"])[0] + ".png")) == (64, 64)
-    # the same pictures under other ids, in a folder, of a list without annotations that lacks a class and has one that the job does not know
+    # the same pictures under other ids, in a folder, from a list without annotations that lacks a class and has a class
+    # that the job does not know
     other = {"images": [{**i, "id": 10 ** 12 - i["id"], "file_name": "deep/" + i["file_name"]} for i in truth["images"]],
              "categories": [{"id": 900 - c["id"], "name": c["name"]} for c in truth["categories"][1:]] + [{"id": 7, "name": "hexagon"}]}
     place.write("other.json", json.dumps(other).encode())
@@ -261,7 +264,8 @@ def test_results_of_others_stay(place):
 
 
 def test_results_put_there_meanwhile_stay(place):
-    """Who does not read what predict says stops it between two pictures: its words are more than the pipe and its buffer hold."""
+    """A reader that does not read predict's output stops it between two pictures: the output is more than the pipe and
+    its buffer hold."""
     names = [place.picture("p/%0200d.png" % i) for i in range(40)]
     ours, its = os.pipe()
     fcntl.fcntl(ours, fcntl.F_SETPIPE_SZ, 4096)
@@ -330,7 +334,7 @@ def test_best_last_and_step(place):
 
 
 def test_numbers_are_of_the_jobs_precision(place):
-    """As in its validations. What it has learnt is the same in both folders."""
+    """Numbers have the precision of the job's validations. Both folders have the same weights."""
     train(place.trained, "half", run={"device": "cpu", "precision": "bf16"})
     shutil.copytree(os.path.join(place.trained, "half"), os.path.join(place.trained, "whole"))
     with open(os.path.join(place.trained, "whole", "spec.json"), "r+", encoding="utf-8") as f:
@@ -403,7 +407,7 @@ def test_drawings_cover_the_enlarged_picture(place):
 
 
 def train_masks(folder):
-    """A Mask R-CNN that has seen next to nothing. Returns what its worker reported."""
+    """Trains a Mask R-CNN for a moment. Returns the reports of its worker."""
     subprocess.run([sys.executable, os.path.join(ROOT, "tests", "demo", "make_shapes.py"), os.path.join(folder, "outlines"),
                     "--train", "4", "--val", "2", "--size", "64", "--masks"], check=True, stdout=subprocess.DEVNULL)
     data = {split: {"annotations": "outlines/%s.json" % split, "images": "outlines/images"} for split in ("train", "val")}
@@ -416,7 +420,7 @@ def train_masks(folder):
 
 
 def runs(text):
-    """Of COCO's compressed form."""
+    """Returns the run lengths of COCO's compressed form."""
     found, value, shift = [], 0, 0
     for c in (ord(letter) - 48 for letter in text):
         value |= (c & 31) << shift
@@ -450,8 +454,8 @@ def test_masks_are_scored_drawn_and_written(place):
 
 
 def train_turned(place, flavor):
-    """Faster R-CNN over a JPEG and a PNG that are stored on their side (Pillow made them), whose annotations are of the upright pictures, but for flavor tv.
-    Returns the names of its job file and of its folder."""
+    """Faster R-CNN over a JPEG and a PNG that are stored on their side (Pillow made them). Annotations are those of the
+    upright pictures, except for flavor tv. Returns the names of its job file and of its folder."""
     with open(os.path.join(ROOT, "tests", "golden", "exif.json"), encoding="utf-8") as f:
         golden = json.load(f)
     names, side = ["turned.jpg", "turned.png"], {"width": 6, "height": 11} if flavor == "d2" else {"width": 11, "height": 6}
@@ -527,7 +531,7 @@ def test_depth_is_numbers_and_a_picture(place):
     given = [os.path.join(frames, "%06d.%s" % name) for name in ((2, "png"), (3, "png"), (2, "jpg"))]
     shutil.copy(place.path(place.picture("other.png", 40)), given[2])
     for job, unit in ("deep", b"network"), ("metres", b"m"):
-        for _ in range(2):  # what an earlier run wrote is replaced
+        for _ in range(2):  # the files of an earlier run are replaced
             place.expect(place.predict(job + "-out", *given, job=job), 0, b"depth -> " + job.encode() + b"-out/000002_depth.png, in colours -> ")
         assert place.files(job + "-out") == ["000002-2.png", "000002.png", "000002_depth-2.png", "000002_depth.png", "000003.png",
                                              "000003_depth.png"], place.files(job + "-out")
@@ -553,10 +557,10 @@ def poses_of(text):
 def test_a_folder_of_frames_is_a_way(place):
     folder = os.path.dirname(train_on_frames(place.trained, "way"))
     names = ["%06d%s.png" % (k, suffix) for k in range(7) for suffix in ("", "_depth", "_next")][:-1]
-    for _ in range(2):  # what an earlier run wrote is replaced
+    for _ in range(2):  # the files of an earlier run are replaced
         place.expect(place.predict("out", folder, job="way"), 0, b"the way of 7 frames -> out/trajectory.txt, out/trajectory_kitti.txt\n")
         assert place.files("out") == sorted(names + ["trajectory.txt", "trajectory_kitti.txt"]), place.files("out")
-    said = place.predict("out", folder, job="way").stdout.decode().splitlines()  # a line a frame, and none where that is asked
+    said = place.predict("out", folder, job="way").stdout.decode().splitlines()  # a line a frame, or no lines with the option for that
     assert len([line for line in said if "depth -> " in line]) == 7 == len([line for line in said if "/00000" in line]), said
     assert sum(" shows it -> out/" in line for line in said) == 6, said
     place.expect(place.predict("out", "--quiet", folder, job="way"), 0, b"the way of 7 frames")
@@ -564,7 +568,7 @@ def test_a_folder_of_frames_is_a_way(place):
     assert size_of(place.read("out/000003_next.png")) == (80, 64)
     tum, kitti = poses_of(place.read("out/trajectory.txt")), poses_of(place.read("out/trajectory_kitti.txt"))
     assert [p[0] for p in tum] == list(range(7)) and [p[3::4] for p in kitti] == [p[1:4] for p in tum], (tum, kitti)
-    for p in kitti:  # evo, and who else takes them for the truth, want rotations
+    for p in kitti:  # evo, and other programs that take them as the truth, want rotations
         bent = [sum(p[4 * k + a] * p[4 * k + b] for k in range(3)) - (a == b) for a in range(3) for b in range(3)]
         assert max(map(abs, bent)) < 1e-9, (p, bent)
     assert kitti[0] == [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0] and len({tuple(p) for p in kitti}) == 7
@@ -596,12 +600,13 @@ def test_folders_that_are_no_way(place):
 
 
 def test_frames_that_cannot_be_read_are_told_and_left_out(place):
-    """Whatever is wrong with them, as pictures given by their names are; the way is that of the frames before."""
+    """Unreadable frames are left out for any reason, like pictures given by their names; the path is that of the frames
+    before."""
     folder = os.path.dirname(train_on_frames(place.trained, "torn"))
     at = {k: os.path.join(folder, "frames", "%06d.png" % k) for k in range(7)}
     with open(at[3], "rb") as f:
         whole = f.read()
-    for out in "empty", "none", "single":  # whatever lies there of an earlier run is gone where this one says nothing
+    for out in "empty", "none", "single":  # files of an earlier run are removed if this run writes none
         place.expect(place.predict(out, folder, job="torn"), 0)
         assert len(place.files(out)) == 22, place.files(out)
     place.write("none/000000_next-2.png", b"not of predict")
@@ -615,7 +620,7 @@ def test_frames_that_cannot_be_read_are_told_and_left_out(place):
                               ("size", place.read("small.png"), b" is 40 x 40 pixels, but intrinsics.json says 80 x 64"),
                               ("folder", None, b": a folder, not a file")):
         os.remove(at[3])
-        if content is None:  # what lies in it is none of the frames
+        if content is None:  # other files in the folder are not frames
             os.mkdir(at[3])
             shutil.copy(at[2], at[3] + "/a.png")
             shutil.copy(at[2], at[3] + "/b.png")

@@ -1,9 +1,8 @@
-"""Each prefix of the log of a disk, and each prefix without one of the changes that were not durable, looked at without a daemon: the database is whole and
-has what was accepted and acked, the spool is read to where it was durable and says nothing else, and each checkpoint that has its name is what it was when
-it got it.
-
-What is dropped of one of the three changes nothing of the others, so each is looked at by itself, and of the moments between which nothing of it changes at
-the last, by when most had been said."""  # SPDX-License-Identifier: Apache-2.0
+"""Each prefix of the log of a disk, and each prefix without one of the changes that were not durable, checked without a
+daemon: the database is whole and has what was accepted and acked, the spool is read to its durable end and holds
+nothing else, and each checkpoint that has its name has the same content as when it got the name. A dropped change of
+one of the three changes nothing in the others, so each is checked by itself. Among moments without a change of a part,
+only the last is checked, after most messages."""  # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import ctypes
 import os
@@ -23,7 +22,7 @@ def belongs(change, part):
 
 
 def states_of(log, part, end):
-    """(moment, the change that is dropped or None)"""
+    """Yields (moment, the dropped change or None)."""
     changes = [c for c in log.changes if belongs(c, part)]
     for moment in sorted({c.at for c in changes} | {c.durable for c in changes if c.durable is not None} | {end}):
         if 0 < moment <= end:
@@ -93,7 +92,7 @@ class Looks:
         return found
 
     def records_of(self, moment, changes):
-        """Of a prefix, or of what was durable; once."""
+        """Returns the records after these changes; each list of changes is read once."""
         key = (len(changes), changes[-1].at if changes else 0)
         if key not in self.records:
             self.records[key] = self.scan(disk.State(self.log, changes))

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Replays the control-socket examples of proto/PROTOCOL.md against a real detd: each reply must have the members of the
-example and their types, and no others. usage: protocol_examples.py [--update] BUILD_FOLDER
---update puts what detd answered into the document (numbers and names of this machine are kept plain by hand)."""  # SPDX-License-Identifier: Apache-2.0
+example and their types, and no others.
+usage: protocol_examples.py [--update] BUILD_FOLDER
+--update puts detd's replies into the document (numbers and names of this machine are made plain by hand)."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DOC = os.path.join(ROOT, "proto", "PROTOCOL.md")
 DATA = os.path.normpath(os.path.join(ROOT, "..", "shared", "data", "bccd"))
-# Objects whose members depend on the job: only their type is compared.
+# Objects with members that depend on the job: only their type is compared.
 OPEN = {"spec", "losses"}
 
 
@@ -74,7 +75,7 @@ def start(build, folder):
     while daemon.poll() is None and time.time() < until:
         try:
             return daemon, Client(path)
-        except OSError:  # it is not there, or nobody listens yet
+        except OSError:  # the socket is not there, or detd does not listen yet
             time.sleep(0.05)
     sys.stderr.write(open(log.name).read())
     raise SystemExit("detd did not start")

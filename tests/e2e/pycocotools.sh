@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # What predict writes of a split, read by COCO's own tools as it is: their numbers are those of the validation, of each class too.
+# SPDX-License-Identifier: Apache-2.0 # COCO's own tools read predict's output of a split: their numbers are those of
+# the validation, also of each class.
 set -eu
 python=${DETD_TORCH_PYTHON:-python3}
 data=$(dirname "$0")/../../../shared/data/bccd

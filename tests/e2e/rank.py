@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""A trainer that is not detd-worker: speaks the lines of proto/report.h on descriptor 3 and beats on the progress page.
+"""A trainer in place of detd-worker: it speaks the lines of proto/report.h on descriptor 3 and beats on the progress
+page.
 
-It "trains" a number that every rank can compute, keeps checkpoints as files, resumes from the newest, and obeys commands. Faults
-for tests lie in the job directory: a file fault-RANK holds one line "WHAT STEP", carried out once when that step is reached.
-HOLD in its environment names steps before which it waits until the job directory has a file "go", or "go-STEP"; it obeys commands meanwhile.
+It "trains" a number that every rank can compute, keeps checkpoints as files, resumes from the newest, and obeys
+commands. Faults for tests lie in the job directory: a file fault-RANK holds one line "WHAT STEP", carried out once when
+that step is reached. HOLD in its environment names steps before which it waits until the job directory has a file "go",
+or "go-STEP"; it obeys commands meanwhile.
 """  # SPDX-License-Identifier: Apache-2.0
 import argparse
 import json
@@ -153,7 +155,8 @@ class Rank:
         elif what == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
         elif what == "flood":
-            self.page.phase("report_wait")  # as whoever waits for room for his reports: it has no deadline, however slow the machine
+            # like a rank that waits for room for its reports: it has no deadline, however slow the machine is
+            self.page.phase("report_wait")
             for _ in range(800):
                 self.say("event", level="info", kind="flood", text="x" * 60000)
         elif what == "burst":
@@ -267,7 +270,7 @@ class Rank:
 
     @staticmethod
     def gpu():
-        """What a rank on a GPU says of it; a test may make it see another one, or several."""
+        """Returns the report of a rank on a GPU; a test may make it see another GPU, or several."""
         visible = os.environ.get("SEE_GPUS", os.environ.get("CUDA_VISIBLE_DEVICES", ""))
         return {"uuid": visible.split(",")[0], "devices": len(visible.split(","))} if visible else {"uuid": None}
 

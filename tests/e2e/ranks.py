@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The same bits whatever the number of ranks. Every job of a group must store the rows and the model of the group's first job, which one
-rank trained: other ranks, threads, waves, ISAs and tiers, ranks and supervisors killed at random moments, a tier changed in mid-job,
-averaged weights, another optimizer, a larger network, an input that is no square."""  # SPDX-License-Identifier: Apache-2.0
+"""The same bits whatever the number of ranks. Every job of a group must store the rows and the model of the group's
+first job, which a single rank trained: other ranks, threads, waves, ISAs and tiers, ranks and supervisors killed at
+random moments, a tier changed in mid-job, averaged weights, another optimizer, a larger network, an input that is no
+square."""  # SPDX-License-Identifier: Apache-2.0
 import hashlib
 import json
 import os
@@ -16,7 +17,7 @@ from daemon import BUILD, HERE, SANITIZED, Daemon, make_shapes, tensors_of
 
 SEED = int(os.environ.get("RANKS_SEED", "1"))
 SLOTS = 8
-PATIENCE_S = 1800 if SANITIZED else 900  # for what hangs
+PATIENCE_S = 1800 if SANITIZED else 900  # limit for jobs that hang
 LONG_STEPS = 60
 LOG_EVERY = 3  # of the long job; val.every is no multiple of it
 
@@ -53,7 +54,7 @@ def mask_spec(data):
 
 
 def frames_spec(data):
-    """Depth, motion and features of few channels, all of which train."""
+    """Depth, motion and features with few channels, all of them trained."""
     return {"name": "depth", "data": {name: {"annotations": "%s/%s.txt" % (data, name), "images": data} for name in ("train", "val")},
             "model": {"preset": "featdepth_joint_r18", "width": 0.125, "size": [96, 96], "pose_size": [64, 64], "sync_bn": True},
             "train": {"steps": 5, "batch": 4, "shards": 4, "log_every": 1, "lr": 0.001, "burn_in": 0}, "val": {"every": 5, "batch": 2},
@@ -61,17 +62,17 @@ def frames_spec(data):
 
 
 def isas():
-    """Those that this CPU has, the best first."""
+    """Returns the ISAs of this CPU, the best first."""
     with open("/proc/cpuinfo", encoding="utf-8") as f:
         flags = next((line.split() for line in f if line.startswith("flags")), [])
     needs = {"avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}, "avx2": {"avx2", "fma", "bmi2"}, "generic": set()}
     return [name for name, need in needs.items() if need <= set(flags)]
 
 
-# ---- what a job leaves ----
+# ---- the results of a job ----
 
 def rows(d, job):
-    """{name of a row: (bits, tier)} of everything that was measured; tier is None where rows have none."""
+    """Returns {name of a row: (bits, tier)} of all measured values; tier is None in rows without a tier."""
     found = {}
     for split, term, step, epoch, num, den, tier in d.sql(
             "SELECT split, term, step, epoch, num, den, tier FROM loss WHERE job=? ORDER BY step, split, term", job):
@@ -91,7 +92,7 @@ def models(d, job, file="model"):
 
 
 def told(bits):
-    """What a row's bits say: epoch, num, den of a loss, or a metric's value."""
+    """Returns the numbers in a row's bits: epoch, num, den of a loss, or a metric's value."""
     try:
         raw = bytes.fromhex(bits)
     except ValueError:
@@ -100,7 +101,8 @@ def told(bits):
 
 
 def of_both(a, b):
-    """Two jobs' checkpoints of the same steps, the last among them: one that made room for another job has one more."""
+    """Returns two jobs' checkpoints of the same steps, the last among them: a job that made room for another has a
+    checkpoint more."""
     both = a.keys() & b.keys()
     assert max(both) == max(a.keys() | b.keys()), (a, b)
     return {step: a[step] for step in both}, {step: b[step] for step in both}
@@ -137,7 +139,7 @@ def run_keys(**run):
 
 
 def variants(sync_bn):
-    """(what, keys) of jobs that must not differ; the first is what they are compared with."""
+    """Returns (name, keys) of jobs that must not differ; the others are compared with the first."""
     have = isas()
     few = [("1 rank", run_keys(deterministic="rerun"))]
     few += [("%d ranks, tier %s" % (p, tier), run_keys(ranks=p, deterministic=tier))
@@ -157,7 +159,8 @@ def check_moved(d, job):
     """Equal rows of a training that stands still would prove nothing."""
     totals = [v for (v,) in d.sql("SELECT value FROM loss WHERE job=? AND split='train' AND term='total' ORDER BY step", job)]
     hashes = models(d, job)
-    assert totals[-1] < 0.9 * totals[0] and len(set(hashes.values())) == len(hashes) and {3, 6, 7} <= set(hashes), (totals, hashes)  # one that made room has more
+    # a job that made room has more
+    assert totals[-1] < 0.9 * totals[0] and len(set(hashes.values())) == len(hashes) and {3, 6, 7} <= set(hashes), (totals, hashes)
     assert {(r.split()[0], int(r.split()[2])) for r in rows(d, job)} >= {(s, n) for s in ("val", "eval") for n in (3, 6, 7)}, rows(d, job)
 
 
@@ -188,7 +191,7 @@ def strike(d, job, name, rng):
 
 
 def struck(d, spec, what, step, rng):
-    """A job of which a rank was killed after that step; where it was over by then, another one."""
+    """Returns a job with a rank that was killed after that step. If the job was over by then, another job is started."""
     for i in range(8):
         job = submit(d, spec, "%s, %d" % (what, i))
         d.wait(job, lambda j: j["step"] >= step or over(j), PATIENCE_S)
@@ -211,7 +214,8 @@ def kill_at_random(d, job, rng):
 
 
 def killed_at_random(d, spec, rng):
-    """The job, which has ended, and how often it was killed. Who is asked seldom on a busy machine may be told of its end first: then another."""
+    """Returns the ended job, and how often it was killed. On a busy machine the job may end before it is killed: then
+    another job is started."""
     for i in range(8):
         job = submit(d, merged(spec, run_keys(ranks=3)), "3 ranks, killed, %d" % i)
         kills = kill_at_random(d, job, rng)
@@ -259,7 +263,7 @@ def check_tiers(d, job):
 
 
 def disturb(d, base, rng):
-    """The long jobs: (what, job), the undisturbed one first."""
+    """Returns the long jobs: (name, job), the undisturbed one first."""
     spec = long_spec(base)
     calm = submit(d, spec, "undisturbed")
     changed = toggled(d, spec)
@@ -281,7 +285,8 @@ def losses(d, job, split):
 
 
 def undisturbed_and_killed(d, spec, title, rng):
-    """Jobs that must not differ: (what, job). Those of several ranks, and one of one rank, are killed between two checkpoints, 4 steps apart."""
+    """Returns jobs that must not differ: (name, job). The jobs of several ranks, and one of a single rank, are killed
+    between two checkpoints, 4 steps apart."""
     jobs = [(title + ", 1 rank", submit(d, spec, title))]
     for p in (1, 2, 3):
         what = "%s, %d ranks, killed" % (title, p)
@@ -301,7 +306,8 @@ def average(d, base, rng):
 
 
 def check_average(d, spec, plain, job):
-    """The training is the plain one, validation is not: it scores what a job finds that starts from the checkpoint and stands still."""
+    """Averaging changes the validation, not the training: the validation scores are those of a job that starts from the
+    checkpoint and does not move."""
     finish(d, job)
     assert losses(d, job, "train") == losses(d, plain, "train"), "averaging changes the training"
     assert losses(d, job, "val") != losses(d, plain, "val") and models(d, job) != models(d, plain), "averaging changes nothing"
@@ -337,8 +343,8 @@ def arrays(path):
 
 
 def whole_batch(d, base):
-    """With SyncBN eight shards train as one that has all images, running statistics included, but for rounding."""
-    still = {"flip": 0, "jitter": 0, "scale": 0, "hue": 0, "saturation": 1, "exposure": 1}  # numbers are drawn by shard: none are
+    """With SyncBN eight shards train like one shard with all images, running statistics included, except for rounding."""
+    still = {"flip": 0, "jitter": 0, "scale": 0, "hue": 0, "saturation": 1, "exposure": 1}  # random numbers depend on the shard: draw none
     spec = merged(base, {"model": {"sync_bn": True}, "data": {"augment": still}, "train": {"steps": 1}, "val": {"every": 1}})
     found = {}
     for shards in (8, 1):
@@ -357,7 +363,8 @@ def whole_batch(d, base):
 # ---- a larger network ----
 
 def enlarge(d, base):
-    """(what, job). Four images a shard, as jobs have by default, and layers wide enough for all forms of convolution."""
+    """Returns (name, job). Four images a shard, the default of jobs, and layers wide enough for all forms of
+    convolution."""
     spec = merged(base, {"model": {"size": 160, "width": 0.5}, "train": {"steps": 6, "batch": 32, "lr": 0.001}})
     return [(what, submit(d, merged(spec, run_keys(ranks=p)), what)) for p, what in ((1, "1 rank, larger"), (4, "4 ranks, larger"))]
 
@@ -365,7 +372,7 @@ def enlarge(d, base):
 # ---- an input that is no square ----
 
 def widen(d, base):
-    """(what, job). Of changing sizes; the shorter side follows the longer one."""
+    """Returns (name, job) of changing sizes; the shorter side follows the longer one."""
     spec = merged(base, {"model": {"size": [96, 64]}, "data": {"augment": {"multiscale": True, "size_min": 64, "size_max": 128}},
                          "train": {"steps": 12, "lr": 0.002}, "val": {"every": 6}})
     few = [("1 rank, wide", {}), ("3 ranks, wide, 2 waves", merged(run_keys(ranks=3, isa=isas()[-1]), {"train": {"waves": 2}}))]
@@ -396,7 +403,7 @@ def compare(d, title, jobs):
 
 
 def two_stages(d):
-    """Mask R-CNN whose statistics are of all shards, in canvases that differ from shard to shard."""
+    """A Mask R-CNN with statistics over all shards, in canvases that differ from shard to shard."""
     draw_masks(d.root + "/masks")
     spec = mask_spec(d.root + "/masks")
     synced = merged(spec, {"model": {"sync_bn": True}})

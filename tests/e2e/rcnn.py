@@ -43,7 +43,7 @@ def check_losses(messages):
 
 
 def changed(path, to, name, how):
-    """A copy of a safetensors file, in which how(header, data) has changed what stands of one array."""
+    """Writes a copy of a safetensors file, after how(header, data) has changed the entry of the array."""
     with open(path, "rb") as f:
         (size,) = struct.unpack("<Q", f.read(8))
         header, data = json.loads(f.read(size)), bytearray(f.read())
@@ -98,7 +98,8 @@ def bad_weights(root, data, good):
 
 
 def finer_masks(root, data, picture):
-    """What was learned of masks of 28 x 28 begins a job of 56 x 56, whose files say so; any program's file fits, as the head is convolutions."""
+    """Weights learned with masks of 28 x 28 begin a job of 56 x 56, and its files say so. A file of any program fits,
+    as the head is convolutions."""
     code, messages, err = train(root + "/finer", data, 20, init=root + "/torchvision.safetensors", mask_pool=28)
     assert code == 0, err
     check_losses(messages)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The evidence that training leaves: the same whatever the number of ranks, waves and kills, and hashes of what the checkpoint holds. A bit is flipped in
-the weights of a rank that runs: other ranks notice, or the next attempt, or who verifies the job."""  # SPDX-License-Identifier: Apache-2.0
+"""The evidence that training leaves: the same whatever the number of ranks, waves and kills, and hashes of what the
+checkpoint holds. A bit is flipped in the weights of a rank that runs: other ranks notice, or the next attempt, or a
+verification of the job."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import random
@@ -25,7 +26,7 @@ def folder(d, job):
 
 
 def records(d, job):
-    """[(step, attempt, ranks, what was trained, its chain)]"""
+    """Returns [(step, attempt, ranks, the training's result, its chain)]"""
     with open(folder(d, job) + "/evidence.log", "rb") as f:
         log = f.read()
     assert len(log) % RECORD == 0, len(log)
@@ -73,7 +74,7 @@ def agree(d, base):
     return jobs[0][1]
 
 
-# ---- what is hashed is what there is ----
+# ---- the hashes are those of the stored data ----
 
 def product(word, key):
     return (word + key & 0xFFFFFFFF) * ((word >> 32) + (key >> 32) & 0xFFFFFFFF)
@@ -106,7 +107,7 @@ def check_hashes(d, job):
 # ---- a bit that flips ----
 
 def places(pid, pattern):
-    """Addresses of the pattern in what the process may write."""
+    """Yields addresses of the pattern in memory that the process may write."""
     with open("/proc/%d/maps" % pid, encoding="utf-8") as maps, open("/proc/%d/mem" % pid, "rb") as mem:
         for line in maps:
             span, rights = line.split()[:2]
@@ -147,7 +148,7 @@ def flip(pid, pattern):
 
 
 def train_still(d, base, what, steps, **run):
-    """A job whose weights stay as they are, after its only checkpoint, and how they begin."""
+    """Returns a job with weights that do not change, after its only checkpoint, and the first bytes of its weights."""
     spec = merged(merged(base, STILL), {"train": {"steps": steps}, "val": {"every": 0}, "checkpoint": {"every": 0}, "run": run})
     job = submit(d, spec, what)
     d.wait(job, lambda j: j["step"] > 2, PATIENCE_S)
@@ -159,7 +160,8 @@ def train_still(d, base, what, steps, **run):
 
 
 def check_ranks(d, base):
-    """Rank 1 of three goes wrong: the others say so, and the job goes on from its last checkpoint, or fails where it is to."""
+    """Rank 1 of three goes wrong: the others say so, and the job continues from its last checkpoint, or fails if it may
+    not restart."""
     job, pattern = train_still(d, base, "one of three", 800, ranks=3)
     flip(d.rank_pid(job, 1), pattern)
     ended = finish(d, job)
@@ -174,7 +176,7 @@ def check_ranks(d, base):
 
 
 def check_again(d, base):
-    """The only rank goes wrong and dies: what its next attempt trains again comes out differently."""
+    """The only rank goes wrong and dies: its next attempt trains the same steps with another result."""
     job, pattern = train_still(d, base, "alone, killed", 100000, ranks=1)
     flip(d.rank_pid(job, 0), pattern)
     at = d.job(job)["step"]
@@ -189,7 +191,7 @@ def check_again(d, base):
 
 
 def check_verify(d, base):
-    """Who verifies a run in which a bit has flipped finds the step and the tensor, from the beginning and from a checkpoint."""
+    """Verifying a run with a flipped bit finds the step and the tensor, from the beginning and from a checkpoint."""
     job, pattern = train_still(d, base, "alone", 100000, ranks=1)
     flip(d.rank_pid(job, 0), pattern)
     at = d.job(job)["step"]
@@ -210,7 +212,7 @@ def check_verify(d, base):
     print("a bit in a run that is verified: %s" % ended["reason"])
 
 
-# ---- what is verified against what ----
+# ---- verification against the evidence of other runs ----
 
 def alone(root, name, spec):
     """The last record that a worker says which runs by itself."""
@@ -231,7 +233,7 @@ def refused(root, name, spec, why, kind="user"):
 
 
 def check_refusals(root, base):
-    """Evidence of anything else is refused before a step is trained; who is refused keeps what he has."""
+    """Evidence of any other job is refused before a step is trained; the folder of the refused job stays as it was."""
     spec = merged(base, {"train": {"steps": 6}, "checkpoint": {"every": 3}})
     assert alone(root, "one", spec)["outcome"] == "completed"
     log = root + "/one/evidence.log"
@@ -260,7 +262,7 @@ def check_refusals(root, base):
     assert alone(root, "piped", verifying(spec, root + "/pipe", 6))["reason"] == "equal: steps 1 .. 6"
     os.makedirs(root + "/none/evidence.json.tmp")
     ended = alone(root, "none", spec)
-    assert ended["outcome"] == "completed", ended  # what only proves ends no training
+    assert ended["outcome"] == "completed", ended  # a record that is only a proof ends no training
     assert not os.path.exists(root + "/none/evidence.json")
     print("evidence of anything else is refused")
 

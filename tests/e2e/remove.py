@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Jobs that are removed: what goes, what is kept, and what is old."""  # SPDX-License-Identifier: Apache-2.0
+"""Removing jobs: removed data, kept data, and old data."""  # SPDX-License-Identifier: Apache-2.0
 import fcntl
 import json
 import os
@@ -72,7 +72,8 @@ def a_job_leaves_nothing():
 
 
 def a_folder_that_is_held():
-    """Somebody has its lock for a while: the folder goes when he leaves, and no other removal has to come by."""
+    """Another process holds the folder's lock for a while: the folder is removed when it leaves, without a further
+    removal."""
     with Daemon(step_s=0) as d:
         job = finished(d)
         d.until(lambda: d.call("daemon.info")["cpu_free"] == 4, "the slots are not free")
@@ -136,7 +137,7 @@ def nothing_goes_where_the_best_is_gone():
 
 
 def what_another_job_of_that_number_left_stays():
-    """The database is put back to a copy, and the next job gets a number that one has had whose folder is there."""
+    """The database is put back to a copy, and the next job gets the number of an earlier job with a folder."""
     with Daemon(step_s=0) as d:
         first = d.submit(100000, threads=4)
         d.wait(first, lambda j: j["step"] > 2)
@@ -167,7 +168,7 @@ def what_another_job_of_that_number_left_stays():
 
 
 def what_is_old_goes_by_itself():
-    """As detd.conf says; of what is younger nothing does."""
+    """Old data is removed as detd.conf says; younger data stays."""
     day = 24 * 3600
     with Daemon(step_s=0, conf="keep_jobs = 90\nkeep_points = 60\nkeep_logs=30\nkeep_events = 10\n") as d:
         ages = [0, 20, 40, 70, 100]
@@ -194,7 +195,8 @@ def what_is_old_goes_by_itself():
 
 
 def a_wrong_clock_removes_nothing():
-    """One that starts years ahead, which nothing keeps: all stays, and the log says why."""
+    """A detd starts with a clock that is years ahead and that no time service keeps: everything stays, and the log says
+    why."""
     with Daemon(step_s=0, conf="keep_jobs = 30\nkeep_points = 20\nkeep_logs = 20\nkeep_events = 30\n") as d:
         job = finished(d, 10)
         d.wait_left(job)
@@ -222,7 +224,8 @@ def is_full(d):
 
 
 def made_room_for():
-    """On a full disk, where all else is refused, jobs can be removed, also those that hold next to nothing; a kill after that brings none back."""
+    """On a full disk, where all other requests are refused, jobs can be removed, also jobs that hold next to nothing; a
+    kill after that brings none of them back."""
     with Daemon(step_s=0, disk_mb=120) as d:
         large, small = finished(d), [finished(d, 5) for _ in range(3)]
         d.until(lambda: all(not os.path.exists("%s/spool.0" % folder(d, job)) for job in [large, *small]), "the spools stay")
@@ -234,7 +237,7 @@ def made_room_for():
             d.call("job.cancel", id=job)
         d.fill(cut_log=True)
         assert refusal(d, "daemon.undrain") == "SYSTEM" and is_full(d)
-        for job in empty:  # each needs room, and gives none
+        for job in empty:  # each removal needs room, and frees no room
             remove(d, job)
         d.kill()
         d.start()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What programs find at their start, each with each program: closed descriptors, ignored and blocked signals, limits, an output that takes nothing, a log that
-nobody reads; and requests that nobody answers, or waits for."""  # SPDX-License-Identifier: Apache-2.0
+"""Conditions at the start of programs, each with each program: closed descriptors, ignored and blocked signals, limits,
+an output that takes nothing, an unread log; and requests without an answer, or without a waiting client.
+"""  # SPDX-License-Identifier: Apache-2.0
 import fcntl
 import itertools
 import json
@@ -51,7 +52,8 @@ class Node:
 
 
 def closed_descriptors():
-    """Whatever is closed: what is printed is written or told to be lost, and never goes into a socket or a file of the program's own."""
+    """With any descriptors closed, the output is either written or reported as lost, and never goes into a socket or a
+    file of the program's own."""
     for program, closed in itertools.product(PROGRAMS, SETS):
         done = run(program, "--help", closed=closed)
         assert done.returncode == (1 if 1 in closed else 0), (program, closed, done)
@@ -76,7 +78,7 @@ def daemon_without_descriptors():
 
 
 def client_without_descriptors():
-    """What a trainer prints is never taken for a request of whoever reads it."""
+    """The output of a trainer is never taken for a request by the program that reads it."""
     with Daemon(foreign=False) as d:
         node = Node(d)
         node.good("submit", "job.json", "--wait")
@@ -93,7 +95,7 @@ def client_without_descriptors():
         assert d.job(2)["state"] == "running", d.job(2)
         done = node.ctl("submit", "job.json", closed=(1,))
         assert done.returncode == 1 and "job 3 is queued" in done.stderr, done
-        done = node.ctl("clone", "33", closed=(1,))  # there is none: nothing is queued, and nothing told of
+        done = node.ctl("clone", "33", closed=(1,))  # there is no job 33: nothing is queued or printed
         assert done.returncode == 1 and "is queued;" not in done.stderr, done
         done = node.ctl("clone", "1", closed=(1,))
         assert done.returncode == 1 and "job 4 is queued" in done.stderr, done
@@ -171,7 +173,7 @@ def ignored_signals():
 
 
 def no_environment():
-    """Neither HOME, TERM nor PATH; the folder in which they are started is gone."""
+    """Without HOME, TERM and PATH; the folder in which the programs are started is gone."""
     with Daemon(foreign=False) as d:
         node = Node(d)
         node.good("submit", "job.json", "--wait")
@@ -193,7 +195,7 @@ def no_environment():
 
 
 def full_output():
-    """An output that takes nothing is told of, by each command."""
+    """Each command reports an output that takes nothing."""
     if not os.path.exists("/dev/full"):
         print("skip: no /dev/full", flush=True)
         return
@@ -242,12 +244,13 @@ def pipe_in(folder):
 
 
 def journal_in(_):
-    """The journal's end of what a service writes to is a stream socket."""
+    """The journal reads a service's output from a stream socket."""
     return [end.detach() for end in socket.socketpair()]
 
 
 def unread_log():
-    """Nobody reads detd's standard error: it goes on, and says later how many lines are missing. The descriptor, which others share, stays as it was."""
+    """detd's standard error is not read: detd continues, and says later how many lines are missing. The descriptor,
+    which other processes share, stays as it was."""
     for make in pipe_in, journal_in:
         with Daemon(foreign=False) as d:
             d.kill()
@@ -292,7 +295,7 @@ def stopped_terminal():
             drain_often(node, 1)
             said += os.read(master, 1 << 16)
         os.set_blocking(master, False)
-        drain_often(node)  # and nobody reads
+        drain_often(node)  # and the output is not read
         d.stop()
         os.close(master)
         os.close(slave)
@@ -303,7 +306,7 @@ def limit_files(size):
 
 
 def limited_files():
-    """A limit of file sizes, as login nodes have it, is told as a full disk is, and kills nobody."""
+    """A limit of file sizes, as on login nodes, is reported like a full disk, and kills no program."""
     with Daemon(foreign=False) as d:
         node = Node(d)
         node.good("submit", "job.json", "--wait")
@@ -342,7 +345,8 @@ def limited_files():
 
 
 def limited_processes():
-    """A thread or process that is one too many is no want of memory: what says so names the limit. Root has none, so this is done as another user."""
+    """A thread or process over the limit is not reported as a lack of memory: the message names the limit. Root has no
+    limit, so the test runs as another user."""
     if SANITIZED:
         print("skip: a sanitizer starts threads of its own", flush=True)
         return
@@ -457,7 +461,7 @@ def full_sockets():
 
 
 def named_signal():
-    """The signal that ended a supervisor stands where it is told that it has left."""
+    """The message that a supervisor has left names the signal that ended it."""
     with Daemon(foreign=False) as d:
         node = Node(d)
         with open(d.bin + "/new", "w", encoding="utf-8") as f:
@@ -476,7 +480,8 @@ def word_of(client):
 
 
 def gone_before_it_is_read():
-    """What changes something is not carried out where its client has left before detd reads it; a client that only sends no more has its answer."""
+    """A request that changes something is not carried out if its client has left before detd reads it. A client that
+    only closes its sending side gets its answer."""
     with Daemon(foreign=False) as d:
         node = Node(d)
         node.good("submit", "job.json", "--wait")
@@ -513,7 +518,7 @@ def no_answer_in_time():
         os.kill(d.proc.pid, signal.SIGSTOP)
         waits = subprocess.Popen([BUILD + "/detctl", "--socket", d.path, "wait", "2"], stderr=subprocess.PIPE, text=True)
         word_of(waits)
-        commands = ["submit job.json --no-check", "cancel 2", "clone 1", "ls"]  # clone asks what job 1 is before it changes anything
+        commands = ["submit job.json --no-check", "cancel 2", "clone 1", "ls"]  # clone asks for job 1 before it changes anything
         asked = [subprocess.Popen([BUILD + "/detctl", "--socket", d.path, *line.split()], cwd=d.root, stderr=subprocess.PIPE, text=True) for line in commands]
         for line, client in zip(commands, asked):
             said = client.communicate(timeout=300)[1]

@@ -25,7 +25,7 @@ SEED = int(os.environ.get("SEED", "1"))
 
 
 class Store:
-    """What detd would have committed: records by number, each exactly once."""
+    """The records that detd would have committed, by number, each exactly once."""
 
     def __init__(self):
         self.records = []
@@ -159,7 +159,7 @@ class Job:
         self.until(lambda: self.store.rows("train")[-1:] == [step - 1])
 
     def go(self, step=None):
-        """Those that are held at that step, or at any, go on."""
+        """Releases ranks held at that step, or at any step."""
         open(os.path.join(self.dir, "go-%d" % step if step else "go"), "w").close()
 
     def hear(self):
@@ -194,7 +194,7 @@ class Job:
                 assert time.monotonic() < end, "a process of the job still lives"
                 time.sleep(0.02)
         os.close(fd)
-        while session_members(self.proc.pid):  # what has closed its files may take a moment to go
+        while session_members(self.proc.pid):  # a process that has closed its files may take a moment to end
             assert time.monotonic() < end, "left behind: %s" % session_members(self.proc.pid)
             time.sleep(0.02)
 
@@ -209,7 +209,7 @@ class Job:
 
 
 class Faults:
-    """Of the calls of detd-job, not of its ranks: those of tests/stand/mock/NAME.c, each while it is set."""
+    """Faults in the calls of detd-job, but not of its ranks: those of tests/stand/mock/NAME.c, each while it is set."""
 
     def __init__(self, job, name):
         self.folder, shim = job.state + "/faults", "%s/%s.so" % (job.state, name)
@@ -241,7 +241,7 @@ def kill(pid, number=signal.SIGKILL):
 
 
 def session_of(pid):
-    """None: it has ended."""
+    """Returns the session of the process, or None if it has ended."""
     try:
         with open("/proc/%s/stat" % pid) as f:
             fields = f.read().rsplit(")", 1)[1].split()
@@ -296,7 +296,8 @@ test_runs_to_the_end.job = dict(env={"FOO": "bar", "HOLD": "20"})
 
 
 def test_logs_are_bounded(job):
-    """Of a log that grows the end stays, at its place; who has it open goes on writing behind that. Nothing else is touched that is called so."""
+    """A growing log keeps its end, at the same offset; a program that has it open writes on behind it. Other files of
+    the same name stay untouched."""
     job.start(options=["--log-max", str(256 << 10)])
     job.until(lambda: job.store.of("loss"))
     path, other = job.dir + "/log/rank-0.log", job.dir + "/other"
@@ -346,7 +347,8 @@ test_started_by_hand.job = dict(steps=1000000)
 
 
 def test_plugin_is_opened_once(job):
-    """A plugin beside the trainer reaches every attempt as it was when the supervisor started, whatever an upgrade puts in its place."""
+    """Every attempt uses the plugin beside the trainer as it was when the supervisor started, even if an upgrade
+    replaces it."""
     plugin, worker = os.path.join(job.state, "libdetd-cuda.so"), os.path.join(job.state, "rank.py")
     open(plugin, "w").write("the first")
     shutil.copy(HERE + "/rank.py", worker)
@@ -421,7 +423,8 @@ test_budget_counts_failures_in_a_row.job = dict(restarts=1)
 
 
 def test_a_file_that_is_away_at_the_same_step(job):
-    """As a picture on a bad sector, which only training finds: the job gives its slots back instead of beginning for ever, and later looks once."""
+    """A file that only training reads is missing, like a picture on a bad sector: the job gives its slots back instead
+    of restarting forever, and tries once later."""
     job.fault(1, "always-missing", 15)
     job.start()
     end = job.finish("paused")
@@ -501,7 +504,8 @@ test_the_time_limit_of_a_job_that_cannot_start.job = dict(time_limit=100000)
 
 
 def test_a_cancel_after_the_time_limit(job):
-    """Whoever cancels a job that saves its last checkpoint because its time is over reads that it was cancelled, also where it dies on the way."""
+    """A job that saves its last checkpoint because its time is over is cancelled: its end says cancelled, also if it
+    dies on the way."""
     job.start()
     job.held(6)
     job.until(lambda: any(e["kind"] == "limit" for e in job.store.of("event")))
@@ -535,7 +539,7 @@ test_commands_reach_rank_0.job = dict(env={"HOLD": "8"})
 
 
 def test_a_tier_that_is_asked_for_twice_is_changed_once(job):
-    """As after a reconnect, before the ranks have agreed."""
+    """The second request comes before the ranks have agreed, like after a reconnect."""
     job.start()
     job.held(8)
     job.detd.conn.sendall(b'{"type":"control","word":"tier","tier":"world"}\n' * 2)
@@ -602,7 +606,7 @@ def test_a_trainer_that_cannot_be_executed(job):
 test_a_trainer_that_cannot_be_executed.job = dict(restarts=0)
 
 
-# It says what it heard only when the job is gone: nobody has killed it on the way.
+# The command writes its result only after the job is gone: it was not killed on the way.
 PATIENT = "line=$(cat); until test -e release; do sleep 0.05; done; echo \"$line\" >> told; echo $PWD $WORD >> after"
 
 
@@ -612,7 +616,7 @@ def told(job):
 
 
 def release(job, n):
-    """`n` patient commands have said what they heard."""
+    """Waits until `n` patient commands have written their result."""
     assert not told(job)
     open(os.path.join(job.dir, "release"), "w").close()
     wait_for(lambda: len(told(job)) == n)
@@ -714,7 +718,7 @@ test_detd_is_away.job = dict(env={"HOLD": "6 15"})
 
 
 def test_an_ack_of_what_was_never_sent(job):
-    """detd is told, and hung up on; nothing that it has not got is given up."""
+    """detd gets an error, and the connection is closed; records that detd has not received are kept."""
     job.start(ack=False)
     job.held(6)
     job.detd.send("ack", seq=len(job.store.records) + 1000)
@@ -783,7 +787,7 @@ test_a_lost_supervisor_is_a_failure.job = dict(steps=100000, every=100000, resta
 
 
 def test_numbers_of_attempts_are_not_used_again(job):
-    """Nor those of which detd has not heard: it calls the next one 2."""
+    """Also numbers of attempts that detd has not heard of are used only once: detd calls the next attempt 2."""
     job.fault(1, "kill", 5)
     job.start(detd=False)
     job.until(lambda: "attempt 2 starts" in job.log())
@@ -820,7 +824,7 @@ def test_a_checkpoint_that_detd_does_not_know_lets_it_go_on(job):
 
 
 def test_everything_is_killed_at_random(job):
-    """Whoever dies when: each step is stored exactly once."""
+    """Each step is stored exactly once, whichever process dies at whichever moment."""
     rng = random.Random(SEED)
     job.start()
     for i in range(5):
@@ -866,7 +870,7 @@ test_told_to_stop.job = dict(env={"HOLD": "6"})
 
 
 def test_a_terminal_that_closes(job):
-    """As of who started it by hand: nobody of the job minds."""
+    """Like the terminal of a user who started it by hand: no process of the job ends."""
     job.start()
     job.held(6)
     for pid in session_members(job.proc.pid):
@@ -880,7 +884,7 @@ test_a_terminal_that_closes.job = dict(env={"HOLD": "6"})
 
 
 def test_told_to_stop_at_once(job):
-    """The word comes while the spool is opened and read: it is heard afterwards, none of its attempts counts as a death."""
+    """The stop arrives while the spool is opened and read. It is obeyed afterwards, and no attempt counts as a death."""
     lock = os.path.join(job.dir, "lock")
     for n in range(5):
         job.start()
@@ -892,7 +896,7 @@ def test_told_to_stop_at_once(job):
         job.detd.close()
         os.truncate(lock, 0)
     while [e["outcome"] for e in job.store.of("end")][-1:] != ["completed"]:
-        job.start()  # one that finds an end that detd has not heard of only tells it
+        job.start()  # a supervisor that finds an end that detd has not heard of only reports it
         job.until(job.exited)
         job.detd.close()
     *paused, last = [e["outcome"] for e in job.store.of("end")]
@@ -922,7 +926,7 @@ test_nothing_is_left_behind.job = dict(env={"HOLD": "10 20"})
 
 
 def test_full_spool_holds_the_ranks(job):
-    """detd does not ack: reports stop where the spool is full, nobody is called hung, and later everything arrives."""
+    """detd does not ack: reports stop when the spool is full, no rank is called hung, and later everything arrives."""
     job.fault(0, "flood", 15)
     job.start(ack=False)
     job.until(lambda: sum(len(r.get("text", "")) for r in job.store.records) > 25 << 20)
@@ -964,7 +968,8 @@ test_a_rank_that_does_not_die.job = dict(env={"HOLD": "15"})
 
 
 def test_a_disk_without_room_for_reports(job):
-    """As where overwriting needs room: the ranks are held, nobody is called hung, it is told once, and all that was reported is stored later."""
+    """Like a disk on which overwriting needs room: the ranks are held, no rank is called hung, one event says so, and
+    all reports are stored later."""
     faults = Faults(job, "spool")
     job.start()
     job.held(6)
@@ -974,7 +979,7 @@ def test_a_disk_without_room_for_reports(job):
     job.go()
     job.until(lambda: "trouble" in job.store.status[-1])
     assert "wait for room on the disk" in job.store.status[-1]["trouble"] and "No space left" in job.store.status[-1]["trouble"]
-    job.until(lambda: job.store.status[-1]["step"] == 10)  # whose checkpoint waits for what comes before it
+    job.until(lambda: job.store.status[-1]["step"] == 10)  # its checkpoint waits for the records before it
     had = len(job.store.records)
     for _ in range(60):  # its tries among them
         job.detd.turn()
@@ -1029,7 +1034,7 @@ test_an_end_without_room.job = dict(restarts=0, env={"HOLD": "6"})
 
 
 def has_ranks(job):
-    """Whether detd-job holds what it has shared with the ranks of an attempt."""
+    """Returns whether detd-job holds memory that it shared with the ranks of an attempt."""
     for fd in os.listdir("/proc/%d/fd" % job.proc.pid):
         with contextlib.suppress(FileNotFoundError):
             if "detd-comm" in os.readlink("/proc/%d/fd/%s" % (job.proc.pid, fd)):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Two ranks of detd-worker under detd and detd-job: whoever is killed or stopped, the losses and the model are those of an undisturbed run."""  # SPDX-License-Identifier: Apache-2.0
+"""Two ranks of detd-worker under detd and detd-job: whichever process is killed or stopped, the losses and the model
+are those of an undisturbed run."""  # SPDX-License-Identifier: Apache-2.0
 import hashlib
 import json
 import os

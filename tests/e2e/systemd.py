@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A systemd of our own, pid 1 of namespaces of its own, on the machine's programs: /etc is a copy, /usr/local what `make install` has made, and of the
-distribution's units there are only those that a bare node needs. detd, as user detd under the shipped unit, trains with rank.py, which tells what
-it sees of the machine.
+"""A systemd of our own, pid 1 of namespaces of its own, on the machine's programs: /etc is a copy, /usr/local holds the
+files of `make install`, and the distribution's units are reduced to those that a bare node needs. detd, as user detd
+under the shipped unit, trains with rank.py, which reports the parts of the machine that it can see.
 
 usage: systemd.py TMP     TMP/root has the installed files; run by systemd.sh"""  # SPDX-License-Identifier: Apache-2.0
 import glob
@@ -20,7 +20,8 @@ UNITS = """basic.target sysinit.target shutdown.target umount.target final.targe
 nss-user-lookup.target poweroff.target systemd-poweroff.service systemd-journald.service systemd-journald.socket systemd-journald-dev-log.socket""".split()
 NODE = "/sys/fs/cgroup"
 
-# Runs as the first process of the namespaces, in a control group of its own: what systemd makes of it is its own hierarchy.
+# Runs as the first process of the namespaces, in a control group of its own, which systemd uses as the root of its
+# hierarchy.
 BOOT = r"""
 set -e
 cd "$1" # it stays in reach when its own place is covered
@@ -73,7 +74,7 @@ ExecStart=/bin/true
 ExecStop=/bin/sh -c 'ls /var/lib/detd/jobs/*/checkpoints >/var/seen'
 """
 
-# In the trainer's place: tells what the unit leaves of the machine, then trains.
+# The trainer: reports the parts of the machine that the unit lets it see, then trains.
 TRAINER = r"""#!/usr/bin/python3
 import json, os, resource, socket, sys
 status = dict(line.rstrip().split(":\t", 1) for line in open("/proc/self/status") if ":\t" in line)
@@ -122,7 +123,7 @@ def lay_out():
 
 
 def hierarchy():
-    """Where control groups of version 2 are mounted."""
+    """Returns the folder where control groups of version 2 are mounted."""
     for line in open("/proc/self/mounts"):
         _, where, kind = line.split()[:3]
         if kind == "cgroup2":
@@ -131,7 +132,7 @@ def hierarchy():
 
 
 class Node:
-    """One boot. Its processes are in a control group of their own, below which systemd makes its tree."""
+    """A boot. Its processes are in a control group of their own, below which systemd makes its tree."""
 
     def __init__(self):
         self.group = "%s/detd-e2e-%d" % (hierarchy(), os.getpid())
@@ -150,7 +151,7 @@ class Node:
             return f.read().split()[0]
 
     def inside(self, *command, check=False):
-        """As root in the node's namespaces, outside every unit."""
+        """Runs a command as root in the node's namespaces, outside every unit."""
         try:
             enter = ["nsenter", "--target", self.init(), "--root", "--wd=/", "--mount", "--pid", "--ipc", "--uts", "--cgroup"]
         except (OSError, IndexError):
@@ -203,7 +204,8 @@ class Node:
     def journal(self):
         """[(level, line)] of detd"""
         lines = self.inside("journalctl", "--no-pager", "-u", "detd.service", "-o", "json", check=True).stdout.splitlines()
-        return [(int(e["PRIORITY"]), e["MESSAGE"]) for e in map(json.loads, lines) if e.get("SYSLOG_IDENTIFIER") == "detd"]  # who is gone has no _COMM
+        # the entry of an ended process has no _COMM
+        return [(int(e["PRIORITY"]), e["MESSAGE"]) for e in map(json.loads, lines) if e.get("SYSLOG_IDENTIFIER") == "detd"]
 
     def close(self):
         if self.outer.poll() is None:
@@ -221,7 +223,7 @@ class Node:
 
 
 def check_facts(path):
-    """What ranks inherit of the unit, and what they do not."""
+    """Checks which settings of the unit ranks inherit, and which they do not."""
     with open(path, encoding="utf-8") as f:
         facts = json.load(f)
     assert facts["data"] == "of ann" and "lo" in facts["interfaces"], facts

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # The shipped units: what systemd says of them; and, where one can run in namespaces of its own, a real systemd that starts, restarts and stops an
-# installed detd, and shuts the node down in mid-job.
+# SPDX-License-Identifier: Apache-2.0 # The shipped units: systemd's verdict on them; and, if namespaces can be made
+# here, a real systemd that starts, restarts and stops an installed detd, and shuts the node down in mid-job.
 set -eu
 cd "$(dirname "$0")/../.."
 build=${DETD_BUILD:-build}
@@ -10,7 +10,7 @@ trap 'rm -rf --one-file-system "$tmp"' EXIT
 make --no-print-directory -s B="$build" install PREFIX=/usr/local DESTDIR="$tmp/root" >/dev/null
 units=$tmp/root/usr/local/lib/systemd/system
 
-# ---- what can be told without running them: every line is known, and what is left open has a reason in the unit ----
+# ---- checks without running the units: every line is known, and each setting left out has a reason in the unit ----
 mkdir "$tmp/verify"
 for unit in detd detd-launch; do
     sed "s|/usr/local/bin/|$tmp/root/usr/local/bin/|" "$units/$unit.service" >"$tmp/verify/$unit.service"
@@ -20,7 +20,7 @@ said=$(systemd-analyze verify --man=no "$tmp"/verify/*.service "$tmp"/verify/*.s
 [ -z "$said" ] || { echo "verify: $said" >&2; exit 1; }
 systemd-analyze security --offline=true --no-pager --threshold=20 "$units/detd.service" >"$tmp/security" || { cat "$tmp/security" >&2; exit 1; }
 
-# ---- what they do ----
+# ---- checks of the running units ----
 if nm "$build/detd" 2>/dev/null | grep -qE '__[atu]san_|__ubsan_'; then
     echo "skip: sanitizers need what the unit forbids"
     exit 0

@@ -1,8 +1,9 @@
-"""A maskrcnn_resnet50_fpn of torchvision with random weights: its file is the start of a job, which leaves every number as it is and finds in a picture what
-torchvision finds; the file that is exported has the same bytes in every array.
+"""A maskrcnn_resnet50_fpn of torchvision with random weights: its file is the start of a job, which leaves every number
+as it is and finds the same objects in a picture as torchvision; the file that is exported has the same bytes in every
+array.
 
-The picture has the network's size: pictures that are resized are rounded to whole levels here, as detectron2's are, and what a random network makes of half a
-level is another thing altogether, in torchvision too."""  # SPDX-License-Identifier: Apache-2.0
+The picture has the network's size: resized pictures are rounded to whole levels here, like detectron2's, and half a
+level changes the output of a random network altogether, in torchvision too."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import struct
@@ -43,7 +44,8 @@ def read(path):
 
 
 def picture(path):
-    """One of the collection where it is, else one of our own, at the network's size, with its objects."""
+    """Returns a picture of the collection, or a picture of our own if the collection is missing, at the network's size,
+    with its objects."""
     folder, images = DATA + "/instances_train.json", DATA + "/train/"
     if not os.path.isdir(DATA):
         shapes = os.path.dirname(path) + "/shapes"
@@ -70,8 +72,9 @@ def picture(path):
 
 
 def theirs(ids, pixels):
-    """With frozen statistics that fit the picture, and heads that are sure of something. A label is a category's id, as in torchvision's published detectors:
-    91 rows for COCO's 80 categories. Those of no category are never found."""
+    """Returns a torchvision model with frozen statistics that fit the picture, and heads with confident scores. A label
+    is a category's id, as in torchvision's published detectors: 91 rows for COCO's 80 categories. The rows without a
+    category never score."""
     torch.manual_seed(7)
     model = maskrcnn_resnet50_fpn(weights=None, weights_backbone=None, num_classes=ids[-1] + 1, min_size=SHORT, max_size=LONG, box_score_thresh=0.05,
                                   box_detections_per_img=FOUND)
@@ -112,7 +115,7 @@ def job(folder, classes_of, weights):
 
 
 def same_arrays(before, after):
-    """But for what counts batches, which no network reads."""
+    """Compares all arrays except the batch counters, which no network reads."""
     wanted = {n: a for n, a in before.items() if not n.endswith("num_batches_tracked")}
     assert set(after) == set(wanted), set(after) ^ set(wanted)
     wrong = [n for n in wanted if wanted[n] != after[n]]
@@ -121,7 +124,8 @@ def same_arrays(before, after):
 
 
 def same_detections(model, pixels, folder):
-    """In their order, by their places: what differs by rounding may be left out at the end by either."""
+    """Compares detections in their order, by their places; at the end either list may lack detections that differ by
+    rounding."""
     with torch.no_grad():
         found = model([pixels])[0]
     worker("--predict", "--job-dir", folder + "/job", "--out", folder + "/out", "--checkpoint", "last", folder + "/picture.png")

@@ -16,7 +16,7 @@ from ranks import PATIENCE_S, merged
 sys.path.insert(0, HERE + "/../demo")
 from make_shapes import png  # noqa: E402
 
-# ---- what jobs are made of ----
+# ---- parts of jobs ----
 
 
 def write(path, content):
@@ -26,7 +26,8 @@ def write(path, content):
 
 
 def flat_images(folder, name, size, grey, classes=1):
-    """One picture of one grey level each, with one box, of each class in turn; as a split of a job file."""
+    """Writes pictures of a single grey level each, with a single box, of each class in turn. Returns them as a split of
+    a job file."""
     os.makedirs(folder + "/images", exist_ok=True)
     coco = {"images": [], "annotations": [], "categories": [{"id": c + 1, "name": "class %d" % c} for c in range(classes)]}
     for i, level in enumerate(grey):
@@ -97,14 +98,16 @@ anchors=10,14, 23,27, 37,58
 num=3
 classes=1
 """
-# Seeds whose epochs of three pictures put the two white ones two, but never three, in a row; or three over the end of an epoch.
+# Seeds for epochs of three pictures: with the first, two white pictures follow each other, but never three; with the
+# second, three follow each other over the end of an epoch.
 MIXED_SEED, MIXED_SKIPS = 14, [1, 2, 4, 5]
 CUT_SEED, CUT_SKIPS = 8, [2, 3]
 HUGE = 1e37  # of a white picture's features; heads bring them down to 1. Summed over 32 x 32 places, weights' gradients pass 3.4e38
 
 
 def overflowing(root):
-    """A job whose gradient overflows for a batch with a white picture, and only then; losses are finite."""
+    """Returns a job in which a batch with a white picture makes the gradient overflow, and no other batch does; losses
+    are finite."""
     first, zeros = [0.0] * (4 * 3 * 2 * 2), [0.0] * 18
     first[0] = HUGE
     arrays = {"module_list.0.conv_0.weight": ((4, 3, 2, 2), first), "module_list.0.conv_0.bias": ((4,), [0.0] * 4)}
@@ -138,7 +141,7 @@ def model_of(root, name, step):
 
 
 def check_rest(records, each):
-    """The window that the failure left open is one row, of the steps before it, whose losses are `each`."""
+    """The window that the failure left open is a single row of the steps before it, with the losses `each`."""
     (row,) = of_type(records, "loss")
     assert each and (row["split"], row["step"]) == ("train", len(each)), (row, each)
     for term, (num, den) in row["terms"].items():
@@ -162,7 +165,7 @@ def nonfinite(root):
     ends = [of_type(said, "end") for said in (often, seldom)]
     check_rest(seldom, [r["terms"] for r in of_type(often, "loss")])
     assert ends[0][0]["class"] == "nonfinite" and "loss term" in ends[0][0]["reason"] and ends[0] == ends[1], ends
-    # two of three pictures are white, so two in a row are skipped, and training goes on
+    # two of three pictures are white, so two steps in a row are skipped, and training continues
     status, said = alone(root, "mixed", merged(base, pictures(root, "mixed", [255, 255, 0], steps=6, seed=MIXED_SEED)))
     assert status == 0 and skipped(said) == MIXED_SKIPS and of_type(said, "end")[0]["outcome"] == "completed", said
     for step in range(2, 7):
@@ -184,7 +187,7 @@ def resumed(root):
 
 
 def several_ranks(d):
-    """One white picture among four is enough, and every rank stops; nobody tries again."""
+    """A single white picture among four is enough: every rank stops, and the job is not tried again."""
     spec = merged(overflowing(d.root), pictures(d.root, "ranks", [0, 0, 255, 0], steps=9, batch=4, shards=4))
     job = d.call("job.submit", spec=merged(spec, {"name": "ranks", "run": {"ranks": 3, "restarts": 3}}), token="ranks")["id"]
     ended = d.wait(job, "failed")
@@ -221,14 +224,14 @@ def sizes(root):
     assert status == 1 and of_type(said, "end")[0]["reason"].startswith("data.augment.size_min: 192 "), said
 
 
-# ---- what a validation says of many classes ----
+# ---- the validation of many classes ----
 
 def many_classes(d):
-    """Every class has its row, however many there are and whatever they are called; detctl shows them all."""
+    """Every class has its row, for any number of classes and any names; detctl shows them all."""
     split = flat_images(d.root, "classes", 64, [100, 180], CLASSES)
     with open(split["annotations"], encoding="utf-8") as f:
         coco = json.load(f)
-    for c, end in (2, "a"), (3, "b"):  # alike in what the name of a metric holds
+    for c, end in (2, "a"), (3, "b"):  # equal in the part that fits into the name of a metric
         coco["categories"][c]["name"] = "\u00e9" * 60 + end
     coco["categories"][4]["name"] = "of two\nlines"
     write(split["annotations"], json.dumps(coco))
@@ -245,7 +248,7 @@ def many_classes(d):
     assert {line.split(",")[2] for line in shown.decode().splitlines() if ",AP50:" in line} == want, shown
 
 
-# ---- whose checkpoints ----
+# ---- owners of checkpoints ----
 
 def marked(root, spec, name="marked"):
     return merged(spec, {"name": name, "model": {"cfg": write(root + "/marked.cfg", strided_cfg(3))},
@@ -259,7 +262,7 @@ def store_of(path):
 
 
 def begin_with(d, left, spec):
-    """The next job of a detd finds what another job left where its own folder will be; what it ends with."""
+    """Puts files of another job where detd's next job will have its folder. Returns the end of that job."""
     job = 1 + max((j["id"] for j in d.call("job.list")["jobs"]), default=0)
     folder = "%s/jobs/%d" % (d.state, job)
     shutil.copytree(left, folder)
@@ -269,8 +272,8 @@ def begin_with(d, left, spec):
 
 
 def whose(d):
-    """A folder and its checkpoints say which database numbered the job. A folder of another is moved aside, a checkpoint of another refused; one without belongs
-    to anybody."""
+    """A folder and its checkpoints say which database numbered the job. A folder of another database is moved aside,
+    and a checkpoint of another is refused. A folder without a mark is used by any job."""
     spec = marked(d.root, {})
     job = d.call("job.submit", spec=spec, token="marked")["id"]
     d.wait(job, "completed")
@@ -283,7 +286,7 @@ def whose(d):
     assert ended["state"] == "completed" and ended["attempts"][0]["resume_step"] == 2, ended
     with Daemon(foreign=False) as other:
         theirs = other.call("daemon.info")["store_id"]
-        ended = begin_with(other, first, spec)  # a folder that says whose it is makes room
+        ended = begin_with(other, first, spec)  # a folder marked by another database is moved aside
         assert ended["state"] == "completed" and ended["attempts"][0]["resume_step"] == 0, ended
         assert os.path.exists("%s/jobs/%d.%s/checkpoints/step-2" % (other.state, ended["id"], ours))
         assert other.events("folder", ended["id"]), other.call("event.query", id=ended["id"])
@@ -299,7 +302,8 @@ def whose(d):
 # ---- which data ----
 
 def wanted_data(root):
-    """errand.data_hash is of what the training set holds, wherever it lies; another set is refused before anything is trained, naming both hashes."""
+    """errand.data_hash is the hash of the training set's content, in any folder. Another set is refused before
+    training, and the message names both hashes."""
     base, asked = marked(root, {}), "0" * 32
     status, said = alone(root, "data-no", merged(base, {"errand": {"data_hash": asked}}))
     (end,) = of_type(said, "end")
@@ -343,7 +347,7 @@ def late_picture(root):
 
 
 def chosen_precision(root):
-    """What auto stands for is decided once, and stored. Who asks for bf16 where it is slow hears of it."""
+    """The precision auto is decided once, and stored. A user who asks for bf16 on a CPU where it is slow gets a note."""
     with open("/proc/cpuinfo", encoding="utf-8") as f:
         unit = "amx_bf16" in f.read().split()
     base = merged(overflowing(root), pictures(root, "grey", [40], steps=1))

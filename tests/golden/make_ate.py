@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/ate.json: what NumPy makes of predicted motions beside true poses, over snippets of five frames. Needs numpy.
+"""Writes tests/golden/ate.json: NumPy's errors of predicted motions against true poses, over snippets of five frames.
+Needs numpy.
 
   poses    [12 numbers each]: camera to world of each frame, the true ones
   motions  [12 numbers each]: predicted, from each frame to the next

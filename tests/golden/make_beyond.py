@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/trainer/beyond.json and beyond_scores.json for tests/golden/test_validate.c: the boxes of val.json, of which those at a border of their
-picture reach over it, and what pycocotools says of the detections of make_trainer.py's validation against them (VOC's score: scores.py).
-Run from the repository root with any Python that has torch and pycocotools, after make_trainer.py: tests/golden/make_beyond.py"""  # SPDX-License-Identifier: Apache-2.0
+"""Makes tests/golden/trainer/beyond.json and beyond_scores.json for tests/golden/test_validate.c: the boxes of
+val.json, with boxes at a border of their picture made to reach over it, and pycocotools' scores of the detections of
+make_trainer.py's validation against them (VOC's score: scores.py). Run from the repository root with any Python that
+has torch and pycocotools, after make_trainer.py: tests/golden/make_beyond.py"""  # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import io
 import json
@@ -27,7 +28,8 @@ def arrays(path):
 
 
 def beyond(split):
-    """Boxes that begin at a border begin in front of it, those that end near the other end behind it; what lies in the picture stays."""
+    """A box that begins at a border begins in front of it, and a box that ends near the other border ends behind it;
+    the part in the picture stays."""
     size = {i["id"]: (i["width"], i["height"]) for i in split["images"]}
     for a in split["annotations"]:
         box, limits = a["bbox"], size[a["image_id"]]

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/depth_net.json and depth_net_keys.json with PyTorch in double precision: the four kinds of depth networks of few channels, trained for ten
-steps on made-up frames, written down as the terms of every step, what the gradient of each parameter is in step 0, and statistics and the terms of validation after it.
+"""Makes tests/golden/depth_net.json and depth_net_keys.json with PyTorch in double precision: the four kinds of depth
+networks of few channels, trained for ten steps on made-up frames, recorded as the terms of every step, the gradient of
+each parameter in step 0, and the statistics and terms of validation after the last.
 
-Networks and losses follow specs featdepth sections 1 to 3. Nothing is random: weights and pixels are formulas that tests/golden/test_depth_net.c has too, and what
-dropout drops are the words of Philox. Of a gradient there are its length and its products with three vectors of formulas. Run from the repository root with any
-Python that has torch: tests/golden/make_depth_net.py"""  # SPDX-License-Identifier: Apache-2.0
+Networks and losses follow specs featdepth sections 1 to 3. Nothing is random: weights and pixels are formulas that
+tests/golden/test_depth_net.c has too, and Philox words choose the values that dropout drops. A gradient is recorded as
+its length and its products with three vectors of formulas. Run from the repository root with any Python that has torch:
+tests/golden/make_depth_net.py"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import math
 
@@ -56,7 +58,8 @@ def value(name, shape):
 
 
 def frame(which, images=IMAGES, first=0, dim=False):
-    """Bytes of what a camera sees that moves on: which, -1, 0, 1 or 2 for the other camera's. dim: of a sample whose colours were changed."""
+    """Bytes of the pictures of a moving camera: which is -1, 0 or 1 for its frames, 2 for the other camera. dim: a
+    sample with changed colours."""
     y, x, c = np.meshgrid(np.arange(H), np.arange(W), np.arange(3), indexing="ij")
     out = []
     for image in range(first, first + images):
@@ -342,12 +345,13 @@ def run(case):
     return out
 
 
-# Of depth_net.json: what presets have of themselves.
+# Networks of depth_net.json, with the defaults of the presets.
 plain = [dict(kind="baseline", sources=[-1, 1], stereo=False, decoder="crp"), dict(kind="baseline", sources=[1], stereo=False, decoder="upconv"),
          dict(kind="features", sources=[-1, 1], stereo=True, decoder="crp"), dict(kind="joint", sources=[-1, 1], stereo=False, decoder="crp"),
          dict(kind="autoencoder", sources=[-1, 1], stereo=False, decoder="crp")]
-# Of depth_net_keys.json, with colours changed: every key another than its default, and terms so heavy that gradients are theirs, too; then ResNet-50, of which a small change makes
-# larger ones, as its last stage has but 24 pixels.
+# Networks of depth_net_keys.json, with changed colours: every key differs from its default, and the weights of the
+# terms are so large that gradients depend on them, too. Then ResNet-50: a small change of the input makes larger
+# changes there, as its last stage has only 24 pixels.
 keyed = [dict(kind="features", sources=[1, -1], stereo=True, decoder="upconv",
               keys=dict(pose_layers=34, pose_size=[96, 64], min_depth=0.2, max_depth=50.0, ssim_weight=0.7, perception=0.5, smoothness=0.25,
                         automask="on", disp_norm="on", align_corners=False, extractor_bn="batch")),

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/depth_scores.json: what NumPy makes of depth maps beside truths, as the field's evaluations do. Needs numpy.
+"""Writes tests/golden/depth_scores.json: NumPy's scores of depth maps against truths, by the formulas of the field's
+evaluations. Needs numpy.
 
 Maps are a formula that tests/unit/worker/eval/depth/test_depth_eval.c has too (maps()).
   one   [h, w, seed, crop, least, most, factor or null, pixels, ratio, the seven numbers]

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/depth_views.json and frames.json anew: what PyTorch, in float64, and Pillow make of the inputs that stand in them.
+"""Writes tests/golden/depth_views.json and frames.json anew: the results of PyTorch, in float64, and of Pillow for the
+inputs in these files.
 
-Formulas and names are those of specs featdepth (sections 1.7, 2, 3; warps align corners). Inputs (short decimals) are kept as they are,
-every expected value is computed; a gradient is autograd's. Needs torch, numpy and Pillow.
-Run from the repository root: tests/golden/make_depth_views.py"""  # SPDX-License-Identifier: Apache-2.0
+Formulas and names are those of specs featdepth (sections 1.7, 2, 3; warps align corners). Inputs (short decimals) are
+kept as they are, every expected value is computed; a gradient is autograd's. Needs torch, numpy and Pillow. Run from
+the repository root: tests/golden/make_depth_views.py"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import math
 import pathlib

@@ -1,11 +1,12 @@
 #!/usr/bin/python3
-"""Makes tests/golden/exif.json with Pillow: what ImageOps.exif_transpose() makes of a picture for each orientation in its EXIF block.
+"""Makes tests/golden/exif.json with Pillow: the result of ImageOps.exif_transpose() for a picture for each orientation
+in its EXIF block.
 
   w, h    the picture as stored
   turned  by orientation: [w, h, places], where the pixel at each place of the turned picture stands in the stored one
   files   by orientation: a JPEG of it in hexadecimal; "0" and "9" have numbers that are no orientation
   pngs    the same as PNGs
-  blocks  [what it is, hexadecimal, orientation]: blocks of one or two odd entries, and what Pillow makes of them
+  blocks  [description, hexadecimal, orientation]: blocks of one or two odd entries, and Pillow's reading of them
 Run from the repository root: /usr/bin/python3 tests/golden/make_exif.py"""  # SPDX-License-Identifier: Apache-2.0
 import io
 import json
@@ -69,5 +70,5 @@ def main():
         f.write("\n")
 
 
-warnings.simplefilter("ignore")  # of what is odd
+warnings.simplefilter("ignore")  # of odd blocks
 main()

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Makes images.json: what Pillow makes of every picture in ../shared/data/odd_images that it reads, and of small BMP and WebP files, which stand in it, as the SHA-256 of
-their pixels as RGB bytes. Grey is in all three, alpha is dropped (Pillow's convert("RGB")); of grey of 16 bits the high byte counts, where Pillow itself would cut
-at 255. Needs Pillow and numpy: make_images.py ODD_IMAGES > images.json"""  # SPDX-License-Identifier: Apache-2.0
+"""Makes images.json: SHA-256 of the RGB bytes that Pillow decodes from every picture in ../shared/data/odd_images that
+it can read, and from small BMP and WebP files, which images.json contains. Grey is in all three, alpha is dropped
+(Pillow's convert("RGB")); of grey of 16 bits the high byte counts, where Pillow itself would cut at 255. Needs Pillow
+and numpy: make_images.py ODD_IMAGES > images.json"""  # SPDX-License-Identifier: Apache-2.0
 import hashlib
 import io
 import json
@@ -50,7 +51,7 @@ def saved(image, kind, **options):
 
 
 def header(bits, compression, colours=0, tail=b"", more=b""):
-    """Both headers of a BMP, and what follows them."""
+    """Returns both headers of a BMP, and the bytes behind them."""
     size = 40 + len(tail)
     return (b"BM" + struct.pack("<IHHI", 0, 0, 0, 14 + size + len(more)) +
             struct.pack("<IiiHHIIiiII", size, W, H, 1, bits, compression, 0, 2835, 2835, colours, 0) + tail + more)

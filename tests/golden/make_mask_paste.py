@@ -49,7 +49,8 @@ BOXES = [  # box, height, width
 
 
 def main():
-    cases = [case(how, side, box, h, w) for how in ("d2", "tv") for side in (1, 4, 7) for box, h, w in BOXES if how == "d2" or box[0] < w]  # that function takes none from outside
+    # that function accepts no box outside the picture
+    cases = [case(how, side, box, h, w) for how in ("d2", "tv") for side in (1, 4, 7) for box, h, w in BOXES if how == "d2" or box[0] < w]
     cases += [case(how, 28, [3.5, 2.25, 20.0, 27.5], 30, 24) for how in ("d2", "tv")]
     pathlib.Path(__file__).with_name("mask_paste.json").write_text("[\n%s\n]\n" % ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases))
 

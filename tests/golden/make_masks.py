@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/masks.json: what COCO's own tools make of random and of odd polygons, masks and pairs of masks. Needs pycocotools and numpy.
+"""Writes tests/golden/masks.json: results of COCO's own tools for random and odd polygons, masks and pairs of masks.
+Needs pycocotools and numpy.
 
     pip install pycocotools && tests/golden/make_masks.py
 """  # SPDX-License-Identifier: Apache-2.0

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/max_dets_ap.json: a picture with more objects of a class than COCO's 100, and what COCO's own tools score it where more
-detections count (maxDets [1, 10, 200] and [1, 10, 300]), by boxes and by masks.
+"""Writes tests/golden/max_dets_ap.json: a picture with more objects of a class than COCO's 100, and the scores of
+COCO's own tools when more detections count (maxDets [1, 10, 200] and [1, 10, 300]), by boxes and by masks.
 
     pip install pycocotools && tests/golden/make_max_dets.py
 """  # SPDX-License-Identifier: Apache-2.0

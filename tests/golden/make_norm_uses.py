@@ -1,8 +1,10 @@
 #!/usr/bin/python3
-"""Makes tests/golden/norm_uses.safetensors with PyTorch (Debian: python3-torch): a batch normalisation that two convolutions of one step share, in
-training mode, in fp64. y = act(norm(conv2(act(norm(conv1(x)))))), act leaky with slope 0.1, loss sum(y * g).
+"""Makes tests/golden/norm_uses.safetensors with PyTorch (Debian: python3-torch): a batch normalisation that two
+convolutions of one step share, in training mode, in fp64. y = act(norm(conv2(act(norm(conv1(x)))))), act leaky with
+slope 0.1, loss sum(y * g).
 
-What goes in is a formula that tests/device/test_norm_uses.c has too (value()); stored are gradients and, after the step, running statistics.
+Inputs are a formula that tests/device/test_norm_uses.c has too (value()); stored are gradients and, after the step,
+running statistics.
   sync.*    both shards are one batch
   shards.*  each shard is normalised by itself; gradients are sums over them, running statistics take in means over them
 Run from the repository root: /usr/bin/python3 tests/golden/make_norm_uses.py"""  # SPDX-License-Identifier: Apache-2.0

@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/rcnn_net_{faster,mask,d2,edges,edges_tv,val_tv,val_d2,fine,fine_tv}.safetensors with PyTorch and torchvision: Faster and Mask R-CNN of few channels, trained for ten steps on
-two made-up images, written down as what each stage gives, the losses of every step and the gradient of each parameter in step 0, the biases and the detections after the last.
+"""Makes tests/golden/rcnn_net_{faster,mask,d2,edges,edges_tv,val_tv,val_d2,fine,fine_tv}.safetensors with PyTorch and
+torchvision: Faster and Mask R-CNN of few channels, trained for ten steps on two made-up images, recorded as the output
+of each stage, the losses of every step and the gradient of each parameter in step 0, the biases and the detections
+after the last.
 
-The first two are torchvision's own models (flavor tv). The third is its network set up as detectron2's, and what stands between the convolutions by the
-formulas of specs rcnn, every row of section 10 as detectron2 has it (flavor d2). Arrays have torchvision's names in all. The fourth is that once more, with
-fewer layers, where rows tell that pass unseen in the third: proposals and detections far thinner than a pixel, scores whose sigmoid is 1, an object whose level
-hangs on a guard of 1e-6, pictures that were larger than they are on the canvas, and the masks of what is found. One step, no gradients. The fifth is the same
-scene shown to torchvision's own. Then follow losses of validation (specs rcnn section 12.3): each image alone, with the proposals of evaluation, and
-of anchors and regions those of the smallest Philox words of (seed, place of the image in the data set). The last two are
-the fourth and the fifth with masks of 56 x 56 cells, and gradients of the mask head.
+The first two are torchvision's own models (flavor tv). The third is its network set up like detectron2's. The parts
+between the convolutions follow the formulas of specs rcnn, every row of section 10 in detectron2's version (flavor d2).
+Arrays have torchvision's names in all. The fourth is the third once more, with fewer layers, to test rows that make no
+difference in the third: proposals and detections far thinner than a pixel, scores with a sigmoid of 1, an object with a
+level that depends on a guard of 1e-6, pictures that were larger than they are on the canvas, and the masks of
+detections. One step, no gradients. The fifth is the same scene shown to torchvision's own. Then follow losses of
+validation (specs rcnn section 12.3): each image alone, with the proposals of evaluation, and the anchors and regions
+with the smallest Philox words of (seed, place of the image in the data set). The last two are the fourth and the fifth
+with masks of 56 x 56 cells, and gradients of the mask head.
 
-Nothing is random: weights, pixels and boxes are formulas that tests/golden/test_rcnn_net.c has too, and in training so many anchors and regions may be drawn
-that all are.
-Normalisations have frozen statistics. Run from the repository root with any Python that has torchvision: tests/golden/make_rcnn_net.py"""  # SPDX-License-Identifier: Apache-2.0
+Nothing is random: weights, pixels and boxes are formulas that tests/golden/test_rcnn_net.c has too, and in training so
+many anchors and regions may be drawn that all are. Normalisations have frozen statistics. Run from the repository root
+with any Python that has torchvision: tests/golden/make_rcnn_net.py"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import math
 import struct
@@ -31,7 +35,7 @@ from philox import philox
 
 CLASSES, STEPS, LR, DECAY = 3, 10, 0.002, 0.1  # so much decay that ten steps tell
 FPN, HEAD, MASK = 16, 24, 8
-CELLS = 14  # a side of what the mask head sees; its masks have twice as many
+CELLS = 14  # the side of the mask head's input; its masks have twice as many cells
 ANCHORS = [8, 16, 32, 64, 128]
 H, W = 96, 128
 SIZES = [(96, 128), (80, 112)]  # of the pictures on the canvas,
@@ -41,7 +45,8 @@ BOXES = [(0, 0, 10.5, 12.25, 52.0, 60.5), (0, 2, 60.0, 20.0, 121.5, 90.25), (0, 
          (1, 0, 50.5, 30.0, 108.25, 76.0)]
 
 
-# What biases are in the fourth and the fifth, (array, element, number); and MASKS: how much larger the weights of mask logits are there.
+# The biases in the fourth and the fifth, (array, element, number); and MASKS: the factor of the weights of mask logits
+# there.
 EDGES = [("rpn.head.cls_logits.bias", 0, 20.15), ("rpn.head.cls_logits.bias", 1, 20), ("rpn.head.cls_logits.bias", 2, 19.95)]
 EDGES_D2 = EDGES + [("rpn.head.bbox_pred.bias", 2, -10), ("roi_heads.box_predictor.bbox_pred.bias", 6, -55),
                     ("roi_heads.mask_predictor.mask_fcn_logits.bias", 2, 0.85)]
@@ -104,7 +109,7 @@ def value(name, shape):
 
 
 def part(g):
-    """Of large gradients every fifth number."""
+    """Returns a gradient, or every fifth number of a large one."""
     g = g.detach().reshape(-1).clone()
     return g[::5].contiguous() if g.numel() > 1000 else g
 
@@ -175,7 +180,7 @@ def pictures(d2=False):
 
 
 def bitmap(box, h, w):
-    """What the polygon of the box with one corner cut is as runs: whole pixels."""
+    """Returns the mask of the polygon of the box with a cut corner, as its runs give it: whole pixels."""
     x1, y1, x2, y2 = (int(round(v)) for v in box)
     m = np.zeros((h, w), np.uint8)
     m[y1:y2, x1:x2] = 1
@@ -341,7 +346,7 @@ def d2_losses(m, x, t, sizes=None, chosen=everything, rpn_batch=RPN_BATCH, pre=P
 
 
 def pasted(maps, boxes, h, w):
-    """Of probabilities [n][side][side]: which pixels are the objects'."""
+    """Returns the pixels of objects from probabilities [n][side][side]."""
     out, rows, columns = [], torch.arange(h, dtype=torch.float64) + 0.5, torch.arange(w, dtype=torch.float64) + 0.5
     for p, (x1, y1, x2, y2) in zip(maps, boxes.double()):
         y, x = torch.meshgrid((rows - y1) / (y2 - y1) * 2 - 1, (columns - x1) / (x2 - x1) * 2 - 1, indexing="ij")
@@ -356,7 +361,7 @@ def d2_masks(m, features, rois, cls, boxes, h, w):
 
 
 def d2_found(m, x):
-    """Of each image rows of a box in the picture, score and class from 1, and the masks of some."""
+    """Returns for each image rows of a box in the picture, score and class from 1, and the masks of some rows."""
     features = m.backbone(x)
     objectness, deltas = m.rpn.head(list(features.values()))
     levels = [(flat(a, 1), flat(b, 4)) for a, b in zip(objectness, deltas)]
@@ -393,7 +398,7 @@ def runs(mask):
 
 
 def tv_found(m, x):
-    """As d2_found()."""
+    """The same result as d2_found(), from torchvision."""
     m.eval()
     images = ImageList(x, SIZES)
     features = m.backbone(images.tensors)
@@ -418,7 +423,7 @@ def smallest(candidates, purpose, place, want):
 
 
 def counter(place):
-    """Of the images at that place; as everything()."""
+    """Returns a function that chooses samples of the images at that place, in the form of everything()."""
     def chosen(labels, what, batch):
         most, positive = VAL[what]
         fg = smallest(torch.where(labels >= 1)[0].tolist(), PURPOSES[what][0], place, positive)

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/resize.json: what Pillow and PyTorch make of pictures of other sizes, and the sizes that detectron2's and torchvision's rules give.
-"make_resize.py PART..." writes these parts anew. Of all parts "sizes" needs no package, "fixed" and "lanczos" need Pillow and numpy, the others also torch.
+"""Writes tests/golden/resize.json: pictures resized by Pillow and PyTorch, and the sizes that detectron2's and
+torchvision's rules give. "make_resize.py PART..." writes these parts anew. The part "sizes" needs no package, "fixed"
+and "lanczos" need Pillow and numpy, the others also torch.
 
 Pictures are a formula that tests/unit/worker/data/make/test_resize.c has too (pixel()).
   fixed  [h, w, to h, to w, FNV-1a of the bytes]: Image.resize() with BILINEAR, first to the new width and then to the
-         new height: versions of Pillow differ in the order where rows are the cheaper ones to begin with
-  lanczos  as fixed, with LANCZOS
+         new height: versions of Pillow differ in the order if it is cheaper to begin with rows
+  lanczos like fixed, with LANCZOS
   float  [h, w, to h, to w, values]: interpolate(mode="bilinear") of the picture between 0 and 1, in levels of a byte
-  near   [from, to, ...]: rows that Image.resize() with NEAREST takes (d2); likewise interpolate(mode="nearest") (tv)
+  near   [from, to, ...]: rows that Image.resize() with NEAREST takes (d2); or interpolate(mode="nearest") (tv)
   sizes  [h, w, shorter, longest, h and w of d2, h and w of tv]
 Run from the repository root: tests/golden/make_resize.py"""  # SPDX-License-Identifier: Apache-2.0
 import json
@@ -51,7 +52,7 @@ def fixed(h, w, th, tw, filter="BILINEAR"):
 
 
 def as_float(h, w, th, tw):
-    """As GeneralizedRCNNTransform calls it: the scale is worked out again from the sizes."""
+    """Resizes in the way of GeneralizedRCNNTransform: the scale is computed again from the sizes."""
     x = torch.from_numpy(picture(h, w)).permute(2, 0, 1)[None].float() / 255
     y = torch.nn.functional.interpolate(x, size=(th, tw), mode="bilinear", align_corners=False)[0].permute(1, 2, 0) * 255
     return [h, w, th, tw, [round(float(v), 3) for v in y.reshape(-1)]]

@@ -1,9 +1,11 @@
 #!/usr/bin/python3
-"""Makes tests/golden/roi.safetensors with torchvision's roi_align in fp64: outputs, and the gradient of the features, of boxes of all kinds on one image.
+"""Makes tests/golden/roi.safetensors with torchvision's roi_align in fp64: outputs, and the gradient of the features,
+of boxes of all kinds on one image.
 
-What goes in is a formula that tests/device/test_roi.c has too (golden_number()), and the boxes below, which stand there again. Arrays are named after
-pool, points a bin, and whether it is aligned: fwd.7.0.1 is [boxes, 7, 7, channels], bwd.7.0.1 [height, width, channels].
-Run from the repository root: python3 tests/golden/make_roi.py (needs torchvision)"""  # SPDX-License-Identifier: Apache-2.0
+Inputs are a formula that tests/device/test_roi.c has too (golden_number()), and the boxes below, which are repeated
+there. Arrays are named after pool, points a bin, and whether it is aligned: fwd.7.0.1 is [boxes, 7, 7, channels],
+bwd.7.0.1 [height, width, channels]. Run from the repository root: python3 tests/golden/make_roi.py (needs torchvision)
+"""  # SPDX-License-Identifier: Apache-2.0
 import torch
 from torchvision.ops import roi_align
 

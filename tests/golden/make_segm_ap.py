@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/segm_ap.json: small scenes with masks, and what COCO's own tools score them. Polygons, run lengths as numbers and as text; crowds;
-equal scores; objects of one pixel, at every border, without a pixel; areas that are not those of the mask; detections that are empty.
+"""Writes tests/golden/segm_ap.json: small scenes with masks, and their scores by COCO's own tools. Polygons, run
+lengths as numbers and as text; crowds; equal scores; objects of one pixel, at every border, without a pixel; areas that
+differ from the mask's; detections that are empty.
 
     pip install pycocotools && tests/golden/make_segm_ap.py
 """  # SPDX-License-Identifier: Apache-2.0

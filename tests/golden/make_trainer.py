@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 """Makes tests/golden/trainer/ with PyTorch (Debian: python3-torch), for tests/golden/test_trainer.c: pictures, annotations, job files and
-first weights that detd's trainer reads, and in fp64 what PyTorch makes of them.
+first weights that detd's trainer reads, and PyTorch's results for them in fp64.
   train_*.png, train.json  pictures of exactly the network's size, one of them without boxes
   shard.json, sync.json    jobs with burn-in, rate steps, momentum, decay, clipping; one with batch statistics of each shard, waves and an
                            average of the weights, one with batch statistics of the whole batch
-  init.safetensors         their first weights and running statistics, none of them 0 or 1
-  steps.safetensors        JOB.raw.NAME, JOB.ema.NAME [steps][16]: how far each tensor, and its average, has moved after each step, as
-                           sketch() puts it; JOB.loss [steps][terms][2]: what the log says of each step
+  init.safetensors         their first weights and running statistics, all of them other than 0 and 1
+  steps.safetensors        JOB.raw.NAME, JOB.ema.NAME [steps][16]: how far each tensor, and its average, has moved after
+                           each step, in the form of sketch(); JOB.loss [steps][terms][2]: the losses of each step in
+                           the log
   val_*.png, val.json      pictures that are not square, one of them without boxes
   validate.json            a job that validates them with weights that do not move
   trained.safetensors      its weights: they find most of the boxes, at places that fit more or less
@@ -115,7 +116,7 @@ def train_split(rng):
 
 
 def val_split(rng):
-    """Wide and tall; some boxes touch a border, so that what is found there has to be cut."""
+    """Wide and tall pictures; some boxes touch a border, so that detections there must be cut."""
     pictures = []
     for w, h, n in ((90, 60, 3), (60, 100, 3), (128, 48, 2), (50, 70, 0), (110, 80, 4)):
         boxes = []
@@ -129,7 +130,8 @@ def val_split(rng):
 
 
 def mistaught(pictures):
-    """What a network learns that is to find them more or less: two boxes of three are cut at a side, every seventh has another class."""
+    """Returns objects from which a network learns to find the boxes only more or less: two boxes of three are cut at a
+    side, every seventh has another class."""
     taught, n = [], 0
     for rows, boxes in pictures:
         changed = []
@@ -183,7 +185,7 @@ def rate(t, o):
 
 
 def first_weights(seed):
-    """Not 0 and 1 where an initialisation would have them: what treats those as special shows."""
+    """Values other than the usual 0 and 1 of an initialisation, so that code which treats 0 and 1 as special is found."""
     rng = random.Random(seed)
 
     def start(name, shape, fan_in):
@@ -202,8 +204,8 @@ def sketch(x):
 
 
 def gradients(net, pictures, samples, parts, gains):
-    """Of the mean over the batch, which is cut into `parts` that are normalised each by itself. Returns the sums of the loss terms and the
-    batch statistics, a row per part."""
+    """Computes gradients of the mean over the batch, which is cut into `parts`; each part is normalised by itself.
+    Returns the sums of the loss terms and the batch statistics, a row per part."""
     per, sums, statistics = len(samples) // parts, {}, []
     for v in range(parts):
         part = [pictures[k] for k in samples[v * per:(v + 1) * per]]
@@ -293,7 +295,7 @@ def fit(text, pictures, steps):
 
 
 def apart(values, bounds, what, least=1e-4):
-    """fp32 must not decide otherwise than fp64 does: no value is close to a bound, or to its neighbour where there are none."""
+    """fp32 and fp64 must decide alike: no value is close to a bound or, without bounds, to its neighbour."""
     ordered = sorted(values)
     near = [abs(v - b) for v in values for b in bounds] if bounds else [b - a for a, b in zip(ordered, ordered[1:])]
     print(f"{what}: {min(near, default=1):.2g} apart")
@@ -301,7 +303,7 @@ def apart(values, bounds, what, least=1e-4):
 
 
 def found(heads, image, o):
-    """What is left of an image after suppression: (class, score, box [x1, y1, x2, y2] in pixels of the input)."""
+    """Returns the boxes of an image after suppression: (class, score, box [x1, y1, x2, y2] in pixels of the input)."""
     boxes = []
     for head in heads:
         x, y, w, h = (v[image].flatten() * SIZE for v in head.boxes())
@@ -334,7 +336,7 @@ def in_picture(box, rows, place):
 
 
 def validate(text, weights, pictures, o):
-    """What a validation reports: {"terms": {name: [num, den]}, "metrics": {name: value or None}}."""
+    """Returns the results of a validation: {"terms": {name: [num, den]}, "metrics": {name: value or None}}."""
     net = yolo.Net(text, torch.float64, lambda name, shape, fan_in: weights[name])
     images, boxes, places = val_batch(pictures)
     with torch.no_grad():

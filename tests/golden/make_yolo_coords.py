@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/yolo_coords.json: heads with scale_x_y and new_coords as darknet trains and decodes them, in double precision.
+"""Writes tests/golden/yolo_coords.json: heads with scale_x_y and new_coords as darknet trains and decodes them, in
+double precision.
 
-The source is AlexeyAB/darknet, commit 59596d7: src/yolo_layer.c (forward_yolo_layer, process_batch, delta_yolo_box with iou_loss=mse and
-iou_normalizer=1, delta_yolo_class, get_yolo_box), src/blas.c (scal_add_cpu) and, for new_coords, the logistic activation of the convolution
-in front: src/activations.c multiplies what comes back by p * (1 - p). Arrays lie as there: channel first, entry_index().
+The source is AlexeyAB/darknet, commit 59596d7: src/yolo_layer.c (forward_yolo_layer, process_batch, delta_yolo_box with
+iou_loss=mse and iou_normalizer=1, delta_yolo_class, get_yolo_box), src/blas.c (scal_add_cpu) and, for new_coords, the
+logistic activation of the convolution in front: src/activations.c multiplies the gradient by p * (1 - p). Arrays have
+the layout of darknet: channel first, entry_index().
 
     tests/golden/make_yolo_coords.py
 """  # SPDX-License-Identifier: Apache-2.0
@@ -99,7 +101,7 @@ class Layer:
         return ret
 
     def decoded(self, b):
-        """Of every slot: the box in pixels, objectness, scores."""
+        """Returns for every slot: the box in pixels, objectness, scores."""
         ret = []
         for slot in range(self.slots):
             obj = self.output[self.entry(b, slot, 4)]
@@ -109,7 +111,7 @@ class Layer:
 
 
 def single(x):
-    """As a float32 has it."""
+    """Returns the number rounded to float32."""
     import struct
     return struct.unpack("f", struct.pack("f", x))[0]
 

@@ -18,7 +18,7 @@ import yolo
 
 SIZE, WIDE, BATCH, CLASSES, STEPS, WIDE_STEPS = 64, 96, 4, 3, 10, 5
 ANCHORS = [(5, 6), (8, 14), (15, 11), (14, 28), (28, 21), (27, 48), (44, 40), (50, 24), (56, 58)]
-# image, class, centre x, centre y, width, height; image 2 has none
+# image, class, centre x, centre y, width, height; image 2 has no box
 BOXES = [(0, 0, .30, .65, .42, .60), (0, 2, .71, .22, .13, .11), (1, 1, .52, .48, .85, .9), (1, 1, .12, .83, .2, .15),
          (1, 0, .55, .31, .23, .44), (3, 2, .82, .77, .3, .35), (3, 0, .4, .4, .09, .2)]
 
@@ -116,7 +116,8 @@ def train(net, shards, dtype, steps=STEPS):
 
 
 def new_net(text, dtype):
-    """Parameters are counted in order; those of channels start at 1 and 0, and nobody reads the running statistics."""
+    """Parameters are counted in order; parameters of channels start at 1 and 0, and the running statistics are not
+    read."""
     count = iter(range(1 << 16))
 
     def start(name, shape, fan_in):

@@ -18,7 +18,8 @@ def outside(box, area):
 
 
 def match(dets, truths, area, threshold):
-    """Of one image and class: [(score, hit)] of the detections that count, best first, and how many truths count."""
+    """Returns for an image and class: [(score, hit)] of the detections that count, best first, and the number of truths
+    that count."""
     left, flags = list(truths), []
     for d in sorted(dets, key=lambda d: -d[2])[:100]:
         fits = [t for t in left if iou(d[3], t[2]) >= threshold]
@@ -32,7 +33,8 @@ def match(dets, truths, area, threshold):
 
 
 def curve(dets, truths, area, threshold, limit=100):
-    """Of one class: precision (its envelope) and recall after each detection, best first. None: no truth counts."""
+    """Returns for a class: precision (its envelope) and recall after each detection, best first, or None if no truth
+    counts."""
     flags, positives = [], 0
     for image in {x[0] for x in dets + truths}:
         found = sorted((d for d in dets if d[0] == image), key=lambda d: -d[2])[:limit]
@@ -61,7 +63,7 @@ def mean(values):
 
 
 def coco(dets, truths, classes):
-    """{score: value}, None where there is nothing to score; and AP50 of each class."""
+    """Returns {score: value}, with None for a score without truths; and AP50 of each class."""
     def of_class(k, things):
         return [x for x in things if x[1] == k]
 

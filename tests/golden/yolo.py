@@ -12,7 +12,7 @@ POSITIVES = "positives"
 
 
 def sections(text):
-    """Of a cfg: [(kind, {key: value})], [net] first."""
+    """Returns the sections of a cfg: [(kind, {key: value})], [net] first."""
     net = []
     for line in text.split("\n"):
         if line.startswith("["):
@@ -24,7 +24,7 @@ def sections(text):
 
 
 class Head:
-    """Logits of a [yolo] section, and what it says of them."""
+    """The logits of a [yolo] section, and its keys."""
 
     def __init__(self, z, o, width, height):
         numbers = [float(a) for a in o["anchors"].split(",")]
@@ -43,8 +43,8 @@ class Head:
 
 
 class Net:
-    """start(name, shape, fan_in) gives the first values of a parameter; fan_in is None where it belongs to a channel. Parameters are leaves
-    that learn, running statistics are plain tensors; all by name, as the worker calls them."""
+    """start(name, shape, fan_in) gives the first values of a parameter; fan_in is None for parameters of channels.
+    Parameters are leaves that learn, running statistics are plain tensors; all by the worker's names."""
 
     def __init__(self, text, dtype, start):
         (_, net), *self.layers = sections(text)

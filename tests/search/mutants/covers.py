@@ -1,4 +1,5 @@
-"""Which tests cover a file. Of programs the build says it: their "uses:" line and the compiler's .d files. Of scripts the table below."""  # SPDX-License-Identifier: Apache-2.0
+"""Which tests cover a file. For programs the build says it: their "uses:" line and the compiler's .d files. For scripts
+the table below says it."""  # SPDX-License-Identifier: Apache-2.0
 import glob
 import os
 import re
@@ -8,7 +9,8 @@ TRAINER = {"worker", "worker/modes", "worker/predict", "worker/backend", "cpu"} 
 
 SIMULATOR = "tests/stand/sim/sim"  # a program of several files, which runs the daemon
 DETD = {"daemon", "supervisor"}
-# What a script is there to look at, besides proto; one that is not listed looks at all of ours, and at the CUDA device where it names the emulated one.
+# The folders that a script tests, besides proto. A script that is not listed tests all of them, and the CUDA device if
+# it names the emulated one.
 SCRIPTS = {
     "backfill.py": DETD,
     "background.py": TRAINER,
@@ -49,7 +51,7 @@ SCRIPTS = {
     "stress.sh": {"cuda"} | TRAINER,
     "super_job.py": {"supervisor"},
     "super_train.py": {"supervisor"} | TRAINER,
-    "systemd.sh": None,  # what is installed, of a whole build
+    "systemd.sh": None,  # the installed files, of a whole build
     "worker.py": TRAINER,
 }
 # The script that is made for a folder.
@@ -94,7 +96,8 @@ class Covers:
                 self.tests[path] = runs | {"proto"}
 
     def of(self, path):
-        """The tests that cover a file, the most specific first; none where nothing was compiled from it."""
+        """The tests that cover a file, the most specific first. The list is empty if nothing was compiled from the
+        file."""
         found = [test for test, runs in self.tests.items() if runs & self.parts.get(path, set())]
         return sorted(found, key=lambda test: (not is_named_after(test, path), len(self.tests[test])))
 

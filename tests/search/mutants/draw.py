@@ -1,8 +1,9 @@
 """Draws one-line faults in the code as it is: the same code, seed and number give the same faults.
 
-Lines that can be given a fault are put in a row, file after file, and cut into as many equal parts as there are faults; one line of each part is drawn,
-then the kind of fault: a number, a comparison, a call left out, two arguments swapped. The rules below leave out what no test of behaviour could see.
-Then the compiler decides: a fault must compile without a warning, and the code it makes must differ.
+Lines that can be given a fault are put in a row, file after file, and cut into as many equal parts as there are faults;
+one line of each part is drawn, then the kind of fault: a number, a comparison, a call left out, two arguments swapped.
+The rules below leave out faults that no test of behaviour could find. Then the compiler decides: a fault must compile
+without a warning, and the code it makes must differ.
 """  # SPDX-License-Identifier: Apache-2.0
 import glob
 import hashlib
@@ -18,7 +19,8 @@ PRODUCT = ("proto", "daemon", "launch", "supervisor", "client", "worker", "cuda"
 
 # Files that are left out.
 LEFT_OUT = {
-    # what only a GPU and the libraries of its driver run: choice and call of algorithms of cuDNN and cuBLASLt, and how these are found
+    # code that needs a real GPU and its libraries: choice and call of algorithms of cuDNN and cuBLASLt, and the search
+    # for these libraries
     r"cuda/(plan|cudnn|lt|libs|engine|search|versions)\w*\.[ch]$",
     # pictures of letters
     r"worker/eval/font\.c$",
@@ -86,14 +88,14 @@ def numbers(line):
             tail = "f" if text[-1] in "fF" else ""
             yield m.start(), m.end(), repr(float(text.rstrip("fF")) * 2 or 1.0) + tail
         elif text in "01" and re.search(r"(return|[<>]|[<>=!]=|rc =)$", before):
-            continue  # `rc < 0`, `return 0`: that is how errors are told; comparisons have a kind of their own
+            continue  # `rc < 0`, `return 0`: the form of errors; comparisons have a kind of their own
         else:
             value = int(re.match(r"\d+", text)[0])
             tail = text[len(str(value)):]
             yield m.start(), m.end(), "%d%s" % (value + 1 if value < 2 else value - 1 if value < 100 else 2 * value, tail)
 
 
-# Negative or 0: how errors are told. To turn such a comparison breaks the program at once.
+# Negative or 0: the form of errors. Turning such a comparison around breaks the program at once.
 RESULT = re.compile(r"(\b(rc|fd|status|pid|n|got|used)|\))$")
 
 
@@ -189,7 +191,7 @@ def candidates(path):
             continue  # memory that is not there: tests/unit/test_*alloc*
         kinds = {name: list(find(line)) for name, find in KINDS}
         if re.match(r"\s*(u?int\w*|size_t|long|double|float) \w+ = 0", line) and re.search(r"&%s\b" % re.search(r"(\w+) = 0", line)[1], "".join(code[i + 1:i + 8])):
-            kinds.pop("another number", None)  # what a call fills in
+            kinds.pop("another number", None)  # an argument that a call fills in
         start = re.match(r"\s*\w+ (\w+) = 0;", line)
         if start and re.search(r"> %s\)" % start[1], "".join(code[i + 1:i + 8])):
             kinds.pop("another number", None)  # where the search for a largest begins
@@ -198,9 +200,10 @@ def candidates(path):
             yield i, kinds
 
 
-# ---- what the compiler says ----
+# ---- the compiler's verdict ----
 
-# A fault that the compiler tells of is none; but what a left out call leaves unused or unwritten, and && beside ||, may be there in other words.
+# A fault with a compiler warning does not count. But warnings about unused or unwritten variables after a left out
+# call, and about && beside ||, are switched off.
 FLAGS = ["-O1", "-Wall", "-Werror", "-Wno-unused", "-Wno-maybe-uninitialized", "-Wno-uninitialized", "-Wno-parentheses", "-Wno-empty-body", "-Wno-format-truncation",
          "-ffp-contract=off", "-fno-math-errno", "-D_GNU_SOURCE", "-I.", "-S", "-o", "-"]
 
@@ -213,7 +216,8 @@ def command(path):
 
 
 def users(path):
-    """The files that are compiled to see what is in a file: itself, or of a header some that include it, perhaps by another header."""
+    """The files that are compiled to see the code of a file: the file itself or, for a header, some files that include
+    it, perhaps through another header."""
     if not path.endswith(".h"):
         return [path]
     found, seen, headers = [], {path}, [path]
@@ -227,7 +231,7 @@ def users(path):
 
 
 def compiled(path, text, where):
-    """The assembly of every user of a file, were its text this; None: it does not compile."""
+    """The assembly of every user of a file if the file had this text, or None if it does not compile."""
     out = []
     for user in users(path):
         # an include folder before the tree's own, which holds the changed file alone
@@ -245,7 +249,8 @@ def compiled(path, text, where):
 
 
 class Drawing:
-    """Of the files that `only` names (files or folders; all where it is empty). where: an empty folder to compile in."""
+    """Draws from the files that `only` names (files or folders; all if it is empty). where: an empty folder to compile
+    in."""
 
     def __init__(self, where, only):
         self.where, self.same = where, {}
@@ -257,7 +262,7 @@ class Drawing:
         return self.same[path]
 
     def made(self, number, entry, rng):
-        """Returns a fault at this line, or None where the fault that was drawn will not do."""
+        """Returns a fault at this line, or None if the drawn fault is not usable."""
         path, i, kinds = entry
         source = faults.read(faults.ROOT, path)
         kind = rng.choice(sorted(kinds))

@@ -11,7 +11,8 @@ MOST_OBJECTS = 60
 
 
 def objects_of(build, paths):
-    """Returns the objects under the folder `build` whose .d file names one of these paths; a path of too many objects is left out."""
+    """Returns the objects under the folder `build` with a .d file that names any of these paths; paths that too many
+    objects use are left out."""
     found = collections.defaultdict(set)
     for name in glob.glob("**/*.d", root_dir=build, recursive=True):
         if name.startswith("tests/"):
@@ -23,7 +24,8 @@ def objects_of(build, paths):
 
 
 def lines_of(folder, objects_at):
-    """Returns {path: {line: count}} of what one test left under `folder`, whose objects were compiled in the folder `objects_at`."""
+    """Returns {path: {line: count}}, which a test left under `folder`. Its objects were compiled in the folder
+    `objects_at`."""
     counts = collections.defaultdict(dict)
     where = folder + objects_at
     left = sorted(glob.glob("**/*.gcda", root_dir=where, recursive=True))
@@ -42,7 +44,8 @@ def lines_of(folder, objects_at):
 
 
 def reached(counts, path, line):
-    """Returns whether a line was reached; of a line that has no code of its own, the one before it that has. None: the file was not looked at."""
+    """Returns whether a line was reached. For a line without code of its own, the line with code before it counts.
+    None: the file has no counts."""
     if path not in counts:
         return None
     before = [n for n in counts[path] if n <= line]

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""run.py [--n N] [--seed SEED] [ONLY]... - draws N one-line faults (60) in the product and puts them into copies of the tree, one at a time: would a test
-notice? ONLY: folders or files to draw in. SEED: a number printed by an earlier run, whose faults are then drawn again, as long as the code is the same.
+"""run.py [--n N] [--seed SEED] [ONLY]... - draws N one-line faults (60) in the product and puts them into copies of the
+tree, one at a time: does a test fail? ONLY: folders or files to draw in. SEED: a number printed by an earlier run, to
+draw the same faults again, as long as the code is the same.
 
-For each fault the test programs that reach its line (gcov) run until one fails, those named after the file first, then the quickest; then the scripts that
-look at a program with that line (covers.py): that of its folder, and the quickest, four minutes of them, by BUILD/test-seconds.json of an earlier
-`make check`. A script must fail twice with the fault, and pass
-without it. Prints a line for every fault, the text of each that survives, and the share of each folder. Status 0: 90 % were noticed or more.
+For each fault the test programs that reach its line (gcov) run until a program fails, those named after the file first,
+then the quickest; then the scripts that test a program with that line (covers.py): the script of its folder, and the
+quickest, four minutes of them, by BUILD/test-seconds.json of an earlier `make check`. A script must fail twice with the
+fault, and pass without it. Prints a line for every fault, the text of each that survives, and the share of each folder.
+Status 0: 90 % were noticed or more.
 
-Four copies are worked on side by side, each in a folder of its own under TMPDIR (default /var/tmp); the folders and every process go at the end, also after
-Ctrl-C.
+Four copies are worked on side by side, each in a folder of its own under TMPDIR (default /var/tmp); the folders and
+every process go at the end, also after Ctrl-C.
 """  # SPDX-License-Identifier: Apache-2.0
 import argparse
 import itertools
@@ -31,15 +33,15 @@ import faults
 import reach
 
 WORKERS, SHARE = 4, 0.9  # scripts wait more than they compute, so more than there may be cores
-MEMORY = 8 << 30  # bytes that a process of a test may take; one that runs wild hits no more than itself
+MEMORY = 8 << 30  # limit in bytes for a process of a test, so that a runaway process harms only itself
 BATCHES = (1, 3, 12)  # programs built before the first ones are run
-SCRIPT_SECONDS = 120  # of a script of which no earlier run has told how long it takes
+SCRIPT_SECONDS = 120  # for a script without a known duration from an earlier run
 SCRIPTS_SECONDS = 240  # of all scripts that meet a fault; that of its folder comes on top
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 with open("/proc/cpuinfo", encoding="utf-8") as cpuinfo:
     ISA = "avx2" if " avx2 " in cpuinfo.read() else "generic"
-# Quick to compile, and the same bits. What a left out call leaves unused is no reason to refuse a fault.
+# Quick to compile, with the same bits. Unused code after a left out call is no reason to refuse a fault.
 MAKE = ["make", "--no-print-directory", "-s", "B=build", "ISAS=" + ISA, "NVCC=", "WARN=-w", "EMU_WARN=-w", "CPU_OPT=-O2", "EMU_OPT=-O1 -g0"]
 ENV = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "DETD_", "TEST_"))}
 ENV.update(CFLAGS="-g0", PYTHONDONTWRITEBYTECODE="1", TEST_JOBS="1")
@@ -71,7 +73,7 @@ def stamps(tree):
 
 
 class Copy:
-    """What a worker puts faults into. plain: the place of the tree that nothing is done to, built."""
+    """A copy of the tree into which a worker puts faults. plain: the folder of the unchanged tree, built."""
 
     def __init__(self, place, plain):
         self.place, self.plain, self.tree, self.want = place, plain, tree_of(place), stamps(tree_of(plain))
@@ -104,19 +106,20 @@ class Copy:
             self.running.wait()
 
     def make(self, *targets, **env):
-        """None, or what the compiler said."""
+        """Returns None, or the compiler's message."""
         status, said = self.call(MAKE + list(targets), **env)
         return said if status else None
 
     def run(self, test, seconds, **env):
-        """(PASSED or another, seconds, output). One that takes longer than so many seconds has failed."""
+        """Returns (PASSED or another status, seconds, output). A test that takes longer than so many seconds has
+        failed."""
         start = time.monotonic()
         _, said = self.call(["python3", "tests/harness/run.py", "build", test if test.endswith((".sh", ".py")) else "build/" + test], TEST_SECONDS=str(seconds), **env)
         passed, failed, _ = re.findall(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", said, re.M)[-1]
         return FAILED if failed != "0" else PASSED if passed != "0" else SKIPPED, time.monotonic() - start, said
 
 
-# ---- what a worker does: functions of a copy, whose first argument it is ----
+# ---- tasks of a worker: functions with a copy as their first argument ----
 
 def fails_twice(work, test, seconds):
     """On a busy machine a script may fail without a fault."""
@@ -163,7 +166,7 @@ def try_fault(work, fault, programs, scripts, seconds, plain_fails):
 
 
 def run_plain(work, test):
-    """Returns (status, seconds, output, what gcov counted)."""
+    """Returns (status, seconds, output, counts of gcov)."""
     left = os.path.join(work.place, "gcov")
     result = work.run(test, 900, GCOV_PREFIX=left)
     counts = reach.lines_of(left, os.path.join(tree_of(work.plain), "build"))
@@ -172,7 +175,7 @@ def run_plain(work, test):
 
 
 def worker(place, plain, tasks, results):
-    """A task is a function of the copy with its other arguments; None is the end."""
+    """A task is a function with its arguments after the copy; None is the end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     copy(tree_of(plain), place)
@@ -201,7 +204,8 @@ class Crew:
             self.crew[-1].start()
 
     def each(self, tasks):
-        """Yields (task, result) of (function, arguments) as they come. Few tasks wait at a time: the queue is a pipe, which nobody reads meanwhile."""
+        """Yields (task, result) of (function, arguments) as they come. Few tasks wait at a time, since the queue is a
+        pipe, which is not read meanwhile."""
         waiting = enumerate(tasks)
         for number, task in itertools.islice(waiting, 2 * WORKERS):
             self.tasks.put((number,) + task)
@@ -314,7 +318,8 @@ def tell(fault, line, verdict, by, took):
 
 
 def earlier_seconds():
-    """Returns {script: seconds} of the last run of tests/harness/run.py on the build of this tree; {} where there was none."""
+    """Returns {script: seconds} of the last run of tests/harness/run.py on the build of this tree, or {} if it never
+    ran."""
     try:
         with open(os.path.join(faults.ROOT, "build", "test-seconds.json"), encoding="utf-8") as f:
             return json.load(f)
@@ -323,7 +328,7 @@ def earlier_seconds():
 
 
 def chosen(fault, scripts, known):
-    """Those that a fault meets, in their order."""
+    """Returns the scripts that run with a fault, in their order."""
     first = [t for t in scripts if covers.is_named_after(t, fault.path)]
     left, more = SCRIPTS_SECONDS, []
     for script in sorted((t for t in scripts if t not in first), key=lambda t: known.get(t, SCRIPT_SECONDS)):

@@ -1,5 +1,6 @@
-"""What is proved: models, and cells of the matrix (specs determinism section 10.1). A cell says in what a run of it differs from the reference, which one
-rank with one thread trained undisturbed; nothing of it may change a bit."""  # SPDX-License-Identifier: Apache-2.0
+"""The matrix of the proof: models and cells (specs determinism section 10.1). A cell says how a run differs from the
+reference, which a single rank with a single thread trained undisturbed; no difference may change a bit.
+"""  # SPDX-License-Identifier: Apache-2.0
 import subprocess
 
 from micro import Kill
@@ -16,7 +17,7 @@ def merged(spec, more):
 
 
 def isas():
-    """Those that this CPU has, the best first."""
+    """Returns the ISAs of this CPU, the best first."""
     with open("/proc/cpuinfo", encoding="utf-8") as f:
         flags = next((line.split() for line in f if line.startswith("flags")), [])
     needs = {"avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}, "avx2": {"avx2", "fma", "bmi2"}, "generic": set()}
@@ -161,7 +162,7 @@ def tiers(rng, model):
 
 
 def languages():
-    """One that writes a comma in numbers is what could do harm."""
+    """Returns locales; a locale that writes a comma in numbers could do harm."""
     have = subprocess.run(["locale", "-a"], stdout=subprocess.PIPE, text=True, check=False).stdout.split()
     return sorted(x for x in have if x.startswith(("de_", "fr_"))) or ["C", "C.utf8"]
 

@@ -1,4 +1,5 @@
-"""What a run left: its evidence, read without the project's own reader (proto/evidence/evidence.h has the form), and the tensors of its last checkpoint."""  # SPDX-License-Identifier: Apache-2.0
+"""The results of a run: its evidence, read without the project's own reader (proto/evidence/evidence.h has the form),
+and the tensors of its last checkpoint."""  # SPDX-License-Identifier: Apache-2.0
 import hashlib
 import json
 import os
@@ -11,11 +12,11 @@ import make_hash  # noqa: E402
 RECORD, RING, EVERY = 128, 256, 100
 PARTS = ("data", "loss", "gradient", "weight", "state")
 STATES = ("window", "validation", "skips")
-RESULT = slice(15, 104)  # of a record: all but step, who trained it, in which tier, and the chain
+RESULT = slice(15, 104)  # of a record: all except step, attempt, ranks, tier and the chain
 
 
 def load(folder):
-    """{step: record}, or None where there is no evidence; and the head."""
+    """Returns {step: record}, or None without evidence; and the head."""
     try:
         with open(folder + "/evidence.json", encoding="utf-8") as f:
             head = json.load(f)
@@ -62,7 +63,7 @@ def tensors(path):
 
 
 def last_checkpoint(folder, step):
-    """Without the chain: it begins with a hash of keys, of which some change no result."""
+    """Returns tensors without the chain: it begins with a hash of keys, and some keys change no result."""
     found = {}
     for file in ("model", "state"):
         path = "%s/checkpoints/step-%d/%s.safetensors" % (folder, step, file)
@@ -71,7 +72,7 @@ def last_checkpoint(folder, step):
 
 
 def differing(a, b):
-    """Of two rows: "box is [406.5, 24], not [406.4, 24]" of the first number that differs."""
+    """Compares two rows: "box is [406.5, 24], not [406.4, 24]" for the first number that differs."""
     if a is None or b is None:
         return "no such row" if b is None else "a row that should not be there"
     a, b = json.loads(a), json.loads(b)
@@ -80,7 +81,7 @@ def differing(a, b):
 
 
 class Left:
-    """What is compared of a run. rows: as micro.train() gives them."""
+    """The compared results of a run. rows: as micro.train() gives them."""
 
     def __init__(self, folder, steps, rows):
         self.folder, self.steps, self.rows = folder, steps, rows
@@ -88,8 +89,9 @@ class Left:
         self.tensors = last_checkpoint(folder, steps)
 
     def idle(self, unused=()):
-        """None, or which part of the model did nothing: a term of the loss that is 0, a tensor that trains and has no gradient in some step. A comparison of
-        that would show nothing. unused: tensors that need none."""
+        """Returns None, or the part of the model that did nothing: a term of the loss that is 0, a trained tensor
+        without a gradient in some step. Comparing such a part would show nothing. unused: tensors that need no
+        gradient."""
         for name, row in self.rows.items():
             row = json.loads(row)
             flat = [term for term, (num, _) in row.get("terms", {}).items() if not num > 0 and not term.startswith("recall")]  # a measure, no loss
@@ -106,7 +108,7 @@ class Left:
         return None
 
     def difference(self, other):
-        """None, or where the other one first parts from this one: "step 3: gradient of conv_1.weight (7 of 46)"."""
+        """Returns None, or the first difference of the other run: "step 3: gradient of conv_1.weight (7 of 46)"."""
         if self.records is not None:
             said = self.records_part(other)
             if said:
@@ -118,7 +120,7 @@ class Left:
         return "step %d: %s (%d of %d tensors of the checkpoint)" % (self.steps, wrong[0], len(wrong), len(self.tensors)) if wrong else None
 
     def broken_off(self, folder):
-        """Where a run that did not come to its end parts from this one; "" where its records are the same."""
+        """Returns the first difference of a run that did not come to its end, or "" if its records are the same."""
         other = Left.__new__(Left)
         other.folder, (other.records, other.head) = folder, load(folder)
         said = self.records_part(other) if self.records and other.records else None

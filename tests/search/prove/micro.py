@@ -17,8 +17,8 @@ PHASES = ["starting", "wait_go", "check_data", "load_checkpoint", "data", "forwa
 FD_CONTROL, FD_COMM, FD_PROGRESS = 3, 4, 5
 HIGH = 10  # descriptors of ours are above those of ranks
 
-# When a run is killed: as soon as rank 0 is in that phase of a step >= step (phase None: in any), and so many seconds more. Phase "publish": when its
-# checkpoint is to be published, before the answer is sent; "published": after it.
+# The moment of a kill: as soon as rank 0 is in that phase of a step >= step (phase None: in any phase), plus so many
+# seconds. Phase "publish": its checkpoint is to be published, before the answer is sent; "published": after it.
 Kill = collections.namedtuple("Kill", "step phase delay")
 
 
@@ -58,7 +58,7 @@ class Rank:
             pass  # it has just died, which is seen elsewhere
 
     def hear(self):
-        """What it said since, or None at the end."""
+        """Returns the output since the last call, or None at the end."""
         try:
             got = self.sock.recv(1 << 16)
         except ConnectionError:
@@ -75,7 +75,7 @@ class Rank:
         return step, PHASES[phase]
 
     def end(self):
-        """Kills what is left of it, returns its status."""
+        """Kills the remaining processes, returns the status."""
         try:
             os.kill(self.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -86,7 +86,8 @@ class Rank:
 
 
 class Attempt:
-    """All ranks, from hello to their end. rows: what was measured, by (split, step), and errors: what was said of it that should not be; both filled in."""
+    """All ranks, from hello to their end. It fills rows, the measured values by (split, step), and errors, messages
+    that should not appear."""
 
     def __init__(self, folder, program, ranks, number, env, rows, errors):
         comm = high(os.memfd_create("comm"))

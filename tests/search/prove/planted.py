@@ -2,9 +2,10 @@
 """planted.py --check             does the text of each fault of planted.txt stand in its file exactly once?
 planted.py BUILD [--runs N] [--only NAMES] [--report FILE]
 
-Plants each fault of the list into a copy of the tree, builds the worker, and has a control caught by make prove (prove.py) in a cell named for it, within
-N runs, and any other fault named by the first difference to a run without it. Prints a line for each: which cell and run caught it, or what was said.
-Status 0: all of them."""  # SPDX-License-Identifier: Apache-2.0
+Plants each fault of the list into a copy of the tree, builds the worker, and has a control caught by make prove
+(prove.py) in a cell named for it, within N runs, and any other fault named by the first difference to a run without it.
+Prints a line for each: the cell and run that caught it, or the message. Status 0: all were caught.
+"""  # SPDX-License-Identifier: Apache-2.0
 import argparse
 import json
 import os
@@ -82,7 +83,7 @@ def problems(listed):
 # ---- a worker with a fault ----
 
 class Tree:
-    """A copy of the tree with what the worker was built of, so that little has to be compiled for a fault."""
+    """A copy of the tree with the build's objects, so that little must be compiled for a fault."""
 
     def __init__(self, place, build):
         self.root = place + "/tree"
@@ -102,7 +103,7 @@ class Tree:
             raise SystemExit("%s\nplanted.py: the worker cannot be built" % done.stdout)
 
     def worker(self, planted, to):
-        """Programs of a Bench, built with the fault (None: without)."""
+        """Returns the programs of a Bench, built with the fault (None: without)."""
         paths = {p.path for p in planted.patches} if planted else set()
         if planted:
             planted.put_in(self.root)
@@ -111,14 +112,14 @@ class Tree:
         shutil.copy(self.root + "/build/detd-worker", to + "/detd-worker")
         for path in paths:
             shutil.copy(os.path.join(ROOT, path), os.path.join(self.root, path))
-            os.utime(os.path.join(self.root, path))  # newer than what was built from it
+            os.utime(os.path.join(self.root, path))  # newer than the objects built from it
         return {"cpu": to + "/detd-worker"}
 
 
 # ---- controls ----
 
 def control(planted, bench, runs):
-    """(whether it was caught, by what)"""
+    """Returns (whether it was caught, by which cell)."""
     model, reference = planted.run.get("model", "tiny sgd"), None
     try:
         reference = prove.reference_of(bench, model, "cpu")
@@ -135,7 +136,7 @@ def control(planted, bench, runs):
 # ---- faults ----
 
 def trained(planted, bench, name):
-    """What a run leaves, or the text with which it failed."""
+    """Returns the results of a run, or the message with which it failed."""
     how = cells.Run(ranks=[planted.run.get("ranks", 1)], kills=[micro.Kill(k + 2, None, 0) for k in planted.run.get("kills", [])])
     try:
         return bench.run(name, planted.run.get("model", "tiny sgd"), "cpu", how)[0]
@@ -144,7 +145,7 @@ def trained(planted, bench, name):
 
 
 def diff(build, a, b):
-    """What detctl says of two job folders."""
+    """Returns detctl's comparison of two job folders."""
     done = subprocess.run([build + "/detctl", "diff", "--json", a, b], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode not in (0, 6):  # nothing to compare
         return done.stdout.strip()
@@ -161,7 +162,7 @@ def fault(planted, true, bench, build):
 
 
 def work(listed, build, root, runs):
-    """[(planted, whether it is as it should be, what was said)]"""
+    """Returns [(planted, whether the result is as it should be, the message)]."""
     tree, found = Tree(root, build), []
     true = prove.Bench(root, None, tree.worker(None, root + "/programs/true"))
     true.draw()

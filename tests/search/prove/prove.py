@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""prove.py BUILD [--runs N] [--only WORDS] [--thin K] [--jobs J] [--report FILE] - is a job's result a function of its spec and data alone?
+"""prove.py BUILD [--runs N] [--only WORDS] [--thin K] [--jobs J] [--report FILE] - is a job's result a function of its
+spec and data alone?
 
-Every cell of the matrix (cells.py) trains a micro job N times, each time with other seeds for what the cell varies, and holds every step's evidence, every
-row that was measured and every tensor of the last checkpoint against an undisturbed reference, in each of whose steps every part of the model has a loss and
-a gradient. Ranks are run without detd (micro.py). Prints a table, and writes it to FILE (default BUILD/prove.txt): runs and mismatches of each cell with
-each model and with all, and what N runs without a mismatch show: with 95 % confidence a run differs with a probability below 1 - 0.05^(1/N) (specs
-determinism section 10.1). WORDS: cells or models, separated by commas. With --thin each cell has every
-K-th model alone, another one than the cell before. Status 0: no mismatch."""  # SPDX-License-Identifier: Apache-2.0
+Every cell of the matrix (cells.py) trains a micro job N times, each time with other seeds for what the cell varies, and
+compares every step's evidence, every measured row and every tensor of the last checkpoint with an undisturbed
+reference. In each step of the reference, every part of the model has a loss and a gradient. Ranks are run without detd
+(micro.py). Prints a table, and writes it to FILE (default BUILD/prove.txt): runs and mismatches of each cell with each
+model and with all, and the meaning of N runs without a mismatch: with 95 % confidence a run differs with a probability
+below 1 - 0.05^(1/N) (specs determinism section 10.1). WORDS: cells or models, separated by commas. With --thin each
+cell has only every K-th model, shifted from cell to cell. Status 0: no mismatch."""  # SPDX-License-Identifier: Apache-2.0
 import argparse
 import concurrent.futures
 import hashlib
@@ -31,7 +33,8 @@ KEPT = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "ASAN_OPTI
 
 
 class Bench:
-    """Where runs are made. programs: of "cpu", "cuda" and "toy"; a program that is planted with a fault may stand in for one."""
+    """The place of the runs. programs: of "cpu", "cuda" and "toy"; a program with a planted fault may replace any of
+    them."""
 
     def __init__(self, root, build, programs=None):
         self.root, self.data = root, root + "/shapes"
@@ -62,7 +65,7 @@ class Bench:
             return json.load(f)
 
     def run(self, name, model, device, how):
-        """Trains one; returns what it left, how many attempts it took, and what it said that should not be."""
+        """Trains a run; returns its results, its number of attempts, and messages that should not appear."""
         folder, here = "%s/%s" % (self.root, name), os.getcwd()
         hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() if how.hog else 0)]
         os.mkdir(folder)
@@ -84,7 +87,7 @@ def device_of(cell):
 
 
 def one(bench, cell, model, k, reference):
-    """(what differs or None, attempts) of run k of a cell."""
+    """Returns (the difference or None, attempts) of run k of a cell."""
     rng = random.Random(int.from_bytes(hashlib.sha256(("%s/%s/%d" % (cell, model, k)).encode()).digest()[:8], "little"))
     name = "%s-%s-%d" % (cell.replace(" ", "-"), model.replace(" ", "-"), k)
     how = cells.CELLS[cell](rng, model)
@@ -184,7 +187,7 @@ PROGRAMS = "detd-worker", "emu/detd-worker", "emu/libdetd-cuda.so", "prove/detd-
 
 
 def copy_programs(build, to):
-    """So that who builds meanwhile changes nothing."""
+    """Copies the programs, so that a build in the meantime changes nothing."""
     for name in PROGRAMS:
         if os.path.exists(build + "/" + name):
             os.makedirs(os.path.dirname(to + "/" + name), exist_ok=True)

@@ -1,4 +1,5 @@
-# SPDX-License-Identifier: Apache-2.0 # What make prove needs besides the programs: a worker with the toy family of models.
+# SPDX-License-Identifier: Apache-2.0 # A worker with the toy family of models, which make prove needs besides the
+# programs.
 TOY_WORKER := $(B)/prove/detd-worker
 $(TOY_WORKER): $(B)/tests/search/prove/toy_worker.o $(WORKER) $(CPU) $(PROTO)
 	@mkdir -p $(@D)

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""torture.py - real programs under whatever may happen to them, at random, for SECONDS (default 30), drawn from SEED (default: of the clock, printed).
+"""torture.py - disturbs real programs at random for SECONDS (default 30), drawn from SEED (default: from the clock,
+printed).
 
-Two daemons have jobs at the same time: one trains with detd-worker, on 1 and 2 ranks, the other with tests/e2e/rank.py, whose steps cost nothing. detd,
-detd-job and ranks are killed and stopped, alone and together; the disk is full for a while, where mounts are possible; the wall clock of detd jumps; users
-submit, pause, resume, cancel, change the tier and ask for checkpoints. Seen from outside, all the time: no report at or before a checkpoint that detd tells of
-is missing, none is there twice. In the end: every job that was accepted has ended, and as it should; rows and weights are those of a job that nobody has
-disturbed; no process is left, and no slot is held."""  # SPDX-License-Identifier: Apache-2.0
+Two daemons have jobs at the same time: one trains with detd-worker, on 1 and 2 ranks, the other with tests/e2e/rank.py,
+whose steps cost nothing. detd, detd-job and ranks are killed and stopped, alone and together; the disk is full for a
+while, where mounts are possible; the wall clock of detd jumps; users submit, pause, resume, cancel, change the tier and
+ask for checkpoints. Seen from outside, all the time: no report up to a checkpoint that detd reports is missing, and no
+report is there twice. In the end: every job that was accepted has ended, with the expected outcome; rows and weights
+are those of an undisturbed job; no process is left, and no slot is held."""  # SPDX-License-Identifier: Apache-2.0
 import collections
 import hashlib
 import os
@@ -38,7 +40,7 @@ LOST = (OSError, ConnectionError, ValueError, AttributeError, TypeError)  # of a
 
 
 class House:
-    """A daemon, its jobs, and who disturbs them."""
+    """A daemon, its jobs, and their disturbances."""
 
     def __init__(self, name, seed, foreign, clock):
         self.name, self.rng, self.foreign = name, random.Random(seed), foreign
@@ -80,7 +82,7 @@ class House:
         return self.d.client().call(method, **params)
 
     def up(self):
-        """detd runs; one that could not, for want of room on the disk, is started again."""
+        """Waits until detd runs; starts it again if it could not run, for want of room on the disk."""
         until = time.time() + 60
         while True:
             assert time.time() < until, "detd does not come up"
@@ -93,7 +95,7 @@ class House:
                 time.sleep(0.02)
 
     def calm(self):
-        """What a job leaves that nobody disturbs."""
+        """Returns the results of an undisturbed job."""
         if not self.foreign:
             subprocess.run([sys.executable, HERE + "/../../demo/make_shapes.py", self.d.root + "/shapes", "--train", "8", "--val", "3", "--size", "64"],
                            check=True, stdout=subprocess.DEVNULL)
@@ -109,7 +111,7 @@ class House:
         return {"rows": self.d.sql("SELECT split, term, step, epoch, num, den FROM loss WHERE job=? ORDER BY 1, 2, 3", job),
                 "scores": self.d.sql("SELECT metric, step, value FROM eval WHERE job=? AND step%10=0 ORDER BY 1, 2", job), "model": model}
 
-    # ---- what happens to them ----
+    # ---- disturbances ----
 
     def live(self):
         return [j for j in self.jobs if "state" not in self.jobs[j]]
@@ -191,7 +193,7 @@ class House:
         return True
 
     def ask(self, method, **params):
-        """Whether it was granted; nobody knows where the connection is lost."""
+        """Returns whether the request was granted, or None if the connection was lost."""
         try:
             self.call(method, **params)
             return True
@@ -244,7 +246,7 @@ class House:
             self.d.signal(pid, signal.SIGCONT)
             self.stopped.remove((until, pid))
 
-    # ---- what is to hold ----
+    # ---- invariants ----
 
     def check_reported(self):
         """All at once: of each job the newest checkpoint that detd knows, and the steps up to there that it has a loss of."""

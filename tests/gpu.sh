@@ -1,30 +1,34 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # tests/gpu.sh BUILD [PART...] - what only a GPU can show, in parts of at most ten minutes each, the most telling first (all but the quarters where none is named):
+# SPDX-License-Identifier: Apache-2.0 # tests/gpu.sh BUILD [PART...] - tests that need a real GPU, in parts of at most ten
+# minutes each, the most important first (default: all except the quarters):
 #   device   does it open; every op against the CPU device; a whole model's gradients; which algorithms compute its convolutions
 #   jobs     jobs of 1 to 4 ranks, waves, a killed rank; steps repeated beside a busy queue; the bits of every kind of model on 1, 3 and 8 ranks; the first
 #            steps of BCCD beside the CPU
 #   deep     all of BCCD to its scores, and compute-sanitizer on the kernels
 #   races    compute-sanitizer's racecheck on them
 #   quarter  for a GPU that is lent for minutes: quarter1, then quarter2, of four minutes each, which may be named alone
-#   quarter1 does it open; the real NCCL with 2 and 4 ranks on this GPU; the tests of what changed since the last figures in tests/GPU.md; jobs of 1 to 4 ranks
+#   quarter1 does it open; the real NCCL with 2 and 4 ranks on this GPU; the tests of code that changed since the last
+#            figures in tests/GPU.md; jobs of 1 to 4 ranks
 #   quarter2 the bits of every kind of model; Mask R-CNN twice; the speed of steps
 # tests/gpu.sh --programs names the test programs that these run.
 # BUILD holds the programs, tests/ and libdetd-cuda.so, built here or unpacked (tests/gpu/gpu_pack.sh). Speed is tests/bench/bench_gpu.py's.
 #   GPU_PARTS      the same as naming parts (default: all)
 #   GPU_LOG        where each part leaves a folder with all output and the table that it prints, for tests/GPU.md (default: BUILD/gpu-log)
-#   GPU_SECONDS    what a part may take at most (default 570, of quarter1 and quarter2 240)
-#   DETD_NCCL      the folder with an NCCL of 2.30 or newer for several ranks on one GPU (default nccl where it is, else ../shared/data/nccl)
+#   GPU_SECONDS    the longest time of a part (default 570, of quarter1 and quarter2 240)
+#   DETD_NCCL      the folder with an NCCL of 2.30 or newer for several ranks on one GPU (default nccl if it exists, else
+#                  ../shared/data/nccl)
 #   DETD_TORCH_PYTHON  a Python with torchvision for CUDA, the peer of quarter2 (default python3)
-#   DETD_DATA      the folder with bccd/ (default data where it has that, else ../shared/data); DETD_CUDA_PATH as for detd, where cuDNN and NCCL are not found
+#   DETD_DATA      the folder with bccd/ (default data if it has that, else ../shared/data); DETD_CUDA_PATH as for detd,
+#                  if cuDNN and NCCL are not found
 set -u
 cd "$(dirname "$0")/.." || exit
 
-# The tests of what the CUDA device computes, the most telling first; SECONDS a program where 60 do not do.
+# The tests of results of the CUDA device, the most important first; SECONDS for a program that needs more than 60.
 ops=(memory act stem conv_gpu dtypes hash norm norm_shards norm_running norm_uses norm_pooled pool resize smooth view roi roi_layer warp photo photo_loss
     depth_layers reduce optimizer feed families yolo yolo_decode layers frozen shard_shapes rpn rcnn rcnn_layers rcnn_masks rcnn_found rcnn_detect)
 plans=(lt_plan plan_names plan_cache cuda_plans)
 linked=(nccl nccl_gradients) # over the real NCCL
-# Those whose code, or what they are held to, changed after the last figures in tests/GPU.md.
+# The tests with code or expectations that changed after the last figures in tests/GPU.md.
 changed=(families norm_pooled layers frozen view roi rpn rcnn resize warp photo smooth)
 declare -A seconds=([conv_gpu]=150 [cuda_plans]=200 [nccl]=60)
 if [ "${1-}" = --programs ]; then
@@ -40,7 +44,7 @@ logs=${GPU_LOG:-$build/gpu-log}
 nccl=$(cd "${DETD_NCCL:-$([ -d nccl ] && echo nccl || echo ../shared/data/nccl)}" 2>/dev/null && pwd)
 passed=0 failed=0 skipped=0 late=0 parts=() child=
 
-# Lines that are figures, and those that say what is wrong.
+# Lines with figures, and lines with errors.
 figures='losses at most|times the same bits|last three|^link: |^nccl: |: equal$|equal to the last bit|^twice |^job [0-9]+: |^(bf16|tf32|fp32) '
 wrong='^FAULT |^NO PLAN: |ERROR|Error|FAILED|assert|No space|^bench_|Segmentation|Sanitizer|=========.*(Invalid|hazard|ERROR SUMMARY)'
 
@@ -132,7 +136,7 @@ part_races() {
 
 # ---- in little time ----
 
-# NCCL's transports for ranks that share a GPU, each with what else it wants.
+# NCCL's transports for ranks that share a GPU, each with its other settings.
 ways=('as it comes' 'by host memory' 'by sockets' 'by sockets, no windows')
 ways_env=('' NCCL_P2P_DISABLE=1 'NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_NET_GDR_LEVEL=LOC'
     'NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_NET_GDR_LEVEL=LOC NCCL_WIN_ENABLE=0')
@@ -188,7 +192,7 @@ head_of() { # the first lines of a part's table
     echo "| what | result | s | figures |"
     echo "|---|---|---|---|"
 }
-show() { # the table, and what the first program that opened the GPU read of it
+show() { # the table, with the GPU that the first program opened
     { echo && grep -hm 1 '^GPU: ' "$folder"/*.log | head -1; } 2>/dev/null >>"$table"
     cat "$table"
 }
@@ -203,7 +207,7 @@ part() {
     "part_$1"
     show
 }
-# Whoever ends this wants to know what there is so far, and the GPU free.
+# When a user ends this, print the results so far and free the GPU.
 ended() {
     trap '' TERM INT
     [ -z "$child" ] || { kill "$child"; wait "$child"; }

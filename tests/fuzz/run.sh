@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # libFuzzer on parsers, with address and undefined: run.sh TARGET... -- SECONDS, each for so long (make fuzz). It starts from the seeds, and from what
-# earlier runs have found to reach new code, which stays in build-fuzz/corpus/TARGET. What breaks a target is kept in build-fuzz/found and named.
-# FUZZ_CORPUS: another folder than build-fuzz/corpus.
+# SPDX-License-Identifier: Apache-2.0 # libFuzzer on parsers, with address and undefined: run.sh TARGET... -- SECONDS,
+# each for so long (make fuzz). It starts from the seeds, and from the inputs in build-fuzz/corpus/TARGET with which
+# earlier runs reached new code. An input that breaks a target is kept in build-fuzz/found and named. FUZZ_CORPUS: another
+# folder than build-fuzz/corpus.
 set -eu
 cd "$(dirname "$0")/../.."
 targets=()
@@ -9,7 +10,7 @@ while [ "$1" != -- ]; do targets+=("$1"); shift; done
 seconds=$2
 command -v clang >/dev/null || { echo "fuzz: needs clang, with libFuzzer: apt-get install clang libclang-rt-14-dev" >&2; exit 1; }
 corpus=${FUZZ_CORPUS:-build-fuzz/corpus}
-# gcc's and clang's warnings differ; gcc's are those that count.
+# gcc's and clang's warnings differ; only gcc's count.
 make --no-print-directory -s -j"$(nproc)" B=build-fuzz CC=clang SAN=address,undefined,fuzzer-no-link CFLAGS=-w NVCC= \
     "${targets[@]/#/build-fuzz/tests/fuzz/fuzz_}"
 work=$(mktemp -d)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # tests/gpu/cuda_msan.sh - the CUDA device's kernels on the emulated GPU under clang's memory sanitizer: nothing is computed from memory that nobody wrote,
-# neither a kernel's shared arrays nor what an op allocates. Builds into DETD_BUILD/msan. Skipped (77) where clang or its runtime is not installed, and
-# where the tests are run with another sanitizer already.
+# SPDX-License-Identifier: Apache-2.0 # tests/gpu/cuda_msan.sh - the CUDA device's kernels on the emulated GPU under
+# clang's memory sanitizer: no result depends on memory that was never written: a kernel's shared arrays, or memory that
+# an op allocates. Builds into DETD_BUILD/msan. Skipped (77) if clang or its runtime is not installed, or if the tests
+# already run with another sanitizer.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=${DETD_BUILD:-build}
@@ -21,7 +22,7 @@ if ! "$cc" -fsanitize=memory -o "$out/empty" "$out/empty.c" >"$out/log" 2>&1 || 
     exit 77
 fi
 
-# The op tests that need no more than the two devices, of which one build of the CPU's is enough.
+# The op tests that need only the two devices; a single build of the CPU's device is enough.
 programs=("$build/msan/tests/device/test_emu")
 while read -r t; do
     grep -q cpu_backend_avx "$t" || programs+=("$build/msan/${t%.c}")

@@ -22,7 +22,7 @@ float_atomics() {
          }' "$1"
 }
 
-# The scan sees what it looks for.
+# The scan must find planted errors.
 cat >"$out/probe.ptx" <<'PTX'
 .visible .entry _Z5wrongPf(
 	.param .u64 _Z5wrongPf_param_0

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # tests/gpu/gpu_pack.sh BUILD [BCCD [NCCL]] - packs what was built here for a machine with a GPU, where nothing can be built: BUILD/detd-gpu.tar.xz. In it are the
-# programs, the tests that tests/gpu.sh runs and the benches that are built, all stripped; the scripts and their data; in lib/ the libraries that such a
-# machine may lack, for tests/gpu/gpu_libs.sh; and data/bccd, a copy of the folder BCCD; and nccl, one of the folder NCCL, for several ranks on one GPU. The machine needs glibc as new as here, bash and python3.
+# SPDX-License-Identifier: Apache-2.0 # tests/gpu/gpu_pack.sh BUILD [BCCD [NCCL]] - packs this build for a machine with a
+# GPU, where nothing can be built: BUILD/detd-gpu.tar.xz. In it are the programs, the tests that tests/gpu.sh runs and the
+# benches that are built, all stripped; the scripts and their data; in lib/ the libraries that such a machine may lack,
+# for tests/gpu/gpu_libs.sh; and data/bccd, a copy of the folder BCCD; and nccl, a copy of the folder NCCL, for several
+# ranks on one GPU. The machine needs glibc as new as here, bash and python3.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=$(cd "$1" && pwd) bccd=${2:-} nccl=${3:-}

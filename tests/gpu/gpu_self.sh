@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # tests/gpu/gpu_self.sh - tests/gpu.sh with programs that do as they please: one that never ends is ended, what comes after its part's time is skipped, and all
-# of it stands in the table and in the logs.
+# SPDX-License-Identifier: Apache-2.0 # tests/gpu/gpu_self.sh - tests/gpu.sh with misbehaving programs: a program that
+# never ends is ended, programs after its part's time are skipped, and all of this is in the table and in the logs.
 set -eu
 cd "$(dirname "$0")/../.."
 tmp=$(mktemp -d)
@@ -54,7 +54,7 @@ says '^2 passed, 2 failed, [0-9]+ skipped; logs in '
 ! kill -0 "$(cat "$tmp/b/tests/device/test_conv_gpu.pid")" 2>/dev/null || fail "what never ends is still there"
 grep -q 'NO PLAN' "$tmp"/b/gpu-log/device/*test_conv_gpu.log || fail "no log of what was ended"
 
-# A quarter, where Python stands for every script. NCCL works by host memory alone: all that follows is told so.
+# A quarter, with a script in place of Python. NCCL works by host memory alone: all later programs must use host memory.
 program bin/python3 <<'T'
 #!/bin/sh
 [ "$1" != -c ] && echo "cuda: 3 times the same bits, $*"
@@ -94,7 +94,7 @@ says '^\| NCCL by host memory, 4 ranks on one GPU \| ok \| [0-9]+ \| link: 2 ran
 says "^skipped torchvision's Mask R-CNN twice: "
 grep -q 'ranks=4 .*, 1$' "$tmp/b/tests/bench/bench_link.calls" || fail "four ranks by another way"
 
-# Nothing ends by itself: each half of a quarter does, and what has run stands in its table by then.
+# No program ends by itself: each half of a quarter is ended, and its table then has the programs that ran.
 for p in bin/python3 tests/bench/bench_link; do
     program $p <<'T'
 #!/bin/sh

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # tests/harness/fresh.sh - `make check` and `make demo` in a bare root of Debian 12 or 13: debootstrap, then chroot in mount, PID and IPC namespaces of its own, so that
-# the host is not touched and nothing outlives it; a systemd runs the shipped units there (tests/e2e/systemd.sh). A package missing from the Makefile's
-# list shows here. Needs root and debootstrap.
-# FRESH_SUITE: bookworm (the default) or trixie.
-# FRESH_DIR: where the root is built (default: a new folder under TMPDIR; 3 GB). FRESH_TARGETS: what to make (default: check demo).
+# SPDX-License-Identifier: Apache-2.0 # tests/harness/fresh.sh - `make check` and `make demo` in a bare root of Debian 12
+# or 13: debootstrap, then chroot in mount, PID and IPC namespaces of its own, so that the host is not touched and nothing
+# outlives it; a systemd runs the shipped units there (tests/e2e/systemd.sh). A package missing from the Makefile's list
+# makes this fail. Needs root and debootstrap. FRESH_SUITE: bookworm (the default) or trixie. FRESH_DIR: where the root is
+# built (default: a new folder under TMPDIR; 3 GB). FRESH_TARGETS: the targets of make (default: check demo).
 set -eu
 cd "$(dirname "$0")/../.."
 [ "$(id -u)" = 0 ] || { echo "check-fresh: must be run as root (chroot, namespaces)" >&2; exit 1; }
@@ -12,7 +12,7 @@ root=${FRESH_DIR:-$(mktemp -d)}
 targets=${FRESH_TARGETS:-check demo}
 suite=${FRESH_SUITE:-bookworm}
 trap 'rm -rf --one-file-system "$root"' EXIT
-mkdir -p "$root" && chmod 755 "$root" # tests become other users, who have to get in
+mkdir -p "$root" && chmod 755 "$root" # tests become other users, which must be able to enter
 
 # The host's Debian mirror and proxy, so that it works wherever apt works.
 mirror=$(grep -rhoE '^(deb|URIs:) .*' /etc/apt/sources.list /etc/apt/sources.list.d 2>/dev/null | grep -oE 'https?://[^ ]*/debian/?( |$)' | head -1)

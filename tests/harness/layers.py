@@ -16,7 +16,8 @@ import sys
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 BUILD = os.environ.get("DETD_BUILD", "build")
-# One line per program, its folders from the ground up. Folders joined by "+" stand on one floor and do not see each other; joined by "~" they do.
+# A line per program, its folders from the ground up. Folders joined by "+" stand on one floor and may not include each
+# other; folders joined by "~" may.
 PROTO = "proto/hash proto proto/host proto/job+proto/evidence"
 DEVICE = PROTO + " worker/core~worker/kernels worker/ops"
 FLOORS = (
@@ -58,7 +59,7 @@ def includes():
 
 
 def allowed():
-    """{folder: the folders whose headers its files may include}"""
+    """Returns {folder: the folders with headers that its files may include}."""
     may = {}
     for line in FLOORS:
         below = set()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""lines.py [COMMIT] - lines of each folder, as they are checked out or were in a commit: product (C, CUDA, SQL, Python, page, units), tests (their code), and data
-(lists and what tests read, but for binary files). Nothing that is generated counts, nor do documents."""  # SPDX-License-Identifier: Apache-2.0
+"""lines.py [COMMIT] - lines of each folder, as they are checked out or were in a commit: product (C, CUDA, SQL, Python,
+page, units), tests (their code), and data (lists and text files that tests read). Generated files and documents do not
+count."""  # SPDX-License-Identifier: Apache-2.0
 import os
 import subprocess
 import sys
@@ -22,7 +23,7 @@ def text_of(commit, path):
 
 
 def kind_of(path):
-    """product, tests or data; None: it does not count."""
+    """Returns product, tests or data, or None if the file does not count."""
     end = os.path.splitext(path)[1]
     if path in GENERATED or "/" not in path or end == ".md" or path.startswith(("docs/", ".ci/")):
         return None

@@ -3,18 +3,21 @@
 
     run.py BUILD TEST...
 
-A test is a cmocka program, or a script (*.sh, *.py: status 0 passed, 77 skipped, its last line says why; a line "skip: REASON" before a 0 is a part that
-was skipped), or TEST=skip:REASON for one that cannot even be built here. They are started in the order given, so the longest stand first.
+A test is a cmocka program, or a script (*.sh, *.py: status 0 passed, 77 skipped, its last line says why; a line "skip:
+REASON" before a 0 is a part that was skipped), or TEST=skip:REASON for one that cannot even be built here. They are
+started in the order given, so the longest stand first.
 
-Each has a TMPDIR of its own and fails when it leaves something in it, a process, or an object of shared memory; what was left is named, then removed.
-Its processes are those that descend from it, whatever session or environment they have: a keeper stands between, to whom orphans fall.
-DETD_BUILD tells tests the folder of the build. Its file test-seconds.json has the seconds of each test that passed last time, for make mutants.
+Each has a TMPDIR of its own and fails when it leaves a file in it, a process, or an object of shared memory; these are
+named, then removed. Its processes are its descendants, in any session or environment: a keeper between run.py and the
+test adopts orphans. DETD_BUILD tells tests the folder of the build. Its file test-seconds.json has the seconds of each
+test that passed last time, for make mutants.
 
-Reasons to skip stand in tests/skips. With STRICT=1 or CI=true one that is not listed there fails; one without a reason always does.
+Reasons to skip stand in tests/skips. With STRICT=1 or CI=true a skip with an unlisted reason is a failure; a skip
+without a reason always is.
 
-TEST_JOBS: how many run at once (default: one more than there are CPUs, since scripts also wait). TEST_SECONDS: the limit of each (default 2400).
-TEST_GRACE: how many its processes have after its end (default 20). TEST_SKIPS: another list than tests/skips.
-TEST_SHM: another folder than /dev/shm."""  # SPDX-License-Identifier: Apache-2.0
+TEST_JOBS: the number of tests at once (default: one more than there are CPUs, since scripts also wait). TEST_SECONDS:
+the limit of each (default 2400). TEST_GRACE: the seconds that its processes have after its end (default 20).
+TEST_SKIPS: another list than tests/skips. TEST_SHM: another folder than /dev/shm."""  # SPDX-License-Identifier: Apache-2.0
 import ctypes
 import json
 import os
@@ -30,7 +33,7 @@ import time
 import traceback
 
 HERE = pathlib.Path(__file__).resolve().parent
-LIMIT_S = float(os.environ.get("TEST_SECONDS", "2400"))  # for what hangs: ten times what the longest takes on a busy machine
+LIMIT_S = float(os.environ.get("TEST_SECONDS", "2400"))  # the limit for hanging tests: ten times the longest test on a busy machine
 GRACE_S = float(os.environ.get("TEST_GRACE", "20"))  # for processes that are on their way out when their test ends
 STRICT = os.environ.get("STRICT") == "1" or os.environ.get("CI") == "true"
 SLOWEST = 10
@@ -75,7 +78,8 @@ def descendants():
 
 
 def reap(until, alone=None):
-    """Waits for children until none is left, or `alone` has ended, or the time has come. Returns the status of `alone`, if it was seen."""
+    """Waits for children until all have ended, or `alone` has ended, or the time has come. Returns the status of
+    `alone`, if it was seen."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -91,7 +95,7 @@ def reap(until, alone=None):
 
 
 def kill_all():
-    """Until none is left: what is being killed may still start another."""
+    """Kills all descendants; repeats this, since a process may start another before it dies."""
     until = time.monotonic() + GRACE_S
     while time.monotonic() < until:
         found = descendants()
@@ -141,7 +145,7 @@ def files_below(folder):
 
 
 def leftovers(folder, memory):
-    """Names what the test has left, and removes it."""
+    """Names the test's leftovers, and removes them."""
     reap(time.monotonic() + GRACE_S)
     left = ["process %d: %s" % (pid, command) for pid, command in sorted(descendants().items())]
     kill_all()
@@ -160,14 +164,14 @@ def leftovers(folder, memory):
 
 
 def keep(test, folder, log, result):
-    """Runs the test and writes what became of it to `result`. Never returns."""
+    """Runs the test and writes its outcome to `result`. Never returns."""
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGTERM, lambda *_: (kill_all(), os._exit(1)))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the runner, which ends its keepers
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     os.mkdir(folder)
-    os.chmod(folder, 0o711)  # root's tests become other users, who have to get in
+    os.chmod(folder, 0o711)  # root's tests become other users, which must be able to enter
     memory, began = shared_memory(), time.monotonic()
     command = ["bash", test] if test.endswith(".sh") else ["python3", test] if test.endswith(".py") else [test]
     inductor = os.path.join(os.path.dirname(folder), "inductor")  # PyTorch makes a folder as soon as it is imported
@@ -187,10 +191,10 @@ def keep(test, folder, log, result):
     os._exit(0)
 
 
-# ---- what became of a test ----
+# ---- the outcome of a test ----
 
 class Skips:
-    """tests/skips: what may be skipped, and why that is no harm."""
+    """tests/skips: permitted skips, each with the reason why it is harmless."""
 
     def __init__(self, path):
         self.rows = []

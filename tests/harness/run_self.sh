@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # tests/harness/run_self.sh - tests/harness/run.sh sees what a test leaves behind, whose it is, and removes it; it sees a skip without a reason or, where that is asked for, one
-# without a row, a program that dies or runs nothing; and it has nothing against a test that cleans up.
+# SPDX-License-Identifier: Apache-2.0 # tests/harness/run_self.sh - tests/harness/run.sh finds the leftovers of a test,
+# names the test, and removes them. It finds a skip without a reason or, with STRICT=1, without a row, and a program that
+# dies or runs no test. It accepts a test that cleans up.
 set -eu
 cd "$(dirname "$0")/../.."
 build=${DETD_BUILD:-build}
 tmp=$(mktemp -d)
-mkdir "$tmp/shm" # in /dev/shm tests that run beside this one would be charged with what is left here
+mkdir "$tmp/shm" # in /dev/shm, tests that run beside this one would be blamed for leftovers of this test
 trap 'rm -rf "$tmp"' EXIT
 fail() { echo "run_self: $*" >&2; cat "$tmp/said" >&2; exit 1; }
 write() { cat >"$tmp/$1.sh"; }
-run() { # run STATUS TEST...: what tests/harness/run.sh says goes to $tmp/said
+run() { # run STATUS TEST...: the output of tests/harness/run.sh goes to $tmp/said
     local want=$1 status=0
     shift
     env -u CI TEST_GRACE=1 TEST_SKIPS="$tmp/skips" TEST_SHM="$tmp/shm" "${more[@]}" tests/harness/run.sh "$build" "$@" >"$tmp/said" 2>&1 || status=$?
@@ -91,7 +92,7 @@ T
     run 1 "$tmp/program"
     says '^2 passed, 1 failed, 0 skipped$'
 done
-# What a user's clone lacks, data beside it, may be skipped by each test that asks for it.
+# A user's clone lacks the data beside it: each test that needs this data may be skipped.
 mapfile -t asks < <(grep -lE 'no \.\./shared|\.\./shared/' $(find tests -name 'test_*.c') | sed "s|^|$build/|; s|\.c\$|=skip:no ../shared/data|")
 more=(STRICT=1 TEST_SKIPS=tests/skips)
 run 0 "$tmp/clean.sh" "${asks[@]}"

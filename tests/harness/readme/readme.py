@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""README.md and docs/*.md as a reader types them: the commands of each page, in their order, in a private detd with made shapes. What each command prints is
-held against the page. usage: readme.py BUILD_FOLDER [--verbose] [PAGE ...]
+"""README.md and docs/*.md as a reader types them: the commands of each page, in their order, in a private detd with
+made shapes. The output of each command is compared with the page.
+usage: readme.py BUILD_FOLDER [--verbose] [PAGE ...]
 
-The word behind the three ticks of a fence says what the test does with it:
+The word behind the three ticks of a fence says how the test uses it:
 
-    console     its lines that begin with `$ ` are run; the lines after each are what it prints
+    console     its lines that begin with `$ ` are run; the lines after each are its output
     text        not run, because it takes a GPU, root, Slurm or more than a minute; the test lists its commands
     sql         its statements are asked of detd.db; each column that is called train has a value in each row
 
@@ -12,11 +13,13 @@ A comment, which readers do not see, may stand in the line before a fence:
 
     <!-- file: shapes.json -->    the text of the fence is that file, in the home of every page
     <!-- run: s/600/60/ 'submit' + train.steps=60 -->
-                                  a console fence is run smaller: s/A/B/ changes its commands, 'WORD' + MORE adds to those that have the word
+                                  a console fence is run smaller: s/A/B/ changes its commands, 'WORD' + MORE adds to
+                                  commands with the word
     <!-- before: COMMAND -->      anywhere in a page: COMMAND is run before the page's first fence
 
-Each page has a detd of its own, whose first job is job 1. Output is compared by its shape: numbers, times and folders are alike, `...` stands for any lines.
-Ctrl-C is pressed after the first line of commands that go on (watch). All jobs have ended before the next command runs."""  # SPDX-License-Identifier: Apache-2.0
+Each page has a detd of its own, whose first job is job 1. Output is compared by its shape: numbers, times and folders
+are alike, `...` stands for any lines. Ctrl-C is pressed after the first line of commands that do not end (watch). All
+jobs have ended before the next command runs."""  # SPDX-License-Identifier: Apache-2.0
 import getpass
 import glob
 import json
@@ -64,7 +67,7 @@ def fences(page):
 
 
 def commands(fence):
-    """(command, what it prints) of each; a line that ends with a backslash goes on."""
+    """Returns (command, output) of each; a line that ends with a backslash continues on the next line."""
     all_of_them = []
     for line in fence.lines:
         if line.startswith("$ "):
@@ -95,7 +98,7 @@ def smaller(command, arg):
 
 
 def shape(line, home):
-    """What stays the same wherever and whenever it is printed."""
+    """Returns the parts of a line that are the same at any time and place."""
     line = line.replace(home + "/", "~/").replace("/home/ann/", "~/")
     line = re.sub(r"\b(%s|ann)\b" % re.escape(getpass.getuser()), "USER", line)
     line = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME", line)

@@ -8,7 +8,7 @@ EMU_C    := $(patsubst %.c,$(B)/emu/%.o,cuda/check.c cuda/device.c cuda/memory.c
             $(filter-out tests/stand/emu/nccl.c,$(wildcard tests/stand/emu/*.c)))
 EMU_NCCL := $(patsubst %.c,$(B)/emu/%.o,$(wildcard cuda/nccl*.c) tests/stand/emu/nccl.c)
 EMU_WARN := -Wall $(if $(WERROR),-Werror) -Wno-unknown-pragmas -Wno-maybe-uninitialized
-# Of C++ the kernels use templates and overloads; nothing of its library.
+# The kernels use C++ only for templates and overloads; they use nothing of its library.
 EMU_CXX  := -x c++ -std=c++17 -g -ffp-contract=off -fno-math-errno -fno-exceptions -fno-rtti -fno-threadsafe-statics \
             $(if $(findstring clang,$(CXX)),,-fno-gnu-unique) $(EMU_WARN) $(EMU_INC) -I. -MMD -MP
 EMU_OPT  := $(if $(SAN),-O1,-O2)

@@ -1,4 +1,5 @@
-# SPDX-License-Identifier: Apache-2.0 # tests/stand/sim/rules.mk - the simulator of the daemon: the parts of detd that it runs are linked as they are, and the table of detd-job; what they stand on is its own.
+# SPDX-License-Identifier: Apache-2.0 # tests/stand/sim/rules.mk - the simulator of the daemon: it links the parts of
+# detd that it runs as they are, and the table of detd-job, on a base of its own.
 SIM_REAL := $(filter $(addprefix %/,after.o event.o gpu.o gpu_node.o ingest.o job.o jobs.o jobs_report.o kill.o label.o life.o removal.o report.o reserve.o run.o sched.o schema.o slots.o spent.o text.o turns.o usage.o view.o why.o) $(B)/daemon/store/%, \
             $(call objs,daemon)) $(B)/supervisor/going.o $(filter-out $(B)/proto/host/gpulock.o,$(PROTO)) $(B)/emu/tests/stand/emu/fiber.o
 SIM      := $(B)/tests/stand/sim/sim

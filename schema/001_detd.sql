@@ -1,18 +1,18 @@
 -- SPDX-License-Identifier: Apache-2.0
--- detd.db: what detd knows about jobs. The tables and views are an interface: query them with any SQLite client.
--- Times are Unix seconds. NNN_*.sql is never edited once it has been released: what is new then comes in a file of the next number.
+-- detd.db: detd's records of jobs. The tables and views are an interface: query them with any SQLite client.
+-- Times are Unix seconds. NNN_*.sql is never edited once it has been released: later changes go into a file of the next number.
 
--- One value a key: store_id (a random name of this database), tier (deterministic tier given to new jobs).
+-- A value per key: store_id (a random name of this database), tier (deterministic tier given to new jobs).
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
--- A job, for ever. `want` is what the user asked for last; the want_ columns are commands not yet carried out.
+-- A row per job, kept until the job is removed. `want` is the user's last request; the want_ columns are commands not yet carried out.
 CREATE TABLE jobs (
     id              INTEGER PRIMARY KEY AUTOINCREMENT,
     name            TEXT NOT NULL,
     user            TEXT NOT NULL,
     uid             INTEGER NOT NULL,
     token           TEXT NOT NULL,                  -- chosen by the client: a repeated submission is the same job
-    kind            TEXT NOT NULL DEFAULT 'train',  -- or verify: it trains steps of another run again; or eval: it evaluates a checkpoint of one
+    kind            TEXT NOT NULL DEFAULT 'train',  -- verify: it trains steps of another run again; eval: it evaluates another run's checkpoint
     state           TEXT NOT NULL CHECK (state IN ('queued', 'starting', 'running', 'stopping', 'paused', 'completed', 'failed', 'cancelled')),
     reason          TEXT NOT NULL DEFAULT '',
     want            TEXT NOT NULL DEFAULT 'run' CHECK (want IN ('run', 'pause', 'cancel')),
@@ -23,46 +23,46 @@ CREATE TABLE jobs (
     device          TEXT NOT NULL,                  -- cpu or cuda
     ranks           INTEGER NOT NULL,
     ranks_per_gpu   INTEGER NOT NULL DEFAULT 1,
-    threads         INTEGER NOT NULL DEFAULT 0,     -- of a rank; 0: worked out when the job is given slots
+    threads         INTEGER NOT NULL DEFAULT 0,     -- of a rank; 0: computed when the job is given slots
     priority        INTEGER NOT NULL DEFAULT 0,
     restarts        INTEGER NOT NULL DEFAULT 0,     -- the budget of the spec
     deaths          INTEGER NOT NULL DEFAULT 0,     -- supervisors lost in a row without a newer checkpoint
     attempt         INTEGER NOT NULL DEFAULT 0,
-    after           INTEGER NOT NULL DEFAULT 0,     -- the job that it is to run after (run.after); 0: none, or that has ended as it has to
-    after_ok        INTEGER NOT NULL DEFAULT 0,     -- 1: that has to have completed
-    backfill        INTEGER NOT NULL DEFAULT 0,     -- 1: it was let past jobs that wait for more slots, and makes room when its own are all that they lack
-    ticket          TEXT NOT NULL DEFAULT '',       -- what detd shows detd-launch to start it as its submitter (proto/launch.h); '': it runs as the daemon's user
-    nonce           TEXT NOT NULL DEFAULT '',       -- what the running supervisor calls itself by
+    after           INTEGER NOT NULL DEFAULT 0,     -- the job that it must run after (run.after); 0: none left to wait for
+    after_ok        INTEGER NOT NULL DEFAULT 0,     -- 1: that job must complete
+    backfill        INTEGER NOT NULL DEFAULT 0,     -- 1: it runs past jobs that wait for more slots, and makes room once they lack only its own
+    ticket          TEXT NOT NULL DEFAULT '',       -- proof of its submitter for detd-launch (proto/launch.h); '': it runs as the daemon's user
+    nonce           TEXT NOT NULL DEFAULT '',       -- random word that identifies the running supervisor
     gpus            TEXT NOT NULL DEFAULT '',       -- UUIDs of the GPUs it holds
     last_seq        INTEGER NOT NULL DEFAULT 0,     -- newest report committed
-    reported        INTEGER NOT NULL DEFAULT 0,     -- bytes that its reports take up here, about; also of those that were not kept (report_max of detd.conf)
+    reported        INTEGER NOT NULL DEFAULT 0,     -- about the bytes of its reports, also of those not kept (report_max of detd.conf)
     step            INTEGER NOT NULL DEFAULT 0,
     steps           INTEGER NOT NULL,
     images_per_s    REAL NOT NULL DEFAULT 0,
     cpu_seconds     REAL NOT NULL DEFAULT 0,        -- all ranks
-    cpu_before      REAL NOT NULL DEFAULT 0,        -- of it, by supervisors before the running one
-    seconds         REAL NOT NULL DEFAULT 0,        -- that it ran, with its slots: without pauses
-    seconds_before  REAL NOT NULL DEFAULT 0,        -- of it, by supervisors before the running one
-    limited         REAL NOT NULL DEFAULT 0,        -- of it, since it was submitted, extended or resumed after a failure: counts against run.time_limit
+    cpu_before      REAL NOT NULL DEFAULT 0,        -- part of it by supervisors before the running one
+    seconds         REAL NOT NULL DEFAULT 0,        -- for which it ran, with its slots: without pauses
+    seconds_before  REAL NOT NULL DEFAULT 0,        -- part of it by supervisors before the running one
+    limited         REAL NOT NULL DEFAULT 0,        -- part of it since submit, extend or resume after a failure: counts against run.time_limit
     max_rss         INTEGER NOT NULL DEFAULT 0,     -- bytes
     submitted       REAL NOT NULL,
     started         REAL,                           -- first grant of slots
     ended           REAL,
-    cleared         INTEGER NOT NULL DEFAULT 0,     -- 1: of its curves the last points are left; 2: its logs are removed; 3: both (keep_points and keep_logs of detd.conf)
+    cleared         INTEGER NOT NULL DEFAULT 0,     -- 1: only last points of curves are left; 2: logs are removed; 3: both (keep_points, keep_logs)
     note            TEXT NOT NULL DEFAULT '',       -- in the words of its owner
     tags            TEXT NOT NULL DEFAULT ''        -- words with commas between, sorted: 'base,night'
 );
 CREATE UNIQUE INDEX jobs_token ON jobs (uid, token);
 CREATE INDEX jobs_state ON jobs (state, id);
 
--- Job files with all defaults filled in, JSON: a list of jobs reads none.
+-- Job files with all defaults filled in, JSON. They have a table of their own, so that a list of jobs need not read them.
 CREATE TABLE specs (
     job  INTEGER PRIMARY KEY,
     spec TEXT NOT NULL
 );
 
--- What is left for a while of a job that was removed. No row of table jobs has this id again. `token`: a submission that is sent once more is known still. A row is
--- forgotten a week after it is done with.
+-- Removed jobs. No later job gets this id. `token`: a repeated submission of the job is still recognized. A row stays
+-- for a week after the removal, and until the removal is complete.
 CREATE TABLE removed (
     job       INTEGER PRIMARY KEY,
     name      TEXT NOT NULL,
@@ -70,9 +70,9 @@ CREATE TABLE removed (
     uid       INTEGER NOT NULL,
     token     TEXT NOT NULL,
     time      REAL NOT NULL,
-    submitted REAL NOT NULL,                        -- of the job, and its attempts: which folder of that number is its own
+    submitted REAL NOT NULL,                        -- of the job; this and its attempts tell which folder of that number is its own
     attempt   INTEGER NOT NULL,
-    pending   INTEGER NOT NULL DEFAULT 1            -- rows of it, or its folder, may be there still
+    pending   INTEGER NOT NULL DEFAULT 1            -- its rows or its folder may still be there
 );
 CREATE INDEX removed_token ON removed (uid, token);
 CREATE INDEX removed_pending ON removed (job) WHERE pending;
@@ -86,7 +86,7 @@ CREATE TABLE attempts (
     ended       REAL,
     outcome     TEXT NOT NULL DEFAULT '',
     reason      TEXT NOT NULL DEFAULT '',
-    identity    JSON TEXT NOT NULL DEFAULT '',      -- what its bits depend on, an object: program, device, libraries, data; '': not told
+    identity    JSON TEXT NOT NULL DEFAULT '',      -- object, all that its bits depend on: program, device, libraries, data; '': not reported
     PRIMARY KEY (job, attempt)
 ) WITHOUT ROWID;
 
@@ -113,7 +113,7 @@ CREATE TABLE eval (
     job    INTEGER NOT NULL,
     metric TEXT NOT NULL,
     step   INTEGER NOT NULL,
-    value  REAL,                                    -- NULL: not defined, as the AP of a class without objects
+    value  REAL,                                    -- NULL: not defined, like the AP of a class without objects
     time   REAL NOT NULL,
     PRIMARY KEY (job, metric, step)
 ) WITHOUT ROWID;
@@ -154,31 +154,31 @@ CREATE TABLE gpus (
     seen         REAL NOT NULL,
     quarantine   TEXT NOT NULL DEFAULT '',          -- why it is not granted; '': it is healthy
     quarantined  REAL,                              -- since
-    ecc_errors   INTEGER NOT NULL DEFAULT -1        -- uncorrected ones when it was looked at last; -1: not told
+    ecc_errors   INTEGER NOT NULL DEFAULT -1        -- uncorrected errors at the last look; -1: not reported
 ) WITHOUT ROWID;
 
--- What jobs use of the machine, over time.
+-- CPU, memory and GPU use of jobs, over time.
 CREATE TABLE usage (
     job        INTEGER NOT NULL,
-    time       INTEGER NOT NULL, -- seconds since 1970: the end of the span that the row is about, which begins at the row before
+    time       INTEGER NOT NULL, -- seconds since 1970: the end of the row's span, which begins at the row before
     cpu        REAL NOT NULL,    -- cores, of all ranks together: 1.5 is one and a half
-    memory     INTEGER NOT NULL, -- bytes resident, of all ranks together; what they share counts for each
-    gpu        REAL,             -- mean of its GPUs, percent, as the driver told last; NULL: it has none, or that is not known
-    gpu_memory INTEGER,          -- bytes of its GPUs in use; likewise
+    memory     INTEGER NOT NULL, -- bytes resident, of all ranks together; shared memory counts for each
+    gpu        REAL,             -- mean of its GPUs, percent, as the driver last reported; NULL: it has no GPU, or the value is unknown
+    gpu_memory INTEGER,          -- bytes of its GPUs in use; NULL: the same
     PRIMARY KEY (job, time)
 ) WITHOUT ROWID;
 
--- Checkpoints of jobs that were looked at on other sets than the validation split, by jobs of their own (detctl eval ID --on SET).
+-- Evaluations of jobs' checkpoints on other sets than the validation split, by jobs of their own (detctl eval ID --on SET).
 
 CREATE TABLE evaluations (
-    by      INTEGER PRIMARY KEY,                    -- the job that looked: loss and eval have what it found, as of a validation
-    job     INTEGER NOT NULL,                       -- whose checkpoint it was
+    by      INTEGER PRIMARY KEY,                    -- the job that evaluated: loss and eval have its results, like those of a validation
+    job     INTEGER NOT NULL,                       -- the job with the checkpoint
     step    INTEGER NOT NULL,                       -- of that checkpoint
-    dataset TEXT NOT NULL                           -- the name that the set was given
+    dataset TEXT NOT NULL                           -- the name given to the set
 );
 CREATE INDEX evaluations_job ON evaluations (job, dataset, step);
 
--- What was found, as of the job whose checkpoint it was: metrics, and losses as loss/total. Where a set was looked at once more the newest counts.
+-- Results of evaluations, by the job with the checkpoint: metrics, and losses as loss/total. The newest evaluation of a set counts.
 CREATE VIEW eval_on AS
     WITH newest AS (SELECT max(v.by) AS by, v.job, v.dataset, v.step FROM evaluations v JOIN jobs j ON j.id = v.by AND j.state = 'completed'
                     GROUP BY v.job, v.dataset, v.step)
@@ -187,7 +187,7 @@ CREATE VIEW eval_on AS
     SELECT n.job, n.dataset, n.step, 'loss/' || s.term, p.num / p.den, p.time, n.by
     FROM newest n JOIN series s ON s.job = n.by AND s.split = 'val' JOIN point p ON p.series = s.id;
 
--- One row a loss value: sum num and den over whatever you group by, then divide.
+-- A row per loss value. To average over a group, sum num and den over it, then divide.
 CREATE VIEW loss AS
     SELECT s.job, s.split, s.term, p.step, p.epoch, p.num / p.den AS value, p.num, p.den,
            CASE p.tier WHEN 0 THEN 'off' WHEN 1 THEN 'rerun' ELSE 'world' END AS tier, p.time

@@ -28,7 +28,7 @@ CREATE TABLE jobs (
     restarts        INTEGER NOT NULL DEFAULT 0,     -- the budget of the spec
     deaths          INTEGER NOT NULL DEFAULT 0,     -- supervisors lost in a row without a newer checkpoint
     attempt         INTEGER NOT NULL DEFAULT 0,
-    after           INTEGER NOT NULL DEFAULT 0,     -- the job that it must run after (run.after); 0: none left to wait for
+    after           INTEGER NOT NULL DEFAULT 0,     -- the job that it must run after (run.after); 0: no job to wait for
     after_ok        INTEGER NOT NULL DEFAULT 0,     -- 1: that job must complete
     backfill        INTEGER NOT NULL DEFAULT 0,     -- 1: it runs past jobs that wait for more slots, and makes room once they lack only its own
     ticket          TEXT NOT NULL DEFAULT '',       -- proof of its submitter for detd-launch (proto/launch.h); '': it runs as the daemon's user

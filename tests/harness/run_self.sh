@@ -93,7 +93,7 @@ T
     says '^2 passed, 1 failed, 0 skipped$'
 done
 # A user's clone lacks the data beside it: each test that needs this data may be skipped.
-mapfile -t asks < <(grep -lE 'no \.\./shared|\.\./shared/' $(find tests -name 'test_*.c') | sed "s|^|$build/|; s|\.c\$|=skip:no ../shared/data|")
+mapfile -t asks < <(grep -lE 'no \.\./shared|\.\./shared/' -r --include='test_*.c' tests | sed "s|^|$build/|; s|\.c\$|=skip:no ../shared/data|")
 more=(STRICT=1 TEST_SKIPS=tests/skips)
 run 0 "$tmp/clean.sh" "${asks[@]}"
 more=(STRICT=0 TEST_SECONDS=1)

@@ -20,7 +20,7 @@ check-parts: all tests $(SIM) $(CHECK_TOO)
 check: deps
 	@$(PART) check-parts $(BENCH) $(if $(NVCC),$(B)/nvcc_bodies.o)
 	@tests/harness/run.sh $(B) $(call IN_ORDER,$(TESTS) $(SIM) $(RUN_E2E)) $(SCANS) tests/harness/run_self.sh tests/harness/abi.sh \
-	    tests/gpu/gpu_self.sh $(LEFT_OUT)
+	    tests/harness/plain_self.py tests/gpu/gpu_self.sh $(LEFT_OUT)
 
 # The same tests with more rounds, seeds and shapes, and the kernels under another sanitizer
 LONG     := $(SIM) tests/gpu/cuda_msan.sh \

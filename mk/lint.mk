@@ -15,6 +15,7 @@ lint: deps
 	    $(addprefix -isystem ,$(CUDA_INC)) -fsyntax-only
 	shellcheck -x $(SCRIPTS)
 	! git grep -L 'SPDX-License-Identifier: Apache-2.0' -- '*.[ch]' '*.cu' '*.cpp' '*.sh' '*.py' '*.mk' '*.sql' | grep .
+	python3 tests/harness/plain.py --check
 
 # Lines of each folder: product, tests, data. COMMIT=c: of that commit.
 lines:

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""plain.py [--check] [--list N] [--only KIND] [--changed COMMIT] [PATH...] - counts words that turn sentences into riddles, per 10,000 words of each kind of text, and
-lists the N places with the most of them (12 by default). PATHs are files and folders of the tree; the default is all of it.
+"""plain.py [--check] [--list N] [--only KIND] [--changed COMMIT] [PATH...] - counts words that turn sentences into
+riddles, per 10,000 words of each kind of text, and lists the N worst places (12 by default). PATHs are files and
+folders of the tree; the default is all of it.
 
---changed COMMIT counts only lines that were added since COMMIT. --check fails if a kind is over its goal, and lists the ten worst places of that kind.
+--changed COMMIT counts only lines that were added since COMMIT. --check fails if a kind is over its goal, and lists the
+ten worst places of that kind.
 
-Kinds: texts (string literals of the product that are sentences), docs (Markdown and man pages), headers (comments of .h and .cuh), code (comments of .c and .cu),
-scripts (comments and docstrings of .py, .sh, .js, .mk and .sql files and of units). A riddle is a word that paraphrases a thing instead of naming it, or a sentence
-that begins with such a word. The count shows where to read; it does not judge a sentence.
+Kinds: texts (string literals of the product that are sentences), docs (Markdown and man pages), headers (comments of .h
+and .cuh), code (comments of .c and .cu), scripts (comments and docstrings of .py, .sh, .js, .mk and .sql files and of
+units). A riddle is a word that paraphrases a thing instead of naming it, or a sentence that begins with such a word.
+The count shows where to read; it does not judge a sentence.
 """  # SPDX-License-Identifier: Apache-2.0
 import argparse
 import ast
@@ -17,8 +20,9 @@ import sys
 import tokenize
 
 GOALS = {"texts": 15, "docs": 40, "headers": 40, "code": 60, "scripts": 60}  # riddles per 10,000 words
-RIDDLE = re.compile(r"""\b(?:what(?:ever)?|who(?:ever)?|whose|whom|none|nobody|anybody|somebody|of\ which|that\ which|one\ that|those\ that|as\ such|likewise
-    |is\ no\ (?:more|such)|is\ told|are\ told|goes\ on|comes\ to\ be|has\ it\ that)\b""", re.I | re.X)
+RIDDLE = re.compile(r"""\b(?:what(?:ever)?|who(?:ever)?|whose|whom|none|nobody|anybody|somebody|of\ which|that\ which
+    |one\ that|those\ that|as\ such|likewise|is\ no\ (?:more|such)|is\ told|are\ told
+    |goes\ on|comes\ to\ be|has\ it\ that)\b""", re.I | re.X)
 OPENING = re.compile(r"(?:^|(?<=[.:;!?]\s))(?:Of|What|One|Where|As|Whoever|Who|Likewise|Those|Neither|Nor|So many|That of|None|Nobody)\b")
 WORD = re.compile(r"[A-Za-z][A-Za-z'’-]+")
 C_COMMENT = re.compile(r"/\*(.*?)\*/|//([^\n]*)", re.S)
@@ -52,7 +56,7 @@ def prose(text):
 
 
 def joined(lines):
-    """Comments on lines of their own that follow each other are one piece. lines: (number, whether the comment is alone on its line, comment)."""
+    """Comments on consecutive lines of their own are one piece. lines: (number, whether it is alone there, comment)."""
     first, last, pieces = 0, -1, []
     for i, alone, comment in lines:
         if pieces and not (alone and i == last + 1):
@@ -66,7 +70,7 @@ def joined(lines):
 
 
 def line_comments(text, mark):
-    """The comments that begin with mark and a space. The last word of a line, and strings, are not understood better than that."""
+    """The comments that begin with mark and a space. A string that contains such a mark counts as a comment, too."""
     found = re.compile(r"(^|(?<=\s))%s(?:\s+(.*)|$)" % mark)
     hits = ((i, line, found.search(line)) for i, line in enumerate(text.split("\n"), 1))
     return joined((i, not line[:m.start()].strip(), m[2] or "") for i, line, m in hits if m)
@@ -81,7 +85,7 @@ def python(text):
 
 
 def kinds(path, text):
-    """Pairs of a kind and the pieces of text of that kind: a line's number and the text."""
+    """Yields pairs of a kind and its pieces of text: (line, text)."""
     if path.endswith((".md", ".1", ".5", ".7", ".8")):
         yield "docs", prose(text)
     elif path.endswith((".h", ".cuh", ".c", ".cu")):
@@ -107,7 +111,7 @@ def git(*args):
 
 
 def added(commit):
-    """The lines of each file that were added since the commit."""
+    """Returns {path: lines that were added since the commit}."""
     lines, path = {}, None
     for line in git("diff", "-U0", commit, "--").split("\n"):
         m = re.match(r"@@ \S+ \+(\d+)(?:,(\d+))?", line)
@@ -119,7 +123,8 @@ def added(commit):
 
 
 def count(files, keep=None):
-    """For each kind its number of words, of riddles, and the places with riddles, the worst first. files: pairs of a path and its text."""
+    """Returns {kind: (words, riddles, places with riddles, the worst first)}. files: pairs of a path and its text. keep:
+    {path: lines that count}; None: all."""
     found = {}
     for path, text in files:
         for kind, pieces in kinds(path, text):
@@ -145,10 +150,12 @@ def show(places):
 
 
 def checked(found):
-    """Prints each kind with its goal, and the ten worst places of each kind that is over it. Returns the status: 1 if a kind is over its goal."""
+    """Prints each kind with its goal, and the ten worst places of each kind over its goal. Returns 1 if there is such a
+    kind, else 0."""
     over = [kind for kind, (words, n, _) in found.items() if per_10000(words, n) > GOALS[kind]]
     for kind, (words, n, _) in found.items():
-        print("%-8s %6.1f riddles per 10,000 words, goal %d%s" % (kind, per_10000(words, n), GOALS[kind], ": too many" if kind in over else ""))
+        verdict = ": too many" if kind in over else ""
+        print("%-8s %6.1f riddles per 10,000 words, goal %d%s" % (kind, per_10000(words, n), GOALS[kind], verdict))
     for kind in over:
         print("the worst places of %s:" % kind)
         show(found[kind][2][:10])

@@ -79,7 +79,8 @@ def who_does_not_make_room():
 
 
 def who_is_paused_before():
-    """Its owner's pause has no deadline, and the head waits no longer for that; it is paused afterwards, as he wanted."""
+    """A pause that the job's owner asks for has no deadline, and the waiting job does not wait for it any longer; the
+    job is paused afterwards, as its owner wanted."""
     with Daemon(conf="leave_deadline = 1\n") as d:
         holder, head, past = three_jobs(d)
         leave_fault(d, past, "deaf 25")

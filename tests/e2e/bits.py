@@ -31,7 +31,7 @@ STEPS, SAVED, KILLED = 10, 3, 3  # steps, steps between checkpoints, ranks of th
 
 
 PARTS = ("weights", "state", "train", "val")
-YOUNGER = re.compile(r" (segm_)?(AP|P50|R50|conf|n):")  # metrics that the commit did not have which the hashes are of
+YOUNGER = re.compile(r" (segm_)?(AP|P50|R50|conf|n):")  # metrics that did not exist in the commit of the hashes
 
 
 def specs_of(root):
@@ -71,7 +71,7 @@ def bits(d, job):
 
 
 def machines(kind, spec):
-    """Returns (place, keys of run) for several numbers of ranks, each number with another ISA. Jobs in bf16 run on CPUs
+    """Yields (place, keys of run) for several numbers of ranks, each number with another ISA. Jobs in bf16 run on CPUs
     only, where run.isa auto may choose a unit for bf16."""
     gpu = spec["run"].get("precision") != "bf16"
     have = isas() if gpu else ["auto"] + isas()
@@ -94,7 +94,8 @@ def train(d, base, kind):
             finish(d, job)  # there is one GPU
     for where, what, job in jobs:
         ended = finish(d, job)
-        assert "3 ranks" not in what or ended["attempt"] > 1, "%s: %d attempts" % (what, ended["attempt"])  # others may have made room
+        # a job that made room for another has more
+        assert "3 ranks" not in what or ended["attempt"] > 1, "%s: %d attempts" % (what, ended["attempt"])
         slow = [e for e in d.events("device", job) if e.startswith("run.precision bf16: slower than fp32")]
         assert bool(slow) == (base["run"].get("precision") == "bf16") or "auto" in what, "%s: %s" % (what, d.events("device", job))
         nothing = d.sql("SELECT split, term FROM loss WHERE job=? AND term NOT LIKE 'recall%' GROUP BY split, term HAVING max(num) <= 0", job)

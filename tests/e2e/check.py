@@ -31,7 +31,7 @@ def picture(folder, name, level, orientation=0):
 
 
 class Place:
-    """A job of two splits, each [(file, [(class, x, y, w, h)])]; classes 1 and 2."""
+    """A job with two splits, each [(file, [(class, x, y, w, h)])]; classes 1 and 2."""
 
     def __init__(self, root, train, val, names=("cat", "dog"), val_names=None):
         self.root = root
@@ -106,7 +106,7 @@ def the_same_bytes(root):
 
 
 def boxes_that_are_nearly_anothers(root):
-    """Whether networks find boxes or masks; crowds aside."""
+    """The reports are the same for networks that find boxes and for networks that find masks; crowds are left out."""
     near = [(1, 10, 10, 40, 40), (2, 10.5, 10, 40, 40.5), (1, 60, 60, 20, 20), (1, 60, 62, 20, 20), (2, 70, 5, 30, 30), (2, 70, 5, 30, 30)]
     whole = [(2, 0, 0, SIDE, SIDE), (1, 0.2, 0, SIDE - 0.3, SIDE), (1, 0, 0, SIDE, SIDE - 2)]
     place = Place(root, [("a.png", near), ("b.png", whole[:1]), ("c.png", whole[1:])], [("d.png", near)])
@@ -133,7 +133,8 @@ def pattern(root, name, seed, lighter=0):
 
 
 def pictures_that_nearly_equal(root):
-    """Saved anew, a little lighter: not the same bytes, and the same picture all the same. Plain ones look alike, and are not told."""
+    """A picture saved anew, a little lighter, has other bytes and still counts as the same picture. Plain pictures look
+    alike, and are not reported."""
     for k in range(6):
         pattern(root, "p%d.png" % k, k + 1)
     pattern(root, "q.png", 3, lighter=4)
@@ -172,7 +173,7 @@ def doubtful_records_cost_nothing(root):
 
 
 def doubtful_labels_are_told(root):
-    """By check and in the events of the job: unknown keys and elements, doubles, of labels in many files."""
+    """Check and the events of the job report unknown keys and elements, and doubles, for labels in many files."""
     place = Place(root, good(root), [("d.png", [(1, 0, 0, 10, 10)])])
     for path, text in (("set/data.yaml", "train: .\nval: .\nnames: [cat]\nnamse: [dog]\n"), ("set/labels.txt", ""), ("set/a.txt", 2 * "0 .5 .5 .5 .5\n"),
                        ("set/a.xml", "<annotation><object><name>cat</name><dificult>1</dificult><bndbox><xmin>1</xmin><ymin>2</ymin><xmax>9</xmax>"

@@ -36,7 +36,7 @@ def losses(d, job):
 
 
 def beside(d, cpu, job, precision):
-    """The curve of a job lies on that of the same job on the CPU."""
+    """The loss curve of a job is that of the same job on the CPU."""
     want, have = losses(d, cpu), losses(d, job)
     assert len(want) == len(have) > 0, (want, have)
     for a, b in zip(want, have):
@@ -101,7 +101,7 @@ def new_shapes(d, base):
     (_, first), (start, second) = d.sql("SELECT step, tier FROM tiers WHERE job=? ORDER BY step", job)
     assert (first, second) == ("off", "world") and 3 < start < 30, (start, second)
     said = [text for (text,) in d.sql("SELECT text FROM events WHERE job=? AND kind='plan' ORDER BY id", job)]
-    assert len(said) == 2 and all(" convolutions planned in " in t for t in said), said  # at the start, and when the tier was agreed
+    assert len(said) == 2 and all(" convolutions planned in " in t for t in said), said  # at the start, and after the change of tier
 
 
 def toggled(d, base):

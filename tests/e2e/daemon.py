@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 
-SEED = int(os.environ.get("SEED", "1"))  # of the moments at which something is killed
+SEED = int(os.environ.get("SEED", "1"))  # of the moments of kills
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.path.abspath(os.environ.get("DETD_BUILD", "build"))
@@ -69,13 +69,13 @@ def run_scenarios(scenarios, private=(), lanes=6):
 
 
 def make_shapes(data, train, val, size, *more):
-    """Pictures of shapes and their annotations, so many in each split, in that folder."""
+    """Writes pictures of shapes and their annotations into the folder, so many in each split."""
     words = map(str, ("--train", train, "--val", val, "--size", size, *more))
     subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", data, *words], check=True, stdout=subprocess.DEVNULL)
 
 
 def tensors_of(path):
-    """{name: (type, shape, bytes)} of a safetensors file."""
+    """Returns {name: (type, shape, bytes)} of a safetensors file."""
     with open(path, "rb") as f:
         (size,) = struct.unpack("<Q", f.read(8))
         header, data = json.loads(f.read(size)), f.read()
@@ -171,7 +171,7 @@ class Daemon:
         # prepare is called in detd's process before detd starts; log_to is a descriptor in place of the log
         self.prepare, self.log_to = None, None
         self.options = ["--system"] if system else []
-        if system:  # other users come as far as the socket
+        if system:  # other users can reach the socket
             os.mkdir(self.root + "/run")
             for folder in (self.root, self.root + "/run"):
                 os.chmod(folder, 0o755)
@@ -280,7 +280,7 @@ class Daemon:
             return 0
 
     def members(self, job):
-        """Processes of the job: {pid: command}"""
+        """Returns the processes of the job: {pid: command}."""
         found, session = {}, self.session(job)
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -349,7 +349,7 @@ class Daemon:
                               text=True, check=False)
 
     def wait(self, job, test, seconds=120):
-        """Until test(job object) holds; test may be the name of a state."""
+        """Waits until test(job object) holds; test may be the name of a state."""
         until = time.time() + seconds
         while True:
             try:
@@ -362,11 +362,12 @@ class Daemon:
             time.sleep(0.05)
 
     def held(self, job, step):
-        """Until its ranks wait before that step, which HOLD in its run.env names (see rank.py), and detd has the loss of the one before. Returns the job."""
+        """Waits until the job's ranks are held before that step, which HOLD in its run.env names (see rank.py), and
+        detd has the loss of the step before. Returns the job."""
         return self.wait(job, lambda j: j["state"] == "running" and abs(j["losses"].get("train", {}).get("total", 0) - 250.0 / (step - 1)) < 1e-9)
 
     def go(self, job, step=None):
-        """Ranks that are held at that step, or at any, go on."""
+        """Releases ranks held at that step, or at any step."""
         open("%s/jobs/%d/%s" % (self.state, job, "go-%d" % step if step else "go"), "w").close()
 
     @staticmethod
@@ -378,11 +379,11 @@ class Daemon:
             time.sleep(0.02)
 
     def wait_left(self, job):
-        """Until no process of the job lives."""
+        """Waits until no process of the job lives."""
         self.until(lambda: not self.members(job), "the job's processes are still there")
 
     def newest_checkpoint(self, job):
-        """Step of the newest that is published, whether detd knows it or not."""
+        """Returns the step of the newest published checkpoint, whether detd knows it or not."""
         folder = "%s/jobs/%d/checkpoints" % (self.state, job)
         return max([int(n[5:]) for n in os.listdir(folder) if n.startswith("step-")], default=0) if os.path.isdir(folder) else 0
 
@@ -399,7 +400,7 @@ class Daemon:
             return db.execute(query, args).fetchall()
 
     def check_rows(self, job, steps):
-        """Every step of the training split exactly once, the newest value of each."""
+        """Checks that the training split has every step exactly once, with the newest value of each."""
         rows = self.sql("SELECT step, value FROM loss WHERE job=? AND split='train' AND term='total'", job)
         assert [r[0] for r in rows] == list(range(1, steps + 1)), (len(rows), steps, rows[:3], rows[-3:])
         assert all(abs(v - 250.0 / s) < 1e-9 for s, v in rows)

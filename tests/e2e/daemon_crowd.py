@@ -36,7 +36,7 @@ def is_closed_now(client):
 
 
 def refusal(path):
-    """Why no more is taken, in the daemon's words."""
+    """Returns the daemon's reason for refusing more."""
     c = Client(path)
     answer = c.read()
     assert answer["error"]["data"]["reason"] == "STATE" and answer["id"] is None and is_closed(c), answer
@@ -155,7 +155,8 @@ def a_job_starts_beside_a_pile_of_queries():
 
 
 def so_many_in_flight():
-    """While nothing can be written, 64 of a client's wishes are taken and the others wait in its socket; afterwards all are answered."""
+    """While nothing can be written, 64 requests of a client are accepted and the others wait in its socket; afterwards
+    all are answered."""
     with Daemon() as d:
         other, c = d.client(), d.client()
         db = sqlite3.connect(d.state + "/detd.db", isolation_level=None)
@@ -180,7 +181,7 @@ def so_many_in_flight():
 
 
 def stays_small(d, meanwhile=lambda: None):
-    """While the daemon makes replies that are not read, till it makes no more."""
+    """Waits while the daemon makes replies that are not read, until it makes no more."""
     seen = [0, 0]
     while len(seen) < 6 or seen[-1] - seen[-5] > 1 << 20:  # with sanitizers each call takes a little more
         meanwhile()
@@ -244,7 +245,7 @@ def replies_that_nobody_reads():
 
 
 def padded(line, size=20000):
-    """A request as so many bytes and a newline."""
+    """Returns a request of so many bytes, with a newline."""
     return line.rstrip(b"\n").ljust(size) + b"\n"
 
 

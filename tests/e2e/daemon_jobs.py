@@ -116,7 +116,7 @@ def what_looks_like_a_spent_spool_is_kept():
 
 
 def copy_database(d):
-    """To be put back later."""
+    """Copies the database, to be put back later."""
     copy = sqlite3.connect(d.state + "/copy.db")
     with contextlib.closing(sqlite3.connect(d.state + "/detd.db")) as db, contextlib.closing(copy):
         db.backup(copy)
@@ -180,7 +180,8 @@ def ends_outlive_an_older_database():
 
 
 def an_end_that_nobody_reported_outlives_an_older_database():
-    """A job was cancelled while it was paused, so the older database has all of its reports, and its spool is gone: it has ended, too."""
+    """A job was cancelled while it was paused, so the older database has all of its reports, and its spool is gone: the
+    job counts as ended, too."""
     with Daemon() as d:
         job = d.submit(1000000, threads=1)
         d.wait(job, lambda j: j["step"] > 5)
@@ -229,7 +230,7 @@ def identities(d, job, attempts):
 
 
 def a_checkpoint_starts_the_count_anew():
-    """The supervisor dies three times where it may once, with a newer checkpoint between each two."""
+    """The supervisor dies three times, though the budget allows one death; each time there is a newer checkpoint."""
     with Daemon() as d:
         job = d.submit(90, every=20, restarts=1, env={"HOLD": "25 45 65"})
         for n in (1, 2, 3):
@@ -371,7 +372,8 @@ def a_cancelled_job_whose_supervisor_says_nothing():
 
 
 def a_folder_that_cannot_be_used():
-    """A file stands in the place of the folder of logs: its owner's to mend. After seven tries the job has failed, and holds no slots."""
+    """A file stands in place of the folder of logs, which only the job's owner can mend. After seven tries the job has
+    failed, and holds no slots."""
     with Daemon() as d:
         d.call("daemon.drain", reason="test")
         job = d.submit(5)
@@ -436,7 +438,7 @@ def pauses_do_not_count():
 
 
 def a_tier_for_a_step_that_never_comes():
-    """Asked for before the last step: an event says that no step has it."""
+    """A checkpoint is asked for before the last step: an event says that no step has it."""
     with Daemon() as d:
         job = d.submit(20, env={"HOLD": "20"})
         d.held(job, 20)
@@ -505,7 +507,7 @@ def another_database_while_a_job_runs():
 
 
 def spooled_checkpoint(d, job):
-    """Step of the newest that is recorded in the spool."""
+    """Returns the step of the newest checkpoint that is recorded in the spool."""
     steps = [0]
     for name in ("spool.0", "spool.1"):
         with open("%s/jobs/%d/%s" % (d.state, job, name), "rb") as f:
@@ -529,7 +531,7 @@ def unheard(d, job, steps):
 
 
 def supervisor_log(d, job):
-    """"" before its first start."""
+    """Returns the time, or "" before the job's first start."""
     path = "%s/jobs/%d/log/supervisor.log" % (d.state, job)
     if not os.path.exists(path):
         return ""
@@ -575,7 +577,8 @@ def budget_counts_from_the_newest_checkpoint():
 
 
 def budget_counts_from_a_checkpoint_that_nobody_told_of():
-    """All of the job die between publishing a checkpoint and saying so: that was progress. Dying again and again after it is not."""
+    """All processes of the job die between publishing a checkpoint and reporting it: that counts as progress. Later
+    deaths without a newer checkpoint do not."""
     with Daemon() as d:
         leave_fault(d, 1, "unsaid-by-all 10")
         job = d.submit(100, every=50, restarts=1, env={"STEP_S": "0", "HOLD": "52"})
@@ -589,7 +592,7 @@ def budget_counts_from_a_checkpoint_that_nobody_told_of():
 
 
 def a_forgotten_job_is_not_run_again():
-    """Its token comes once more when detd has it no longer in memory, and an older job has ended after it."""
+    """A token is sent again when detd no longer has its job in memory, and an older job has ended after it."""
     with Daemon(step_s=0, slots=1) as d:
         holder, old, other = d.submit(1000000), d.submit(2), d.submit(2)  # it holds the slots, or one of them might end before it is paused
         for paused in (old, other):
@@ -810,7 +813,8 @@ def the_spool_is_lost():
 
 
 def tries_without_room(d, job):
-    """Starts that found no room: for the spool, which its supervisor's log says, or before, for the files of its folder, which detd says."""
+    """A start finds no room: for the spool, which its supervisor's log says, or earlier, for the files of its folder,
+    which detd says."""
     return supervisor_log(d, job).count("No space left") + sum("spool" not in told for told in d.events("waits", job))
 
 
@@ -1076,7 +1080,7 @@ def many_label_at_once():
 
 
 def say_at(d, step, line):
-    """Rank 0 of later jobs says this once, at that step; line: Python of rank.py."""
+    """Rank 0 of later jobs runs this line once, at that step; line: Python of rank.py."""
     with open(d.bin + "/detd-worker", encoding="utf-8") as f:
         text = f.read()
     marked = "            self.fault(step)\n"

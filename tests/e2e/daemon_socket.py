@@ -56,7 +56,7 @@ def lines_that_are_no_requests():
                  (b'{"jsonrpc":"2.0","id":"a","method":"job.fly","params":{}}\n', -32601)]
         for line, code in cases:
             assert c.raw(line)["error"]["code"] == code, line[:60]
-        # Off the loop: a long line. Refused: one over 1 MiB.
+        # Long lines are parsed off the loop. A line over 1 MiB is refused.
         big = {"jsonrpc": "2.0", "id": "big", "method": "job.submit", "params": {"token": "t", "spec": {"name": "x" * 500000}}}
         assert c.raw(json.dumps(big).encode() + b"\n")["error"]["data"]["field"] != ""
         assert c.call("daemon.info")["protocol"] == 1
@@ -69,7 +69,7 @@ def lines_that_are_no_requests():
 
 
 def peak_bytes(pid):
-    """The most memory the process ever had."""
+    """Returns the most memory the process ever had."""
     status = open("/proc/%d/status" % pid).read()
     return int(status.split("VmHWM:")[1].split()[0]) << 10
 
@@ -90,7 +90,8 @@ def read_replies(clients, want):
 
 
 def lines_of_many_values():
-    """Sixty clients, each with lines of a mebibyte that would be 350,000 values, or as many as a request may have: all are answered, and detd stays small."""
+    """Sixty clients send lines of a mebibyte that would be 350,000 values, or as many as a request may have: all are
+    answered, and detd stays small."""
     with Daemon() as d:
         line = b'{"jsonrpc":"2.0","id":%d,"method":"job.submit","params":{"token":"t","spec":{"name":[' + b"[],"
         too_many = [(line % i) + b"[]," * 349000 + b"[]]}}}\n" for i in range(60)]
@@ -204,7 +205,7 @@ def stopped_as_soon_as_it_listens():
 
 
 def become_nobody(path):
-    """In a child: leaves with 0 if the daemon refused."""
+    """Runs in a child: leaves with 0 if the daemon refused."""
     status = 1
     try:
         os.setuid(65534)

@@ -16,7 +16,7 @@ DATA = os.path.abspath("../shared/data/depth_bin")
 
 
 def spec_of(d, **more):
-    """A network of few channels on a copy of the frames, which may be changed."""
+    """A network of few channels on a copy of the frames, which a test may change."""
     video = d.root + "/video"
     if not os.path.isdir(video):
         shutil.copytree(DATA, video)
@@ -34,7 +34,7 @@ def check(d, spec):
 
 
 def break_poses(d, line):
-    """That line, from 1, has no numbers."""
+    """Removes the numbers of that line (from 1)."""
     path = d.root + "/video/poses.txt"
     with open(path, encoding="utf-8") as f:
         lines = f.readlines()
@@ -58,7 +58,7 @@ def motion_is_scored_alike_by_any_number_of_ranks():
 
 
 def scores_where_all_is_far(window, least, cap):
-    """abs_rel and rmse of a network that says the cap everywhere: means over the pictures of val.txt."""
+    """Returns abs_rel and rmse of a network that says the cap everywhere: means over the pictures of val.txt."""
     sums = [0, 0]
     with open(DATA + "/val.txt", encoding="utf-8") as f:
         numbers = [int(line) for line in f]
@@ -215,7 +215,8 @@ def bad_poses_are_refused_before_the_job_begins():
 
 
 def depth_that_no_pattern_finds_is_told():
-    """A warning where intrinsics.json has the pattern, of the check and of the job; an error where the job has."""
+    """A depth_pattern of intrinsics.json that finds no file gives a warning of the check and of the job; a
+    depth_pattern of the job file gives an error."""
     with Daemon(foreign=False, slots=1) as d:
         spec = spec_of(d, train={"steps": 2})
         assert "measured depth: " not in check(d, spec).stdout
@@ -233,7 +234,7 @@ def depth_that_no_pattern_finds_is_told():
 
 
 def poses_that_end_early_are_told():
-    """Their targets are in no score of motion; the check says how many, and the job's events."""
+    """Targets without a pose are in no score of motion; the check and the job's events say how many."""
     with Daemon(foreign=False, slots=1) as d:
         spec = spec_of(d, train={"steps": 2})
         assert "have no pose" not in check(d, spec).stdout

@@ -75,7 +75,7 @@ class Node:
                                 stderr=subprocess.PIPE, universal_newlines=True)
 
     def submit(self, *args):
-        """For tests of something else than the check before it, which takes a second on a busy machine."""
+        """For tests that do not test the check, which takes a second on a busy machine."""
         done = self.ctl("submit", "job", "--no-check", *args)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
@@ -182,7 +182,7 @@ def test_refused_before_anything_is_queued(node):
 
 
 def keys_of(node, *words):
-    """The keys that --help-keys lists."""
+    """Returns the keys that --help-keys lists."""
     done = node.ctl("submit", "--help-keys", *words)
     expect(done, 0)
     return {line.split()[0] for line in done.stdout.splitlines() if line[:1].strip()}
@@ -329,7 +329,7 @@ def test_labels_and_comparisons(node):
 
 
 def test_keys_in_the_place_of_files(node):
-    """They are refused by name, and not taken for a picture, a folder or a job file."""
+    """Keys of a job are refused by name, and not taken for a picture, a folder or a job file."""
     for words in (["predict", "1", "val.conf=0.1", "-o", "o"], ["predict", "1", "d/images", "val.conf=0.1", "-o", "o"], ["predict", "1", "--split", "val", "val.conf=0.1", "-o", "o"],
                   ["submit", "val.conf=0.1"], ["check", "val.conf=0.1", "job"], ["layers", "val.conf=0.1"], ["anchors", "val.conf=0.1", "job"],
                   ["sample", "val.conf=0.1", "-o", "o"], ["evidence", "export", "1", "val.conf=0.1"]):
@@ -426,7 +426,7 @@ def jobs(node):
 
 
 def refused_first(node, said, *args):
-    """Nothing is queued, and the check's words say why."""
+    """No job is queued, and the check's words say why."""
     before = jobs(node)
     done = node.ctl(*args)
     expect(done, 1, said + r"(.|\n)*detctl: nothing is queued; --no-check queues a job unchecked\n$")
@@ -565,7 +565,7 @@ def test_root_reads_files_of_others_as_their_owner(node):
     expect(node.ctl("check", "theirs"), 0, told)
     expect(node.ctl("predict", "1", "e/images/*", "-o", "seen"), 1, told)
     expect(node.ctl("predict", "1", "e/images", "-o", "seen"), 1, told)
-    # a link of theirs is their word, though it leads to a file of root's
+    # a link that they made counts as theirs, though it leads to a file of root's
     os.symlink(node.folder + "/secret", node.folder + "/e/w.safetensors")
     os.chown(node.folder + "/e/w.safetensors", 1, 1, follow_symlinks=False)
     with open(node.folder + "/secret", "w", encoding="utf-8") as f:
@@ -724,7 +724,7 @@ def train_steps(watching, until):
 
 
 def test_supervisor_is_killed_while_watching(node):
-    """Rows that were printed of steps after the checkpoint come again, every one."""
+    """Printed rows of steps after the checkpoint come again, every one."""
     watching = node.begin("submit", "job", "--watch", "train.log_every=1", "checkpoint.every=0", *LONG)
     number = watching.stdout.readline().strip()
     node.until(number, lambda j: j["step"] > 0)
@@ -1110,7 +1110,7 @@ def test_pause_resume_checkpoint_tier(node):
     node.until(number, lambda j: j["step"] > changed + 2)
     assert re.search("^tiers +rerun from step 1, world from step %d$" % changed, node.ctl("show", number).stdout, re.M)
     deadline = time.time() + 60
-    while True:  # the rows of steps that are done are on disk in a moment
+    while True:  # the rows of finished steps reach the disk in a moment
         rows = [line.split(",") for line in node.ctl("loss", number, "--split", "train", "--term", "total", "--csv").stdout.splitlines()[1:]]
         assert all(row[6] == ("world" if int(row[3]) >= changed else "rerun") for row in rows), rows
         if rows and int(rows[-1][3]) > changed:

@@ -204,7 +204,7 @@ def test_stopped(node):
 
 
 def test_after(node):
-    """Jobs that wait for another one; 7 chains in all, over a restart of detd too."""
+    """Jobs that wait for another job; 7 chains in all, also over a restart of detd."""
     expect(node.ctl("submit", "job", "--after", "x"), 2, "'x' is not a job id")
     expect(node.ctl("submit", "job", "--after", "3:bad"), 2, "neither ID nor ID:ok")
     expect(node.ctl("submit", "job", "--after", "99"), 1, "run.after: there is no job 99")
@@ -331,7 +331,7 @@ def test_expected(node):
 
 
 def test_ls_beside_a_removal(node):
-    """A job that goes after the list was made has no best value any more."""
+    """A job removed after the list was made has no best value any more."""
     job = node.submit("train.steps=2", "val.every=2", "--wait")
 
     def removes(msg):

@@ -157,7 +157,7 @@ def catches(pid):
 
 
 def test_interrupt(bench):
-    """While detd does not answer."""
+    """Ctrl-C ends diff while detd does not answer."""
     bench.daemon.proc.send_signal(signal.SIGSTOP)
     try:
         with subprocess.Popen([BUILD + "/detctl", "--socket", bench.daemon.path, "diff", "1", "2"], stdout=subprocess.PIPE,

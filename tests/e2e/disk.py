@@ -129,7 +129,7 @@ class Disk:
     # ---- states ----
 
     def before(self, moment):
-        """Changes made before the event of that number."""
+        """Returns the changes made before the event of that number."""
         return self.changes[:bisect.bisect_left(self.moments, moment)]
 
     def pending(self, moment):
@@ -137,7 +137,7 @@ class Disk:
         return [c for c in self.before(moment) if c.durable is None or c.durable >= moment]
 
     def named_at(self, at):
-        """The file or folder that got its name with that event."""
+        """Returns the file or folder that got its name with that event."""
         return [file for file in self.change_at[at].names.values() if file][0]
 
     def durable(self, moment):

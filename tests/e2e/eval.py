@@ -24,7 +24,7 @@ def sql(node, query, *args):
 
 
 def validated(node, job, step):
-    """(losses, metrics) by name, as they are stored."""
+    """Returns (losses, metrics) by name, as they are stored."""
     losses = {term: (num, den) for term, num, den in sql(node, "SELECT term, num, den FROM loss WHERE job=? AND split='val' AND step=?", job, step)}
     return losses, dict(sql(node, "SELECT metric, value FROM eval WHERE job=? AND step=?", job, step))
 
@@ -46,7 +46,7 @@ def change_set(node, name, change, split="val"):
 
 
 def other_ids(coco):
-    """Other numbers, in another order, and a class that the job does not know."""
+    """A set with other numbers, in another order, and with a class that the job does not know."""
     for one in coco["categories"] + [a for a in coco["annotations"]]:
         key = "id" if "name" in one else "category_id"
         one[key] = 100 - one[key]
@@ -152,7 +152,7 @@ def test_a_name_of_two_files(node):
 
 
 def test_names_are_of_one_form(node):
-    """The names that a job gives its lists are not those of a set that has names of its own, in another order."""
+    """The names that a job gives its lists are not used for a set that has names of its own, in another order."""
     forms.BCCD = node.folder + "/d"
     forms.as_darknet(node.folder)
     lists = ["data.%s.%s=%s/darknet%s" % (split, key, node.folder, below) for split in forms.SPLITS

@@ -39,7 +39,7 @@ def fold(x, y):
 
 
 def some(*what):
-    """A hash that stands for these words."""
+    """Returns a hash that stands for these words."""
     return hash_bytes(repr(what).encode(), 1)
 
 
@@ -66,14 +66,14 @@ class Run:
         return 0.5
 
     def detail(self, step):
-        """Hashes of each part: by shard, by tensor, of three states."""
+        """Returns the hashes of each part: by shard, by tensor, of three states."""
         tensors = [name for name, _, _ in self.tensors]
         return {"data": [some(step, "data", v) for v in range(self.shards)], "loss": [some(step, "loss", v) for v in range(self.shards)],
                 "gradient": [some(step, "gradient", t) for t in tensors], "update": [some(step, "weight", t) for t in tensors],
                 "state": [some(step, "state", i) for i in range(3)]}
 
     def record(self, step, detail, chain):
-        """Bytes without their check, and the chain after them."""
+        """Returns the bytes without their check, and the chain after them."""
         parts = [(0, 0)] * 5
         for i, part in enumerate(PARTS):
             if self.level == "tensors" or part not in ("gradient", "update"):
@@ -87,7 +87,7 @@ class Run:
         return struct.pack("<qIHBB", step, self.attempt, self.ranks, self.tier, 0) + lr + loss + pack(parts) + pack([chain]), chain
 
     def write(self, folder, last, first=1):
-        """Steps first .. last into a folder, which is made."""
+        """Writes steps first .. last into a folder, which is made."""
         start = self.start()
         chain, size = start, 16 + 16 * (2 * self.shards + 3 + 2 * len(self.tensors))
 

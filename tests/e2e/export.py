@@ -53,7 +53,7 @@ def as_darknet_has_them(arrays):
 
 
 def said_of(cfg):
-    """A .cfg but for its last line, which has the hash of the .weights."""
+    """Returns a .cfg without its last line, which has the hash of the .weights."""
     return cfg[:cfg.rindex(b"# weights ")]
 
 
@@ -64,7 +64,7 @@ def plain(place):
     assert said.startswith("checkpoint of step 3") and said.endswith("\nthe network, and its weights -> tiny.cfg, tiny.weights\n"), said
     assert struct.unpack("<iiiq", weights[:HEADER]) == (0, 2, 0, 3 * 6), weights[:HEADER]
     assert weights[HEADER:] == as_darknet_has_them(tensors_of(place.d.root + "/tiny.safetensors"))
-    # The pair is a network of ours, whole, and comes out as it went in.
+    # The pair is a whole network of ours; it is imported and exported unchanged.
     cfg = os.path.join(place.d.root, "tiny.cfg")
     again = place.train(1, preset=None, size=None, width=None, cfg=cfg, init=os.path.join(place.d.root, "tiny.weights"))
     assert "loaded layers 0-22 of 24 from" in place.d.call("job.get", id=again)["init"], place.d.call("job.get", id=again)

@@ -73,7 +73,8 @@ def with_rates_that_fall(d, data):
 
 
 def keys_that_followed_from_the_steps(d, data):
-    """They stay, and extend names each that a new job of that length has otherwise."""
+    """Keys that followed from the steps keep their values, and extend names each key that a new job of that length
+    would set otherwise."""
     spec = spec_of(data, 20)
     del spec["train"]["burn_in"], spec["val"], spec["checkpoint"]
     job = submit(d, spec)
@@ -85,7 +86,8 @@ def keys_that_followed_from_the_steps(d, data):
 
 
 def refusing(d, granted, refused):
-    """A socket before detd's own, which refuses that method once another one was granted, as a detd does that has other work by then."""
+    """A socket in front of detd's own. It refuses a method after another one was granted, like a detd that is busy by
+    then."""
     asked, by_now = {}, []
 
     def instead(msg):
@@ -202,7 +204,7 @@ def failed_jobs_go_on(d, data, whole):
             done = d.detctl(*words)
             assert said in done.stdout + done.stderr or (words[0] == "extend" and "has changed" in done.stderr), (words, done)
         d.until(lambda j=job: not os.path.exists("%s/jobs/%d/spool.0" % (d.state, j)), "the spool stays")
-        done = d.detctl("resume", str(job))  # with the cause as it was it fails again, and is there once more
+        done = d.detctl("resume", str(job))  # the cause is still there: it fails again
         assert done.returncode == 0 and "state queued" in done.stdout, done
         d.wait(job, "failed")
         mend()
@@ -229,7 +231,7 @@ def what_is_missing_is_waited_for(d, data, whole):
     d.until(lambda: "No such file" in d.detctl("why", str(job)).stdout, "why does not say what is missing")
     d.until(lambda: d.call("daemon.info")["cpu_free"] == 4, "the slots are not free")
     known = len(d.call("event.query", id=job, limit=1000)["events"])
-    d.call("job.resume", id=job)  # a look at once, which finds nothing
+    d.call("job.resume", id=job)  # the job looks at once, and the file is still missing
     d.until(lambda: len(d.events("end", job)) == 3, "it is not tried again")  # of the pause and of each wait
     assert len(d.call("event.query", id=job, limit=1000)["events"]) <= known + 2, "each try is told at length"
     os.rename(data + "/away", data + "/images")

@@ -19,7 +19,7 @@ H100 = "NVIDIA_H100_80GB_HBM3"
 
 
 class Node(Daemon):
-    """A detd with so many made-up GPUs; self.lines may be changed, then write() makes the driver say so."""
+    """A detd with made-up GPUs. A test may change self.lines; write() then makes the driver report the change."""
 
     def __init__(self, gpus=2, plugin=True, deadline=20, uuids=None, **more):
         super().__init__(**more)
@@ -51,7 +51,7 @@ class Node(Daemon):
         return super().start(wait)
 
     def gpus(self):
-        """By number, at most two seconds old."""
+        """Returns the GPUs by number, at most two seconds old."""
         return self.call("gpu.list")["gpus"]
 
     def wait_gpu(self, i, test, seconds=120):
@@ -67,7 +67,7 @@ class Node(Daemon):
         return self.submit(steps, every=run.pop("every", 20), **dict({"device": "cuda"}, **run))
 
     def visible(self, job, rank):
-        """CUDA_VISIBLE_DEVICES of the rank's newest attempt."""
+        """Returns CUDA_VISIBLE_DEVICES of the rank's newest attempt."""
         until = time.time() + 120
         while True:
             try:
@@ -304,7 +304,7 @@ def left_memory(d):
 
 
 def leftover_memory():
-    with Node(1) as d:  # a test that is held up for as long as detd checks comes too late
+    with Node(1) as d:  # a test that is delayed for as long as detd checks comes too late
         assert any("is checking" in left_memory(d) for _ in range(4))
 
 
@@ -436,7 +436,8 @@ def children(pid):
 
 
 def nobody_stays_in_an_idle_driver():
-    """A process there would keep it from being unloaded; one is there while a client looks or jobs need GPUs."""
+    """A process of the driver would keep it from being unloaded; such a process is there while a client looks or jobs
+    need GPUs."""
     with Node(1) as d:
         d.until(lambda: d.sql("SELECT uuid FROM gpus"), "no first look")
         d.until(lambda: not children(d.proc.pid), "somebody stays in the driver")
@@ -491,7 +492,7 @@ def the_probe_dies():
 
 
 def errors_beside_a_pause():
-    """Its owner's pause has no deadline; that it leaves a GPU which is not to be trusted has one."""
+    """A pause that the job's owner asks for has no deadline; leaving a GPU that must not be trained on has one."""
     with Node(1, conf="leave_deadline = 1\n") as d:
         job = d.train(60, env={"HOLD": "25"})
         d.held(job, 25)
@@ -527,7 +528,7 @@ def auto_decides():
 
 
 def first_word_waits_for_the_driver():
-    """A job that comes before the driver has answered is decided when it has."""
+    """A job that comes before the driver has answered is decided after the answer."""
     with Node(1) as d:
         d.kill()
         d.extra = ["sleep 1"]

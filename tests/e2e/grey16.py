@@ -1,10 +1,10 @@
-"""Measured and predicted depth as files have it."""  # SPDX-License-Identifier: Apache-2.0
+"""Returns measured and predicted depth as files have it."""  # SPDX-License-Identifier: Apache-2.0
 import struct
 import zlib
 
 
 def grey16(path):
-    """Rows of a PNG of one channel of 16 bits."""
+    """Returns the rows of a PNG of one channel of 16 bits."""
     packed, width, rows = b"", 0, []
     with open(path, "rb") as f:
         f.read(8)

@@ -128,7 +128,7 @@ def sample_masks(p):
 
 
 def sample_frames(p):
-    """The target beside both of its neighbours."""
+    """A sample shows the target beside both of its neighbours."""
     p.shapes("film", "--train", "20")
     subprocess.run([sys.executable, HERE + "/../demo/as_frames.py", p.path("film"), "64"], check=True)
     p.write("film.json", {"model": {"preset": "featdepth_baseline_r18", "size": [96, 64], "width": 0.125},
@@ -176,7 +176,8 @@ def terms(text, step):
 
 
 def class_weights(p):
-    """In the losses of both splits: of one class by as much as it is there, of all classes as a factor; a factor of one changes no bit of the weights."""
+    """Class weights appear in the losses of both splits: a weight of a single class changes the loss by that class's
+    share, a weight of all classes is a factor, and a factor of one changes no bit of the weights."""
     names = [c["name"] for c in json.loads(p.read("shapes/train.json"))["categories"]]
     spec = dict(JOB, train=dict(JOB["train"], steps=2, log_every=1))
     texts = {}

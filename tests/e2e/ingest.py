@@ -76,7 +76,7 @@ class Supervisor:
         return json.loads(line) if line else None
 
     def acked(self, seq):
-        """Hears acks up to that number."""
+        """Reads acks up to that number."""
         while True:
             msg = self.hear()
             assert msg, "detd hung up, and not acked report %d" % seq
@@ -164,7 +164,8 @@ def what_is_no_report():
 
 
 def the_second_connection_counts():
-    """A supervisor comes again before detd has seen that its first connection is lost: the job stays connected when that ends."""
+    """A supervisor connects again before detd has seen that its first connection is lost: the job stays connected when
+    the first one ends."""
     with House() as d:
         job, nonce = d.begin()
         first = Supervisor(d, job, nonce)
@@ -179,7 +180,7 @@ def the_second_connection_counts():
 
 
 def what_a_supervisor_waits_for():
-    """`why` says it as long as the supervisor does."""
+    """`why` repeats the supervisor's trouble as long as the supervisor reports it."""
     with House() as d:
         job, nonce = d.begin()
         status = dict(type="status", attempt=1, step=0, phase="data", images_per_s=0, cpu_seconds=0, max_rss=1, ranks=[])
@@ -198,7 +199,7 @@ def what_a_supervisor_waits_for():
 
 
 def of_another_user():
-    """Even where the folder's rights would let him in."""
+    """Refused, even if the folder's rights would let the user in."""
     if os.getuid() != 0:
         print("skip: only root may become other users")
         return

@@ -81,7 +81,7 @@ def layers(d, data, job):
 
 
 def looks_at_weights_of_a_job(d, data, job):
-    """A job file that begins with a job's weights is looked at as it is checked."""
+    """A job file that begins with a job's weights is checked like any other."""
     spec = d.call("job.get", id=job)["spec"]
     spec["model"]["init"] = "job:%d@last" % job
     with open(data + "/begun.json", "w", encoding="utf-8") as f:
@@ -117,7 +117,7 @@ def frozen(d, data, init):
 
 
 def by_number(d, data, job):
-    """job:ID in place of a file is the checkpoint that is there now."""
+    """job:ID in place of a file means the checkpoint that is there now."""
     spec = d.call("job.get", id=job)["spec"]
     spec["train"]["steps"] = 1
     with open(data + "/next.json", "w", encoding="utf-8") as f:
@@ -158,7 +158,7 @@ def by_number(d, data, job):
 
 
 def verified(d, job, init):
-    """The same where a run is trained once more."""
+    """The same for a repeated training of a run."""
     done = d.detctl("verify", job, "model.init=" + init)
     assert done.returncode == 0, done
     return d.call("job.get", id=int(done.stderr.split()[1]))["spec"]["model"]["init"]

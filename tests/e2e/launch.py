@@ -64,7 +64,7 @@ def as_user(uid, what, groups=()):
 
 
 def listens(path):
-    """Whether a program listens there: the file is there a moment before it does."""
+    """Returns whether a program listens there: the file exists a moment before it does."""
     with open("/proc/net/unix", encoding="utf-8", errors="replace") as f:
         rows = [line.split() for line in f]
     return any(row[-1] == path and int(row[3], 16) & 0x10000 for row in rows if len(row) == 8 and row[3] != "Flags")
@@ -203,7 +203,7 @@ def status(pid):
 
 
 def of_uid(uid):
-    """Processes of the user, but zombies."""
+    """Returns the processes of the user, except zombies."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -272,7 +272,7 @@ def jobs_run_as_their_submitters():
                 raise AssertionError("%d reads %s" % (uid, path))
             except PermissionError:
                 pass
-        # all see all; each changes his own
+        # every user sees all jobs, and each changes only their own
         bob, ann = d.of(BOB), d.of(ANN)
         assert {j["id"]: j["user"] for j in bob.call("job.list")["jobs"]} == {job: "ann", theirs: "bob"}
         assert refused(lambda: bob.call("job.cancel", id=job)).reason == "DENIED"
@@ -483,7 +483,7 @@ def a_hostile_job():
         d.of(BOB).call("job.cancel", id=job)
         d.wait(job, "cancelled")
         d.until(lambda: not of_uid(BOB) or not d.group, "processes of a cancelled job live: %s" % of_uid(BOB))
-        # and where its supervisor is killed, all of the attempt goes before the next one starts
+        # and if its supervisor is killed, all processes of the attempt end before the next one starts
         again = d.submit_as(BOB, 100000, PYTHONPATH="/home/bob", STATE=d.state, VICTIM=str(victim), DETD=str(d.proc.pid), HELPER=str(d.helper.pid),
                             ASK=d.socket)
         d.until(lambda: len(of_uid(BOB)) == 5, "its daemons do not run: %s" % of_uid(BOB))
@@ -509,7 +509,7 @@ def a_hostile_job():
 
 
 def taken_locks(d, job):
-    """The locks of a job's supervisor, as descriptors of this program, which is outside of its scope."""
+    """Takes the locks of a job's supervisor, as descriptors of this program, which is outside of its scope."""
     supervisor = next(p for p, name in d.members(job).items() if name == "detd-job")
     return [taken(supervisor, fd) for fd, path in open_files(supervisor).items() if path.endswith(("/lock", ".lock"))]
 
@@ -642,7 +642,7 @@ def who_says_hello_again_and_again():
             return subprocess.Popen(["/usr/bin/python3", "-c", command, d.state + "/sup.sock", hello], user=BOB, group=BOB, extra_groups=[], stdout=subprocess.PIPE, cwd="/")
 
         def follow(job):
-            """The nonce of each supervisor as it comes."""
+            """Collects the nonce of each supervisor as it comes."""
             last, process = None, None
             while not stop.is_set():
                 now = d.nonce(job)

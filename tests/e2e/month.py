@@ -24,7 +24,7 @@ def columns(db, table, *without):
 
 
 def copy_job(db, state, template, job, ended):
-    """Rows and folder of the template once more, of a job that ended then."""
+    """Adds rows and a folder like the template's, of a job that ended at that time."""
     for table, key in TABLES.items():
         rest = columns(db, table, key)
         db.execute("INSERT INTO %s (%s, %s) SELECT ?, %s FROM %s WHERE %s=?" % (table, key, rest, rest.replace("token", "'copy-%d'" % job), table, key), (job, template))
@@ -59,7 +59,7 @@ def is_done(d, template):
 
 
 def size(d):
-    """(bytes of the database, folders of jobs, bytes of their logs)"""
+    """Returns (bytes of the database, folders of jobs, bytes of their logs)."""
     with sqlite3.connect(d.state + "/detd.db") as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     db.close()

@@ -214,7 +214,8 @@ def jobs_train_on_the_rest(place, d):
 
 
 def outlined(place, path):
-    """A copy in which each box without a segmentation is its own outline; the file itself where that cannot be."""
+    """Makes a copy in which the outline of each box without a segmentation is the box itself; returns the file itself
+    if that is impossible."""
     try:
         with open(path, encoding="utf-8") as f:
             whole = json.load(f)

@@ -48,7 +48,7 @@ def submit(d, data, env):
 
 
 def found(d, job):
-    """Rows, scores and the weights that a job leaves."""
+    """Returns rows, scores and the weights that a job leaves."""
     rows = d.sql("SELECT split, term, step, epoch, num, den FROM loss WHERE job=? ORDER BY 1, 2, 3", job)
     scores = d.sql("SELECT metric, step, value FROM eval WHERE job=? ORDER BY 1, 2", job)
     with open("%s/%s/checkpoints/step-%d/model.safetensors" % (d.state, JOB, STEPS), "rb") as f:
@@ -79,7 +79,7 @@ class Watched(Daemon):
         open(self.log, "w", encoding="utf-8").close()
 
     def has_said(self, word, since):
-        """Whether the log has the word behind that place."""
+        """Returns whether the log has the word behind that place."""
         with open(self.log, "rb") as f:
             f.seek(since)
             return word in f.read()
@@ -137,7 +137,7 @@ def check_whole(log, d):
 # ---- state on the disk when a message is sent ----
 
 class Says:
-    """[(event, program, object)] of the lines in messages that are JSON objects."""
+    """Returns [(event, program, object)] of the lines in messages that are JSON objects."""
 
     def __init__(self, log):
         self.lines = []
@@ -154,7 +154,7 @@ class Says:
 
 
 def query(state, sql):
-    """Rows of the database in a state of the disk; it is checked first."""
+    """Returns the rows of the database in a state of the disk, after checking it."""
     with tempfile.TemporaryDirectory(prefix="detd-e2e-") as folder:
         for name in ("detd.db", "detd.db-wal", "detd.db-journal"):
             if state.find("state/" + name):
@@ -172,7 +172,8 @@ def durable_rows(log, moment, sql):
 
 
 def check_database(log, says):
-    """A job is stored when it is accepted, and all that its supervisor has to know when that starts; a report when it is acked."""
+    """A job is stored when it is accepted, all data that its supervisor needs when that starts, and a report when it is
+    acked."""
     (accepted,) = [at for at, msg in says.of("detd", jsonrpc="2.0") if msg.get("result") == {"id": 1}][:1]
     assert durable_rows(log, accepted, "SELECT token FROM jobs") == [("once",)], "a job was accepted and not stored"
     started = next(at for at, e in enumerate(log.events) if e.program == "detd-job")
@@ -203,7 +204,8 @@ def same_folder(log, moment, folder):
 
 
 def check_checkpoints(log, says):
-    """Reports before the word to publish, the checkpoint before its name, the name before it is said, the old name's end before the old files'."""
+    """Order of a checkpoint: reports before the word to publish, the checkpoint before its name, the name before it is
+    reported, the end of the old name before the end of the old files."""
     published = [(at, e, int(m[1])) for at, e in enumerate(log.events) for m in [re.search(r"/step-(\d+)$", e.to)] if e.what == "rename" and m]
     assert [step for _, _, step in published] == sorted({*range(SAVED, STEPS + 1, SAVED), VALIDATED}), published
     told = {msg["step"]: at for at, msg in says.of("detd-worker", type="checkpoint", phase="published")[::-1]}
@@ -268,7 +270,7 @@ def check_tiers(log, says):
     have = disk.State(log, log.durable(go))
     for name in ("store", "spec.json", "spool.0", "spool.1", "tiers"):
         assert have.find("%s/%s" % (WHERE, name)), "a job began and the name of its '%s' was not durable" % name
-    words = says.of("detd-job", type="tier_ok")  # two, where detd was killed before it knew of the first
+    words = says.of("detd-job", type="tier_ok")  # two tiers, if detd was killed before it knew of the first
     assert words and {word["tier"] for _, word in words} == {"world"}, words
     for at, word in words:
         have = disk.State(log, log.durable(at))
@@ -320,7 +322,7 @@ def newest(published, log, moment):
 
 
 def recover(log, chosen, data, env, accepted, published, calm):
-    """The programs go on from a state."""
+    """The programs continue from a state."""
     d = Daemon(foreign=False)
     state, began = disk.State(log, chosen.changes), time.time()
     with contextlib.ExitStack() as undo:

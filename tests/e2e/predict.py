@@ -44,7 +44,7 @@ class Place:
         return os.path.join(os.fsencode(self.folder), os.fsencode(name))
 
     def picture(self, name, side=16):
-        """A picture unlike every other."""
+        """Writes a picture unlike every other."""
         self.made += 1
         os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
         rows = [bytes((self.made, x % 256, y % 256)[k] for x in range(side) for k in range(3)) for y in range(side)]
@@ -496,7 +496,7 @@ def test_pictures_stand_upright_where_the_flavor_says_so(place):
 
 
 def chunks(png):
-    """Type and content of each."""
+    """Yields the type and content of each chunk."""
     at = 8
     while at < len(png):
         n = struct.unpack(">I", png[at:at + 4])[0]

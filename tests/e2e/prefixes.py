@@ -51,7 +51,7 @@ class Looks:
 
     @contextlib.contextmanager
     def put(self, files):
-        """Files of a state, {name: (state, file)}, in a folder of their own."""
+        """Yields a new folder with these files of a state, {name: (state, file)}."""
         with tempfile.TemporaryDirectory(prefix="detd-e2e-", dir=self.folder) as folder:
             for name, (state, file) in files.items():
                 state.write_file("%s/%s" % (folder, name), file)
@@ -74,7 +74,7 @@ class Looks:
     # ---- the spool ----
 
     def scan(self, state):
-        """Its records, as supervisor/spool.c reads them."""
+        """Returns its records, as supervisor/spool.c reads them."""
         files = {"spool.%d" % i: (state, state.find("%s/spool.%d" % (self.where, i))) for i in range(2)}
         files = {name: file for name, file in files.items() if file[1]}
         if not files:

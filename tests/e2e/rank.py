@@ -192,7 +192,7 @@ class Rank:
                 time.sleep(0.5)
 
     def burst(self):
-        """Stops its supervisor, says as much as fits and dies."""
+        """Stops its supervisor, reports as much as fits and dies."""
         os.kill(os.getppid(), signal.SIGSTOP)
         line, said = json.dumps({"type": "event", "level": "info", "kind": "burst", "text": "x" * 30000}).encode() + b"\n", 0
         self.sock.setblocking(False)
@@ -217,7 +217,7 @@ class Rank:
         if self.rank == 0:
             self.say("start", resume_step=step, checkpoint="checkpoints/step-%d" % step if step else None)
             self.tell_identity()
-            if step:  # the one before may have died between publishing and saying so
+            if step:  # the attempt before may have died between publishing and reporting
                 self.published(step)
         return step
 
@@ -225,7 +225,8 @@ class Rank:
         self.say("checkpoint", step=step, phase="published", path="checkpoints/step-%d" % step, bytes=4, val_loss=None, best=False)
 
     def tell_identity(self):
-        """Each attempt has a library of its own version, and tells of one more when it has met that."""
+        """Each attempt has a library of its own version. It first reports an identity without the library, then one
+        with it."""
         told = {"hash": "%032x" % self.attempt, "device": "made up", "precision": "fp32", "files": {"worker": {"version": "0.1.0"}},
                 "versions": {"math": "1.%d" % self.attempt}}
         self.say("identity", identity=dict(told, hash="f" * 32, versions={}))
@@ -241,7 +242,7 @@ class Rank:
         self.say("checkpoint", step=step, phase="ready", path=tmp)
         assert self.await_msg("publish")["step"] == step
         os.rename(tmp, path)
-        if self.unsaid:  # dies before it says so, alone or with detd-job and all others
+        if self.unsaid:  # dies before it reports, alone or with detd-job and all other processes
             os.kill(os.getpid(), signal.SIGKILL) if self.unsaid == "unsaid" else os.killpg(0, signal.SIGKILL)
         self.published(step)
 

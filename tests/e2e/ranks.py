@@ -23,7 +23,7 @@ LOG_EVERY = 3  # of the long job; val.every is no multiple of it
 
 
 def merged(spec, more):
-    """A copy of spec with the keys of `more`, which may be nested, put in."""
+    """Returns a copy of spec with the keys of `more`, which may be nested, put in."""
     out = dict(spec)
     for key, value in more.items():
         out[key] = merged(spec.get(key, {}), value) if isinstance(value, dict) else value
@@ -109,7 +109,7 @@ def of_both(a, b):
 
 
 def same(d, first, job, what):
-    """Rows but for their tier, and models of the same steps."""
+    """Compares rows without their tier, and models of the same steps."""
     want, have = rows(d, first), rows(d, job)
     for name in list(want) + [n for n in have if n not in want]:
         a, b = want.get(name, ("no such row",))[0], have.get(name, ("no such row",))[0]
@@ -156,7 +156,7 @@ def variants(sync_bn):
 
 
 def check_moved(d, job):
-    """Equal rows of a training that stands still would prove nothing."""
+    """Equal rows of a training without changes would prove nothing."""
     totals = [v for (v,) in d.sql("SELECT value FROM loss WHERE job=? AND split='train' AND term='total' ORDER BY step", job)]
     hashes = models(d, job)
     # a job that made room has more
@@ -174,7 +174,8 @@ def long_spec(base):
 
 
 def strike(d, job, name, rng):
-    """kill -9 of one of the job's processes of that name; waited for where the job is just starting again. False: it is over."""
+    """Sends SIGKILL to a process of the job with that name, and waits for it if the job is just starting again. Returns
+    False if the job is over."""
     until = time.time() + PATIENCE_S
     while time.time() < until:
         found = [pid for pid, command in sorted(d.members(job).items()) if command == name]
@@ -201,8 +202,8 @@ def struck(d, spec, what, step, rng):
 
 
 def kill_at_random(d, job, rng):
-    """A rank, then detd-job, then both at once, and again; each a random moment after a random step. Returns how many were killed, fewer where the job
-    was over by then."""
+    """Kills a rank, then detd-job, then both at once, and again; each at a random moment after a random step. Returns
+    the number of kills, which is lower if the job was over by then."""
     kills = 0
     for at, names in zip((3, 12, 22, 32, 42), (["detd-worker"], ["detd-job"], ["detd-worker", "detd-job"], ["detd-worker"], ["detd-job"])):
         step = at + rng.randrange(6)
@@ -226,7 +227,7 @@ def killed_at_random(d, spec, rng):
 
 
 def change_tier(d, job):
-    """Returns whether it was agreed in time."""
+    """Returns whether the tier was agreed in time."""
     d.wait(job, lambda j: j["step"] >= 3, PATIENCE_S)
     done = subprocess.run([BUILD + "/detctl", "--socket", d.path, "deterministic", "on", "--tier", "world", "--job", str(job)], check=False,
                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -250,7 +251,7 @@ def tiers(d, job):
 
 
 def check_tiers(d, job):
-    """From the agreed step on, and nowhere else, rows are of the new tier."""
+    """From the agreed step on, and only there, rows have the new tier."""
     agreed = tiers(d, job)
     assert len(agreed) == 2 and agreed[0] == (1, "off") and agreed[1][1] == "world", agreed
     start = agreed[1][0]

@@ -72,7 +72,7 @@ def put_half(array, _):
 
 
 def bad_weights(root, data, good):
-    """Each is a sentence that names the file and, where there is one, the array."""
+    """Each message is a sentence that names the file and, if there is one, the array."""
     def broken(name, how):
         changed(good, root + "/bad.safetensors", name, how)
 

@@ -56,7 +56,7 @@ def events(d, job, kind):
 # ---- undisturbed, other ranks, killed ----
 
 def agree(d, base):
-    """Jobs that leave the same evidence. The first is returned."""
+    """Checks jobs that must leave the same evidence. Returns the first."""
     kinds = [("1 rank", {}), ("2 ranks, 2 waves", merged(run_keys(ranks=2), {"train": {"waves": 2}})), ("8 ranks", run_keys(ranks=8))]
     jobs = [(what, submit(d, merged(base, keys), what)) for what, keys in kinds]
     jobs.append(("3 ranks, killed", struck(d, merged(base, run_keys(ranks=3)), "3 ranks, killed", SAVED + 1, random.Random(1))))
@@ -94,7 +94,7 @@ def hash_tensor(name, numbers):
 
 
 def check_hashes(d, job):
-    """The weights' hashes are of the numbers in the checkpoint, where they are trained and where they are not."""
+    """The weights' hashes are those of the numbers in the checkpoint, for trained and for frozen weights."""
     found, model = detail(d, job, STEPS), arrays("%s/checkpoints/step-%d/model.safetensors" % (folder(d, job), STEPS))
     names = [n for n in model if "conv" not in n or n == POINT or n.endswith(".bias")]
     assert POINT in names and len(names) > 40, names
@@ -135,7 +135,7 @@ def stopped(pid):
 
 
 def flip(pid, pattern):
-    """The lowest bit of the pattern's fifth number, wherever it stands. The process is stopped meanwhile."""
+    """Flips the lowest bit of the pattern's fifth number in all places. The process is stopped meanwhile."""
     os.kill(pid, signal.SIGSTOP)
     Daemon.until(lambda: stopped(pid), "it is not stopped")
     found = list(places(pid, pattern))
@@ -215,7 +215,7 @@ def check_verify(d, base):
 # ---- verification against the evidence of other runs ----
 
 def alone(root, name, spec):
-    """The last record that a worker says which runs by itself."""
+    """Returns the last record of a worker that runs alone."""
     with open("%s/%s.job" % (root, name), "w", encoding="utf-8") as f:
         json.dump(spec, f)
     done = subprocess.run([BUILD + "/detd-worker", "--dir", "%s/%s" % (root, name), f.name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)

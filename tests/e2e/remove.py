@@ -41,7 +41,8 @@ def is_wiped(d, job):
 
 
 def remove(d, job):
-    """At once after its end, too: its processes are waited for, and for longer on a machine where a minute is not enough for them."""
+    """Removes a job, also right after its end: detd waits for its processes. The call is repeated if a minute is not
+    enough for them."""
     def gone():
         c = d.client()
         c.sock.settimeout(300)

@@ -153,7 +153,7 @@ def ignore_and_block():
 
 
 def ignored_signals():
-    """SIGCHLD that is ignored, SIGTERM that is blocked, and all others."""
+    """SIGCHLD is ignored, SIGTERM is blocked, and then all other signals are."""
     for program in PROGRAMS:
         assert run(program, "--help", before=ignore_and_block).returncode == 0, program
     with Daemon(foreign=False) as d:
@@ -388,7 +388,8 @@ def limited_processes():
 
 
 def limited_memory():
-    """Under each limit of the address space and of open files detd serves, or ends with a sentence; no program is ended by a signal."""
+    """Under each limit of the address space and of open files detd serves, or ends with a message; no program is ended
+    by a signal."""
     if SANITIZED:
         print("skip: a sanitizer needs all of the address space", flush=True)
         return
@@ -474,7 +475,7 @@ def named_signal():
 
 
 def word_of(client):
-    """Reads up to the line that says that it waits."""
+    """Reads up to the line which says that the command waits."""
     line = client.stderr.readline()
     assert "has not answered for 2 s; still waiting" in line, line
 
@@ -509,7 +510,8 @@ def gone_before_it_is_read():
 
 
 def no_answer_in_time():
-    """After a minute detctl leaves, as where no detd answers, and says that its request may have been carried out; wait waits on."""
+    """After a minute detctl leaves, like without a detd, and says that its request may have been carried out; `wait`
+    continues to wait."""
     with Daemon(foreign=False) as d:
         node = Node(d)
         node.good("submit", "job.json", "--wait")

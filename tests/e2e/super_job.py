@@ -155,7 +155,8 @@ class Job:
         os.rename(path + ".new", path)  # there whole or not at all, however soon the rank looks
 
     def held(self, step):
-        """Until the ranks wait before that step, which HOLD of their environment names, and all that they have said is stored."""
+        """Waits until the ranks are held before that step, which HOLD of their environment names, and all their reports
+        are stored."""
         self.until(lambda: self.store.rows("train")[-1:] == [step - 1])
 
     def go(self, step=None):
@@ -163,7 +164,8 @@ class Job:
         open(os.path.join(self.dir, "go-%d" % step if step else "go"), "w").close()
 
     def hear(self):
-        """Until rank 0, which is held, has heard all commands so far: it answers this one, and they come in order."""
+        """Waits until rank 0, which is held, has read all commands so far: it answers this command, and commands come
+        in order."""
         had = len(self.store.of("eval"))
         self.detd.control("eval")
         self.until(lambda: len(self.store.of("eval")) > had)
@@ -251,12 +253,12 @@ def session_of(pid):
 
 
 def session_members(session):
-    """Processes of a session that is our child's: never of ourselves."""
+    """Returns the processes of a session that is our child's: never of ourselves."""
     return [int(name) for name in filter(str.isdigit, os.listdir("/proc")) if session_of(name) == session]
 
 
 def helpers_of(job):
-    """Processes that work in the job's folder and are not of its session."""
+    """Returns processes that work in the job's folder and are not in its session."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -329,7 +331,7 @@ test_logs_are_bounded.job = dict(steps=1000000)
 
 
 def test_started_by_hand(job):
-    """Without a descriptor of the lock it makes and takes one; another finds it taken."""
+    """Without a descriptor of the lock, detd-job makes the file and takes the lock; a second detd-job finds it taken."""
     command = [DETD_JOB, "--job-dir", job.dir, "--job", "7", "--attempt", "1", "--nonce", "n1", "--worker", HERE + "/rank.py"]
     job.detd = Detd(job.state, job.store)
     with open(job.dir + "/by-hand", "w") as log:
@@ -382,7 +384,8 @@ def test_rank_is_killed(job):
 
 
 def test_a_dead_rank_is_heard_to_its_end(job):
-    """Also where it has said more than is read at a time, while its supervisor stood still."""
+    """Its last reports are read, also if the rank has reported more than is read at a time, while its supervisor was
+    stopped."""
     job.fault(1, "burst", 15)
     job.start()
     path = os.path.join(job.dir, "burst")
@@ -458,7 +461,7 @@ test_a_checkpoint_starts_the_count_anew.job = dict(restarts=1)
 
 
 def test_a_checkpoint_that_nobody_told_of_counts(job):
-    """The second failure comes between a checkpoint and the word of it: it is the first since that checkpoint."""
+    """The second failure comes between a checkpoint and its report: it is the first since that checkpoint."""
     job.fault(1, "kill", 5)
     job.fault(0, "unsaid", 6)
     job.start()
@@ -481,7 +484,7 @@ test_hang_may_end_the_job.job = dict(on_hang="fail")
 
 
 def test_time_that_ran_before_counts(job):
-    """A supervisor that follows on another one counts its seconds, too."""
+    """A supervisor that follows an earlier one counts its seconds, too."""
     job.start(options=["--ran", "100000"])
     end = job.finish("cancelled")
     assert end["reason"].startswith("it ran for 100000 s, its run.time_limit"), end
@@ -553,7 +556,7 @@ test_a_tier_that_is_asked_for_twice_is_changed_once.job = dict(env={"HOLD": "8"}
 
 
 def test_a_refused_tier_has_its_name(job):
-    """detd may want another one by then. It may be asked for again, and is refused again."""
+    """By then detd may want another tier. A refused tier may be requested again, and is refused again."""
     job.start(words=[{"word": "tier", "tier": "world"}])
     refused = lambda: [e for e in job.store.of("event") if e["kind"] == "tier"]
     job.until(lambda: len(refused()) == 1)
@@ -568,7 +571,7 @@ test_a_refused_tier_has_its_name.job = dict(env={"HOLD": "8", "REFUSE": "world"}
 
 
 def test_a_later_spec_changes_no_step(job):
-    """detd writes the tier of now into spec.json when it starts a job again; steps before the change keep theirs."""
+    """detd writes the present tier into spec.json when it starts a job again; steps before the change keep theirs."""
     job.start(words=[{"word": "tier", "tier": "world"}])
     job.held(8)
     job.until(lambda: job.store.of("tier"))
@@ -681,7 +684,7 @@ def test_cancel_that_nobody_obeys(job):
 
 
 def test_what_was_not_acked_is_sent_again(job):
-    """To a detd that has died between reading and storing it."""
+    """The report goes to a detd that has died between reading and storing it."""
     job.start()
     job.held(8)
     job.detd.unheard = 0
@@ -944,7 +947,8 @@ def test_full_spool_holds_the_ranks(job):
 
 
 def test_a_rank_that_does_not_die(job):
-    """After SIGKILL, as in a wait that nothing breaks off: it is named, and when it has gone at last the next attempt begins."""
+    """A process does not end after SIGKILL, as in an uninterruptible wait: it is named, and when it has ended at last
+    the next attempt begins."""
     faults = Faults(job, "kill")
     faults.set("kill")
     job.start()
@@ -995,7 +999,7 @@ test_a_disk_without_room_for_reports.job = dict(env={"HOLD": "6"})
 
 
 def rank_killed_without_room(job, said):
-    """On a disk that is full; detd-job has said so in its log and has had time to try again."""
+    """Waits until detd-job has logged that the disk is full, and has had time to try again."""
     faults = Faults(job, "spool")
     job.start()
     job.held(6)
@@ -1009,7 +1013,7 @@ def rank_killed_without_room(job, said):
 
 
 def test_an_attempt_that_fails_without_room(job):
-    """The next one begins when that is written."""
+    """The next attempt begins when that is written."""
     faults = rank_killed_without_room(job, "attempt 1 failed")
     assert not ranks_of(job) and not job.store.of("ended")
     faults.clear("full")
@@ -1023,7 +1027,7 @@ test_an_attempt_that_fails_without_room.job = dict(env={"HOLD": "6"})
 
 
 def test_an_end_without_room(job):
-    """It waits, and is recorded and told when there is some."""
+    """The report waits, and is recorded and sent when there is memory again."""
     faults = rank_killed_without_room(job, "job failed")
     assert not job.exited() and not job.store.of("end")
     faults.clear("full")
@@ -1043,7 +1047,8 @@ def has_ranks(job):
 
 
 def test_a_sync_that_ends_too_late(job):
-    """The spool cannot be written any more while a checkpoint waits for it: when that is durable there is no rank to tell it to."""
+    """The spool cannot be written any more while a checkpoint waits for it: when the report is durable there is no rank
+    to answer."""
     faults = Faults(job, "spool")
     faults.set("slow")
     job.fault(1, "flood", 11)

@@ -64,7 +64,7 @@ systemd-tmpfiles --create /usr/local/lib/tmpfiles.d/detd.conf
 exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin container=detd-e2e /lib/systemd/systemd --system --unit=multi-user.target --show-status=no --log-target=journal
 """
 
-# In the place of folders of other machines: tells which checkpoints there are when they go.
+# Replaces the mount of another machine's folder: lists the existing checkpoints when it is stopped.
 MOUNTED = """[Unit]
 Before=remote-fs.target
 [Service]
@@ -181,7 +181,7 @@ class Node:
 
     @staticmethod
     def ranks(job):
-        """Their numbers outside the node."""
+        """Returns the numbers of processes outside the node."""
         found = []
         for path in glob.glob("/proc/[0-9]*/cmdline"):
             try:
@@ -238,7 +238,7 @@ def check_facts(path):
 
 
 def restarts(node):
-    """Stopped, killed again and again, started anew: the job's rank is the same process all the time."""
+    """Stopped, killed again and again, restarted: the job's rank stays the same process all the time."""
     job = node.submit(1000000)
     node.wait(job, lambda j: j["step"] > 3)
     check_facts(TMP + "/var/lib/detd/jobs/%d/facts" % job)

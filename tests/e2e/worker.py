@@ -40,7 +40,7 @@ def flat_images(folder, name, size, grey, classes=1):
 
 
 def safetensors(path, arrays):
-    """{name: (shape, numbers)}, all f32"""
+    """Returns {name: (shape, numbers)}, all f32."""
     head, data = {}, b""
     for name, (shape, numbers) in sorted(arrays.items()):
         packed = struct.pack("<%df" % len(numbers), *numbers)
@@ -51,7 +51,8 @@ def safetensors(path, arrays):
 
 
 def alone(root, name, spec, program=BUILD + "/detd-worker"):
-    """Runs a job in the folder root/name, once more where it is there already. Exit status and the records it said."""
+    """Runs a job in the folder root/name, once more if it is there already. Returns the exit status and the records of
+    its output."""
     file = write("%s/%s.job" % (root, name), json.dumps(merged(spec, {"name": name})))
     done = subprocess.run([program, "--dir", root + "/" + name, file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
     assert done.returncode in (0, 1), (done.returncode, done.stderr)
@@ -199,7 +200,7 @@ def several_ranks(d):
 # ---- network sizes ----
 
 def strided_cfg(convolutions):
-    """Each halves the resolution; a second head looks at the last but one, joined with the last."""
+    """Convolutions that each halve the resolution; a second head reads the last but one, joined with the last."""
     hidden = "[convolutional]\nfilters=4\nsize=3\nstride=2\npad=1\nactivation=leaky\n" * convolutions
     head = "[convolutional]\nfilters=18\nsize=1\nactivation=linear\n[yolo]\nmask=0,1,2\nanchors=10,14, 23,27, 37,58\nnum=3\nclasses=1\n"
     finer = "[route]\nlayers=%d\n[upsample]\nstride=2\n[route]\nlayers=-1,%d\n" % (convolutions - 1, convolutions - 2)
@@ -360,7 +361,7 @@ def chosen_precision(root):
 
 
 def wrong_use(root):
-    """A rank has a folder, and a place among so many; a command line without one of them is no rank's."""
+    """A rank needs a folder and a place among the ranks. Any other command line needs a job file."""
     for words in ("--job-dir %s" % root, "--rank 0 --ranks 1", "--job-dir %s --rank 1 --ranks 1" % root):
         done = subprocess.run([BUILD + "/detd-worker", *words.split()], capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 2 and "a job file is needed" in done.stderr, (words, done)

@@ -3,7 +3,7 @@
 # libraries that are not glibc's, the plugin, manual pages, systemd units. Nothing of CUDA goes in: the plugin finds it on the host.
 set -eu
 programs=$1 out=$2 plugin=${3:-}
-newest=2.36 # of glibc, that the host may have at least
+newest=2.36 # the newest version of glibc that a bundle may need
 
 # Libraries that every glibc host has. The bundle contains all others.
 glibc='^(linux-vdso|ld-linux.*|libc|libm|libdl|libpthread|librt|libresolv|libutil)\.so'

@@ -22,7 +22,7 @@ check: deps
 	@tests/harness/run.sh $(B) $(call IN_ORDER,$(TESTS) $(SIM) $(RUN_E2E)) $(SCANS) tests/harness/run_self.sh tests/harness/abi.sh \
 	    tests/harness/plain_self.py tests/gpu/gpu_self.sh $(LEFT_OUT)
 
-# The same tests with more rounds, seeds and shapes, and the kernels under another sanitizer
+# The same tests with more rounds, seeds and shapes, and the kernels under another sanitizer.
 LONG     := $(SIM) tests/gpu/cuda_msan.sh \
             $(filter %/test_cuda_plans %/test_cuda_plans_rcnn %/test_cuda_plans_depth %/test_repeat $(B)/tests/fuzz/%,$(TESTS)) \
             $(filter %/ranks.py %/bits.py %/order.py %/month.py,$(RUN_E2E)) \

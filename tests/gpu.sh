@@ -50,7 +50,7 @@ wrong='^FAULT |^NO PLAN: |ERROR|Error|FAILED|assert|No space|^bench_|Segmentatio
 
 row() { printf '| %s | %s | %s | %s |\n' "$@" >>"$table"; }
 
-run() { # run SECONDS NAME COMMAND...: whether it went well
+run() { # run SECONDS NAME COMMAND...: returns whether the command succeeded
     local limit=$1 name=$2 start=$SECONDS left=$((until - SECONDS)) rc what log
     shift 2
     [ "$left" -ge 5 ] || { late=1 && skip "$name" "the part's time is over"; return 1; }
@@ -149,7 +149,7 @@ on_nccl() { # on_nccl SECONDS NAME ENVIRONMENT COMMAND...
 try_way() { # try_way WAY RANKS
     on_nccl 15 "NCCL ${ways[$1]}, $2 ranks on one GPU" "${ways_env[$1]}" "$build/tests/bench/bench_link" shared=nccl ranks="$2" sizes=1 repeats=2 seconds=14
 }
-# All through the first transport that works, then the other transports.
+# Tests everything through the first working transport, then the other transports.
 one_gpu_nccl() {
     local way=0 more
     [ -n "$nccl" ] || { skip "NCCL on one GPU" "no folder with NCCL 2.30 (DETD_NCCL)"; return; }

@@ -91,7 +91,7 @@ class Bench:
         return output(self.build / "tests" / "bench" / name, *words, env=dict(os.environ, DETD_BUILD=str(self.build)))
 
     def rounds(self, most, least=1):
-        """Numbers 0, 1, ... for the turns of a part."""
+        """Yields the turns 0, 1, ... of a part."""
         began = time.monotonic()
         for i in range(least if self.smoke else most):
             if i < least or time.monotonic() - began < ROUNDS_S:
@@ -144,8 +144,9 @@ class Bench:
             at_most("shards", "step of one rank, V = %d, BN frozen" % v, ("%.0f ms", ms[v]), "%.0f ms: V = 1" % ms[1], ms[v] / ms[1], most)
 
     def rcnn(self):
-        """A step of Mask R-CNN beside torchvision's: the same pictures, frozen statistics and two frozen stages on both sides. How many proposals lie on objects, and so
-        how many regions the mask head has, is the weights' luck: the peer's seed is one of few."""
+        """A step of Mask R-CNN beside torchvision's: the same pictures, frozen statistics and two frozen stages on both
+        sides. The number of proposals on objects, and so of regions in the mask head, depends on the random weights:
+        few seeds of the peer give enough."""
         depth, px, batch, steps = (18, 96, 1, 1) if self.smoke else (50, 480, 2, 3)
         python, ours, peer = peer_python("torchvision, numpy"), {}, {}
         if not python:
@@ -301,7 +302,7 @@ class Bench:
         speed.write_text(json.dumps({"name": "speed", "model": {"preset": "yolov3_tiny", "size": self.size, "width": 0.125 if self.smoke else 1},
                                      "data": data, "train": {"steps": 10 if self.smoke else 16, "batch": self.batch, "shards": 2, "lr": 1e-4,
                                                              "log_every": 1},
-                                     "checkpoint": {"every": 0}}))  # of so few steps it would be every one
+                                     "checkpoint": {"every": 0}}))  # with so few steps the default is a checkpoint after every step
         # Four images a shard, the default of jobs. Each rank itself pays for its start and for the transforms of the
         # weights.
         larger.write_text(json.dumps({"name": "cpu", "model": {"preset": "yolov3_tiny", "size": 64 if self.smoke else 160, "width": 0.5}, "data": data,
@@ -343,7 +344,7 @@ class Bench:
             time.sleep(0.2)
 
     def job_rate(self, path, job):
-        """Images per second of the job's best four steps in a row, by the times of its loss rows."""
+        """Returns images per second of the job's best four steps in a row, by the times of its loss rows."""
         with sqlite3.connect(str(path)) as db:
             times = [t for (t,) in db.execute("SELECT time FROM loss WHERE job=? AND split='train' AND term='total' ORDER BY step", (job,))]
         if len(times) < 10:
@@ -470,7 +471,7 @@ class Bench:
         at_most("crowd", "job.list by state of %s jobs, median" % jobs, ("%.2f ms", best["state"]), "5 ms", best["state"] / 5, 1)
 
 
-# Each part, and how many rows it has at least.
+# Each part, and its least number of rows.
 PARTS = {"step": 2, "shards": 2, "rcnn": 2, "depth": 1, "hashes": 6, "ranks": 2, "conv": 2, "roi": 4, "warp": 2, "loader": 4, "coco": 4, "evaluate": 2, "comm": 7, "report": 1, "daemon": 8, "crowd": 4}
 
 

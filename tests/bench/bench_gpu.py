@@ -99,7 +99,8 @@ class Bench:
     # ---- a training step ----
 
     def rates(self, part, key, command, ret):
-        """Fills ret, {the records' word `key`: images per second}, as they come. Returns whether the program ended by itself."""
+        """Fills ret, {the records' word `key`: images per second}, as records come. Returns whether the program ended
+        by itself."""
         kind, name = {"ours": "step", "peer": "peer"}[part], " ".join(os.path.basename(word) for word in command)
 
         def take(line):
@@ -129,7 +130,7 @@ class Bench:
         tiers, modes = {}, {}
         try:
             if "ours" in self.args.only and self.ours(case, TIERS, tiers) and not tiers:
-                for tier in TIERS:  # they take turns in one process; where memory does not do for all, each by itself
+                for tier in TIERS:  # they take turns in one process; if memory is too small for all, each runs by itself
                     self.ours(case, [tier], tiers)
             if self.python and "peer" in self.args.only:
                 self.peer(case, modes)
@@ -244,7 +245,7 @@ def shards_of(batch):
 
 
 def find_python(dry):
-    """The first interpreter with a PyTorch that will do."""
+    """Returns the first interpreter with a usable PyTorch."""
     what = "import torch; v = torch.__version__.split('.'); assert (int(v[0]), int(v[1])) >= (2, 4) and (%s or torch.cuda.is_available())" % dry
     for python in filter(None, (os.environ.get("DETD_TORCH_PYTHON"), sys.executable)):
         if shutil.which(python) and subprocess.run([python, "-c", what], stderr=subprocess.DEVNULL, check=False).returncode == 0:

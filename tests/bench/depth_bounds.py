@@ -44,7 +44,7 @@ def measured(folder, about, i):
 # ---- depth that is known without looking ----
 
 def score(said, truth):
-    """abs_rel and a1, after the median of one was made that of the other."""
+    """Returns abs_rel and a1, after scaling the prediction to the median of the truth."""
     there = truth > 0
     said, truth = said[there], truth[there]
     said = said * np.median(truth) / np.median(said)
@@ -57,7 +57,7 @@ def best_constant(truth):
 
 
 def usual(maps, shape):
-    """The median of each cell over the maps, at full size."""
+    """Returns the median of each cell over the maps, at full size."""
     rows, columns = [np.array_split(np.arange(n), k) for n, k in zip(shape, CELLS)]
     cells, every = np.full(CELLS, np.nan), np.median(np.concatenate([m[m > 0] for m in maps]))
     for y, r in enumerate(rows):
@@ -86,7 +86,7 @@ def turned(a):
 
 
 def bilinear(picture, x, y):
-    """At the border where it is outside."""
+    """Points outside take the pixel at the border."""
     x, y = [np.clip(k, 0, n - 1.001) for k, n in ((x, picture.shape[1]), (y, picture.shape[0]))]
     i, j = x.astype(int), y.astype(int)
     return ((picture[j, i] * (1 - x + i) + picture[j, i + 1] * (x - i)) * (1 - y + j)
@@ -94,7 +94,7 @@ def bilinear(picture, x, y):
 
 
 class Pair:
-    """Measured points of one frame: their rays, inverse depth, and where they are in another frame."""
+    """Returns the measured points of a frame: their rays, inverse depth, and their places in another frame."""
 
     def __init__(self, a, about, poses, i, gap):
         depth = measured(a.folder, about, i)
@@ -138,7 +138,7 @@ class Pair:
         return abs(bilinear(self.other, *(self.points + movement)) - self.value).mean()
 
     def fitted(self, inverse, free):
-        """Gauss and Newton, over the free ones of the six numbers of a motion."""
+        """Gauss-Newton over the free ones of the six numbers of a motion."""
         motion, free = np.zeros(6), list(free)
         weight = np.concatenate([self.weight, self.weight])
         for _ in range(12):

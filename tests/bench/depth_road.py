@@ -15,7 +15,7 @@ from grey16 import grey16  # noqa: E402
 
 
 def inside(polygon, y):
-    """Columns of a row that are."""
+    """Returns the columns of a row that are inside."""
     cuts = []
     for (x1, y1), (x2, y2) in zip(polygon, polygon[1:] + polygon[:1]):
         if (y1 <= y) != (y2 <= y):
@@ -25,7 +25,7 @@ def inside(polygon, y):
 
 
 def ranks(values):
-    """From 0; of equal values all have their mean rank."""
+    """Returns ranks from 0; equal values all have their mean rank."""
     order, found, first = sorted(range(len(values)), key=values.__getitem__), [0.0] * len(values), 0
     while first < len(order):
         end = first

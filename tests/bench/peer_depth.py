@@ -218,7 +218,7 @@ def resized(x, h, w):
 
 
 class Depth(nn.Module):
-    """kind: baseline, features (the extractor is frozen), joint (it learns beside)."""
+    """kind: baseline, features (the extractor is frozen), joint (the extractor learns, too)."""
 
     def __init__(self, kind, x, limits=LIMITS, smoothness=1e-3):
         super().__init__()
@@ -389,7 +389,7 @@ class Frames(torch.utils.data.Dataset):
 
 
 def score(said, truth):
-    """abs_rel and a1 of the pixels that were measured, after the median of one was made that of the other."""
+    """Returns abs_rel and a1 of the measured pixels, after scaling the prediction to the median of the truth."""
     import numpy
     from PIL import Image
     said = 1 / numpy.asarray(Image.fromarray(said).resize(truth.shape[::-1], Image.BILINEAR)).astype(numpy.float64)

@@ -20,7 +20,8 @@ BRIGHT, DARK = 210, 30
 
 
 def stored(raw):
-    """A zlib stream that compresses nothing: how one compresses is its version's affair, and the bytes of a picture are part of a data set."""
+    """A zlib stream without compression: compressed bytes depend on zlib's version, and the bytes of a picture are part
+    of a data set."""
     blocks = [raw[at:at + 65535] for at in range(0, len(raw), 65535)] or [b""]
     body = b"".join(struct.pack("<BHH", i == len(blocks) - 1, len(b), 65535 - len(b)) + b for i, b in enumerate(blocks))
     return b"\x78\x01" + body + struct.pack(">I", zlib.adler32(raw))
@@ -105,7 +106,7 @@ def area(polygon):
 
 
 def covered(a, b):
-    """Part of box a that lies under box b."""
+    """Returns the part of box a that lies under box b."""
     w = min(a[0] + a[2], b[0] + b[2]) - max(a[0], b[0])
     h = min(a[1] + a[3], b[1] + b[3]) - max(a[1], b[1])
     return max(w, 0) * max(h, 0) / (a[2] * a[3])

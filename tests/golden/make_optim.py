@@ -31,7 +31,7 @@ def train(kind, **options):
                lr=LR, **options)
     after = {name: [] for name in COUNTS}
     for step in range(1, STEPS + 1):
-        grads = {name: numbers(step, name) * (0.2 if step == 2 else 1) for name in COUNTS}  # the second one is short
+        grads = {name: numbers(step, name) * (0.2 if step == 2 else 1) for name in COUNTS}  # the gradient of step 2 is short
         norm = torch.sqrt(sum((g * g).sum() for g in grads.values()))
         for name, p in params.items():
             p.grad = grads[name] * min(1, MAX_NORM / norm)

@@ -390,7 +390,7 @@ def d2_found(m, x):
 
 
 def runs(mask):
-    """Lengths of runs along the rows, zeros first."""
+    """Returns lengths of runs along the rows, zeros first."""
     bits = mask.reshape(-1).numpy()
     ends = np.flatnonzero(np.diff(bits)) + 1
     lengths = np.diff(np.concatenate([[0], ends, [len(bits)]]))
@@ -436,7 +436,7 @@ def counter(place):
 
 
 class Sampler:
-    """In the place of torchvision's."""
+    """Replaces torchvision's function."""
 
     def __init__(self, place, what):
         self.chosen, self.what = counter(place), what

@@ -29,7 +29,7 @@ SIZE, CLASSES, SKETCH = 64, 3, 16
 COLOURS = [(220, 60, 40), (50, 200, 70), (60, 80, 230)]
 IDS = [2, 5, 11]  # of the categories
 
-# In which of the jobs a key has another value.
+# Keys that have other values in some of the jobs.
 JOBS = {"shard": {"model": {"sync_bn": False}, "train": {"waves": 2, "ema": 0.35}},
         "sync": {"model": {"sync_bn": True}, "train": {"waves": 1, "ema": 0}}}
 JOB = {"name": "golden",
@@ -218,7 +218,7 @@ def gradients(net, pictures, samples, parts, gains):
 
 
 def ratios(sums, images):
-    """{term: [numerator, denominator]} as the log has them."""
+    """Returns {term: [numerator, denominator]} as in the log."""
     return {name: [float(sums[name]), float(sums[yolo.POSITIVES]) if name in ("iou", "recall50", "recall75") else images] for name in yolo.TERMS}
 
 

@@ -50,7 +50,7 @@ def prctl(option, value):
 
 
 def parents():
-    """{pid: (parent, command line)} of all processes but zombies"""
+    """Returns {pid: (parent, command line)} of all processes except zombies."""
     found = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -67,7 +67,7 @@ def parents():
 
 
 def descendants():
-    """{pid: command line} of this process's children, their children, ..."""
+    """Returns {pid: command line} of this process's children, their children, ..."""
     table, found, grown = parents(), {os.getpid(): ""}, True
     while grown:
         more = {pid: command for pid, (parent, command) in table.items() if parent in found and pid not in found}
@@ -110,7 +110,7 @@ def kill_all():
 
 
 def shared_memory():
-    """{name: (inode, bytes)} of this user's objects that have the project's name"""
+    """Returns {name: (inode, bytes)} of this user's objects that have the project's name."""
     found = {}
     for name in os.listdir(SHARED_MEMORY) if os.path.isdir(SHARED_MEMORY) else []:
         try:
@@ -123,7 +123,7 @@ def shared_memory():
 
 
 def in_use(path):
-    """Whether some process has the file open or mapped: then it is not a leftover of a test that has no process any more."""
+    """Returns whether a process has the file open or mapped: then it is not left over by a test without processes."""
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open("/proc/%s/maps" % pid, encoding="utf-8", errors="replace") as f:

@@ -109,7 +109,7 @@ def shape(line, home):
 
 
 def fits(want, got):
-    """Whether lines have these shapes, where `...` stands for any."""
+    """Returns whether lines have these shapes; `...` stands for any lines."""
     if not want:
         return not got
     if want[0] == "...":
@@ -201,7 +201,7 @@ def ask_all(reader, fence):
 
 
 def read_page(page, reader):
-    """(number of commands, list of faults) of one page."""
+    """Returns (number of commands, list of faults) of a page."""
     count, wrong = 0, []
     with open(ROOT + "/" + page, encoding="utf-8") as f:
         before = BEFORE.findall(f.read())

@@ -72,7 +72,7 @@ def parts_of(d_file):
 
 
 class Covers:
-    """tree: a built copy, build its build folder."""
+    """tree: a built copy; build: its build folder."""
 
     def __init__(self, tree, build):
         self.parts, self.tests = {}, {}

@@ -91,7 +91,7 @@ class Copy:
                 shutil.copy2(os.path.join(tree_of(self.plain), path), os.path.join(self.tree, path), follow_symlinks=False)
 
     def call(self, command, **env):
-        """(status, output) of a command in the tree."""
+        """Returns (status, output) of a command in the tree."""
         self.running = subprocess.Popen(command, cwd=self.tree, env=dict(ENV, TMPDIR=os.path.join(self.place, "tmp"), **env), stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
                                         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY)))
@@ -251,7 +251,8 @@ def drawn(seed, count, only, scratch):
 
 
 def with_gcov(listed, tests, scratch, plain):
-    """Runs the test programs without a fault. Returns ({test: seconds}, {fault number: programs that reach it}); a program that fails is said and left out."""
+    """Runs the test programs without a fault. Returns ({test: seconds}, {fault number: programs that reach it}); a
+    failing program is reported and left out."""
     place = os.path.join(scratch, "gcov")
     os.mkdir(place)
     copy(tree_of(plain), place)
@@ -292,7 +293,7 @@ def share_of(rows, folders):
 
 
 def summary(verdicts, took):
-    """Prints the shares; returns that of all."""
+    """Prints the shares; returns the share of all."""
     rows, bad = {}, 0
     for fault, verdict in verdicts:
         row = rows.setdefault(os.path.dirname(fault.path), [0, 0])

@@ -118,7 +118,7 @@ def some_ranks(rng):
 
 
 def kills(rng, phases, n):
-    """At rising steps, so that each attempt comes further than the one before."""
+    """Kills come at rising steps, so that each attempt comes further than the one before."""
     steps = sorted(rng.sample(range(1, STEPS - SAVED), n))
     return [Kill(s, rng.choice(phases), rng.uniform(0, 0.004 if phases != (None,) else 0.03)) for s in steps]
 

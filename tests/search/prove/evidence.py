@@ -33,7 +33,7 @@ def load(folder):
 
 
 def detail(folder, head, step):
-    """{(part, name): hash} of a step in the ring; {} where it is not there."""
+    """Returns {(part, name): hash} of a step in the ring, or {} if the step is not there."""
     shards, names = head["shards"], [t[0] for t in head["tensors"]]
     keys = [("data", "shard %d" % s) for s in range(shards)] + [("loss", "shard %d" % s) for s in range(shards)]
     keys += [("state", s) for s in STATES] + [("gradient", n) for n in names] + [("weight", n) for n in names]

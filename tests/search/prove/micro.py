@@ -11,7 +11,7 @@ import struct
 import time
 
 PATIENCE_S = 600  # of one run
-SLACK = 3  # steps after which a kill does not wait for its phase any longer: it was too short to be seen
+SLACK = 3  # steps after which a kill no longer waits for its phase, which was too short to be seen
 PHASES = ["starting", "wait_go", "check_data", "load_checkpoint", "data", "forward", "backward", "reduce", "sync_bn", "optimizer",
           "report_wait", "validate", "checkpoint", "ending", "plan"]
 FD_CONTROL, FD_COMM, FD_PROGRESS = 3, 4, 5
@@ -55,7 +55,7 @@ class Rank:
         try:
             self.sock.sendall((json.dumps(message) + "\n").encode())
         except OSError:
-            pass  # it has just died, which is seen elsewhere
+            pass  # it has just died, and another place handles that
 
     def hear(self):
         """Returns the output since the last call, or None at the end."""

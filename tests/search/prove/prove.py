@@ -101,7 +101,7 @@ def one(bench, cell, model, k, reference):
 
 
 class Idle(micro.Broken):
-    """A reference with which nothing can be shown."""
+    """A reference that cannot show anything."""
 
 
 def reference_of(bench, model, device):

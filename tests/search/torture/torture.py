@@ -95,7 +95,7 @@ class House:
                 time.sleep(0.02)
 
     def calm(self):
-        """Returns the results of an undisturbed job."""
+        """Trains an undisturbed job, and keeps its results for comparison."""
         if not self.foreign:
             subprocess.run([sys.executable, HERE + "/../../demo/make_shapes.py", self.d.root + "/shapes", "--train", "8", "--val", "3", "--size", "64"],
                            check=True, stdout=subprocess.DEVNULL)
@@ -249,7 +249,7 @@ class House:
     # ---- invariants ----
 
     def check_reported(self):
-        """All at once: of each job the newest checkpoint that detd knows, and the steps up to there that it has a loss of."""
+        """All in one query: each job has a loss for every step up to the newest checkpoint that detd knows."""
         try:
             found = self.d.sql("SELECT job, s, (SELECT count(*) FROM loss l WHERE l.job=c.job AND split='train' AND term='total' AND step<=s) "
                                "FROM (SELECT job, max(step) s FROM checkpoints GROUP BY job) c")

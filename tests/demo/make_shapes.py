@@ -106,7 +106,7 @@ def area(polygon):
 
 
 def covered(a, b):
-    """Returns the part of box a that lies under box b."""
+    """Returns the share of box a's area that lies under box b."""
     w = min(a[0] + a[2], b[0] + b[2]) - max(a[0], b[0])
     h = min(a[1] + a[3], b[1] + b[3]) - max(a[1], b[1])
     return max(w, 0) * max(h, 0) / (a[2] * a[3])

@@ -90,8 +90,8 @@ def heads(root):
 
 
 def one_step(root, name, biases, activation, keys, precision):
-    """Returns the change that a step makes to the biases of a network that is only a head. Its weights are 0, so every
-    cell has the biases as logits."""
+    """Trains a step of a network that is only a head. Its weights are 0, so every cell has the biases as logits. Returns
+    the change of the biases, and the boxes in parts of the input."""
     side, numbers = darknet.SIDE, ", ".join("%d,%d" % a for a in darknet.ANCHORS)
     text = ("[net]\nwidth=%d\nheight=%d\nchannels=3\n[convolutional]\nfilters=21\nsize=32\nstride=32\nactivation=%s\n[yolo]\nmask=1,2,4\n"
             "anchors=%s\nnum=5\nclasses=2\nignore_thresh=%g\n%s" % (side, side, activation, numbers, darknet.IGNORE_THRESH, keys))

@@ -344,7 +344,7 @@ class Daemon:
         return self.call("job.get", id=job)
 
     def detctl(self, *words):
-        """Returns the output of the command, which runs in the daemon's folder."""
+        """Runs the command in the daemon's folder. Returns its status and output."""
         return subprocess.run([BUILD + "/detctl", *map(str, words)], cwd=self.root, env=dict(os.environ, DETD_SOCKET=self.path, HOME=self.root), capture_output=True,
                               text=True, check=False)
 

@@ -531,7 +531,7 @@ def unheard(d, job, steps):
 
 
 def supervisor_log(d, job):
-    """Returns the time, or "" before the job's first start."""
+    """Returns the log of the job's supervisor, or "" before its first start."""
     path = "%s/jobs/%d/log/supervisor.log" % (d.state, job)
     if not os.path.exists(path):
         return ""

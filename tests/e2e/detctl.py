@@ -276,8 +276,8 @@ def test_a_job_that_completes(node):
 
 
 def audits(node, number):
-    """Returns the requests made for the job, oldest first. The events show the users' names, which are looked up after
-    the answer."""
+    """Returns the requests made for the job, oldest first, without the users' names, which are looked up after the
+    answer."""
     told = json.loads(node.ctl("events", number, "--json").stdout)
     return [e["text"].split()[0] for e in reversed(told) if e["kind"] == "audit"]
 

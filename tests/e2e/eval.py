@@ -30,7 +30,7 @@ def validated(node, job, step):
 
 
 def evaluated(node, *args):
-    """Returns the output of eval --on as JSON, by metric, and the program that computed it."""
+    """Runs detctl eval. Returns {metric: value}, the evaluating job's number, and standard error."""
     done = node.ctl("eval", "1", "--json", *args)
     expect(done, 0)
     by = re.search(r"job (\d+) evaluates\n", done.stderr)

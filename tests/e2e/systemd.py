@@ -181,7 +181,7 @@ class Node:
 
     @staticmethod
     def ranks(job):
-        """Returns the numbers of processes outside the node."""
+        """Returns the job's ranks, by their process numbers outside the node."""
         found = []
         for path in glob.glob("/proc/[0-9]*/cmdline"):
             try:

@@ -40,7 +40,7 @@ def flat_images(folder, name, size, grey, classes=1):
 
 
 def safetensors(path, arrays):
-    """Returns {name: (shape, numbers)}, all f32."""
+    """Writes a file of the arrays {name: (shape, numbers)}, all f32. Returns its path."""
     head, data = {}, b""
     for name, (shape, numbers) in sorted(arrays.items()):
         packed = struct.pack("<%df" % len(numbers), *numbers)

@@ -163,10 +163,11 @@ static void remark_refusal(struct plan *p)
     const struct lt_tally *t = &p->lt_tally;
     char what[224];
 
-    snprintf(what, sizeof what,
-             "cublaslt has none (algorithms %d: %d do not tell how they sum, %d sum in no order, %d sum in low precision, %d on tensor "
-             "cores, %d too big, %d cannot)",
-             t->named, t->untold, t->unordered, t->reduced, t->tensor_core, t->too_big, t->unmade);
+    snprintf(
+        what, sizeof what,
+        "cublaslt has no usable algorithm (of %d: %d do not tell how they sum, %d sum in no order, %d sum in low precision, %d on tensor "
+        "cores, %d too big, %d cannot)",
+        t->named, t->untold, t->unordered, t->reduced, t->tensor_core, t->too_big, t->unmade);
     remark(p, what);
 }
 

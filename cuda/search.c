@@ -218,7 +218,7 @@ int library_find(const struct library *lib, struct library_found *ret, struct er
         return err_set(err, ERR_UNSUPPORTED, "%s %s or newer is needed; found: %s (DETD_CUDA_PATH names the folder of another)", lib->name,
                        needed, s.refused);
     return err_set(err, ERR_UNSUPPORTED,
-                   "%s %s or newer is needed and there is none (%s): not on the linker's path, in CUDA_HOME, /usr/local/cuda, the system's "
+                   "%s %s or newer is needed and was not found (%s): not on the linker's path, in CUDA_HOME, /usr/local/cuda, the system's "
                    "folders or Python's wheels; DETD_CUDA_PATH names its folder (LD_LIBRARY_PATH is not passed on to ranks)",
                    lib->name, needed, lib->soname[0]);
 }

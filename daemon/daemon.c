@@ -155,7 +155,7 @@ static int open_launcher(struct daemon *d, struct err *err)
     rc = launcher_open(d->loop, d->cfg.launch, d->jobs_dir, scope_is_empty, d, &d->launcher, err);
     d->runner.launcher = d->removals.launcher = d->launcher;
     if (rc == 0 && !launcher_is_there(d->launcher))
-        log_line("info", "no detd-launch at '%s': jobs run as the user of this daemon, and only its admins submit", d->cfg.launch);
+        log_line("info", "no detd-launch at '%s': jobs run as the user of this daemon, and only its admins may submit", d->cfg.launch);
     return rc;
 }
 
@@ -397,8 +397,8 @@ static bool has_database(struct daemon *d)
     if (i == 2)
         return true;
     err_set(&d->failure, ERR_STATE,
-            "'%s/%s' was removed, renamed or replaced: what is stored now would be lost. Put it back, and start detd again", d->cfg.state,
-            database_files[i]);
+            "'%s/%s' was removed, renamed or replaced: changes stored from now on would be lost. Put it back, and start detd again",
+            d->cfg.state, database_files[i]);
     return false;
 }
 
@@ -409,7 +409,8 @@ static bool has_state(struct daemon *d)
 
     if (fstat(d->state_lock, &st) < 0 || st.st_nlink > 0)
         return has_database(d);
-    err_set(&d->failure, ERR_STATE, "the state folder '%s' was removed, or the lock in it: nothing can be stored any more", d->cfg.state);
+    err_set(&d->failure, ERR_STATE, "the state folder '%s', or the lock file in it, was removed: nothing can be stored any more",
+            d->cfg.state);
     return false;
 }
 

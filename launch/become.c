@@ -279,7 +279,7 @@ void become(const struct become *what)
     errno = 0;
     user = getpwuid(b.ask->ticket.uid);
     if (!user || user->pw_uid != b.ask->ticket.uid)
-        give_up("user %u, who submitted it, is not known any more", b.ask->ticket.uid);
+        give_up("user %u, the submitter, is no longer known on this node", b.ask->ticket.uid);
     fill_env(env, user);
     if (args_fill(argv, b.program, b.ask, b.ngpu_locks) < 0)
         give_up("out of memory");

@@ -28,7 +28,7 @@ static int open_detds(const char *path, const char *name, uid_t detd, struct err
     if (fd < 0 || (fstat(fd, &st) == 0 && st.st_uid == detd))
         return fd < 0 ? err->code : fd;
     close(fd);
-    return err_set(err, ERR_DENIED, "'%s/%s' is not detd's own", path, name);
+    return err_set(err, ERR_DENIED, "'%s/%s' does not belong to detd's user", path, name);
 }
 
 /* Makes or opens the job's folder in a folder of detd's own, so that root's work there can harm detd alone. A folder
@@ -105,7 +105,8 @@ static int check_roots(const char *path, struct err *err)
     if (stat(path, &st) < 0)
         return err_sys(err, "look at '%s'", path);
     if (st.st_uid != 0 || (st.st_mode & 022))
-        return err_set(err, ERR_DENIED, "'%s' is not root's alone: who may change it could run jobs of his own as anybody", path);
+        return err_set(err, ERR_DENIED, "'%s' must belong to root and be writable by root alone: other writers could run jobs as any user",
+                       path);
     return 0;
 }
 

@@ -104,7 +104,7 @@ static void look_over(void)
 
 static void give_up(const char *what)
 {
-    tell_line("<4>", "no scopes here (%s: %s): a job is its session, and what leaves that is not killed with it", what, strerror(errno));
+    tell_line("<4>", "no scopes here (%s: %s): only processes in the session of a job are killed with it", what, strerror(errno));
     if (root >= 0)
         close(root);
     root = -1;

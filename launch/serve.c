@@ -119,7 +119,7 @@ static int start(const struct launch_ask *a, const int *fds, int nfds, struct er
     if (rc == 0 && a->kind == LAUNCH_START)
         rc = ask_check_spec(fds[1], &a->ticket, err);
     if (rc == 0 && run_kill(&a->ticket, false) == SCOPE_HELD)
-        rc = err_set(err, -EBUSY, "processes of the last run of job %lld are on their way out", (long long)a->ticket.job);
+        rc = err_set(err, -EBUSY, "processes of the last run of job %lld are still ending", (long long)a->ticket.job);
     if (rc < 0)
         return rc;
     folder = place_open(config.state, caller_uid, &a->ticket, err);

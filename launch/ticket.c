@@ -45,9 +45,10 @@ int ticket_open_key(const char *path, struct err *err)
     if (fd < 0)
         return errno == ENOENT ? make_key(path, err) : err_sys(err, "open the key '%s'", path);
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077))
-        rc = err_set(err, ERR_DENIED, "the key '%s' is not root's alone", path);
+        rc = err_set(err, ERR_DENIED, "the key '%s' must be a file that belongs to root and that root alone may access", path);
     else if (st.st_size != sizeof key || read(fd, key, sizeof key) != sizeof key)
-        rc = err_set(err, ERR_CORRUPT, "the key '%s' has not %zu bytes; without it all jobs that wait are refused", path, sizeof key);
+        rc = err_set(err, ERR_CORRUPT, "the key '%s' does not have %zu bytes; with a new key all waiting jobs are refused", path,
+                     sizeof key);
     close(fd);
     return rc;
 }
@@ -94,7 +95,7 @@ int ticket_identify(int fd, struct launch_ticket *t, struct err *err)
     socklen_t size = sizeof who;
 
     if (!is_callers(fd) || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) < 0)
-        return err_set(err, ERR_DENIED, "the descriptor is not that of a client who is there");
+        return err_set(err, ERR_DENIED, "the descriptor is not the connection of a live client");
     if (who.uid == 0 || who.uid == (uid_t)-1 || who.gid == (gid_t)-1)
         return err_set(err, ERR_DENIED, "no job runs as root");
     t->uid = who.uid;

@@ -7,7 +7,7 @@
 /* clang-format off */
 #define METHODS(X)                                                                                                               \
     X(daemon_info, "daemon.info", READ, "", "versions, protocol, slots, counters, loop_max_ms")                                  \
-    X(daemon_drain, "daemon.drain", WRITE, "reason:string", "start no job any more; those that run go on")                       \
+    X(daemon_drain, "daemon.drain", WRITE, "reason:string", "start no more jobs; running jobs continue")                       \
     X(daemon_undrain, "daemon.undrain", WRITE, "", "start jobs again")                                                           \
     X(gpu_list, "gpu.list", READ, "", "devices of this node: name, memory, use, owner, state and why")                           \
     X(gpu_release, "gpu.release", WRITE, "uuid:string", "lift the quarantine of a GPU")                                          \
@@ -36,5 +36,5 @@
     X(deterministic_set, "deterministic.set", OWNER, "tier:string id:int?", "node default, or a running job from an agreed step") \
     X(event_query, "event.query", READ, "id:int? limit:int? cursor:int?", "events of a job or of the node")                      \
     X(job_usage, "job.usage", READ, "id:int limit:int? cursor:int?", "CPU, memory and GPUs that a job used, over time")          \
-    X(subscribe, "subscribe", READ, "id:int? topics:string?", "notifications of jobs, losses, events; drops are told")
+    X(subscribe, "subscribe", READ, "id:int? topics:string?", "notifications of jobs, losses, events, and of drops")
 /* clang-format on */

@@ -73,7 +73,7 @@ static int call_with(struct context *ctx, double patience_s, const char *method,
         return 0;
     rc = complain(&err);
     if (link_unanswered(ctx->link) && changes(method))
-        fprintf(stderr, "detctl: %s was asked for, and nobody knows whether it is carried out: look with detctl ls before you repeat it\n",
+        fprintf(stderr, "detctl: %s was sent, but no reply came: check its effect with detctl ls before you repeat it\n",
                 strchr(method, '.') + 1);
     return rc;
 }
@@ -125,7 +125,7 @@ int take_duration(const struct context *ctx, const char *text, double *ret_s)
             *ret_s = n * units[i].seconds;
             return 0;
         }
-    return misuse(ctx, "'%s' is no length of time, as 30d, 12h, 45m, 90s or 2w are", text);
+    return misuse(ctx, "'%s' is not a length of time, such as 30d, 12h, 45m, 90s or 2w", text);
 }
 
 /* ---- lists, page by page ---- */
@@ -196,7 +196,7 @@ int take_id_or_newest(struct context *ctx, const char *text, int64_t *ret_id)
     first = json_array_get(json_object_get(result, "jobs"), 0);
     *ret_id = json_integer_value(json_object_get(first, "id"));
     if (!first) {
-        fprintf(stderr, "detctl: there is no job of yours yet; detctl submit FILE makes one\n");
+        fprintf(stderr, "detctl: you have no jobs yet; detctl submit FILE queues one\n");
         rc = CODE_REFUSED;
     }
     json_decref(result);

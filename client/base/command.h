@@ -19,7 +19,7 @@ struct link;
     X(JOB_FAILED, 4, "the job that was waited for failed")           \
     X(JOB_CANCELLED, 5, "the job that was waited for was cancelled") \
     X(DIFFERS, 6, "of diff and verify: the runs differ")             \
-    X(INTERRUPTED, 130, "interrupted; the job goes on")
+    X(INTERRUPTED, 130, "interrupted; the job keeps running")
 #define X(name, code, text) CODE_##name = code,
 enum exit_code { EXIT_CODES(X) };
 #undef X

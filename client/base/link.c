@@ -252,7 +252,7 @@ static int redial(struct link *l, double *lost, struct err *err)
         if (l->patience_s >= 0 && clock_s() - start > l->patience_s)
             return rc;
         if (!l->told && clock_s() - start > 1) {
-            fprintf(stderr, "detctl: detd is away; trying again (the job goes on without it)\n");
+            fprintf(stderr, "detctl: detd is away; trying again (the job keeps running without it)\n");
             l->told = true;
         }
         sleep_ms(RETRY_MS);

@@ -94,7 +94,7 @@ int run_check_secrets(const json_t *spec, const char *name, struct err *err)
 
     json_object_foreach (env_of(spec), key, value)
         if (json_is_null(value))
-            return err_set(err, ERR_DENIED, "%s: run.env.%s is for its owner's eyes only: give all of run.env", name, key);
+            return err_set(err, ERR_DENIED, "%s: run.env.%s is visible to its owner only: give all of run.env", name, key);
     return 0;
 }
 

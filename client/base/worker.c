@@ -124,7 +124,8 @@ static void tell_user(uid_t uid)
     char name[32];
 
     snprintf(name, sizeof name, "uid %u", uid);
-    fprintf(stderr, "detctl: you are root: detd-worker runs as %s, who owns what it reads; what root alone may read is out of its reach\n",
+    fprintf(stderr,
+            "detctl: you are root: detd-worker runs as %s, the owner of the files it reads; it cannot read files that only root may read\n",
             p ? p->pw_name : name);
 }
 

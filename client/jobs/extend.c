@@ -66,13 +66,13 @@ static int take_more(struct context *ctx, int argc, char **argv, struct more *re
         ret->watch |= o == 'W';
         errno = 0;
         if (o == 's' && ((ret->steps = strtoll(optarg, &end, 10)) < 1 || errno || *end))
-            return misuse(ctx, "--steps: '%s' is no number of steps", optarg);
+            return misuse(ctx, "--steps: '%s' is not a number of steps", optarg);
         if (o == 'e' && (!isfinite(ret->epochs = strtod(optarg, &end)) || ret->epochs <= 0 || end == optarg || *end))
-            return misuse(ctx, "--epochs: '%s' is no number of epochs", optarg);
+            return misuse(ctx, "--epochs: '%s' is not a number of epochs", optarg);
     }
     return (ret->steps > 0) + (ret->epochs > 0) == 1
                ? 0
-               : misuse(ctx, "how far is it to train: --steps N or --epochs N, from its beginning on");
+               : misuse(ctx, "--steps N or --epochs N is required: the new length, counted from the job's beginning");
 }
 
 /* A job that finds its data changed fails, and a failed job cannot get more steps. So its data are checked before.
@@ -95,14 +95,14 @@ static int check_data(struct context *ctx, int64_t id)
     slash = strrchr(spec, '/');
     *slash = '\0';
     if (theirs && !worker_is_of_another(spec, &other)) {
-        fputs("detctl: data and weights are not checked: you are root, and they are another user's, who has no part in the job's folder\n",
+        fputs("detctl: data and weights are not checked: you are root, and they belong to a user without access to the job's folder\n",
               stderr);
         return 0;
     }
     rc = worker_run((char *[]){ NULL, (char *)"--check", (char *)"--job-dir", spec, NULL });
     if (rc == CODE_REFUSED)
         fprintf(stderr,
-                "detctl: job %lld is given no more steps: it would fail; put its data back as it was, or train a new job on it with "
+                "detctl: job %lld is not extended, because it would fail; put its data back as it was, or train a new job on it with "
                 "`detctl clone %lld`\n",
                 (long long)id, (long long)id);
     return rc;
@@ -244,7 +244,7 @@ static void tell_followed(struct followed f)
         fprintf(stderr, "val.every, which was %lld, is a tenth of the steps again\n", f.val);
     if (f.checkpoint)
         fprintf(stderr, "checkpoint.every, which was %lld, is %s again\n", f.checkpoint,
-                f.of_val ? "what val.every is" : "a tenth of the steps");
+                f.of_val ? "the value of val.every" : "a tenth of the steps");
 }
 
 /* Makes the spec of a new job, a new reference: the run's spec with changes. same_data: the job must refuse other

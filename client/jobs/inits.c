@@ -53,8 +53,8 @@ static int put(json_t *model, const struct wish *w, const json_t *checkpoints, F
 
     if (!c)
         return err_set(err, ERR_NOTFOUND,
-                       "model.%s: of job %" PRId64 " no checkpoint is on the disk that is '%s'; detctl show %" PRId64 " lists them", w->key,
-                       w->job, w->which[0] ? w->which : "best", w->job);
+                       "model.%s: job %" PRId64 " has no checkpoint '%s' on the disk; detctl show %" PRId64 " lists them", w->key, w->job,
+                       w->which[0] ? w->which : "best", w->job);
     tell_step(w, c, tell);
     return json_object_set_new(model, w->key, json_sprintf("%s/model.safetensors", json_string_value(json_object_get(c, "path")))) < 0
                ? err_set(err, ERR_INPUT, "model.%s: out of memory", w->key)

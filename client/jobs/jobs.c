@@ -181,7 +181,7 @@ int command_ls(struct context *ctx, int argc, char **argv)
     if ((rc = call_list(ctx, &l, &jobs)))
         return rc;
     if (l.left_out > 0)
-        fprintf(stderr, "left out: %ld that verified or evaluated; --all lists them\n", l.left_out);
+        fprintf(stderr, "left out: %ld jobs of verify and eval; --all lists them\n", l.left_out);
     if (json)
         print_json(jobs);
     else if (json_array_size(jobs) == 0 && l.left_out == 0)

@@ -126,7 +126,7 @@ static int read_job(const char *file, char ret_path[PATH_MAX], json_t **ret_root
 
 static int refuse_errand(struct err *err)
 {
-    return err_field(err, ERR_INPUT, JOB_ERRAND, JOB_ERRAND ": is no key of a job file; verify, eval --on and clone --same-data give it");
+    return err_field(err, ERR_INPUT, JOB_ERRAND, JOB_ERRAND ": not a key of a job file; verify, eval --on and clone --same-data set it");
 }
 
 int spec_assign(json_t *root, char *const *assignments, int count, struct err *err)

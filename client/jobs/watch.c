@@ -188,7 +188,7 @@ static void notice_rewind(struct watch *w)
     if (!newest || int_of(newest, "attempt") == w->attempt)
         return;
     if (w->attempt > 0)
-        printf("attempt %lld goes on from step %lld\n", (long long)int_of(newest, "attempt"), (long long)step);
+        printf("attempt %lld continues from step %lld\n", (long long)int_of(newest, "attempt"), (long long)step);
     w->attempt = int_of(newest, "attempt");
     for (int k = 0; k < 2; k++)
         if (w->seen[k] > step)
@@ -523,7 +523,7 @@ static int look(struct watch *w)
     else if (w->how == WATCH_STEPS)
         show_steps(w);
     if (rc == 0 && w->how <= WATCH_STEPS && strcmp(text_of(job, "state"), "paused") == 0 && strcmp(w->state, "paused") != 0)
-        fprintf(stderr, "detctl: job %lld is paused; `detctl resume %lld` goes on\n", (long long)w->id, (long long)w->id);
+        fprintf(stderr, "detctl: job %lld is paused; `detctl resume %lld` continues it\n", (long long)w->id, (long long)w->id);
     snprintf(w->state, sizeof w->state, "%s", text_of(job, "state"));
     return rc;
 }
@@ -553,7 +553,7 @@ static int until_end(struct watch *w)
         sleep_ms(NEWS_MS);
     }
     if (rc == CODE_INTERRUPTED || (rc == 0 && interrupted && outcome(w->state) < 0)) {
-        fprintf(stderr, "\ndetctl: job %lld goes on; `detctl watch %lld` looks again, `detctl cancel %lld` ends it\n", id, id, id);
+        fprintf(stderr, "\ndetctl: job %lld keeps running; `detctl watch %lld` looks again, `detctl cancel %lld` ends it\n", id, id, id);
         rc = CODE_INTERRUPTED;
     }
     return rc;

@@ -155,8 +155,8 @@ static int take(struct context *ctx, const struct option *options, int argc, cha
             add(l, optarg);
     }
     if (optind == argc)
-        return misuse(ctx, "what is to be looked at?");
-    return refuse_name(ctx, argv[optind], "what is to be looked at comes first");
+        return misuse(ctx, "a job id, job file, preset or file is missing");
+    return refuse_name(ctx, argv[optind], "the job id, job file, preset or file comes first");
 }
 
 static bool has(const struct look *l, const char *word)
@@ -174,7 +174,7 @@ int command_layers(struct context *ctx, int argc, char **argv)
     int rc = take(ctx, options, argc, argv, &l);
 
     if (rc == 0 && (has(&l, "--count") || has(&l, "--out")))
-        return misuse(ctx, "-n and -o are other commands' options");
+        return misuse(ctx, "this command has no options -n and -o");
     return rc ? rc : run(ctx, &l, argv + optind, argc - optind);
 }
 
@@ -185,7 +185,7 @@ int command_anchors(struct context *ctx, int argc, char **argv)
     int rc = take(ctx, options, argc, argv, &l);
 
     if (rc == 0 && has(&l, "--out"))
-        return misuse(ctx, "-o is another command's option");
+        return misuse(ctx, "this command has no option -o");
     return rc ? rc : run(ctx, &l, argv + optind, argc - optind);
 }
 
@@ -196,6 +196,6 @@ int command_sample(struct context *ctx, int argc, char **argv)
     int rc = take(ctx, options, argc, argv, &l);
 
     if (rc == 0 && !has(&l, "--out"))
-        return misuse(ctx, "-o DIR is needed: that is where the pictures go");
+        return misuse(ctx, "-o DIR is required: the folder for the pictures");
     return rc ? rc : run(ctx, &l, argv + optind, argc - optind);
 }

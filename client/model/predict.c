@@ -110,11 +110,11 @@ static int check(const struct context *ctx, const struct request *r)
     if (v[ON] && v[SPLIT])
         return misuse(ctx, "--on another set, or the job's own --split: not both");
     if ((v[IMAGES] || v[FORMAT]) && !v[ON])
-        return misuse(ctx, "--images and --format are of --on SET");
+        return misuse(ctx, "--images and --format need --on SET");
     if (v[SPLIT] && strcmp(v[SPLIT], "train") != 0 && strcmp(v[SPLIT], "val") != 0)
         return misuse(ctx, "--split is train or val, not '%s'", v[SPLIT]);
     if (!v[OUT])
-        return misuse(ctx, "-o DIR is needed: that is where the pictures go");
+        return misuse(ctx, "-o DIR is required: the folder for the pictures");
     rc = check_score(ctx, r, CONF);
     return rc ? rc : check_score(ctx, r, RESULTS_CONF);
 }

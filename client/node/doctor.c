@@ -73,8 +73,8 @@ static void tell_unanswered(struct doctor *d, const char *path, const struct err
 {
     if (err->code == ERR_TIMEOUT)
         add(d, "wrong", "socket",
-            "is its process stopped (state T in ps) or stuck (D)? Its journal may say more; restarted, it loses no job",
-            "%s takes connections, and nobody answers within %d s", path, (int)FIRST_ANSWER_S);
+            "is its process stopped (state T in ps) or stuck (D)? Its journal may say more; restarting it loses no job",
+            "%s takes connections, but detd does not answer within %d s", path, (int)FIRST_ANSWER_S);
     else
         add(d, "wrong", "socket", "look into detd's journal: journalctl -u detd", "%s: %s", path, err->msg);
 }
@@ -96,8 +96,8 @@ static void look_at_socket(struct doctor *d)
             add(d, "wrong", "socket", "ask an admin, or look at `read` in detd's settings", "%s belongs to uid %u, mode %04o: %s", path,
                 (unsigned)st.st_uid, (unsigned)st.st_mode & 07777, strerror(errno));
         else
-            add(d, "wrong", "socket", "start detd; its journal says why it left: journalctl -u detd", "%s is there, and nobody answers: %s",
-                path, err.msg);
+            add(d, "wrong", "socket", "start detd; its journal says why it left: journalctl -u detd",
+                "%s is there, but no detd answers: %s", path, err.msg);
         return;
     }
     link_patience(d->ctx->link, 0);
@@ -118,14 +118,14 @@ static void look_at_socket(struct doctor *d)
 static void look_at_troubles(struct doctor *d)
 {
     if (*text_of(d->info, "trouble"))
-        add(d, "wrong", "store", "make room, or mend the disk: reports wait in the spools of the jobs till then", "%s",
+        add(d, "wrong", "store", "make room, or repair the disk: reports wait in the spools of the jobs till then", "%s",
             text_of(d->info, "trouble"));
     else
         add(d, "ok", "store", "", "%lld rows written since the start, %lld wait", int_of(d->info, "rows"), int_of(d->info, "backlog"));
     if (*text_of(d->info, "launch_trouble"))
         add(d, "wrong", "detd-launch",
-            "jobs run on, and none starts: systemctl restart detd-launch; its journal says more: journalctl -u detd-launch", "%s",
-            text_of(d->info, "launch_trouble"));
+            "running jobs continue, but no job can start: systemctl restart detd-launch; its journal says more: journalctl -u detd-launch",
+            "%s", text_of(d->info, "launch_trouble"));
     else if (json_is_true(json_object_get(d->info, "launch")))
         add(d, "ok", "detd-launch", "", "it is there");
     if (int_of(d->info, "removals") > 0)
@@ -184,8 +184,8 @@ static void look_at_database(struct doctor *d)
 
     snprintf(path, sizeof path, "%.*s/detd.db", PATH_LEN, text_of(d->info, "state"));
     if (access(path, R_OK) < 0 && errno == ENOENT && access(text_of(d->info, "state"), X_OK) == 0)
-        add(d, "wrong", "database", "stop detd, put the file back, and start detd again: what is stored meanwhile is lost",
-            "%s is away, and detd runs", path);
+        add(d, "wrong", "database", "stop detd, put the file back, and start detd again: changes stored meanwhile are lost",
+            "%s is missing, and detd runs", path);
     else if (access(path, R_OK) < 0)
         add(d, "unknown", "database", "run it as root or as the user of detd", "%s: %s", path, strerror(errno));
     else if (check_database(path, found, sizeof found) < 0)
@@ -425,7 +425,7 @@ static void look_at_processes(struct doctor *d)
         add(d, "warning", "processes", "wait a moment and look again; kill them if they stay", "%d belong to no job that runs: %s%s",
             orphans.n, orphans.names, orphans.n > NAMED ? ", ..." : "");
     else
-        add(d, "ok", "processes", "", "none that belongs to no job");
+        add(d, "ok", "processes", "", "every process found belongs to a job");
 }
 
 /* ---- GPUs and clock ---- */
@@ -463,10 +463,11 @@ static void look_at_clock(struct doctor *d)
     double ahead = real_of(json_array_get(json_object_get(newest, "events"), 0), "time") - (double)time(NULL);
 
     if (ahead > CLOCK_SLACK_S)
-        add(d, "warning", "clock", "set it right: times in the database are wrong, deadlines are not, which use another clock",
-            "it was set back: the newest event is of %s from now", text_duration(ahead).s);
+        add(d, "warning", "clock", "set it right: times in the database are wrong; deadlines use another clock and are not",
+            "it was set back: the newest event is %s in the future", text_duration(ahead).s);
     else if (adjtimex(&t) == TIME_ERROR || (t.status & STA_UNSYNC))
-        add(d, "warning", "clock", "let something keep it, as systemd-timesyncd or chrony do", "the kernel calls it not synchronised");
+        add(d, "warning", "clock", "run a time service, such as systemd-timesyncd or chrony",
+            "the kernel reports that it is not synchronised");
     else
         add(d, "ok", "clock", "", "synchronised");
     json_decref(newest);

@@ -74,7 +74,7 @@ static int list(struct context *ctx, bool json)
         fputs("no GPUs; jobs run on the CPU (detctl info shows its slots)\n", stderr);
     if (!json) {
         print_note(result, "absent", "", "\n");
-        print_note(result, "trouble", "", "; nothing is granted, and what is shown was seen before that\n");
+        print_note(result, "trouble", "", "; no GPU is granted, and the table shows an earlier state\n");
     }
     json_decref(result);
     return CODE_DONE;

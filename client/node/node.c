@@ -94,7 +94,7 @@ int command_drain(struct context *ctx, int argc, char **argv)
         wait = true;
     }
     if (optind == argc)
-        return misuse(ctx, "a reason is needed, for those who wait");
+        return misuse(ctx, "a reason is required: detctl why and queue show it to users");
     for (int i = optind; i < argc; i++) {
         size_t len = strlen(reason);
 
@@ -107,7 +107,7 @@ int command_drain(struct context *ctx, int argc, char **argv)
         rc = interrupted ? CODE_INTERRUPTED : 0;
     }
     if (rc == 0)
-        puts(wait ? "drained; no job runs" : "drained; jobs that run go on");
+        puts(wait ? "drained; no job runs" : "drained; running jobs continue");
     return rc < 0 ? -rc : rc;
 }
 

@@ -111,7 +111,7 @@ static int locate(const struct run again[2], int64_t step, json_t **run)
         return 0;
     }
     json_decref(found);
-    fprintf(stderr, "detctl: trained again, step %lld does not tell\n", (long long)step);
+    fprintf(stderr, "detctl: step %lld, trained again, does not show the difference\n", (long long)step);
     return CODE_REFUSED;
 }
 
@@ -190,7 +190,7 @@ static void print_secrets(const struct run s[2])
             print_clean(stdout, s[k].name);
             fputs(": run.env.", stdout);
             print_clean(stdout, key);
-            puts(" is for its owner's eyes only, and is not compared");
+            puts(" is visible to its owner only, and is not compared");
         }
     }
 }

@@ -173,7 +173,7 @@ int command_evidence(struct context *ctx, int argc, char **argv)
     if (next_option(argc, argv, "", options) != -1)
         return CODE_USAGE;
     if (argc - optind != 3 || strcmp(argv[optind], "export") != 0)
-        return misuse(ctx, "export ID FOLDER is what it can do");
+        return misuse(ctx, "the only form is: detctl evidence export ID FOLDER");
     if (refuse_name(ctx, argv[optind + 2], "evidence is exported as the job left it"))
         return CODE_USAGE;
     if ((rc = take_id(ctx, argv[optind + 1], &id)) || (rc = run_take(ctx, argv[optind + 1], &r)))

@@ -58,7 +58,7 @@ static int take_steps(const struct run *r, const struct wish *w, int64_t *ret_fr
     *ret_from = w->from > 0 ? w->from : 0;
     *ret_to = w->steps > 0 && w->steps < last - *ret_from ? *ret_from + w->steps : last;
     if (*ret_from >= last)
-        return err_set(err, ERR_INPUT, "%s has evidence of %lld steps, none after step %lld", r->name, (long long)last,
+        return err_set(err, ERR_INPUT, "%s has evidence of %lld steps, but not of steps after %lld", r->name, (long long)last,
                        (long long)*ret_from);
     if (w->steps > last - *ret_from)
         return err_set(err, ERR_INPUT, "%s has evidence of %lld steps, which are %lld after step %lld", r->name, (long long)last,

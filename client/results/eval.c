@@ -144,10 +144,10 @@ static int check(const struct context *ctx, const struct wish *w)
         if (!strchr(on->changes[i], '='))
             return misuse(ctx, "one job at a time");
         if (!on->on || (strncmp(on->changes[i], "data.", 5) != 0 && strncmp(on->changes[i], "val.", 4) != 0))
-            return misuse(ctx, "'%s': of a job's keys those of data and val may be others, with --on SET", on->changes[i]);
+            return misuse(ctx, "'%s': only keys of data and val may be changed, and only with --on SET", on->changes[i]);
     }
     if ((on->images || on->format || on->checkpoint) && !on->on)
-        return misuse(ctx, "--images, --format and --checkpoint are of --on SET");
+        return misuse(ctx, "--images, --format and --checkpoint need --on SET");
     if (w->set && (!*w->set || strlen(w->set) > 64))
         return misuse(ctx, "a set's name has 1 to 64 bytes");
     if (w->now && (on->on || w->set || w->metric || w->per_class))

@@ -107,8 +107,8 @@ static int choose(struct context *ctx, const struct run *r, const struct evaluat
         return rc;
     c = checkpoint_find(json_object_get(job, "checkpoints"), which);
     if (!c) {
-        fprintf(stderr, "detctl: %s has no checkpoint on the disk that is '%s'; detctl show %lld lists them\n", r->name,
-                which ? which : "best", (long long)r->id);
+        fprintf(stderr, "detctl: %s has no checkpoint '%s' on the disk; detctl show %lld lists them\n", r->name, which ? which : "best",
+                (long long)r->id);
         json_decref(job);
         return CODE_REFUSED;
     }
@@ -116,7 +116,7 @@ static int choose(struct context *ctx, const struct run *r, const struct evaluat
     fprintf(stderr, "checkpoint of step %lld: %s\n", *ret_step,
             which && strcmp(which, "last") == 0                                            ? "the newest"
             : which && strcmp(which, "best") != 0                                          ? "as asked for"
-            : !json_is_true(json_object_get(c, "best"))                                    ? "the newest; none was validated"
+            : !json_is_true(json_object_get(c, "best"))                                    ? "the newest; no checkpoint was validated"
             : strcmp(text_of(json_object_get(r->spec, "checkpoint"), "best"), "loss") == 0 ? "the lowest validation loss"
                                                                                            : "the best validation by checkpoint.best");
     json_decref(job);
@@ -153,7 +153,7 @@ int evaluate(struct context *ctx, const char *id, const struct evaluation *e, ch
         return rc;
     name_of(e, ret_set);
     if (r.id == 0) {
-        fprintf(stderr, "detctl: '%s' is no job of detd, which could list the results\n", id);
+        fprintf(stderr, "detctl: '%s' is not a job of detd: results are listed under a job\n", id);
         rc = CODE_REFUSED;
     }
     if (rc == 0)

@@ -29,7 +29,8 @@ static void tell_node(const struct device_node *n, char *ret, size_t size)
     if (n->gpus.devices == 0)
         snprintf(ret, size, "this node has no GPUs%s%s%s", n->why_none[0] ? " (" : "", n->why_none, n->why_none[0] ? ")" : "");
     else if (n->gpus.quarantined)
-        snprintf(ret, size, "this node has %d, of which %d cannot be trusted (detctl gpus says why)", n->gpus.devices, n->gpus.quarantined);
+        snprintf(ret, size, "this node has %d, and %d of them are quarantined (detctl gpus says why)", n->gpus.devices,
+                 n->gpus.quarantined);
     else
         snprintf(ret, size, "this node has %d", n->gpus.devices);
 }

@@ -106,7 +106,7 @@ static int change(char *tags, const char *word, size_t len, struct err *err)
     word += sign;
     len -= sign;
     if (len == 0 || len > JOB_TAG_MAX || strspn(word, TAG_LETTERS) < len || word[0] == '-')
-        return err_field(err, ERR_INPUT, "tags", "tags: '%.*s' is no tag: 1 to %d of a-z A-Z 0-9 . _ -, not - first",
+        return err_field(err, ERR_INPUT, "tags", "tags: '%.*s' is not a tag: 1 to %d of a-z A-Z 0-9 . _ -, not - first",
                          (int)(len > 60 ? 60 : len), word, JOB_TAG_MAX);
     if (!gone)
         return add(tags, word, len, err);

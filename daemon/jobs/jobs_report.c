@@ -25,7 +25,7 @@ bool jobs_keep(struct jobs *jobs, struct job *j, int64_t bytes, bool vital)
         return true;
     if (kept_before && !kept)
         event_add(jobs->events, j->row.id, "warning", "reports",
-                  "it has reported %lld MiB, all that is kept of a job (report_max): of losses, scores and events nothing more is stored",
+                  "the job has reported %lld MiB, the limit of report_max: no further losses, scores and events of it are stored",
                   (long long)(jobs->report_max >> 20));
     return kept || (vital && j->row.reported <= jobs->report_max + VITAL_BYTES);
 }

@@ -97,7 +97,8 @@ int launch_note_again(const char *jobs_dir, const struct job_row *row, struct er
         return 0;
     if (write_end(jobs_dir, row, true, &why) == 0)
         return 0;
-    return err_set(err, -EIO, "nothing was changed: that job %lld is queued again cannot be written down: %s", (long long)row->id, why.msg);
+    return err_set(err, -EIO, "job %lld is not queued again, and nothing was changed: its file 'end' cannot be written: %s",
+                   (long long)row->id, why.msg);
 }
 
 /* Sets rq->end if the job's folder says that the job has ended and the database does not know that. Sets rq->anew if
@@ -590,7 +591,7 @@ static int name_holder(const struct launch_request *rq, int rc, struct err *err)
     launch_own_path(path, rq->jobs_dir, rq->job, "lock");
     if (lock_holder(path, who, sizeof who))
         return err_set(err, rc, "%s holds the lock of its folder, jobs/%lld", who, (long long)rq->job);
-    return err_set(err, rc, "the lock of its folder, jobs/%lld, is held, and nobody knows by whom", (long long)rq->job);
+    return err_set(err, rc, "the lock of its folder, jobs/%lld, is held by an unknown process", (long long)rq->job);
 }
 
 int launch_start(struct store *s, struct launch_request *rq, const atomic_bool *stop, struct launched **ret, struct err *err)

@@ -60,7 +60,7 @@ static int remove_held(const char *jobs_dir, const struct job_row *row, const ch
         return err_set(err, -EWOULDBLOCK, "processes of job %lld live", (long long)row->id);
     snprintf(path, sizeof path, "%s/%lld", jobs_dir, (long long)row->id);
     if (rmdir(path) < 0 && errno != ENOENT)
-        return err_set(err, LAUNCH_ITS_USERS, "what is in '%s' is its user's", path);
+        return err_set(err, LAUNCH_ITS_USERS, "the files in '%s' belong to the user of the job", path);
     launch_held_path(path, jobs_dir, row->id, "");
     return wipe_folder(path, max, err);
 }
@@ -174,8 +174,8 @@ static int check_kept(const char *jobs_dir, int64_t job, const char *keep, struc
     if (dir)
         closedir(dir);
     if (rc == 0 && others && !found)
-        rc = err_set(err, ERR_STATE, "job %lld has checkpoints, and the best that is known, %s, is not there: nothing is removed",
-                     (long long)job, keep);
+        rc =
+            err_set(err, ERR_STATE, "job %lld has checkpoints, but its best one, %s, is missing: nothing is removed", (long long)job, keep);
     return rc;
 }
 
@@ -186,7 +186,7 @@ static int thin_folder(const char *jobs_dir, const struct job_row *row, const ch
 
     if (is_held(jobs_dir, row->id))
         return err_set(err, LAUNCH_ITS_USERS,
-                       "job %lld ran as its submitter, who alone looks into its folder: it is removed as a whole or not at all",
+                       "job %lld ran as its submitter, and detd cannot look into its folder: the folder can only be removed as a whole",
                        (long long)row->id);
     free = launch_lock_state(jobs_dir, row->id, &fd);
     if (free < 0)

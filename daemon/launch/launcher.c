@@ -108,13 +108,13 @@ static const char *name_reached(const struct launch_answer *a)
     case LAUNCH_REACH_NOBODY:
         return "";
     case LAUNCH_REACH_SCOPE:
-        return "all of its scope";
+        return "all processes of its scope";
     case LAUNCH_REACH_SESSION:
         return "its session";
     case LAUNCH_REACH_HOLDERS:
-        return "those that hold its lock";
+        return "the processes that hold its lock";
     default:
-        return a->gone ? "" : "those that detd-launch knows of";
+        return a->gone ? "" : "the processes that detd-launch knows";
     }
 }
 
@@ -304,7 +304,7 @@ static int connect_to(struct launcher *l, struct err *err)
     if (fd < 0 || connect(fd, (struct sockaddr *)&addr, sizeof addr) < 0)
         rc = err_sys(err, "detd-launch, which starts jobs as their submitters, does not answer at '%s'", l->path);
     else if (!is_root(fd))
-        rc = err_set(err, ERR_DENIED, "'%s' is not root's: nobody else may be detd-launch", l->path);
+        rc = err_set(err, ERR_DENIED, "'%s' does not belong to root: only root may run detd-launch", l->path);
     if (rc == 0)
         rc = start_polling(l, fd, err);
     if (rc < 0 && fd >= 0)
@@ -363,7 +363,7 @@ static int ask(struct launcher *l, struct launch_ask *a, const int *fds, int nfd
     if (sendmsg(l->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof *a)
         return 0;
     if (errno == EAGAIN)
-        snprintf(l->unheard, sizeof l->unheard, "detd-launch, which starts jobs as their submitters, takes nothing that it is asked");
+        snprintf(l->unheard, sizeof l->unheard, "detd-launch, which starts jobs as their submitters, accepts no requests");
     return err_sys(err, "ask detd-launch");
 }
 
@@ -393,7 +393,7 @@ int launcher_seal(struct launcher *l, int client, int64_t job, const char *store
     struct launch_ask a = { .kind = LAUNCH_SEAL };
 
     if (l->nseals >= SEALS_MAX)
-        return err_set(err, ERR_STATE, "detd-launch is behind; try again");
+        return err_set(err, ERR_STATE, "detd-launch has too many requests to answer; try again");
     a.ticket.job = job;
     snprintf(a.ticket.store, sizeof a.ticket.store, "%s", store_id);
     sha256(spec, strlen(spec), a.ticket.spec);
@@ -438,7 +438,7 @@ int launcher_start(struct launcher *l, const struct launch_request *rq, launch_e
     int fds[START_FDS] = { rq->lock_fd, rq->spec_fd };
     struct launch_ask a;
     int rc = l ? fill_start(rq, &a, err)
-               : err_set(err, ERR_STATE, "job %lld has a ticket, and this daemon is told of no detd-launch", (long long)rq->job);
+               : err_set(err, ERR_STATE, "job %lld has a ticket, but this daemon is not configured to use detd-launch", (long long)rq->job);
 
     memcpy(fds + 2, rq->gpu_fds, (size_t)rq->ngpu_fds * sizeof *fds);
     if (rc == 0)

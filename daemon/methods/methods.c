@@ -237,7 +237,8 @@ int do_subscribe(struct request *rq, struct err *err)
         while (i < 3 && (strlen(known[i].name) != len || strncmp(known[i].name, topics, len) != 0))
             i++;
         if (i == 3)
-            return err_field(err, ERR_INPUT, "topics", "topics: '%.*s' is none of jobs, losses, events", len > 40 ? 40 : (int)len, topics);
+            return err_field(err, ERR_INPUT, "topics", "topics: must be jobs, losses or events, is '%.*s'", len > 40 ? 40 : (int)len,
+                             topics);
         set |= known[i].topic;
         topics += len;
     }

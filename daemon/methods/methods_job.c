@@ -134,7 +134,7 @@ static int no_state(const char *word, struct err *err)
     static const char all[] = JOB_STATES(X);
 #undef X
 
-    return err_field(err, ERR_INPUT, "state", "state: '%.40s' is no state of a job, which are %s", word, all + strlen(", "));
+    return err_field(err, ERR_INPUT, "state", "state: '%.40s' is not a state of a job; the states are %s", word, all + strlen(", "));
 }
 
 static int take_filter(struct request *rq, struct store_job_filter *f, struct err *err)
@@ -440,7 +440,7 @@ static void node_tier_durable(void *arg, int rc, int64_t id, const struct err *e
 static int set_node_tier(struct request *rq, int tier, struct err *err)
 {
     if (!rq->caller.admin)
-        return err_set(err, ERR_DENIED, "the tier of new jobs is the admins' to change");
+        return err_set(err, ERR_DENIED, "only admins may change the tier of new jobs");
     request_note(rq, 0, "tier %s of new jobs", tier_name(tier));
     store_setting(rq->d->store, "tier", tier_name(tier), node_tier_durable, rq);
     return REQUEST_LATER;
@@ -457,7 +457,7 @@ int do_deterministic_set(struct request *rq, struct err *err)
         return rc;
     tier = tier_parse(name);
     if (tier < 0)
-        return err_field(err, ERR_INPUT, "tier", "tier: '%.40s' is none of off, rerun, world", name);
+        return err_field(err, ERR_INPUT, "tier", "tier: must be off, rerun or world, is '%.40s'", name);
     if (!json_object_get(rq->params, "id"))
         return set_node_tier(rq, tier, err);
     j = jobs_find(&rq->d->jobs, id);

@@ -69,7 +69,7 @@ static void stored(void *arg, int rc, int64_t value, const struct err *err)
         return;
     }
     if (rc == STORE_CHANGED)
-        rc = err_field(&l->err, ERR_STATE, "id", "job %lld: others change it at this moment; try again", (long long)l->id);
+        rc = err_field(&l->err, ERR_STATE, "id", "job %lld is being changed by other requests; try again", (long long)l->id);
     if (rc == 0)
         answer(l);
     finish(l, rc, rc < 0 && l->err.code ? &l->err : err);

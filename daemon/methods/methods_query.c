@@ -102,7 +102,7 @@ int do_loss_query(struct request *rq, struct err *err)
     if (rc == 0 && json_object_get(rq->params, "points"))
         rc = check_limit(points, POINTS_MAX, "points", err);
     if (rc == 0 && q.loss.split && strcmp(q.loss.split, "train") != 0 && strcmp(q.loss.split, "val") != 0)
-        rc = err_field(err, ERR_INPUT, "split", "split: '%.40s' is neither train nor val", q.loss.split);
+        rc = err_field(err, ERR_INPUT, "split", "split: must be train or val, is '%.40s'", q.loss.split);
     if (rc < 0)
         return rc;
     q.id = q.loss.job = id;

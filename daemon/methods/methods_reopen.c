@@ -136,7 +136,7 @@ static int find_checkpoint(struct reopening *x)
             (long long)x->id, (long long)x->id, (long long)x->steps);
     jobspec_not_on_the_way(x->was, &why);
     return err_field(&x->err, ERR_STATE, why.field,
-                     "job %lld cannot be given more steps, %s, and no checkpoint of before is there; "
+                     "job %lld cannot be given more steps, %s, and no earlier checkpoint is there; "
                      "`detctl clone %lld train.steps=%lld` trains anew, and with model.init=job:%lld begins with its weights",
                      (long long)x->id, why.msg, (long long)x->id, (long long)x->steps, (long long)x->id);
 }
@@ -262,7 +262,8 @@ static int seal(struct reopening *x)
     int client = request_fd(x->rq);
 
     if (x->rq->caller.uid != x->row.uid)
-        return err_field(&x->err, ERR_DENIED, "id", "job %lld runs as %s, who alone can give it more steps", (long long)x->id, x->row.user);
+        return err_field(&x->err, ERR_DENIED, "id", "job %lld runs as %s: only this user may give it more steps", (long long)x->id,
+                         x->row.user);
     if (client < 0)
         return err_set(&x->err, ERR_STATE, "the client is gone");
     if (!launcher_is_there(d->launcher))

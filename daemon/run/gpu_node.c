@@ -354,8 +354,8 @@ int gpu_node_release(struct gpu_node *n, const char *uuid, store_done *done, voi
         return err_field(err, ERR_NOTFOUND, "uuid", "no GPU '%.60s' on this node", uuid);
     if (!g->quarantine[0])
         return err_field(err, ERR_STATE, "uuid", "GPU %s is not quarantined", uuid);
-    event_add(n->c.events, 0, "info", "gpu_released", "GPU %d (%s) is released from quarantine, where it was for: %s", g->seen.index, uuid,
-              g->quarantine);
+    event_add(n->c.events, 0, "info", "gpu_released", "GPU %d (%s) is released from quarantine; the reason for it was: %s", g->seen.index,
+              uuid, g->quarantine);
     g->quarantine[0] = '\0';
     g->quarantined = 0;
     save(n, g, done, arg);

@@ -141,11 +141,12 @@ static int check_hello(struct sup *s, const json_t *msg, struct job **ret, struc
     if (protocol < OLDEST_PROTOCOL || protocol > SUP_PROTOCOL)
         return err_set(err, ERR_PROTO, "a supervisor speaks protocol %lld, this detd %d", (long long)protocol, SUP_PROTOCOL);
     if (!j || j->leaving)
-        return err_set(err, ERR_NOTFOUND, "a supervisor came for job %lld, which has none to expect", (long long)id);
+        return err_set(err, ERR_NOTFOUND, "unexpected supervisor connection for job %lld", (long long)id);
     if (!nonce || strcmp(nonce, j->row.nonce) != 0 || !j->row.nonce[0])
-        return err_set(err, ERR_DENIED, "a supervisor of job %lld is not the one that was started last", (long long)id);
+        return err_set(err, ERR_DENIED, "refused a supervisor of job %lld: its nonce is not that of the last start", (long long)id);
     if (!is_ours(s->uid) && (!j->row.ticket[0] || s->uid != j->row.uid))
-        return err_set(err, ERR_DENIED, "a process of uid %u spoke as supervisor of job %lld, which is not his", s->uid, (long long)id);
+        return err_set(err, ERR_DENIED, "a process of uid %u connected as supervisor of job %lld, which belongs to another user", s->uid,
+                       (long long)id);
     *ret = j;
     return 0;
 }
@@ -170,7 +171,7 @@ static void take_gap(struct sup *s, int64_t first)
         return;
     if (jobs_keep(s->in->c.jobs, j, GAP_BYTES, true))
         event_add(s->in->c.events, j->row.id, "error", "reports_lost",
-                  "reports %lld to %lld of the job are lost: what is left of its spool begins after them", (long long)j->row.last_seq + 1,
+                  "reports %lld to %lld of the job are lost: its spool begins after them", (long long)j->row.last_seq + 1,
                   (long long)first - 1);
     j->row.last_seq = j->committed = first - 1;
     jobs_save(s->in->c.jobs, j);
@@ -415,10 +416,10 @@ static void on_connection(uv_stream_t *server, int status)
     if (!w)
         tell_refusal(in, status < 0 ? uv_strerror(status) : err.msg);
     else if (!identify(w, &uid) || !may_come(in, uid))
-        tell_refusal(in, in->c.others ? "its process is of a user who has no job running, or comes too often"
-                                      : "its process is of another user");
+        tell_refusal(in, in->c.others ? "its process belongs to a user without a running job, or connects too often"
+                                      : "its process belongs to another user");
     else if (in->count >= SUPS_MAX)
-        tell_refusal(in, "there are too many");
+        tell_refusal(in, "too many connections are open");
     else if (!(s = calloc(1, sizeof *s)))
         tell_refusal(in, "out of memory");
     if (!s) {

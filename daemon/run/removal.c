@@ -113,7 +113,7 @@ static void sweep(struct removals *r)
 static void look_on(struct removals *r, const char *why)
 {
     if (!r->told) /* told once, although it is tried again and again */
-        log_line("warning", "job %lld was removed, and its folder cannot be yet: %s", (long long)r->row.id, why);
+        log_line("warning", "job %lld was removed, but its folder cannot be removed yet: %s", (long long)r->row.id, why);
     if (r->found++ == 0)
         r->found_job = r->row.id;
     r->left = true;
@@ -134,9 +134,9 @@ static void cleared(void *arg, int64_t job, int status, const char *why)
     else if (status == SUP_EXIT_REFUSED && r->refused++ < REFUSALS_MAX) /* most often its processes are on their way out */
         r->later = true;
     else if (status == 128 + SIGKILL) /* other folders first: the user may make files in this one faster than they are removed */
-        look_on(r, "what is in it could not be removed in its time, and is tried again");
+        look_on(r, "removing its files took too long and is tried again");
     else
-        look_on(r, why[0] ? why : "what its user may not remove is in it");
+        look_on(r, why[0] ? why : "it holds files that its user may not remove");
 }
 
 static void have_cleared(struct removals *r)
@@ -306,7 +306,7 @@ static int check_done(const struct job *j, struct err *err)
     long long id = j ? j->row.id : 0;
 
     if (j && !job_is_done(j->row.state))
-        return err_field(err, ERR_STATE, "id", "job %lld is %s: only what has ended can be removed; `detctl cancel %lld` ends it", id,
+        return err_field(err, ERR_STATE, "id", "job %lld is %s: only jobs that have ended can be removed; `detctl cancel %lld` ends it", id,
                          job_state_name(j->row.state), id);
     return j && j->leaving ? err_field(err, ERR_STATE, "id", "job %lld is being removed", id) : 0;
 }

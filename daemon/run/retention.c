@@ -136,7 +136,7 @@ static bool clock_is_plausible(struct retention *r)
     if (!r->doubts)
         log_line(
             "warning",
-            "the clock is %.0f days after all that is stored, and nothing keeps it: what is old is not removed before it is synchronised",
+            "the clock is %.0f days later than the newest stored row, and is not synchronised: nothing is removed by its age until it is",
             away / DAY_S);
     r->doubts = true;
     return false;

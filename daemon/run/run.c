@@ -155,7 +155,7 @@ static void end_as_before(struct runner *r, struct job *j, const struct launch_e
                                                        : JOB_EV_END_CANCELLED;
 
     event_add(r->events, j->row.id, "warning", "ended_before",
-              "jobs/%lld/end says how it ended: a later database than this one knew, and had its reports after number %lld",
+              "its end is taken from jobs/%lld/end: a later copy of the database had stored it, and the reports after number %lld",
               (long long)j->row.id, (long long)j->row.last_seq);
     end(r, j, event, was->reason);
 }
@@ -198,7 +198,7 @@ static void do_without(struct runner *r, struct job *j, const char *last)
     if (j->life.phase != LIFE_WAITING)
         return;
     if (j->row.ticket[0] && is_to_end(j) && j->life.drains > LIFE_DRAINS_MAX) {
-        snprintf(text, sizeof text, JOB_SPOOL_UNREAD ": %d supervisors did not come to the end of it in jobs/%lld%s%.120s", LIFE_DRAINS_MAX,
+        snprintf(text, sizeof text, JOB_SPOOL_UNREAD ": %d supervisors did not read it to its end in jobs/%lld%s%.120s", LIFE_DRAINS_MAX,
                  (long long)j->row.id, last[0] ? ": " : "", last);
         end(r, j, JOB_EV_END_FAILED, text);
     } else if (!is_cancelled(j) && !j->wishes && life_is_in_vain(&j->life, mono_s()) && (j->row.ticket[0] || !j->life.written)) {
@@ -314,7 +314,7 @@ static void launch_after(void *arg)
     bool wanted = j && j->life.phase == LIFE_PREPARING && !r->stopping;
 
     if (j && l->rq.moved[0])
-        event_add(r->events, j->row.id, "warning", "folder", "jobs/%lld was left by another job of that number; it is called jobs/%s now",
+        event_add(r->events, j->row.id, "warning", "folder", "jobs/%lld was left by another job of that number; it was renamed to jobs/%s",
                   (long long)j->row.id, l->rq.moved);
     if (l->rc == 0 && l->rq.ticket[0])
         start_with_ticket(r, l, wanted);
@@ -479,7 +479,8 @@ static void grant(struct runner *r, const struct sched_grant *g)
     j->life = (struct life){ .refusals = j->life.refusals, .unreachable = j->life.unreachable, .mute = j->life.mute };
     take_gpus(r, j, g->gpus);
     if (!j->told[0]) /* else it is one of many tries, and told already */
-        event_add(r->events, j->row.id, "info", "state", g->backfill ? "starting, past a job that waits for more slots" : "starting");
+        event_add(r->events, j->row.id, "info", "state",
+                  g->backfill ? "starting as backfill, before a job that waits for more slots" : "starting");
     tell_life(r, j, LIFE_FACT_GRANTED, "");
 }
 
@@ -647,7 +648,7 @@ static void tell_mute(const struct job *j, char *ret, size_t size)
         snprintf(how, sizeof how, "signal %d, %s", status - 128, strsignal(status - 128));
     else
         snprintf(how, sizeof how, "status %d", status);
-    snprintf(ret, size, "its supervisor leaves before it says anything (%s); log/supervisor.log says why; it is tried %d times", how,
+    snprintf(ret, size, "its supervisor ended without a message (%s); log/supervisor.log says why; %d starts are tried", how,
              LIFE_MUTE_MAX);
 }
 
@@ -688,7 +689,7 @@ static void lose(struct runner *r, struct job *j, const char *why)
     if (mute)
         tell_trouble(r, j, "waits", text);
     else if (counted && j->life.drains > 0)
-        snprintf(j->trouble, sizeof j->trouble, "detd-job did not come to the end of the spool; log/supervisor.log says why");
+        snprintf(j->trouble, sizeof j->trouble, "detd-job did not read the spool to its end; log/supervisor.log says why");
     else
         j->trouble[0] = '\0';
     j->life.known = j->life.tried = false;
@@ -725,7 +726,7 @@ static void tell_killed(struct runner *r, struct job *j, const struct killed *k)
     if (k->why[0])
         tell_alive(r, j, k->why);
     else if (k->who[0])
-        event_add(r->events, j->row.id, "warning", "kill", "the job did not leave in time, or say anything; its processes were killed: %s",
+        event_add(r->events, j->row.id, "warning", "kill", "the job neither ended nor reported in time; its processes were killed: %s",
                   k->who);
 }
 
@@ -748,7 +749,7 @@ static void tell_name(struct runner *r, struct job *j, const struct killed *k)
     if (k->who[0])
         snprintf(text, sizeof text, "its slots are held: %s was killed and does not end", k->one[0] ? k->one : k->who);
     else
-        snprintf(text, sizeof text, "its slots are held: the lock of its folder is, and by no process that can be seen");
+        snprintf(text, sizeof text, "its slots are held: a process that detd cannot see holds the lock of its folder");
     tell_trouble(r, j, "stuck", text);
 }
 

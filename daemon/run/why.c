@@ -112,7 +112,7 @@ static void tell_need(const struct runner *r, const struct job *j, char *ret, si
     if (!j->row.cuda) {
         snprintf(ret, size, "needs %d CPU slots at once, %d of %d are free", sched_cpu_need(&view, &node), node.cpu_free, node.cpu_slots);
     } else if (r->gpus->trouble[0] || !r->gpus->known) {
-        snprintf(ret, size, "needs %d GPUs, and none is granted now: %s", sched_gpu_need(&view),
+        snprintf(ret, size, "needs %d GPUs, but no GPU is granted now: %s", sched_gpu_need(&view),
                  r->gpus->known ? r->gpus->trouble : "the GPU driver has not answered yet");
     } else {
         snprintf(ret, size, "needs %d GPUs at once, %d of %d are free", sched_gpu_need(&view), gpus.free, gpus.devices);
@@ -130,7 +130,7 @@ void run_why(struct runner *r, const struct job *j, char *ret, size_t size)
 
     store_trouble(r->store, full, sizeof full);
     if (j->hidden_until)
-        snprintf(ret, size, "is %s, which is seen once that is stored%s%s", job_state_name(j->row.state), full[0] ? ": " : "", full);
+        snprintf(ret, size, "is %s, and is shown so once that is stored%s%s", job_state_name(j->row.state), full[0] ? ": " : "", full);
     else if (j->life.phase == LIFE_COMMITTING)
         snprintf(ret, size, "has its slots and waits till that is stored%s%s", full[0] ? ": " : "", full);
     else if (j->trouble[0])
@@ -141,7 +141,7 @@ void run_why(struct runner *r, const struct job *j, char *ret, size_t size)
         snprintf(ret, size, "makes room for job %lld: it writes a checkpoint and is %s", (long long)j->yields_to,
                  j->row.want == JOB_WANT_PAUSE ? "paused" : "queued again");
     else if (job_is_live(j->row.state) && j->row.backfill)
-        snprintf(ret, size, "was let past a job that waits for more slots, and makes room when its own are all that one lacks");
+        snprintf(ret, size, "runs as backfill: it is checkpointed and queued again as soon as its slots complete those of a waiting job");
     else if (j->life.phase == LIFE_PREPARING)
         snprintf(ret, size, "has its slots; its folder is made and its supervisor is started");
     else if (j->life.phase != LIFE_IDLE)
@@ -149,7 +149,7 @@ void run_why(struct runner *r, const struct job *j, char *ret, size_t size)
     else if (waits_for_other(r, j, ret, size))
         return;
     else if (r->drained[0])
-        snprintf(ret, size, "no job is started on this node now, which is drained: %s", r->drained);
+        snprintf(ret, size, "no job is started, because this node is drained: %s", r->drained);
     else if (j->row.reason[0] && j->life.not_before > mono_s())
         snprintf(ret, size, "has given its slots back, and is tried again within a minute: %s", j->row.reason);
     else if (!is_kept_from_queue(r, j, ret, size))

@@ -340,7 +340,7 @@ static void queue_large(struct conn *c, const char *line, size_t len)
         l->line = malloc(len);
     if (!l || !l->line) {
         free(l);
-        refuse_large(c, ERR_STATE, "large requests of clients take all the room that there is for them; try again");
+        refuse_large(c, ERR_STATE, "large requests of clients fill the memory that is reserved for them; try again");
         return;
     }
     memcpy(l->line, line, len);
@@ -449,7 +449,7 @@ static void log_refusal(struct conns *all, int fd, const char *why)
         return;
     }
     getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len);
-    log_line("warning", "refused a connection of user %ld: %s (%d refusals before it were not told)", (long)(int)cred.uid, why,
+    log_line("warning", "refused a connection of user %ld: %s (%d refusals before it were not logged)", (long)(int)cred.uid, why,
              all->unsaid);
     all->refused = mono_s();
     all->unsaid = 0;
@@ -567,7 +567,7 @@ void conns_tick(struct conns *all)
             look_if_read(c);
     while (queued > CONNS_QUEUE_BYTES && (c = fullest_that_stands(all))) {
         queued -= wire_queued(c->wire);
-        log_line("warning", "closed a connection of user %ld, who has read nothing for %d s of %zu bytes, while others need the room",
+        log_line("warning", "closed a connection of user %ld: for %d s it read none of %zu bytes, and others need the room",
                  (long)c->caller.uid, c->still_s, wire_queued(c->wire));
         c->still_s = 0;
         wire_close(c->wire);

@@ -36,7 +36,7 @@ int door_ask(const struct door_guest *guests, int n, const struct door_guest *ne
         const char *why;
     } limits[] = {
         [SAME_USER] = { DOOR_USER_MAX, "a user has at most %d connections, and all of yours are in use" },
-        [NO_ADMINS] = { DOOR_MAX - DOOR_ADMINS, "all %d connections for those who are no admins are in use" },
+        [NO_ADMINS] = { DOOR_MAX - DOOR_ADMINS, "all %d connections for users without admin rights are in use" },
         [ALL] = { DOOR_MAX, "all %d connections are in use" },
     };
 

@@ -84,7 +84,7 @@ int gate_bind(const struct gate *g, uv_pipe_t *server, bool *ret_bound, struct e
 
     if (lstat(path, &st) == 0) {
         if (!S_ISSOCK(st.st_mode))
-            return err_set(err, ERR_INPUT, "socket '%s': something that is not a socket lies there", path);
+            return err_set(err, ERR_INPUT, "socket '%s': a file that is not a socket is there", path);
         if (somebody_serves(path))
             return err_set(err, ERR_STATE, "socket '%s': another daemon serves it", path);
         unlink(path);
@@ -105,5 +105,5 @@ int gate_spare_files(int fd, struct err *err)
 
     if (getrlimit(RLIMIT_NOFILE, &most) < 0 || (rlim_t)fd + GATE_SPARE_FILES < most.rlim_cur)
         return 0;
-    return err_set(err, ERR_STATE, "detd has nearly all files open that it may, %lld", (long long)most.rlim_cur);
+    return err_set(err, ERR_STATE, "detd is near its limit of open files, %lld", (long long)most.rlim_cur);
 }

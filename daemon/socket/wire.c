@@ -331,7 +331,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         set_reading(w, false);
         frame_clear(w->frame); /* at once, so that no other client is refused because of it */
         count_long(w);
-        err_set(&err, ERR_STATE, "long lines of clients take all the room that there is for them; try again");
+        err_set(&err, ERR_STATE, "long lines of clients fill the memory that is reserved for them; try again");
         w->events->broken(w, &err);
         return;
     }

@@ -490,10 +490,9 @@ static void tell_trouble(struct store *s, int rc)
     if (s->trouble[0] == '\0' || s->w.damaged)
         log_line("error", "%s", text);
     if (s->w.damaged)
-        log_line(
-            "error",
-            "stop detd, copy its state folder, and put a whole detd.db in place: a copy of it, or what `sqlite3 detd.db .recover | sqlite3 "
-            "new.db` makes; the next detd takes up the reports that it lacks, but not those of jobs that had ended");
+        log_line("error", "stop detd, copy its state folder, and replace detd.db by a copy that is not damaged, or by the output of "
+                          "`sqlite3 detd.db .recover | sqlite3 "
+                          "new.db`; the next detd adds the reports that it lacks, except those of jobs that had ended");
     set_trouble(s, text);
 }
 

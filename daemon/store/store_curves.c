@@ -179,7 +179,7 @@ static int parse_cursor(const char *cursor, int64_t *ret_series, int64_t *ret_st
     char rest;
 
     if (sscanf(cursor, "%lld:%lld%c", &series, &step, &rest) != 2)
-        return err_field(err, ERR_INPUT, "cursor", "cursor: not one that an earlier page returned");
+        return err_field(err, ERR_INPUT, "cursor", "cursor: must be the cursor of an earlier page");
     *ret_series = series;
     *ret_step = step;
     return 0;

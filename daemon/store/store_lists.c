@@ -64,7 +64,7 @@ int store_eval_rows(struct store *s, const struct store_eval_query *q, struct te
     int rc = 0;
 
     if (q->cursor && (sscanf(q->cursor, "%lld:%68[^\n]", &step, after) != 2))
-        rc = err_field(err, ERR_INPUT, "cursor", "cursor: not one that an earlier page returned");
+        rc = err_field(err, ERR_INPUT, "cursor", "cursor: must be the cursor of an earlier page");
     if (rc == 0 && !q->cursor)
         rc = check_names(db, q, err);
     if (rc == 0)

@@ -47,7 +47,8 @@ static int check_done(struct writer *w, struct op *op)
         int state = job_state_parse(name);
 
         if (state < 0 || !job_is_done((enum job_state)state))
-            op->rc = err_field(&op->err, ERR_STATE, "id", "job %lld is %s: only what has ended can be removed", (long long)op->job, name);
+            op->rc =
+                err_field(&op->err, ERR_STATE, "id", "job %lld is %s: only jobs that have ended can be removed", (long long)op->job, name);
     } else if (rc == SQLITE_DONE) {
         op->rc = err_field(&op->err, ERR_NOTFOUND, "id", "no job %lld", (long long)op->job);
     }

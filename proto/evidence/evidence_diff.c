@@ -292,7 +292,7 @@ static void describe(const struct search *s)
     if (d->step > 0)
         describe_step(s, d->text, size);
     else if (d->from == 0)
-        snprintf(d->text, size, "there is no step of which both have a record");
+        snprintf(d->text, size, "no step has a record in both");
     else if (d->cut && !d->apart)
         snprintf(d->text, size, "not shown to be equal: steps %lld .. %lld are, nothing after them can be compared", (long long)d->from,
                  (long long)d->to);

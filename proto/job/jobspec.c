@@ -443,7 +443,7 @@ static int refuse_foreign(const struct jobspec *s, const json_t *const *given, s
         if (*k->families == '!')
             return job_error(err, k->path, "not a key of preset '%s'", s->model_preset);
         if (!s->model_preset)
-            return job_error(err, k->path, "not a key of what model.cfg describes, only of models of the family %s", k->families);
+            return job_error(err, k->path, "not a key of models of model.cfg, only of models of the family %s", k->families);
         return job_error(err, k->path, "not a key of preset '%s', only of models of the family %s", s->model_preset, k->families);
     }
     return 0;

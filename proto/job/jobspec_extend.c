@@ -70,7 +70,7 @@ int jobspec_not_on_the_way(const struct jobspec *s, struct err *err)
         return job_error(err, "data.augment.multiscale", "the last %lld of train.steps (%lld) had the largest size",
                          (long long)largest_at_end(s), steps);
     return job_error(err, s->train_steps % s->train_log_every ? "train.log_every" : "val.every",
-                     "step %lld is no multiple of it: what the end stored there would not have been stored", steps);
+                     "step %lld is not a multiple of it: values that the end of the job stored would be missing in a longer job", steps);
 }
 
 int jobspec_extend(json_t *root, int64_t steps, struct jobspec **ret_was, struct err *err)

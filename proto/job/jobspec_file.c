@@ -163,7 +163,7 @@ int jobspec_override(json_t *root, const char *assignment, struct err *err)
     if (!obj || json_object_set_new(obj, name, value) < 0) {
         if (!obj)
             json_decref(value);
-        return err_field(err, ERR_INPUT, path, obj ? "%s: not valid UTF-8" : "%s: what holds it is not an object", path);
+        return err_field(err, ERR_INPUT, path, obj ? "%s: not valid UTF-8" : "%s: its parent is not an object", path);
     }
     return 0;
 }
@@ -174,7 +174,7 @@ static int take_tilde(const char *key, const char **text, const char **ret_dir, 
     const char *home = getenv("HOME");
 
     if ((*text)[1] != '/' && (*text)[1] != '\0')
-        return err_field(err, ERR_INPUT, key, "%s: '%.80s': of ~ only ~/ is known; write the folder out", key, *text);
+        return err_field(err, ERR_INPUT, key, "%s: '%.80s': only ~/ is supported; write the folder out", key, *text);
     if (!home || home[0] != '/')
         return err_field(err, ERR_INPUT, key, "%s: '%.80s': HOME is not set to a folder", key, *text);
     *text += 1 + strspn(*text + 1, "/");

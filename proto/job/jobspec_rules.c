@@ -68,7 +68,7 @@ static int finish_model(struct jobspec *s, struct err *err)
     if (s->model_load_until >= 0 && !s->model_init)
         return job_error(err, "model.load_until", "needs model.init");
     if (json_array_size(s->train_freeze) > 0 && !s->model_init)
-        return job_error(err, "train.freeze", "needs model.init: what has no weights has to train");
+        return job_error(err, "train.freeze", "needs model.init: layers without pretrained weights cannot be frozen");
     if (s->model_sync_bn && s->model_freeze_bn)
         return job_error(err, "model.sync_bn", "cannot be combined with model.freeze_bn");
     return 0;
@@ -82,7 +82,7 @@ static int refuse_frozen(const struct jobspec *s, struct err *err)
     if (s->model_freeze_bn)
         return job_error(err, "model.freeze_bn", "needs model.init: without weights there are no statistics to normalise with");
     if (s->model_freeze_at > 0)
-        return job_error(err, "model.freeze_at", "needs model.init: what has no weights has to train, is %lld",
+        return job_error(err, "model.freeze_at", "needs model.init: layers without pretrained weights cannot be frozen; is %lld",
                          (long long)s->model_freeze_at);
     return 0;
 }
@@ -156,8 +156,8 @@ static int finish_depth(struct jobspec *s, struct err *err)
         rc = job_error(err, "model.max_depth", "must be above model.min_depth (%g), is %g", s->model_min_depth, s->model_max_depth);
     if (rc == 0 && kind == JOB_DEPTH_FEATURES && !s->model_init && !s->model_init_extractor)
         rc = job_error(err, "model.init_extractor",
-                       "is required: features of random weights say nothing (a featdepth_autoencoder job makes "
-                       "them; featdepth_joint and featdepth_baseline need none)");
+                       "is required: features of random weights are of no use (a featdepth_autoencoder job trains "
+                       "them; featdepth_joint and featdepth_baseline work without)");
     if (rc == 0 && s->model_freeze_bn && !s->model_init)
         rc = job_error(err, "model.freeze_bn", "needs model.init: without weights there are no statistics to normalise with");
     return rc;
@@ -422,7 +422,7 @@ static int finish_sources(const struct jobspec *s, struct err *err)
                          s->data_stereo ? " with data.stereo" : "", l->n);
     for (int i = 0; i < l->n && !none; i++) {
         if (l->v[i] == 0)
-            return job_error(err, key, "0, the target itself, stands with others");
+            return job_error(err, key, "0, the target itself, must stand alone");
         for (int k = 0; k < i; k++)
             if (l->v[k] == l->v[i])
                 return job_error(err, key, "%g is there twice", l->v[i]);
@@ -467,9 +467,9 @@ static int finish_fraction(struct jobspec *s, struct err *err)
     if (isnan(s->data_val_fraction))
         return 0;
     if (s->data_val_annotations && strcmp(s->data_val_annotations, s->data_train_annotations) != 0)
-        return job_error(err, "data.val.fraction", "is a part of the training split: data.val.annotations has to go");
+        return job_error(err, "data.val.fraction", "is a part of the training split: remove data.val.annotations");
     if (s->data_val_images && (!s->data_train_images || strcmp(s->data_val_images, s->data_train_images) != 0))
-        return job_error(err, "data.val.fraction", "is a part of the training split: data.val.images has to go");
+        return job_error(err, "data.val.fraction", "is a part of the training split: remove data.val.images");
     rc = copy_text(&s->data_val_annotations, s->data_train_annotations, err);
     if (rc == 0)
         rc = copy_text(&s->data_val_images, s->data_train_images, err);
@@ -512,7 +512,7 @@ static int finish_depth_scores(struct jobspec *s, struct err *err)
     if (factor && isnan(s->val_depth_factor) && known)
         s->val_depth_factor = KITTI_METRES;
     if (factor && isnan(s->val_depth_factor))
-        return job_error(err, "val.depth_factor", "is required with val.depth_scale factor: only of kitti with data.stereo it is known");
+        return job_error(err, "val.depth_factor", "is required with val.depth_scale factor: it is known only for kitti with data.stereo");
     if (!factor && !isnan(s->val_depth_factor))
         return job_error(err, "val.depth_factor", "needs val.depth_scale factor");
     if (s->val_depth_least >= s->val_depth_cap)
@@ -570,7 +570,7 @@ static int finish_eval(struct jobspec *s, struct err *err)
     if (s->eval_run && s->eval_step < 0)
         return job_error(err, "errand.step", "is required with errand.run");
     if (s->eval_run && !s->data_val_annotations)
-        return job_error(err, "data.val.annotations", "is required with errand.run: it is what is looked at");
+        return job_error(err, "data.val.annotations", "is required with errand.run: the data set to evaluate on");
     if (s->eval_run && s->verify_evidence)
         return job_error(err, "errand.evidence", "cannot be combined with errand.run");
     return job_all_fit(keys, sizeof keys / sizeof *keys, err);
@@ -639,11 +639,11 @@ static int no_such_metric(const struct jobspec *s, bool depth, bool masks, struc
     recall_name(s, recall);
     if (depth)
         return job_error(err, "checkpoint.best",
-                         "'%s' is no metric of %s: these are loss, abs_rel, sq_rel, rmse, rmse_log, a1, a2, a3, ate and ate_std",
+                         "'%s' is not a metric of %s: metrics are loss, abs_rel, sq_rel, rmse, rmse_log, a1, a2, a3, ate and ate_std",
                          s->checkpoint_best, s->preset ? s->preset->name : "its network");
     return job_error(
         err, "checkpoint.best",
-        "'%s' is no metric of %s: these are loss, AP, AP50, AP75, APs, APm, APl, AR1, AR10, %s, ARs, ARm, ARl, voc_AP50, AP:CLASS and "
+        "'%s' is not a metric of %s: metrics are loss, AP, AP50, AP75, APs, APm, APl, AR1, AR10, %s, ARs, ARm, ARl, voc_AP50, AP:CLASS and "
         "AP50:CLASS%s",
         s->checkpoint_best, s->preset ? s->preset->name : "its network", recall, masks ? ", of masks with segm_ before it" : "");
 }
@@ -658,7 +658,7 @@ int jobspec_check_best(const struct jobspec *s, struct err *err)
     if (strcmp(name, "loss") == 0 || s->eval_run)
         return 0;
     if (s->val_every == 0 || (!s->data_val_annotations && isnan(s->data_val_fraction)))
-        return job_error(err, "checkpoint.best", "'%s' is of validations: needs data.val, and val.every above 0", name);
+        return job_error(err, "checkpoint.best", "'%s' is a metric of validations: needs data.val, and val.every above 0", name);
     if (is_one_of(names, plain, strcspn(plain, ":")) || (!depth && is_recall(s, plain, strcspn(plain, ":"))))
         return 0;
     return no_such_metric(s, depth, masks, err);

@@ -101,7 +101,7 @@ const struct job_word job_words[] = {
     { "max_per_img", "val.max_det", "" },
     { "max_size_train", "model.max_size", "" },
     { "max_steps", "train.steps", "" },
-    { "mem", NULL, "the node limits the memory of a job (detd-launch --memory); train.waves lowers what it needs" },
+    { "mem", NULL, "the node limits the memory of a job (detd-launch --memory); train.waves lowers the memory it needs" },
     { "milestones", "train.lr_steps", "" },
     { "min_size_test", "model.min_size", "Validation takes the last of its sizes" },
     { "min_size_train", "model.min_size", "" },

@@ -65,8 +65,8 @@ int jobtext_explain(const char *text, size_t len, const char *path, struct err *
             at = behind_string(text, len, at) - 1;
         else if (next == '}' || next == ']')
             return tell(text, at, path,
-                        next == '}' ? "a comma before '}': behind the last member there is none"
-                                    : "a comma before ']': behind the last element there is none",
+                        next == '}' ? "a comma before '}': the last member must not have a comma behind it"
+                                    : "a comma before ']': the last element must not have a comma behind it",
                         err);
         else if (text[at] == '#' || follows(text, len, at, "/*"))
             return tell(text, at, path, "comments begin with // and end with their line", err);

@@ -231,8 +231,9 @@ static const struct cublaslt_api made_up = { .cublasLtGetVersion = lt_version,
  * says why. */
 static void refused_products_say_why(void **state)
 {
-    static const char why[] = "; cublaslt has none (algorithms 6: 1 do not tell how they sum, 1 sum in no order, 1 sum in low precision, "
-                              "1 on tensor cores, 1 too big, 1 cannot)";
+    static const char why[] =
+        "; cublaslt has no usable algorithm (of 6: 1 do not tell how they sum, 1 sum in no order, 1 sum in low precision, "
+        "1 on tensor cores, 1 too big, 1 cannot)";
     struct conv_key k = conv(CONV_FWD, PRECISION_FP32, TIER_RERUN, 8, 13, 64, 128, 1);
     struct plan_key key = plan_key_make(&k, NULL);
     static struct plan_name name[PLAN_NAMES];

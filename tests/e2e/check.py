@@ -152,7 +152,7 @@ def orientations(root):
 def both_splits_are_looked_at(root):
     train = good(root)
     place = Place(root, train + [("gone.png", [])], [("d.png", [(1, 0, 0, 0, 9)])])
-    way_out = "; data.on_bad=skip leaves out what is bad$"
+    way_out = "; data.on_bad=skip leaves out bad records$"
     place.check(1, r"^train: image 4: .*gone.png", r"^val: annotation 1 \(image 1, 'd.png'\): box has no area", r"^val: .*val.json: 1 problem" + way_out,
                 r"train.json: 1 problem" + way_out)
     place.write("train", train, ("cat", "dog"))

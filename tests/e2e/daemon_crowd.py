@@ -109,7 +109,7 @@ def no_descriptors_left():
                 pass
         answers = [c.read() for c in clients]
         told = [a and a["error"]["message"] for a in answers if not a or a["id"] is None]  # None: closed without a reply
-        assert 20 < len(told) < 80 and set(told) == {"detd has nearly all files open that it may, 100"}, told
+        assert 20 < len(told) < 80 and set(told) == {"detd is near its limit of open files, 100"}, told
         assert "refused a connection of user %d: detd has nearly all files open" % os.geteuid() in open(d.root + "/log").read()
         for c in clients:
             c.close()
@@ -215,7 +215,7 @@ def lists_that_nobody_reads():
                 left[c] -= 1
 
         stays_small(d, read_one)
-        journal = lambda: open(d.root + "/log").read().count("who has read nothing for")
+        journal = lambda: open(d.root + "/log").read().count("closed a connection of user")
         Daemon.until(lambda: read_one() or journal(), "those who read nothing keep all the room", 120)
         while any(left.values()):  # and all of them come once they are read
             read_one()

@@ -336,11 +336,11 @@ def a_supervisor_that_says_nothing():
         os.chmod(d.bin + "/detd-job", 0o755)
         d.start()
         job = d.submit(5, restarts=0)
-        assert "leaves before it says anything (status 127)" in d.wait_event("waits", job)[0]
+        assert "ended without a message (status 127)" in d.wait_event("waits", job)[0]
         d.until(lambda: "supervisor.log" in d.call("job.why", id=job)["text"], "it does not say why it waits")
         assert len(d.events("waits", job)) == 1 and d.job(job)["state"] == "starting", d.job(job)
         failed = d.wait(job, "failed", 240)
-        assert failed["reason"].startswith("its supervisor leaves before it says anything (status 127)"), failed["reason"]
+        assert failed["reason"].startswith("its supervisor ended without a message (status 127)"), failed["reason"]
         assert len(open(d.root + "/starts").readlines()) == 7
         d.until(lambda: d.call("daemon.info")["cpu_free"] == 4, "the slots are not free")
         os.rename(whole, d.bin + "/detd-job")
@@ -366,7 +366,7 @@ def a_cancelled_job_whose_supervisor_says_nothing():
         d.call("job.cancel", id=job)
         ended = d.wait(job, lambda j: j["ended"], 240)
         assert ended["state"] == "cancelled", ended
-        assert ended["reason"].startswith("spool unread: its supervisor leaves before it says anything (status 127)"), ended["reason"]
+        assert ended["reason"].startswith("spool unread: its supervisor ended without a message (status 127)"), ended["reason"]
         d.until(lambda: d.call("daemon.info")["cpu_free"] == 4, "the slots are not free")
         assert os.path.exists("%s/jobs/%d/spool.0" % (d.state, job)), os.listdir("%s/jobs/%d" % (d.state, job))
 
@@ -704,7 +704,7 @@ def a_lock_that_stays_held():
             fcntl.flock(lock, fcntl.LOCK_EX)
             socket.send_fds(pair[0], [b"x"], [lock.fileno()])
         os.kill(d.proc.pid, signal.SIGCONT)
-        assert "by no process that can be seen" in d.wait_event("stuck", job, 240)[0]
+        assert "a process that detd cannot see" in d.wait_event("stuck", job, 240)[0]
         assert "its slots are held" in d.call("job.why", id=job)["text"], d.call("job.why", id=job)
         assert d.call("daemon.info")["cpu_free"] == 0
         for end in pair:
@@ -881,7 +881,7 @@ def the_disk_is_full():
                                        "train": {"steps": 1, "batch": 8}, "run": {"device": "cpu"}}, token="full")
         assert "full" in d.call("daemon.info")["trouble"], d.call("daemon.info")
         d.go(ends)
-        d.until(lambda: d.call("job.why", id=ends)["text"] == "is completed, which is seen once that is stored: " + d.call("daemon.info")["trouble"],
+        d.until(lambda: d.call("job.why", id=ends)["text"] == "is completed, and is shown so once that is stored: " + d.call("daemon.info")["trouble"],
                 "it does not say why its end is not seen")
         assert d.job(ends)["state"] == "running"
         d.kill_session(job)  # its next start is to be stored first
@@ -999,13 +999,13 @@ def a_checkpoint_without_room():
         d.signal_session(job, signal.SIGCONT)
         d.wait(job, lambda j: j["step"] >= before + 7, 120)
         why = []
-        d.until(lambda: why.append(d.call("job.why", id=job)["text"]) or re.search("no room for that of step 60: .*; it is tried till there is$", why[-1]), why, 120)
+        d.until(lambda: why.append(d.call("job.why", id=job)["text"]) or re.search("no room for the checkpoint of step 60: .*; it is tried until there is room$", why[-1]), why, 120)
         assert d.newest_checkpoint(job) in (before, before + 3), "there was room"  # one may have been written already
         assert d.job(job)["state"] == "running"
         os.unlink(full)
         done = d.wait(job, "completed", 120)
         assert done["attempt"] == 1 and done["checkpoints"][0]["step"] == 60, done["attempts"]
-        assert any("no room for that of step" in text for text in d.events("checkpoint", job)), d.events("checkpoint", job)
+        assert any("no room for the checkpoint of step" in text for text in d.events("checkpoint", job)), d.events("checkpoint", job)
         rows = d.sql("SELECT step FROM loss WHERE job=? AND split='train' AND term='total' ORDER BY step", job)
         assert [s for (s,) in rows] == list(range(1, 61)), rows
 
@@ -1071,7 +1071,7 @@ def many_label_at_once():
                 if "result" in msg:
                     given.add("t%d-%d" % (n, msg["id"]))
                 else:
-                    assert "others change it at this moment" in msg["error"]["message"], msg
+                    assert "is being changed by other requests" in msg["error"]["message"], msg
             c.close()
         assert given and set(d.job(job)["tags"]) == given, (given, d.job(job)["tags"])
         d.call("job.label", id=job, note="the last")

@@ -148,11 +148,11 @@ def others_runs_are_compared():
             done = detctl(who, "diff", *jobs)
             assert done.returncode == 0 and "equal: steps 1 .. 420" in done.stdout, (who, done)
             for job in jobs:
-                assert ("job %d: run.env.PASSWORD is for its owner's eyes only, and is not compared" % job in done.stdout) == (who == "other"), (who, done)
+                assert ("job %d: run.env.PASSWORD is visible to its owner only, and is not compared" % job in done.stdout) == (who == "other"), (who, done)
         done = detctl("other", "diff", "--json", *jobs)
         assert done.returncode == 0 and json.loads(done.stdout)["run"]["equal"] is True, done
         done = detctl("other", "verify", jobs[0])
-        assert done.returncode == 1 and "run.env." in done.stdout and "is for its owner's eyes only" in done.stdout, done
+        assert done.returncode == 1 and "run.env." in done.stdout and "is visible to its owner only" in done.stdout, done
 
 
 def admins_alone():

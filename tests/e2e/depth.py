@@ -104,7 +104,7 @@ def a_frame_without_neighbours_has_scores_and_no_loss():
         assert not any(value for (value,) in losses["ends"]), losses
         told = d.sql("SELECT text FROM events WHERE job=? AND text LIKE 'val: % targets %'", jobs["whole"])
         assert "; 2 lack a neighbour: scored, but without losses; " in told[0][0], told
-        lossless = "val: no frame has all of its neighbours: a validation has no loss, by which no checkpoint is the best; checkpoint.best=abs_rel goes by the depth"
+        lossless = "val: no frame has all of its neighbours: a validation has no loss to choose the best checkpoint by; checkpoint.best=abs_rel chooses by depth"
         told = {name: d.sql("SELECT text FROM events WHERE job=? AND text LIKE 'val: no frame %'", job) for name, job in jobs.items()}
         assert told == {"between": [], "whole": [], "ends": [(lossless,)]}, told
         done = subprocess.run([BUILD + "/detd-worker", "--check", "%s/jobs/%d/spec.json" % (d.state, jobs["ends"])], capture_output=True, text=True, check=True)
@@ -222,11 +222,11 @@ def depth_that_no_pattern_finds_is_told():
         assert "measured depth: " not in check(d, spec).stdout
         done = check(d, spec_of(d, data={"depth_pattern": "depht/%06d.png"}))
         assert done.returncode == 1, done.stdout
-        assert re.search(r"data\.depth_pattern: none of \d+ targets has measured depth: '\S+/video/depht/%06d\.png' is there for none of them", done.stdout), done.stdout
+        assert re.search(r"data\.depth_pattern: no target of \d+ has measured depth: no file matches '\S+/video/depht/%06d\.png'", done.stdout), done.stdout
         os.rename(d.root + "/video/depth", d.root + "/video/elsewhere")
         done = check(d, spec)
-        told = re.search(r"^val: (none of \d+ targets has measured depth: '\S+/video/depth/%06d\.png' is there for none of them)$", done.stdout, re.M)
-        assert done.returncode == 0 and told and "train: none of" not in done.stdout, done.stdout
+        told = re.search(r"^val: (no target of \d+ has measured depth: no file matches '\S+/video/depth/%06d\.png')$", done.stdout, re.M)
+        assert done.returncode == 0 and told and "train: no target of" not in done.stdout, done.stdout
         job = submit(d, spec, "nowhere")
         assert finish(d, job)["state"] == "completed"
         events = d.sql("SELECT level, text FROM events WHERE job=? AND text LIKE '%none of%'", job)

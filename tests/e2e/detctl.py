@@ -150,7 +150,7 @@ def test_usage(node):
     expect(node.ctl("submit", "job", "--wathc"), 2, r"detctl submit: did you mean --watch\? detctl submit --help lists the options\n$")
     expect(node.ctl("eval", "--metrics=AP"), 2, r"did you mean --metric\?")
     expect(node.ctl("eval", "--checkpoint"), 2, r"option '--checkpoint' requires an argument\ndetctl eval --help lists")
-    expect(node.ctl("ls", "--state", "done"), 1, r"'done' is no state of a job, which are queued, starting, .*, completed, failed, cancelled")
+    expect(node.ctl("ls", "--state", "done"), 1, r"'done' is not a state of a job; the states are queued, starting, .*, completed, failed, cancelled")
     assert node.ctl("help", "submit").stdout == node.ctl("submit", "--help").stdout != ""
     assert node.ctl("help").stdout == node.ctl("--help").stdout
     for word in [("export", "1", "-f", "safetensors", "-o", ""), ("export", "--sqlite", ""), ("predict", "1", "-o", "", "a.png"), ("sample", "job", "--out="),
@@ -178,7 +178,7 @@ def test_refused_before_anything_is_queued(node):
     expect(node.ctl("submit", "job", "data.train.images=d/train.json"), 1, "not a folder")
     expect(node.ctl("cancel", "77"), 1, "no job 77")
     assert json.loads(node.ctl("ls", "--json").stdout) == []
-    expect(node.ctl("show"), 1, "there is no job of yours yet")
+    expect(node.ctl("show"), 1, "you have no jobs yet")
 
 
 def keys_of(node, *words):
@@ -533,7 +533,7 @@ def test_root_reads_files_of_others_as_their_owner(node):
     if os.geteuid() != 0:
         return
     data, daemon = some_images(node.folder, 2), pwd.getpwuid(1).pw_name
-    told = "^detctl: you are root: detd-worker runs as %s, who owns what it reads; what root alone may read is out of its reach\n" % daemon
+    told = "^detctl: you are root: detd-worker runs as %s, the owner of the files it reads; it cannot read files that only root may read\n" % daemon
     os.chmod(node.folder, 0o711)
     os.chmod(node.folder + "/e", 0o755)
     os.chown(node.folder + "/e/some.json", 1, 1)
@@ -693,7 +693,7 @@ def test_interrupt_leaves_the_job_alone(node):
     node.until(number, lambda j: j["step"] > 0)
     waiting.send_signal(signal.SIGINT)
     out = waiting.communicate(timeout=120)
-    assert waiting.returncode == 130 and f"job {number} goes on" in out[1], out
+    assert waiting.returncode == 130 and f"job {number} keeps running;" in out[1], out
     step = node.job(number)["step"]
     node.until(number, lambda j: j["state"] == "running" and j["step"] > step)
 
@@ -736,7 +736,7 @@ def test_supervisor_is_killed_while_watching(node):
         os.kill(int(f.read()), signal.SIGKILL)
     told = []
     before = train_steps(watching, lambda line, steps: told.append(line) or line.startswith("attempt ") or (steps and steps[-1] <= last))
-    assert told[-1] == f"attempt 2 goes on from step {saved}\n", told[-1]
+    assert told[-1] == f"attempt 2 continues from step {saved}\n", told[-1]
     last = max(before, default=last)
     again = train_steps(watching, lambda _, steps: steps and steps[-1] > last)
     assert again == list(range(saved + 1, again[-1] + 1)), (saved, last, again)
@@ -771,7 +771,7 @@ def test_verify(node):
     assert (code, said["outcome"], said["first"], said["last"]) == (0, "equal", 5, 7), said  # the checkpoint of step 4 is where it begins
     expect(node.ctl("verify", "1", "--from", "5", "--steps", "2"), 0, "it begins at the checkpoint of step 4 and trains 3 steps")
     expect(node.ctl("verify", "1", "--from", "3"), 0, "no checkpoint of step 3 or before is kept: it begins with step 1 and trains 8 steps")
-    assert "verify 1" not in node.ctl("ls").stdout and node.ctl("ls").stderr == "left out: 4 that verified or evaluated; --all lists them\n", node.ctl("ls")
+    assert "verify 1" not in node.ctl("ls").stdout and node.ctl("ls").stderr == "left out: 4 jobs of verify and eval; --all lists them\n", node.ctl("ls")
     assert node.ctl("ls", "--all").stdout.count("verify 1") == 4 and node.ctl("ls", "-n", "1").stdout.count("\n") == 2
     assert [j["kind"] for j in json.loads(node.ctl("ls", "--json").stdout)] == 4 * ["verify"] + ["train"]
     expect(node.ctl("why"), 0)
@@ -780,7 +780,7 @@ def test_verify(node):
     assert said["compared"] == "all" and said["identity"] is None, said
     run = made["spec"]["run"]
     assert (run["ranks"], run["isa"], made["spec"]["errand"]["stress"], made["ranks"]) == (1, "generic", 7, 1), made
-    expect(node.ctl("verify", "1", "--from", "8"), 1, "job 1 has evidence of 8 steps, none after step 8")
+    expect(node.ctl("verify", "1", "--from", "8"), 1, "job 1 has evidence of 8 steps, but not of steps after 8")
     expect(node.ctl("verify", "1", "--from", "3", "--steps", "6"), 1, "job 1 has evidence of 8 steps, which are 5 after step 3")
     expect(node.ctl("verify", "2"), 1, "job 2 verifies another run itself: '.*/jobs/1'")
     expect(node.ctl("verify", "1", "train.lr=-1"), 1, r"job 1: train\.lr: must be > 0")
@@ -829,7 +829,7 @@ def test_verify_waits(node):
     assert re.fullmatch(r"job 3 waits: needs \d+ CPU slots at once, .*\n", waiting.stderr.readline())
     waiting.send_signal(signal.SIGINT)
     said = waiting.communicate(timeout=60)
-    assert waiting.returncode == 130 and said[0] == "" and "job 3 goes on" in said[1], (waiting.returncode, said)
+    assert waiting.returncode == 130 and said[0] == "" and "job 3 keeps running;" in said[1], (waiting.returncode, said)
     assert node.job("3")["state"] == "queued", node.job("3")
     ours, theirs = terminal()
     with subprocess.Popen([DETCTL, "watch", holder], cwd=node.folder, env=dict(node.environment(), TERM="xterm"), stdout=theirs,
@@ -873,7 +873,7 @@ def test_secrets_stay(node):
     for path in [node.folder + "/there.db"] + [node.folder + "/there/" + name for name in exported(node, "there")]:
         with open(path, "rb") as f:
             assert b"hush" not in f.read(), path
-    expect(node.ctl("verify", "there"), 1, "there: run.env.(PASSWORD|B) is for its owner's eyes only: give all of run.env")
+    expect(node.ctl("verify", "there"), 1, "there: run.env.(PASSWORD|B) is visible to its owner only: give all of run.env")
     expect(node.ctl("verify", "there", 'run.env={"PASSWORD": "hush"}'), 0, "")
 
 
@@ -1059,7 +1059,7 @@ def test_priority_and_filters(node):
     assert ids("--name", "t*d") == [high] and ids("--name", "irs") == [] and ids("--user", "nobody-of-that-name") == []
     assert ids("--user", node.job(runs)["user"], "--state", "queued", "--name", "s*") == [low]
     assert ids("--since", "0s") == []
-    expect(node.ctl("ls", "--since", "soon"), 2, "no length of time")
+    expect(node.ctl("ls", "--since", "soon"), 2, "is not a length of time")
     most = int(re.search(r"no name has more than (\d+) bytes", node.ctl("ls", "--name", "x" * 300).stderr)[1])
     expect(node.ctl("ls", "--name", "x" * most), 0)
     expect(node.ctl("ls", "--name", "x" * (most + 1)), 1, "name: no name has more than %d bytes" % most)
@@ -1070,7 +1070,7 @@ def test_priority_and_filters(node):
 def test_prune(node):
     expect(node.ctl("prune"), 2, "--older is missing")
     for wrong in ("30", "d", "-3d", "1e99d", "3 d", "3dd"):
-        expect(node.ctl("prune", "--older", wrong), 2, "is no length of time")
+        expect(node.ctl("prune", "--older", wrong), 2, "is not a length of time")
     expect(node.ctl("prune", "--older", ""), 2, "the value of --older is empty")
     done = node.submit("train.steps=2", "val.every=2")
     node.until(done, lambda j: j["state"] == "completed")

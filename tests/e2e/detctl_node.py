@@ -43,11 +43,11 @@ def test_completion(node):
 def test_drain(node):
     runs = node.submit(*LONG, "run.threads=1", "run.ranks=1")
     node.until(runs, lambda j: j["step"] > 0)
-    expect(node.ctl("drain"), 2, "a reason is needed")
+    expect(node.ctl("drain"), 2, "a reason is required")
     expect(node.ctl("drain", "x" * 201), 1, "reason: needs 1 to 200 bytes")
-    assert node.ctl("drain", "new", "driver").stdout == "drained; jobs that run go on\n"
+    assert node.ctl("drain", "new", "driver").stdout == "drained; running jobs continue\n"
     waits = node.submit("train.steps=2", "val.every=2", "run.threads=1", "run.ranks=1")
-    said = "no job is started on this node now, which is drained: new driver"
+    said = "no job is started, because this node is drained: new driver"
     assert said in node.ctl("why", waits).stdout, node.ctl("why", waits).stdout
     assert "drained: new driver" in node.ctl("queue").stdout and json.loads(node.ctl("info", "--json").stdout)["drained"] == "new driver"
     node.kill()
@@ -69,7 +69,7 @@ def test_drain(node):
 
 
 def test_time_limit(node):
-    expect(node.ctl("submit", "job", "--time", "soon"), 2, "'soon' is no length of time")
+    expect(node.ctl("submit", "job", "--time", "soon"), 2, "'soon' is not a length of time")
     done = node.ctl("submit", "job", *LONG, "--time", "6s", "--wait")
     expect(done, 5, "cancelled: it ran for 6 s, its run.time_limit; its newest checkpoint is of step")
     job = node.job("1")
@@ -197,7 +197,7 @@ def test_stopped(node):
         assert done.stdout == b"", done.stdout
         done = subprocess.run([detctl.DETCTL, "doctor"], env=node.environment(), capture_output=True, timeout=40, check=False, text=True)
         expect(done, 3)
-        assert re.search("(?m)^wrong +socket +.* takes connections, and nobody answers within 5 s$", done.stdout), done.stdout
+        assert re.search("(?m)^wrong +socket +.* takes connections, but detd does not answer within 5 s$", done.stdout), done.stdout
     finally:
         node.daemon.send_signal(signal.SIGCONT)
     expect(node.ctl("info"), 0)

@@ -109,7 +109,7 @@ def test_holes(bench):
     assert bench.diff()["cut"] and not bench.diff()["equal"], bench.diff()
     bench.put(Run(), Run(), last=(100, 200), first=1)
     damage(bench.folders[0], *range(1, 101))
-    bench.check(1, "there is no step of which both have a record\n")
+    bench.check(1, "no step has a record in both\n")
 
 
 def test_json(bench):

@@ -125,9 +125,9 @@ def test_sets_of_every_form(node):
     lists = ["data.%s.%s=%s" % (split, key, value) for split in forms.SPLITS for key, value in (("format", "yolo"), ("annotations", "yolo/images/" + split), ("images", "yolo"))]
     expect(node.ctl("check", "job", "data.names=darknet/data/obj.names", *lists), 0)
     expect(node.ctl("check", "job", "data.val.annotations=aside"), 1, "'.*/aside' is a folder, not a file")
-    expect(node.ctl("predict", "1", "--on", "aside", "--no-pictures", "-o", "no"), 1, "aside: none of its images can be used: [0-9]+ bad records, the first: ")
+    expect(node.ctl("predict", "1", "--on", "aside", "--no-pictures", "-o", "no"), 1, "aside: no image of it can be used: [0-9]+ bad records, the first: ")
     expect(node.ctl("predict", "1", "--on", "yolo/data.yaml", "--format", "xml", "-o", "no"), 1, "--format is coco, voc, darknet or yolo, not 'xml'")
-    expect(node.ctl("predict", "1", "--split", "val", "--format", "voc", "-o", "no"), 2, "--images and --format are of --on SET")
+    expect(node.ctl("predict", "1", "--split", "val", "--format", "voc", "-o", "no"), 2, "--images and --format need --on SET")
 
 
 def test_a_name_of_two_files(node):
@@ -173,18 +173,18 @@ def test_what_is_refused(node):
     for more in (), ("--csv",), ("--json",), ("--plot",), ("--split", "val"):
         expect(node.ctl("loss", "1", "--term", "foo", *more), 1, r"term: job 1 has no loss 'foo'; it has .*total")
     expect(node.ctl("loss", "1", "--term", "box"), 0)
-    expect(node.ctl("eval", "1", "--on", "d/val.json", "--checkpoint", "7"), 1, "job 1 has no checkpoint on the disk that is '7'")
+    expect(node.ctl("eval", "1", "--on", "d/val.json", "--checkpoint", "7"), 1, "job 1 has no checkpoint '7' on the disk")
     expect(node.ctl("eval", "1", "--on", "nowhere.json"), 1, r"data\.val\.annotations: open .nowhere.json.")
     expect(node.ctl("eval", "9", "--on", "d/val.json"), 1, "job 9")
     for wrong in ("--images", "d/images"), ("--checkpoint", "best"), ("--now", "--on", "d/val.json"), ("--per-class", "--metric", "AP"), ("--set", ""):
         expect(node.ctl("eval", "1", *wrong), 2)
     change_set(node, "none.json", lambda coco: [c.update(name="no " + c["name"]) for c in coco["categories"]])
-    expect(node.ctl("eval", "1", "--on", "none.json", "--images", "d/images"), 4, "none of its categories is a class of the network")
+    expect(node.ctl("eval", "1", "--on", "none.json", "--images", "d/images"), 4, "no category of it is a class of the network")
     for key in "errand.step=4", 'errand={"step": 4}':
-        expect(node.ctl("submit", "job", key), 1, r"errand: is no key of a job file; verify, eval --on and clone --same-data give it")
+        expect(node.ctl("submit", "job", key), 1, r"errand: not a key of a job file; verify, eval --on and clone --same-data set it")
     with open(node.folder + "/job.json", encoding="utf-8") as f, open(node.folder + "/errand.json", "w", encoding="utf-8") as g:
         json.dump(dict(json.load(f), errand={"run": "/d", "step": 4}), g)
-    expect(node.ctl("submit", "errand"), 1, r"errand: is no key of a job file")
+    expect(node.ctl("submit", "errand"), 1, r"errand: not a key of a job file")
 
 
 def test_names_of_any_bytes(node):
@@ -236,13 +236,13 @@ def test_a_class_with_a_comma(node):
 def test_the_best_by_a_metric(node):
     """By a metric, the best checkpoint is that of the highest validation, whatever the loss says. An unknown metric is
     the user's error; the message lists the known metrics."""
-    for wrong, said in ("mAP", "'mAP' is no metric of yolov3_tiny: these are loss, AP, "), ("segm_AP", "'segm_AP' is no metric"), ("abs_rel", "'abs_rel' is no metric"), ("AR300", "'AR300' is no metric .* AR10, AR100, ARs"):
+    for wrong, said in ("mAP", "'mAP' is not a metric of yolov3_tiny: metrics are loss, AP, "), ("segm_AP", "'segm_AP' is not a metric"), ("abs_rel", "'abs_rel' is not a metric"), ("AR300", "'AR300' is not a metric .* AR10, AR100, ARs"):
         for command in "check", "submit":
             expect(node.ctl(command, "job", "checkpoint.best=" + wrong), 1, r"checkpoint\.best: " + said)
     for missing in ("val.every=0",), ("data.val.annotations=null", "data.val.images=null", "val.every=null"):
-        expect(node.ctl("check", "job", "checkpoint.best=AP", *missing), 1, r"checkpoint\.best: 'AP' is of validations: needs data\.val")
+        expect(node.ctl("check", "job", "checkpoint.best=AP", *missing), 1, r"checkpoint\.best: 'AP' is a metric of validations: needs data\.val")
     expect(node.ctl("check", "job", "checkpoint.best=AP50:RBC"), 0)
-    expect(node.ctl("check", "job", "checkpoint.best=AR100", "val.max_det=300"), 1, "'AR100' is no metric .* AR10, AR300, ARs")
+    expect(node.ctl("check", "job", "checkpoint.best=AR100", "val.max_det=300"), 1, "'AR100' is not a metric .* AR10, AR300, ARs")
     expect(node.ctl("submit", "job", "checkpoint.best=AR300:x", "val.max_det=300", "train.steps=2", "val.every=1", "--wait"), 4,
            r"checkpoint\.best: a validation has no metric 'AR300:x'; it has loss, AP, AP50, .*, AR300")
     expect(node.ctl("submit", "job", "checkpoint.best=conf:RBC", "checkpoint.keep=1", "train.steps=6", "train.lr_steps=[]", "val.every=1", "--wait"), 0)

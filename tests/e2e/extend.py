@@ -135,7 +135,7 @@ def data_that_has_changed(d, data, whole):
                                (lambda: os.rename(data + "/val.json", data + "/away"), lambda: os.rename(data + "/away", data + "/val.json"), "val.json")):
         change()
         done = d.detctl("extend", str(job), "--steps", str(MORE), "--wait")
-        assert done.returncode == 1 and not done.stdout and said in done.stderr and "job %d is given no more steps" % job in done.stderr and "`detctl clone %d`" % job in done.stderr, done
+        assert done.returncode == 1 and not done.stdout and said in done.stderr and "job %d is not extended" % job in done.stderr and "`detctl clone %d`" % job in done.stderr, done
         assert d.job(job)["state"] == "completed"
         mend()
     done = d.detctl("extend", str(job), "--steps", str(MORE), "--wait")
@@ -296,7 +296,7 @@ def refusals(d, data):
     refused(steps, 10 ** 9, "train.steps: must be at most")
     cut = submit(d, dict(spec_of(data, 6), checkpoint={"every": 0}))
     d.wait(cut, "completed")
-    refused(cut, 8, "train.log_every: step 6 is no multiple of it", "no checkpoint of before is there; `detctl clone %d train.steps=8` trains anew" % cut)
+    refused(cut, 8, "train.log_every: step 6 is not a multiple of it", "no earlier checkpoint is there; `detctl clone %d train.steps=8` trains anew" % cut)
     early = submit(d, spec_of(data, 400, stop_after=1, lr=1e-12))
     step = d.wait(early, "completed")["step"]
     assert step < 400, step
@@ -308,7 +308,7 @@ def refusals(d, data):
     d.call("job.cancel", id=waits)
     refused(waits, 16, "is cancelled: only a completed one", "detctl clone")
     d.call("daemon.undrain")
-    for words, said in ((["3"], "--steps N or --epochs N"), (["3", "--steps", "x"], "no number of steps"), (["--steps", "8"], "one job id")):
+    for words, said in ((["3"], "--steps N or --epochs N"), (["3", "--steps", "x"], "is not a number of steps"), (["--steps", "8"], "one job id")):
         done = d.detctl("extend", *words)
         assert done.returncode == 2 and said in done.stderr, done
 

@@ -417,7 +417,7 @@ def the_driver_hangs():
         d.until(lambda: d.call("daemon.info")["gpu_trouble"], "nobody sees that it hangs")
         d.go(job)
         d.wait(job, "completed")  # a driver that cannot be asked holds up nothing that runs
-        assert "none is granted now: the GPU driver has not answered" in d.why(waiting), d.why(waiting)
+        assert "no GPU is granted now: the GPU driver has not answered" in d.why(waiting), d.why(waiting)
         d.until(lambda: not children(d.proc.pid), "the hung child was not killed")
         d.call("job.cancel", id=waiting)
 
@@ -524,7 +524,7 @@ def auto_decides():
         d.write()
         d.wait_gpu(0, "quarantined")
         got = device(d, ranks=2)
-        assert got[0] == "cpu" and "of which 1 cannot be trusted" in got[1], got
+        assert got[0] == "cpu" and "and 1 of them are quarantined" in got[1], got
 
 
 def first_word_waits_for_the_driver():

@@ -70,7 +70,7 @@ def anchors(p):
     again = json.loads(p.good("detctl", "anchors", "tiny", "model.anchor_sizes=" + key, "--json"))
     assert again["mean_iou"] == found["mean_iou"] and abs(again["own_mean_iou"] - found["mean_iou"]) < 1e-6, again
     few = p.good("detctl", "anchors", "tiny", "-n", "2")
-    assert "so many need a .cfg of their own" in few, few
+    assert "another number needs a .cfg with this number" in few, few
     p.refused("model.anchor_sizes: must be 12 numbers, width and height of each of the 6 anchors of yolov3_tiny, are 4", "detctl", "check", "tiny",
               "model.anchor_sizes=[1,2,3,4]")
     p.refused("model.anchor_sizes: must be pixels above 0, number 3 is -1", "detctl", "check", "tiny", "model.anchor_sizes=[1,2,-1,4,5,6,7,8,9,10,11,12]")
@@ -109,7 +109,7 @@ def sample(p):
     shutil.copy(p.path("shapes/images/train-0001.png"), p.path("seen/sample-001.png"))
     p.refused("is there, and detd did not write it", "detctl", "sample", "tiny", "-o", "seen", "-n", "1")
     assert p.read("seen/sample-001.png") == p.read("shapes/images/train-0001.png")
-    p.refused("-o DIR is needed", "detctl", "sample", "tiny", code=2)
+    p.refused("-o DIR is required", "detctl", "sample", "tiny", code=2)
 
 
 def sample_masks(p):

@@ -95,7 +95,7 @@ def the_one_that_was_started():
         job, nonce = d.begin()
         for wrong in ("", nonce[:-1], nonce + "0", ("1" if nonce[0] == "0" else "0") + nonce[1:]):
             assert Supervisor(d, job, wrong).hear() is None, "a wrong nonce is welcome"
-        assert "not the one that was started last" in d.wait_event("supervisor")[0]
+        assert "refused a supervisor of job %d: its nonce is not that of the last start" % job in d.wait_event("supervisor")[0]
         assert len(d.events("supervisor")) == 1, "who comes again and again is told of again and again"
         assert Supervisor(d, job + 1, nonce).hear() is None, "a job that there is not"
         assert Supervisor(d, job, nonce).welcomed() == 0
@@ -135,7 +135,7 @@ def what_a_spool_has_lost():
         for first, last in (1, 0), (0, 0), (-5, 0), (1 << 62, 0), (8, 7), (3, 7), ("9", 7):
             s = Supervisor(d, job, nonce, first=first)
             assert s.welcomed() == last, (first, last)
-        assert d.wait_event("reports_lost", job) == ["reports 1 to 7 of the job are lost: what is left of its spool begins after them"]
+        assert d.wait_event("reports_lost", job) == ["reports 1 to 7 of the job are lost: its spool begins after them"]
         d.kill()
         d.start()
         ((counted,),) = d.sql("SELECT reported FROM jobs WHERE id=?", job)
@@ -222,7 +222,7 @@ def of_another_user():
             finally:
                 os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "another user speaks for a job"
-        assert d.wait_event("supervisor")[0] == "refused a connection to sup.sock: its process is of another user"
+        assert d.wait_event("supervisor")[0] == "refused a connection to sup.sock: its process belongs to another user"
         assert Supervisor(d, job, nonce).welcomed() == 0
 
 

@@ -111,7 +111,7 @@ def frozen(d, data, init):
     listed = json.loads(d.detctl("layers", str(job["id"]), "--json").stdout)
     assert [r["trains"] for r in listed if r["layer"] <= 14 and r["trains"] is not None] == [False] * 24 + [True] * 3, listed
     wrong = d.detctl("check", data + "/one-class.json", "model.init=" + init, "train.freeze=module_lost.*")
-    assert wrong.returncode == 1 and "train.freeze: nothing is called 'module_lost.*'; near are module_list, module_list.0, " in wrong.stderr, wrong
+    assert wrong.returncode == 1 and "train.freeze: nothing is called 'module_lost.*'; similar names are module_list, module_list.0, " in wrong.stderr, wrong
     wrong = d.detctl("submit", data + "/one-class.json", "train.freeze=0-12")
     assert wrong.returncode == 1 and "train.freeze: needs model.init" in wrong.stderr, wrong
 
@@ -151,7 +151,7 @@ def by_number(d, data, job):
     done = d.detctl("submit", data + "/next.json", "model.init=" + own)
     assert d.call("job.get", id=int(done.stdout))["spec"]["model"]["init"] == own and not os.path.exists(data + "/inits"), done
     d.wait(int(done.stdout), "completed")
-    for text, said in (("job:%d@best" % job, "that is 'best'"), ("job:%d@77" % job, "that is '77'"), ("job:999", "999"),
+    for text, said in (("job:%d@best" % job, "has no checkpoint 'best'"), ("job:%d@77" % job, "has no checkpoint '77'"), ("job:999", "999"),
                        ("job:x", "should be job:ID"), ("job:%d@" % job, "should be job:ID"), ("job:%d,1" % job, "should be job:ID")):
         done = d.detctl("submit", data + "/next.json", "model.init=" + text)
         assert done.returncode == 1 and said in done.stderr and not done.stdout, (text, done)

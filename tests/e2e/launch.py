@@ -474,7 +474,7 @@ def a_hostile_job():
         d.until(lambda: os.path.exists("/home/bob/told"), "the hostile job does not run")
         told = json.load(open("/home/bob/told"))
         assert told.pop("locks") == 1 and told.pop("nonce") == 32 and told.pop("hello") == "", told
-        assert d.wait_event("supervisor") == ["a process of uid %d spoke as supervisor of job %d, which is not his" % (BOB, victim)], d.events("supervisor")
+        assert d.wait_event("supervisor") == ["a process of uid %d connected as supervisor of job %d, which belongs to another user" % (BOB, victim)], d.events("supervisor")
         assert told.pop("write the lock") == "OSError", told
         assert set(told.values()) == {"PermissionError"}, told
         d.wait(job, lambda now: now["step"] > 3)
@@ -948,7 +948,7 @@ def a_launch_that_does_not_answer():
         assert "does not answer" in d.call("job.why", id=lives)["text"] and d.call("daemon.info")["cpu_free"] == 7, d.call("job.why", id=lives)
         assert not any("were killed" in text for text in d.events("kill", lives)), d.events("kill", lives)
         for job in (gone, too):
-            d.until(lambda: "job %d was removed, and its folder cannot be yet: detd-launch" % job in open(d.root + "/log").read(), "removals wait for ever", 90)
+            d.until(lambda: "job %d was removed, but its folder cannot be removed yet: detd-launch" % job in open(d.root + "/log").read(), "removals wait for ever", 90)
         d.until(lambda: d.found("removals"), "the doctor sees no removal that waits", 60)
         d.until(lambda: d.found("removals") == [("warning", "folders of 2 removed jobs wait, of job %d among them" % gone)], d.found("removals"), 60)
         assert d.found("detd-launch")[0][0] == "wrong" and "does not answer" in d.found("detd-launch")[0][1], d.found("detd-launch")
@@ -959,7 +959,7 @@ def a_launch_that_does_not_answer():
         jobs = {j["id"]: (j["state"], j["steps"]) for j in d.call("job.list")["jobs"]}
         assert jobs[done] == ("completed", 30) and len(jobs) == 3, jobs  # the third came last
         d.until(lambda: not d.found("removals"), d.found("removals"))
-        assert all(open(d.root + "/log").read().count("job %d was removed, and its folder cannot be yet" % job) <= 2 for job in (gone, too)), "it is told again and again"
+        assert all(open(d.root + "/log").read().count("job %d was removed, but its folder cannot be removed yet" % job) <= 2 for job in (gone, too)), "it is told again and again"
         assert d.found("detd-launch") == [("ok", "it is there")], d.found("detd-launch")
         d.stop_helper()
         assert not d.found("detd-launch"), d.found("detd-launch")  # no job needs it
@@ -1106,7 +1106,7 @@ def a_forged_ticket():
         assert start()[0] == REFUSED
         os.unlink(d.state + "/jobs")
         os.mkdir(d.state + "/jobs")
-        assert "not detd's own" in start()[1]
+        assert "does not belong to detd's user" in start()[1]
         os.rmdir(d.state + "/jobs")
         os.rename(d.state + "/away", d.state + "/jobs")
         for more in ({"nonce": b"a b"}, {"nonce": b"n" * 40}, {"gpus": b"--worker"[:3] + b" /x"}, {"reason": b"a\nb"}, {"attempt": 0}, {"attempt": -5}, {"log_max": -1}):
@@ -1124,7 +1124,7 @@ def a_forged_ticket():
         # the real one, again and again: one job of ann at a time
         for _ in range(3):
             kind, why = start()
-            assert kind == STARTED or "on their way out" in why, why
+            assert kind == STARTED or "are still ending" in why, why
             assert len([p for p in of_uid(ANN) if open("/proc/%d/comm" % p).read() == "detd-job\n"]) <= 1
         assert asker.ask(KILL, ticket)[0] == KILLED
         d.until(lambda: not of_uid(ANN), "it lives")
@@ -1163,13 +1163,13 @@ def programs_of_others():
             return done.stderr
         for path in (d.bin, d.bin + "/detd-job"):
             os.chown(path, DETD, DETD)
-            assert "'%s' is not root's alone" % path in says()
+            assert "'%s' must belong to root and be writable by root alone" % path in says()
             os.chown(path, 0, 0)
             os.chmod(path, 0o775)
-            assert "'%s' is not root's alone" % path in says()
+            assert "'%s' must belong to root and be writable by root alone" % path in says()
             os.chmod(path, 0o755)
         os.chmod(d.root + "/launch/key", 0o640)
-        assert "is not root's alone" in says()
+        assert "must be a file that belongs to root and that root alone may access" in says()
         os.chmod(d.root + "/launch/key", 0o600)
         command[0] = "setpriv"
         command[1:1] = ["--reuid", "ann", "--regid", "ann", "--clear-groups", d.bin + "/detd-launch"]
@@ -1361,7 +1361,7 @@ def without_scopes():
         d.call("job.cancel", id=early)
         d.until(lambda: set(of_uid(BOB)) == {other.pid}, "it lives", 120)
         d.wait(early, "cancelled", 60)
-        assert any("those that hold its lock" in text for text in d.events("kill", early)), d.events("kill", early)
+        assert any("the processes that hold its lock" in text for text in d.events("kill", early)), d.events("kill", early)
         d.until(lambda: d.call("daemon.info")["cpu_free"] == 8, "its slots are held")
         other.kill()
         other.wait()

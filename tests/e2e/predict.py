@@ -218,7 +218,7 @@ def test_a_sets_ids_and_categories(place):
     assert {r["image_id"] for r in place.records("some")} == {5}
     other["categories"] = other["categories"][-1:]
     place.write("other.json", json.dumps(other).encode())
-    place.expect(place.predict("no", more=options), 1, b"none of its categories is a class that the job knows")
+    place.expect(place.predict("no", more=options), 1, b"no category of it is a class of the job")
     assert "no" not in place.files()
     for wrong in (), ("--split", "test"), ("--on", "other.json", "--split", "val"), ("--images", "more", "--split", "val"):
         place.expect(place.predict("no", more=wrong), 2, b"Try: detd-worker --help")
@@ -576,7 +576,7 @@ def test_a_folder_of_frames_is_a_way(place):
     place.expect(place.predict("far", os.path.join(place.trained, "far-frames"), job="far"), 0, b"the way of 4 frames")
     assert [n[:6] for n in place.files("far") if n.endswith("_depth.png")] == ["000000", "000002", "000004", "000006"], place.files("far")
     os.remove(os.path.join(folder, "frames", "000005.png"))
-    place.expect(place.predict("gap", folder + "/", job="way"), 0, b"frame 5 is not there: what comes after it is left out\nthe way of 5 frames")
+    place.expect(place.predict("gap", folder + "/", job="way"), 0, b"frame 5 is missing: the frames after it are left out\nthe way of 5 frames")
 
 
 def test_folders_that_are_no_way(place):
@@ -655,7 +655,7 @@ def test_frames_that_cannot_be_read_are_told_and_left_out(place):
     os.remove(at[5])
     place.expect(place.predict("one", folder, job="torn"), 1, b"\nthe way of 1 frame from " + os.fsencode(at[2]) + b" on -> ")
     os.remove(at[2])
-    place.expect(place.predict("one", folder, job="torn"), 1, b"\nframe 2 is not there: what comes after it is left out\n")
+    place.expect(place.predict("one", folder, job="torn"), 1, b"\nframe 2 is missing: the frames after it are left out\n")
     assert place.files("one") == ["000002.png", "000002_depth.png"], place.files("one")
 
 
@@ -667,7 +667,7 @@ def test_the_targets_of_a_split_are_looked_at(place):
     place.expect(place.predict("alone", os.path.join(frames, "000002.png"), job="split"), 0)
     assert place.read("out/frames/000002_depth.png") == place.read("alone/000002_depth.png")
     place.expect(place.predict("no", more=("--split", "val"), job="split"), 1, b"the job has no data.val")
-    place.expect(place.predict("no", more=("--split", "train", "--no-pictures"), job="split"), 1, b"of a depth network there are pictures alone")
+    place.expect(place.predict("no", more=("--split", "train", "--no-pictures"), job="split"), 1, b"a depth network is not evaluated with --on")
     shutil.copy(place.path(place.picture("other.png", 40)), frames + "/000003.png")
     place.expect(place.predict("torn", more=("--split", "train"), job="split"), 1, b"/000003.png: has changed since the data set was checked")
 

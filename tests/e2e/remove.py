@@ -81,7 +81,7 @@ def a_folder_that_is_held():
         with open(folder(d, job) + "/lock", "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             remove(d, job)
-            d.until(lambda: "job %d was removed, and its folder cannot be yet: processes" % job in open(d.root + "/log").read(), "it is not told")
+            d.until(lambda: "job %d was removed, but its folder cannot be removed yet: processes" % job in open(d.root + "/log").read(), "it is not told")
             assert os.path.exists(folder(d, job) + "/checkpoints/step-20") and rows(d, job)
         d.until(lambda: is_wiped(d, job), "it stays when nobody has it any more")
 
@@ -133,7 +133,7 @@ def nothing_goes_where_the_best_is_gone():
         os.unlink(folder(d, job) + "/checkpoints/step-%d" % best)
         left = sorted(os.listdir(folder(d, job) + "/checkpoints"))
         said = lambda: [r["message"] for r in d.call("job.prune", older=0, keep_best=True)["refused"]]
-        d.until(lambda: ["step-%d, is not there" % best in text for text in said()] == [True], "it is not refused")  # detd may be in its folder itself
+        d.until(lambda: ["step-%d, is missing" % best in text for text in said()] == [True], "it is not refused")  # detd may be in its folder itself
         assert left and sorted(os.listdir(folder(d, job) + "/checkpoints")) == left and os.listdir(folder(d, job) + "/log")
 
 
@@ -205,7 +205,7 @@ def a_wrong_clock_removes_nothing():
         d.stop()
         MovedClock(d).move(400 * 24)
         d.start()
-        d.until(lambda: "nothing keeps it" in open(d.root + "/log").read(), "it is not told")
+        d.until(lambda: "is not synchronised: nothing is removed" in open(d.root + "/log").read(), "it is not told")
         later = d.submit(5)
         d.wait(later, "completed")
         assert rows(d, job) == before and d.job(job)["state"] == "completed" and os.listdir(folder(d, job) + "/log")

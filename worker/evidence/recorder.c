@@ -144,7 +144,7 @@ static int check_weights(struct recorder *r, int64_t step, struct err *err)
 
     for (int i = 0; i < m->nparams && rc >= 0 && r->proof.known; i++)
         if (!equal(&now[i], &r->proof.weight[i]))
-            rc = err_set(err, ERR_CORRUPT, "checkpoint of step %lld: what was read of %s is not what was saved, its hash differs",
+            rc = err_set(err, ERR_CORRUPT, "checkpoint of step %lld: the content read from %s is not the content saved: the hashes differ",
                          (long long)step, m->params[i]->name);
     if (rc >= 0)
         memcpy(r->proof.weight, now, (size_t)m->nparams * sizeof *now);
@@ -159,16 +159,15 @@ static int open_files(struct recorder *r, int64_t step, struct err *err)
     struct err none, why;
 
     if (r->proof.shorter && step > 0 && evidence_carry(r->opt.job_dir, &r->head, step, &why) < 0 &&
-        report_event(r->opt.report, err, "warning", "evidence", "that of the steps before more of them were asked for is lost: %s",
-                     why.msg) < 0)
+        report_event(r->opt.report, err, "warning", "evidence", "the evidence of the steps before the extension is lost: %s", why.msg) < 0)
         return err->code;
     if (evidence_log_open(r->opt.job_dir, &r->head, &r->log, &anew, &why) < 0)
-        return report_event(r->opt.report, err, "warning", "evidence", "this attempt leaves none: %s", why.msg);
+        return report_event(r->opt.report, err, "warning", "evidence", "this attempt leaves no evidence: %s", why.msg);
     if (!anew && replay_open(r->opt.job_dir, &r->head, &r->before, &none) < 0)
         r->before = NULL; /* then earlier steps are not compared */
     if (anew && step > 0 && !r->other)
         return report_event(r->opt.report, err, "warning", "evidence",
-                            "there is none of earlier attempts with these keys, data and tensors: it begins at step %lld",
+                            "no evidence of earlier attempts with these keys, data and tensors is there: it begins at step %lld",
                             (long long)step + 1);
     return 0;
 }
@@ -193,7 +192,7 @@ static int check_chain(struct recorder *r, int64_t step, struct err *err)
         return 0;
     }
     if (!known)
-        return report_event(r->opt.report, err, "warning", "evidence", "the checkpoint of step %lld has none: its chain begins anew",
+        return report_event(r->opt.report, err, "warning", "evidence", "the checkpoint of step %lld has no evidence: its chain begins anew",
                             (long long)step);
     if (r->before && replay_record(r->before, step, &was) && !equal(&was.chain, &r->proof.chain))
         return report_event(r->opt.report, err, "warning", "evidence", "evidence.log has another chain at step %lld than the checkpoint",

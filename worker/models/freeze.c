@@ -137,8 +137,8 @@ static int unknown(const struct model *m, const char *text, struct err *err)
     }
     for (int i = 0; i < CLOSE && list[i].name && at < sizeof said; i++)
         at += (size_t)snprintf(said + at, sizeof said - at, "%s%.*s", i ? ", " : "", (int)list[i].len, list[i].name);
-    return err_field(err, ERR_INPUT, "train.freeze", "train.freeze: nothing is called '%.60s'; near are %s; detctl layers lists all", text,
-                     said);
+    return err_field(err, ERR_INPUT, "train.freeze",
+                     "train.freeze: nothing is called '%.60s'; similar names are %s; detctl layers lists all", text, said);
 }
 
 static int no_such_layer(const struct model *m, const char *text, struct err *err)
@@ -148,7 +148,8 @@ static int no_such_layer(const struct model *m, const char *text, struct err *er
     for (int i = 0; i < m->nparams; i++)
         last = number_of(m, m->params[i]) > last ? number_of(m, m->params[i]) : last;
     return err_field(err, ERR_INPUT, "train.freeze",
-                     "train.freeze: no layer with weights is '%.60s'; they are of 0 to %d; detctl layers lists them", text, last);
+                     "train.freeze: no layer with weights has the number '%.60s'; numbers are 0 to %d; detctl layers lists them", text,
+                     last);
 }
 
 /* ---- all of it ---- */

@@ -110,9 +110,10 @@ static void print(const struct fitted *f, struct canvas canvas, FILE *out)
         fprintf(out, "%s%.9g,%.9g", i ? ", " : "", f->anchor[i][0], f->anchor[i][1]);
     fprintf(out, "]\n");
     if (f->n != f->own)
-        fprintf(out,
-                "the network has %d anchors: so many need a .cfg of their own, in whose [yolo] sections mask, num and filters say so\n",
-                f->own);
+        fprintf(
+            out,
+            "the network has %d anchors: another number needs a .cfg with this number in mask, num and filters of its [yolo] sections\n",
+            f->own);
 }
 
 int anchorfit_run(const struct model_registry *models, const struct jobspec *spec, int count, bool json, FILE *out, struct err *err)

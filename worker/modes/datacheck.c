@@ -35,7 +35,7 @@ static void options(const struct model_registry *models, const struct jobspec *s
 /* Lists the kept problems and notes. If the problems caused the failure, the error then gives only their number. */
 static int tell_problems(const struct problems *p, const char *split, const struct check_options *opt, int rc, FILE *out, struct err *err)
 {
-    const char *advice = opt->on_bad == BAD_ERROR ? "; data.on_bad=skip leaves out what is bad" : "";
+    const char *advice = opt->on_bad == BAD_ERROR ? "; data.on_bad=skip leaves out bad records" : "";
 
     for (int i = 0; i < p->kept; i++)
         fprintf(out, "%s: %s\n", split, p->text[i]);

@@ -379,7 +379,7 @@ static int take_categories(struct asked *a, const struct dataset *d, const struc
         found += a->category[c] != ASKED_NONE;
     }
     if (found == 0)
-        return err_set(err, ERR_INPUT, "%s: none of its categories is a class that the job knows, as '%.60s'", d->source, classes->name[0]);
+        return err_set(err, ERR_INPUT, "%s: no category of it is a class of the job, such as '%.60s'", d->source, classes->name[0]);
     for (int c = 0; c < classes->n; c++)
         if (a->category[c] == ASKED_NONE)
             fprintf(out, "%s has no category '%s': detections of it are left out\n", d->source, classes->name[c]);
@@ -403,7 +403,7 @@ int asked_of_file(const struct check_options *set, const struct network *net, FI
         rc = take_images(a, d, err);
     }
     if (rc >= 0 && a->n == 0)
-        rc = problems->count > 0 ? err_set(err, ERR_INPUT, "%s: none of its images can be used: %lld bad records, the first: %s",
+        rc = problems->count > 0 ? err_set(err, ERR_INPUT, "%s: no image of it can be used: %lld bad records, the first: %s",
                                            set->annotations, (long long)problems->count, problems->text[0])
                                  : err_set(err, ERR_INPUT, "%s: no images", set->annotations);
     if (rc >= 0)

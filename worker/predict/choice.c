@@ -76,7 +76,7 @@ static void choose_best(const char *dir, int64_t last, struct choice *ret)
 
     ret->step = last;
     if (!best_of(dir, last, &best)) {
-        snprintf(ret->why, sizeof ret->why, "the newest; none was validated");
+        snprintf(ret->why, sizeof ret->why, "the newest; no checkpoint was validated");
         return;
     }
     if (*best.metric)

@@ -124,7 +124,7 @@ static int ask(struct predictor *p, char *const *args, int nargs, struct err *er
 
     if (p->net.deep && (o->on || o->no_pictures))
         return err_set(err, ERR_INPUT,
-                       "of a depth network there are pictures alone: it takes pictures, a folder of frames, or the job's --split");
+                       "a depth network is not evaluated with --on: give pictures, a folder of frames, or the job's --split");
     if (o->on)
         return ask_set(p, err);
     if (o->split)
@@ -446,7 +446,7 @@ static int write_way(struct predictor *p, struct err *err)
     const char *tum, *kitti;
 
     if (way_gap(p->way) >= 0)
-        fprintf(p->out, "frame %lld is not there: what comes after it is left out\n", way_gap(p->way));
+        fprintf(p->out, "frame %lld is missing: the frames after it are left out\n", way_gap(p->way));
     rc = outputs_results(p->outputs, OUTPUTS_TUM, &tum, err);
     if (rc >= 0)
         rc = outputs_results(p->outputs, OUTPUTS_KITTI, &kitti, err);

@@ -101,7 +101,7 @@ static int take_go(struct report *r, const json_t *msg, struct err *err)
     size_t i;
 
     if (!go)
-        return err_set(err, ERR_PROTO, "go: came when nobody waited for it");
+        return err_set(err, ERR_PROTO, "go: unexpected, this rank does not wait for it");
     memset(go, 0, sizeof *go);
     go->attempt = (int)json_integer_value(json_object_get(msg, "attempt"));
     copy_text(go->nccl_id, sizeof go->nccl_id, json_string_value(json_object_get(msg, "nccl_id")));

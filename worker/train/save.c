@@ -104,8 +104,9 @@ static int save_where_there_is_room(struct keeper *k, const struct state *state,
         struct err ignored;
 
         if (!told)
-            report_event(k->machine->report, &ignored, "warning", last ? "no_room" : "checkpoint", "no room for that of step %lld: %s; %s",
-                         (long long)state->step, err->msg, last ? "it is tried till there is" : "training goes on without it");
+            report_event(k->machine->report, &ignored, "warning", last ? "no_room" : "checkpoint",
+                         "no room for the checkpoint of step %lld: %s; %s", (long long)state->step, err->msg,
+                         last ? "it is tried until there is room" : "training continues without it");
         told = true;
         if (!last)
             return 1;

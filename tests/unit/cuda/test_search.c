@@ -90,7 +90,7 @@ static void none(void **state)
 
     (void)state;
     assert_int_equal(library_find(&wanted, &found, &err), ERR_UNSUPPORTED);
-    assert_non_null(strstr(err.msg, "Testlib 2.3.0 or newer is needed and there is none (libdetdtest.so.7)"));
+    assert_non_null(strstr(err.msg, "Testlib 2.3.0 or newer is needed and was not found (libdetdtest.so.7)"));
     assert_non_null(strstr(err.msg, "DETD_CUDA_PATH"));
     assert_non_null(strstr(err.msg, "LD_LIBRARY_PATH is not passed on to ranks"));
 }

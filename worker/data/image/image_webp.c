@@ -14,7 +14,7 @@ static const char *text_of(VP8StatusCode status)
     case VP8_STATUS_NOT_ENOUGH_DATA:
         return "the file ends before its picture does";
     case VP8_STATUS_UNSUPPORTED_FEATURE:
-        return "it asks for what libwebp does not know";
+        return "it uses a feature that libwebp does not support";
     default:
         return "its data is damaged";
     }

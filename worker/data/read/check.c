@@ -156,7 +156,7 @@ static void run_threads(struct work *job, int threads)
 static void add_flaw(const struct dataset *d, int i, const char *flaw, const bool *spare, struct problems *problems)
 {
     if (spare && spare[i])
-        problems_note(problems, "%s; frames that have it beside them are scored, but without losses", flaw);
+        problems_note(problems, "%s; frames next to it are scored, but without losses", flaw);
     else if (d->views) /* a frame's file identifies it, and the flaw names that */
         problems_add(problems, "%s", flaw);
     else
@@ -287,7 +287,7 @@ static int no_images(const struct dataset *d, const struct check_options *opt, c
         return err_set(err, ERR_DATA, "%s: no image is in the %s part of data.val.fraction, %g", d->source,
                        opt->of_fraction ? "validation" : "training", opt->fraction);
     if (!problems->count && d->views && d->views->dropped)
-        return err_set(err, ERR_DATA, "%s: of %lld frames none has all its neighbours", d->source, (long long)d->views->dropped);
+        return err_set(err, ERR_DATA, "%s: no frame of %lld has all its neighbours", d->source, (long long)d->views->dropped);
     return problems->count ? problems_err(problems, d->source, err) : err_set(err, ERR_DATA, "%s: no images", d->source);
 }
 

@@ -248,7 +248,7 @@ static void tell_alike(const struct dataset *train, const struct dataset *val, F
     int found = 0;
 
     if ((int64_t)train->nimages * val->nimages > SURVEY_PAIRS) {
-        fprintf(out, "val: too many pictures to look for those that nearly equal one of train\n");
+        fprintf(out, "val: too many pictures to search for near duplicates of pictures of train\n");
         return;
     }
     for (int i = 0; i < val->nimages; i++) {

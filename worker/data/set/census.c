@@ -44,8 +44,8 @@ bool census_lossless(const struct dataset *d, const char *best, char *buf, size_
         return false;
     snprintf(buf, size, "no frame has all of its neighbours: a validation has no loss%s",
              strcmp(best, "loss") != 0      ? ""
-             : views_measured(d->views) > 0 ? ", by which no checkpoint is the best; checkpoint.best=abs_rel goes by the depth"
-                                            : ", by which no checkpoint is the best");
+             : views_measured(d->views) > 0 ? " to choose the best checkpoint by; checkpoint.best=abs_rel chooses by depth"
+                                            : " to choose the best checkpoint by");
     return true;
 }
 
@@ -64,8 +64,7 @@ static char *frames_text(const struct dataset *d, char *buf, size_t size)
     if (v->dropped)
         used += snprintf(buf + used, size - (size_t)used, "; %lld left out that lack a neighbour", (long long)v->dropped);
     if (v->repeated)
-        used +=
-            snprintf(buf + used, size - (size_t)used, "; %lld lack a neighbour, for which they stand themselves", (long long)v->repeated);
+        used += snprintf(buf + used, size - (size_t)used, "; %lld lack a neighbour, and are used in its place", (long long)v->repeated);
     if (alone)
         used += snprintf(buf + used, size - (size_t)used, "; %d lack a neighbour: scored, but without losses", alone);
     snprintf(buf + used, size - (size_t)used, "; %d with measured depth", views_measured(v));

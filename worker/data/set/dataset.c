@@ -136,7 +136,8 @@ int dataset_take_classes(struct dataset *d, int n, const int64_t *id, const char
     if (!place || (d->nclasses > 0 && !classes)) {
         rc = err_set(err, ERR_DEVICE, "%s: out of memory", d->source);
     } else if (d->nclasses > 0 && find_places(d, n, name, place) == 0) {
-        rc = err_set(err, ERR_DATA, "%s: none of its categories is a class of the network, as '%.60s'", d->source, n > 0 ? name[0] : "");
+        rc =
+            err_set(err, ERR_DATA, "%s: no category of it is a class of the network, for example '%.60s'", d->source, n > 0 ? name[0] : "");
         for (int k = 0; k < n; k++)
             free(classes[k].name);
         free(classes);

@@ -83,5 +83,5 @@ int problems_err(const struct problems *p, const char *source, struct err *err)
 
 int problems_refuse(const struct problems *p, const char *source, struct err *err)
 {
-    return tell(p, source, " (data.on_bad=skip leaves out what is bad)", err);
+    return tell(p, source, " (data.on_bad=skip leaves out bad records)", err);
 }

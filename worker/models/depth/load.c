@@ -194,7 +194,7 @@ int depth_load(struct model *m, const struct jobspec *spec, struct model_classes
     for (int i = 0; i < PARTS && l.n->kind == JOB_DEPTH_FEATURES; i++)
         if (strcmp(parts[i].ours, "extractor.encoder.") == 0 && !l.taken[i])
             return err_field(err, ERR_DATA, "model.init_extractor",
-                             "model.init_extractor: no file has %s, and features of random weights say nothing", parts[i].what);
+                             "model.init_extractor: no file has %s, and features of random weights are of no use", parts[i].what);
     say_missing(&l);
     return 0;
 }

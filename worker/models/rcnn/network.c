@@ -252,8 +252,8 @@ int rcnn_network_open(struct rcnn_network *n, struct model *m, const struct jobs
     if (!d)
         return err_field(err, ERR_UNSUPPORTED, "model.preset", "model.preset: '%s' names no depth", spec->model_preset);
     if (device_stride(m->dev, fpn) != fpn) /* only for stored jobs: new ones must have a multiple that suits every device */
-        return err_field(err, ERR_UNSUPPORTED, "model.fpn_channels",
-                         "model.fpn_channels: %d is nothing that this device can cut regions from", fpn);
+        return err_field(err, ERR_UNSUPPORTED, "model.fpn_channels", "model.fpn_channels: this device cannot cut regions from %d channels",
+                         fpn);
     n->m = m;
     n->masks = columns->mask > 0;
     n->mask_pool = (int)spec->model_mask_pool;

@@ -18,7 +18,7 @@ static const char box_gain[] = "the job's key model.box_gain scales this loss";
 static const char cls_gain[] = "the job's key model.cls_gain scales this loss";
 static const char obj_gain[] = "the job's keys model.obj_gain and model.noobj_gain scale this loss";
 static const char weights_order[] = "all weights are read and written";
-static const char own_freeze[] = "the job's key train.freeze names what does not train";
+static const char own_freeze[] = "the job's key train.freeze names the layers that do not train";
 
 /* section "" means every layer. */
 static const struct {

@@ -58,7 +58,7 @@ static int shape_window(struct darknet_net *net, int i, struct err *err)
     l->out.h = window_count(l->in.h, pad_total, l->size, l->stride);
     l->out.w = window_count(l->in.w, pad_total, l->size, l->stride);
     if (l->out.h == 0 || l->out.w == 0)
-        return layer_err(net, i, err, "its window is larger than what it reads");
+        return layer_err(net, i, err, "its window is larger than its input");
     return 0;
 }
 

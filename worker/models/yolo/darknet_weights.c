@@ -311,10 +311,11 @@ static int check_telling(const struct reading *p, long n, int load_until, struct
             first = false;
         }
     if (p->open_ended && telling < TELLING)
-        return err_set(err, ERR_DATA,
-                       "%s: its size fits this network at no layer and no class count, and what model.load_until=%d takes is too little to "
-                       "tell whether it is of the same one: another network or model.width?",
-                       p->label, load_until);
+        return err_set(
+            err, ERR_DATA,
+            "%s: its size fits this network at no layer and no class count, and the layers before model.load_until=%d are too few to "
+            "tell whether it is of the same one: another network or model.width?",
+            p->label, load_until);
     return 0;
 }
 

@@ -76,7 +76,7 @@ static void auto_takes_gpus_that_can_be_trusted(void **state)
     assert_takes(resolve("auto", 3, 1, "fp32", node_of(2, 0, 2)), "cpu", "run.device auto: runs on the CPU: needs 3 GPUs, this node has 2");
     assert_takes(resolve("auto", 4, 2, "fp32", node_of(2, 0, 2)), "cuda", "run.device auto: runs on GPUs: needs 2, this node has 2");
     assert_takes(resolve("auto", 2, 1, "fp32", node_of(2, 1, 1)), "cpu",
-                 "run.device auto: runs on the CPU: needs 2 GPUs, this node has 2, of which 1 cannot be trusted (detctl gpus says why)");
+                 "run.device auto: runs on the CPU: needs 2 GPUs, this node has 2, and 1 of them are quarantined (detctl gpus says why)");
 }
 
 static void auto_says_why_there_are_none(void **state)
@@ -135,7 +135,7 @@ static void cuda_waits_for_quarantined_ones_only(void **state)
     (void)state;
     assert_takes(resolve("cuda", 2, 1, "fp32", node), "cuda", "");
     assert_refused(resolve("cuda", 3, 1, "fp32", node), "run.ranks",
-                   "run.ranks: asks for 3 GPUs, this node has 2, of which 2 cannot be trusted (detctl gpus says why)");
+                   "run.ranks: asks for 3 GPUs, this node has 2, and 2 of them are quarantined (detctl gpus says why)");
     assert_refused(resolve("cuda", 1, 1, "fp32", node_of(0, 0, 0)), "run.device", "run.device: asks for 1 GPUs, this node has no GPUs");
     node.plugin = false;
     assert_refused(resolve("cuda", 1, 1, "fp32", node), "run.device",

@@ -323,7 +323,7 @@ static void begins_later(void **state)
     assert_int_equal(diff_of(&a, &b).step, 880);
     a.last = 700;
     d = diff_of(&a, &b);
-    assert_string_equal(d.text, "there is no step of which both have a record");
+    assert_string_equal(d.text, "no step has a record in both");
     assert_true(d.from == 0 && d.to == 0);
 }
 

@@ -240,7 +240,7 @@ static void refused(void **state)
         { "model.size=[64,\"96\"]", "model.size", "model.size: sides must be whole numbers, one is \"96\"" },
         { "model.size=64x96", "model.size", "model.size: must be a whole number or [width, height], is \"64x96\"" },
         { "model.load_until=3", "model.load_until", "model.load_until: needs model.init" },
-        { "train.freeze=0-14", "train.freeze", "train.freeze: needs model.init: what has no weights has to train" },
+        { "train.freeze=0-14", "train.freeze", "train.freeze: needs model.init: layers without pretrained weights cannot be frozen" },
         { "train.freeze=[\"a\",3]", "train.freeze", "train.freeze: number 2 must be a string of 1 to 128 bytes, is 3" },
         { "train.freeze=[\"\"]", "train.freeze", "train.freeze: number 1 must be a string of 1 to 128 bytes, is \"\"" },
         { "train.freeze={}", "train.freeze", "train.freeze: must be a string or a list of strings, is an object" },
@@ -275,7 +275,7 @@ static void refused(void **state)
         { "data.train.format=voc;data.val.annotations=/v.json", "data.val.images",
           "data.val.images: is required with data.val.annotations" },
         { "data.val.fraction=0.1;data.val.annotations=/v.json;data.val.images=/v", "data.val.fraction",
-          "data.val.fraction: is a part of the training split: data.val.annotations has to go" },
+          "data.val.fraction: is a part of the training split: remove data.val.annotations" },
         { "data.val.fraction=0", "data.val.fraction", "data.val.fraction: must be > 0, is 0" },
         { "data.names=/n", "data.names", "data.names: needs data.train.format or data.val.format voc, darknet or yolo" },
         { "data.voc_boxes=corners", "data.voc_boxes", "data.voc_boxes: needs data.train.format or data.val.format voc" },
@@ -830,7 +830,8 @@ static void reading(void **state)
     assert_int_equal(jobspec_read(path, &root, &err), ERR_INPUT);
     snprintf(want, sizeof want, "%s:3:7: ':' expected near '2'", path);
     assert_string_equal(err.msg, want);
-    explains(path, "{\n  \"a\": [1, 2],\n  \"b\": 2 , // the last\n}\n", "3:10: a comma before '}': behind the last member there is none");
+    explains(path, "{\n  \"a\": [1, 2],\n  \"b\": 2 , // the last\n}\n",
+             "3:10: a comma before '}': the last member must not have a comma behind it");
     explains(path, "{ \"a\": [1, 2, ] }", "1:13: a comma before ']'");
     explains(path, "\xef\xbb\xbf{ \"a\": 1 }", "1:1: it begins with a byte order mark (BOM)");
     explains(path, "{ # here\n}", "1:3: comments begin with //");

@@ -123,7 +123,8 @@ static void defaults_of_a_family(void **state)
     jobspec_free(s);
     bad(RCNN "model.freeze_bn=true", "model.freeze_bn",
         "model.freeze_bn: needs model.init: without weights there are no statistics to normalise with");
-    bad(RCNN "model.freeze_at=1", "model.freeze_at", "model.freeze_at: needs model.init: what has no weights has to train, is 1");
+    bad(RCNN "model.freeze_at=1", "model.freeze_at",
+        "model.freeze_at: needs model.init: layers without pretrained weights cannot be frozen; is 1");
     bad(RCNN "model.size=416", "model.size", "model.size: not a key of preset 'mask_rcnn_r50_fpn'");
     bad(RCNN "model.fpn_channels=12", "model.fpn_channels", "model.fpn_channels: must be a multiple of 8, is 12");
     root = job(RCNN "model.fpn_channels=12"); /* stored before there was that rule */
@@ -162,9 +163,9 @@ static void depth_networks(void **state)
     assert_int_equal(job_preset_depth(s->preset), JOB_DEPTH_AUTOENCODER);
     jobspec_free(s);
     bad("model.preset=featdepth_r18", "model.init_extractor",
-        "model.init_extractor: is required: features of random weights say nothing (a featdepth_autoencoder job makes them; "
+        "model.init_extractor: is required: features of random weights are of no use (a featdepth_autoencoder job trains them; "
         "featdepth_joint "
-        "and featdepth_baseline need none)");
+        "and featdepth_baseline work without)");
     bad("model.preset=featdepth_joint_r18;model.size=[320,64]", "model.size", "model.size: must be at least 96 each way, is [320, 64]");
     bad("model.preset=featdepth_baseline_r18;model.size=[64,32]", "model.size", "model.size: must be at least 64 each way, is [64, 32]");
     bad(DEPTH "model.pose_layers=20", "model.pose_layers", "model.pose_layers: must be 18, 34, 50 or 101, is 20");
@@ -231,7 +232,7 @@ static void scores_of_depth_networks(void **state)
     assert_string_equal(s->val_depth_scale, "factor");
     jobspec_free(s);
     bad("model.preset=featdepth_baseline_r18;" SPLIT "val.depth_scale=factor", "val.depth_factor",
-        "val.depth_factor: is required with val.depth_scale factor: only of kitti with data.stereo it is known");
+        "val.depth_factor: is required with val.depth_scale factor: it is known only for kitti with data.stereo");
     bad("model.preset=featdepth_baseline_r18;" SPLIT "val.depth_scale=median;val.depth_factor=2", "val.depth_factor",
         "val.depth_factor: needs val.depth_scale factor");
     bad("model.preset=featdepth_baseline_r18;" SPLIT "val.depth_cap=2;val.depth_least=3", "val.depth_cap",
@@ -261,7 +262,7 @@ static void frames_of_depth_networks(void **state)
     bad("data.train.format=frames", "data.train.format",
         "data.train.format: must be \"coco\", \"voc\", \"darknet\" or \"yolo\", is \"frames\"");
     bad(MONO "data.sources=0", "data.sources", "data.sources: is 0, which needs data.stereo");
-    bad(MONO "data.sources=[0, 1]", "data.sources", "data.sources: 0, the target itself, stands with others");
+    bad(MONO "data.sources=[0, 1]", "data.sources", "data.sources: 0, the target itself, must stand alone");
     bad(MONO "data.sources=[1, -1, 1]", "data.sources", "data.sources: 1 is there twice");
     bad(MONO "data.sources=[1, -1, 2, 3]", "data.sources", "data.sources: must be at most 3 frames, are 4");
     bad(MONO "data.sources=[1, -1, 2];data.stereo=true", "data.sources", "data.sources: must be at most 2 frames with data.stereo, are 3");

@@ -151,12 +151,13 @@ static void what_names_nothing_is_told_with_what_is_near(void **state)
 {
     (void)state;
     refuses("faster_rcnn_r18_fpn", "backbone.bottom_op.*",
-            "train.freeze: nothing is called 'backbone.bottom_op.*'; near are backbone.bottom_up, ");
-    refuses("faster_rcnn_r18_fpn", "backbone roi_head", "train.freeze: nothing is called 'roi_head'; near are roi_heads, ");
-    refuses("yolov3_tiny", "module_list.1", "train.freeze: nothing is called 'module_list.1'; near are module_list.0, module_list.2, ");
-    refuses("yolov3_tiny", "23-40", "train.freeze: no layer with weights is '23-40'; they are of 0 to 22; ");
-    refuses("yolov3_tiny", "1", "train.freeze: no layer with weights is '1'; they are of 0 to 22; ");
-    refuses("yolov3_tiny", "14-10", "train.freeze: no layer with weights is '14-10'; ");
+            "train.freeze: nothing is called 'backbone.bottom_op.*'; similar names are backbone.bottom_up, ");
+    refuses("faster_rcnn_r18_fpn", "backbone roi_head", "train.freeze: nothing is called 'roi_head'; similar names are roi_heads, ");
+    refuses("yolov3_tiny", "module_list.1",
+            "train.freeze: nothing is called 'module_list.1'; similar names are module_list.0, module_list.2, ");
+    refuses("yolov3_tiny", "23-40", "train.freeze: no layer with weights has the number '23-40'; numbers are 0 to 22; ");
+    refuses("yolov3_tiny", "1", "train.freeze: no layer with weights has the number '1'; numbers are 0 to 22; ");
+    refuses("yolov3_tiny", "14-10", "train.freeze: no layer with weights has the number '14-10'; ");
     refuses("yolov3_tiny", "*", "train.freeze: nothing is left that trains");
     refuses("yolov3_tiny", "0-22", "train.freeze: nothing is left that trains");
 }

@@ -347,7 +347,7 @@ static void what_lies_behind_does_not_matter(void **state)
     refuses("longer.weights", ALL, "at no other class count");
     loads("longer.weights", OURS, 15, 15, "' (45 of 59 arrays); left out: layers 15-22");
     loads("longer.weights", OURS, 6, 6, "' (15 of 59 arrays); left out: layers 6-22");
-    refuses("longer.weights", 2, "model.load_until=2 takes is too little");
+    refuses("longer.weights", 2, "the layers before model.load_until=2 are too few");
     refuses("longer.weights", 16, "at no other class count");
 }
 
@@ -378,7 +378,7 @@ static void weights_of_another_width(void **state)
     refuses("wide.weights", 100, "at no other class count: another network or model.width? model.load_until=15 takes");
     refuses("wide.weights", 15, " cannot be a running variance, so the numbers are others: another network or model.width?");
     refuses("wide.weights", 1,
-            "what model.load_until=1 takes is too little to tell whether it is of the same one: another network or model.w");
+            "the layers before model.load_until=1 are too few to tell whether it is of the same one: another network or model.w");
 }
 
 static void safetensors(void **state)

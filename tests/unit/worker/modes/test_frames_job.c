@@ -70,7 +70,7 @@ static void a_check_tells_of_frames(void **state)
     s = job_of(&t, "featdepth_baseline_r18", ", \"missing_neighbour\": \"repeat\", \"sources\": -1, \"stride\": 2");
     assert_int_equal(run_check(s, text, sizeof text, &t.err), 0);
     assert_non_null(
-        strstr(text, "train: 4 targets with 1 source each, of 4 frames, 41 x 30; 2 lack a neighbour, for which they stand themselves"));
+        strstr(text, "train: 4 targets with 1 source each, of 4 frames, 41 x 30; 2 lack a neighbour, and are used in its place"));
     jobspec_free(s);
     tree_free(&t);
 }

@@ -323,7 +323,7 @@ static int tell_id(struct build *b, const struct raw_annotation *a, struct idmap
         return 0;
     }
     if (a->id == 0 && b->image_of[a - b->raw->annotations] >= 0)
-        problems_note(b->problems, "%s: pycocotools counts what matches an object of id 0 as unmatched; detd does not",
+        problems_note(b->problems, "%s: pycocotools counts a detection that matches an object of id 0 as unmatched; detd does not",
                       place_of(b, a, true).text);
     return idmap_put(seen, a->id, 0) < 0 ? no_memory(b) : 0;
 }

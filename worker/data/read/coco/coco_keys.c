@@ -27,7 +27,7 @@ static const struct obeyed {
 } obeyed[] = {
     { COCO_IMAGES, "neg_category_ids", "LVIS scores a picture only for categories listed there; here each picture is labelled for all" },
     { COCO_IMAGES, "not_exhaustive_category_ids", "LVIS forgives detections of these categories; here each picture is labelled for all" },
-    { COCO_ANNOTATIONS, "bbox_mode", "each bbox is read as x, y, width, height, whatever bbox_mode says" },
+    { COCO_ANNOTATIONS, "bbox_mode", "each bbox is read as x, y, width, height; bbox_mode is ignored" },
 };
 
 static const struct obeyed *obeyed_by_others(enum coco_place place, const char *name)

@@ -32,7 +32,7 @@ bool depth_truth_nowhere(const struct dataset *d, char text[DEPTH_TRUTH_TEXT])
 
     if (!v || !v->depth_pattern[0] || v->n == 0 || views_measured(v) > 0)
         return false;
-    snprintf(text, DEPTH_TRUTH_TEXT, "none of %d targets has measured depth: '%.200s/%.200s' is there for none of them", v->n, d->folder,
+    snprintf(text, DEPTH_TRUTH_TEXT, "no target of %d has measured depth: no file matches '%.200s/%.200s'", v->n, d->folder,
              v->depth_pattern);
     return true;
 }

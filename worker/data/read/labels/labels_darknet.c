@@ -154,7 +154,7 @@ static int open_list(struct labels_maker *m)
     char folder[DATASET_MAX_PATH];
 
     if (m->names.n == 0)
-        return err_set(m->err, ERR_DATA, "%s: is a list, not a .data file, so data.names has to say what its classes are called",
+        return err_set(m->err, ERR_DATA, "%s: is a list, not a .data file, so data.names must give the names of its classes",
                        m->opt->annotations);
     label_path_folder(m->opt->annotations, folder);
     return labels_text_list(m, m->opt->annotations, m->opt->images ? m->opt->images : folder);

@@ -42,13 +42,13 @@ static const char *read_line(struct text_line line, struct numbers *v, double *r
     *ret_memory = false;
     v->n = 0;
     if (!text_word(&line, &word) || !text_number(&word, ret_cls) || *ret_cls != floor(*ret_cls))
-        return "its class is no whole number";
+        return "its class is not a whole number";
     while (text_word(&line, &word)) {
         *ret_memory = !GROW(v->v, v->room, v->n + 1);
         if (*ret_memory)
             return "no memory";
         if (!text_number(&word, &v->v[v->n++]))
-            return "what follows its class is not numbers alone";
+            return "its class must be followed by numbers only";
     }
     return NULL;
 }
@@ -58,9 +58,9 @@ static const char *share_flaw(const struct numbers *v, int n, bool box)
 {
     for (int i = 0; i < n; i++) {
         if (v->v[i] > PIXELS)
-            return "looks like pixels: a box is told in shares of the picture's width and height, 0 to 1";
+            return "looks like pixels: a box must be given as fractions of the picture's width and height, 0 to 1";
         if (box && i >= 2 ? v->v[i] > 1 + OVER : v->v[i] > 1 + OVER || v->v[i] < -OVER)
-            return "is outside its picture: shares are 0 to 1";
+            return "is outside its picture: fractions must be 0 to 1";
     }
     return NULL;
 }
@@ -128,7 +128,7 @@ static bool has_rotated(const struct labels_maker *m)
 static void tell_unlabelled(struct labels_maker *m)
 {
     if (m->d->nimages > 0 && m->d->unlabelled == m->d->nimages)
-        problems_note(m->problems, "%s: none of its pictures has a file of labels, as %s%s", m->opt->annotations, m->unlabelled,
+        problems_note(m->problems, "%s: no picture of it has a file of labels, such as %s%s", m->opt->annotations, m->unlabelled,
                       has_rotated(m) ? "; labelTxt has rotated boxes, which are not read: export \"YOLOv8\" or \"COCO\"" : "");
 }
 

@@ -153,7 +153,7 @@ static enum place place_of(struct voc_file *f, enum place in, const char *name)
         return IN_OTHER;
     }
     if (in == IN_LEAF)
-        stop(f, "an element inside of what should be text");
+        stop(f, "an element where only text may be");
     if (is_leaf(in, name))
         return IN_LEAF;
     if (in != IN_OTHER && in != IN_LEAF)
@@ -363,7 +363,7 @@ static int put_object(struct labels_maker *m, const struct voc_object *o, bool n
         return 0;
     }
     if (box.cls < 0 && named) {
-        labels_make_problem(m, o->line, "'%.100s' is none of the %d classes%s", o->name, m->names.n,
+        labels_make_problem(m, o->line, "'%.100s' is not one of the %d classes%s", o->name, m->names.n,
                             opt->names   ? " of data.names"
                             : opt->train ? " of the training split"
                                          : "");

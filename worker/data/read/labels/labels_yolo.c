@@ -112,7 +112,7 @@ static int open_yolo(struct labels_maker *m)
         return open_yaml(m);
     m->columns.points = -1;
     if (m->names.n == 0)
-        return err_set(m->err, ERR_DATA, "%s: is no data.yaml, so data.names has to say what its classes are called", m->opt->annotations);
+        return err_set(m->err, ERR_DATA, "%s: is not a data.yaml, so data.names must give the names of its classes", m->opt->annotations);
     label_path_folder(m->opt->annotations, folder);
     return read_path(m, m->opt->images ? m->opt->images : folder, m->opt->annotations);
 }

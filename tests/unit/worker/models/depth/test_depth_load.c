@@ -283,7 +283,7 @@ static void a_resnet_alone_is_no_extractor(void **state)
     mark(from);
     save_as(from, alone, 1);
     assert_true(try_open("featdepth_r18", "init", &to, &err) < 0);
-    assert_string_equal(err.msg, "model.init_extractor: no file has the ResNet of features, and features of random weights say nothing");
+    assert_string_equal(err.msg, "model.init_extractor: no file has the ResNet of features, and features of random weights are of no use");
     to = opened("featdepth_r18", "init_extractor");
     taken(to, "extractor.encoder.", from, "depth.encoder.", &all);
     assert_true(all);

@@ -308,7 +308,7 @@ static const struct bad {
     { NET "steps=-1,2\nwith=32\n[conv]\n[crnn]\n",
       "b.cfg:8: layer 1: [crnn] is not supported; supported are convolutional, shortcut, route, upsample, maxpool and yolo" },
     { NET "[conv]\nactivation=mish\n", "b.cfg:6: activation: 'mish' is not supported; supported are linear, leaky, relu, logistic, tanh" },
-    { NET "[conv]\nsize=33\n", "b.cfg:5: layer 0: its window is larger than what it reads" },
+    { NET "[conv]\nsize=33\n", "b.cfg:5: layer 0: its window is larger than its input" },
     { NET "[conv]\nstride=33\n", "b.cfg: input 32x32: both sides must be multiples of 33" },
     { NET "[conv]\nstride=64\n[conv]\nstride=64\n[conv]\nstride=64\n",
       "b.cfg:9: layer 2: strides multiply to more than the largest input" },

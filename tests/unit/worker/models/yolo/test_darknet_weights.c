@@ -126,9 +126,9 @@ static void load_until_takes_the_part_in_front(void **state)
     assert_true(a.bias1[0] == 9);
     b[1].filters = 7; /* bytes behind the layer would not matter, but a single layer does not show the file's network */
     assert_int_equal(darknet_weights_parse(bytes, size, "f", b, 2, 1, &info, &err), ERR_DATA);
-    assert_string_equal(err.msg,
-                        "f: its size fits this network at no layer and no class count, and what model.load_until=1 takes is too little to "
-                        "tell whether it is of the same one: another network or model.width?");
+    assert_string_equal(
+        err.msg, "f: its size fits this network at no layer and no class count, and the layers before model.load_until=1 are too few to "
+                 "tell whether it is of the same one: another network or model.width?");
     assert_int_equal(darknet_weights_parse(bytes, size - 20, "f", b, 2, 1, &info, &err), ERR_DATA);
 }
 

@@ -372,7 +372,7 @@ static void odd_ids_of_annotations_cost_no_object(void **state)
         const char *id, *doubt; /* NULL: no note */
         int64_t want;
     } rows[] = {
-        { "\"id\": 0,", "annotation 0 (line 2): pycocotools counts what matches an object of id 0 as unmatched", 0 },
+        { "\"id\": 0,", "annotation 0 (line 2): pycocotools counts a detection that matches an object of id 0 as unmatched", 0 },
         { "\"id\": 1,", "annotation id 1 is used more than once (line 3)", 1 },
         { "\"id\": -4,", NULL, -4 },
         { "\"id\": 3.0,", NULL, 3 },

@@ -209,7 +209,7 @@ static void short_polygons_go_alone(void **state)
     assert_int_equal(read_text(text, true, BAD_KEEP, &d, &err), ERR_DATA);
     assert_int_equal(read_text(text, true, BAD_ERROR, &d, &err), ERR_DATA);
     assert_non_null(
-        strstr(err.msg, "2 problems (data.on_bad=skip leaves out what is bad): annotation 3 (line 1): segmentation: a polygon has"));
+        strstr(err.msg, "2 problems (data.on_bad=skip leaves out bad records): annotation 3 (line 1): segmentation: a polygon has"));
 }
 
 static void too_many_polygons_are_told(void **state)

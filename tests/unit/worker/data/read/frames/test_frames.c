@@ -201,7 +201,7 @@ static void missing_neighbours(void **state)
     assert_int_equal(d->views->view[0].source[1], 2);
     dataset_free(d);
     t.frames.missing = FRAMES_DROP;
-    tree_refuses(&t, "0\n4\n", "none has all its neighbours");
+    tree_refuses(&t, "0\n4\n", "no frame of 2 has all its neighbours");
     t.frames.nsources = 0; /* an autoencoder */
     d = tree_read(&t, NULL);
     assert_int_equal(d->nimages, 2);
@@ -264,7 +264,7 @@ static void a_bad_neighbour_of_a_scored_frame_is_told(void **state)
     assert_int_equal(t.problems.count, 0);
     assert_int_equal(t.problems.notes, 1);
     assert_non_null(strstr(t.problems.note[0], "f/003.png is 41 x 31 pixels"));
-    assert_non_null(strstr(t.problems.note[0], "; frames that have it beside them are scored, but without losses"));
+    assert_non_null(strstr(t.problems.note[0], "; frames next to it are scored, but without losses"));
     assert_true(d->nimages == 3 && !views_alone(d->views, 0) && views_alone(d->views, 1));
     dataset_free(d);
     tree_refuses(&t, "2\n3\n", "f/003.png is 41 x 31 pixels");
@@ -292,8 +292,8 @@ static void validation_without_a_loss_is_told(void **state)
     assert_true(census_lossless(d, "abs_rel", text, sizeof text));
     assert_string_equal(text, "no frame has all of its neighbours: a validation has no loss");
     assert_true(census_lossless(d, "loss", text, sizeof text));
-    assert_string_equal(text, "no frame has all of its neighbours: a validation has no loss, by which no checkpoint is the best; "
-                              "checkpoint.best=abs_rel goes by the depth");
+    assert_string_equal(text, "no frame has all of its neighbours: a validation has no loss to choose the best checkpoint by; "
+                              "checkpoint.best=abs_rel chooses by depth");
     dataset_free(d);
     t.frames.nsources = 0; /* as of an autoencoder: no source is missing */
     d = tree_read(&t, "0\n4\n");

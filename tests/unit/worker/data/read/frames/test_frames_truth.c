@@ -62,11 +62,11 @@ static void patterns_that_match_nothing(void **state)
     dataset_free(d);
     d = tree_read(&t, "1\n3\n");
     assert_true(depth_truth_nowhere(d, text));
-    snprintf(want, sizeof want, "none of 2 targets has measured depth: '%s/d/%%d.png' is there for none of them", t.dir);
+    snprintf(want, sizeof want, "no target of 2 has measured depth: no file matches '%s/d/%%d.png'", t.dir);
     assert_string_equal(text, want);
     dataset_free(d);
     t.frames.depth_pattern = "depths/%06d.png";
-    snprintf(want, sizeof want, "data.depth_pattern: none of 3 targets has measured depth: '%s/depths/%%06d.png' is there", t.dir);
+    snprintf(want, sizeof want, "data.depth_pattern: no target of 3 has measured depth: no file matches '%s/depths/%%06d.png'", t.dir);
     tree_refuses(&t, "1\n2\n3\n", want);
     t.frames.depth_pattern = "d/%d.png";
     tree_refuses(&t, "1\n3\n", "data.depth_pattern: none of 2 targets");

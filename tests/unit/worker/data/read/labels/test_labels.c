@@ -33,7 +33,7 @@ static void darknet_by_list(void **state)
     snprintf(p.annotations, sizeof p.annotations, "%s/net/abs.txt", p.dir);
     snprintf(text, sizeof text, "%s/net/data/../data/images/./a.png\n", p.dir);
     put(&p, "net/abs.txt", text);
-    must_fail(&p, ERR_DATA, "abs.txt", "data.names has to say");
+    must_fail(&p, ERR_DATA, "abs.txt", "data.names must give the names of its classes");
     names(&p, "cat\ndog\n");
     must_read(&p, 1, 2, 0);
     assert_string_equal(p.d->images[0].file, "a.png");
@@ -119,7 +119,7 @@ static void unlabelled_pictures_are_empty(void **state)
     assert_int_equal(p.d->unlabelled, 1);
     put(&p, "net/data/train.txt", "data/images/n.png\n");
     must_read(&p, 1, 0, 0);
-    noted(&p, "obj.data: none of its pictures has a file of labels, as '", "/net/data/labels/n.txt'");
+    noted(&p, "obj.data: no picture of it has a file of labels, such as '", "/net/data/labels/n.txt'");
     end(&p);
 }
 
@@ -129,16 +129,16 @@ static void bad_lines(void **state)
         enum labels_form form;
         const char *line, *why;
     } bad[] = {
-        { LABELS_DARKNET, "x .5 .5 .5 .5", "its class is no whole number" },
-        { LABELS_DARKNET, "0.5 .5 .5 .5 .5", "its class is no whole number" },
+        { LABELS_DARKNET, "x .5 .5 .5 .5", "its class is not a whole number" },
+        { LABELS_DARKNET, "0.5 .5 .5 .5 .5", "its class is not a whole number" },
         { LABELS_DARKNET, "2 .5 .5 .5 .5", "class 2 is not among the 2 names, 0 to 1" },
         { LABELS_DARKNET, "-1 .5 .5 .5 .5", "class -1 is not among" },
         { LABELS_DARKNET, "0 .5 .5 .5", "should be a class and 4 numbers: middle" },
         { LABELS_DARKNET, "0 .1 .1 .5 .1 .5 .5", "should be a class and 4 numbers: middle" },
         { LABELS_YOLO, "0 .1 .1 .5 .1 .5", "at least 3" },
         { LABELS_YOLO, "0 .1 .1 .5 .1 .5 .5 .7", "at least 3" },
-        { LABELS_DARKNET, "0 .5 .5 .5 nan", "not numbers alone" },
-        { LABELS_DARKNET, "0 .5 .5 .5 0x1", "not numbers alone" },
+        { LABELS_DARKNET, "0 .5 .5 .5 nan", "its class must be followed by numbers only" },
+        { LABELS_DARKNET, "0 .5 .5 .5 0x1", "its class must be followed by numbers only" },
         { LABELS_DARKNET, "0 320 240 64 64", "looks like pixels" },
         { LABELS_DARKNET, "0 1.2 .5 .5 .5", "is outside its picture" },
         { LABELS_DARKNET, "0 -.2 .5 .5 .5", "is outside its picture" },
@@ -283,7 +283,7 @@ static void yolo_lists_and_maps(void **state)
     p.opt.images = p.images;
     must_read(&p, 2, 2, 0);
     snprintf(p.annotations, sizeof p.annotations, "%s/set/images/train", p.dir); /* no data.yaml at all */
-    must_fail(&p, ERR_DATA, "is no data.yaml", "data.names");
+    must_fail(&p, ERR_DATA, "is not a data.yaml", "data.names");
     names(&p, "cat\ndog\n");
     must_read(&p, 2, 2, 0);
     end(&p);

@@ -354,7 +354,7 @@ static void rotated_boxes(void **state)
     picture(&p, "set/train/images/a.png");
     put(&p, "set/train/labelTxt/a.txt", "0 0 0 2 2 2 2 0 a 0\n");
     must_read(&p, 1, 0, 0);
-    noted(&p, "set/data.yaml: none of its pictures has a file of labels", "labelTxt has rotated boxes, which are not read");
+    noted(&p, "set/data.yaml: no picture of it has a file of labels", "labelTxt has rotated boxes, which are not read");
     end(&p);
 }
 

@@ -50,7 +50,7 @@ static void voc_with_names(void **state)
     voc(&p);
     names(&p, "dog\r\n\ncow\n");
     must_read(&p, 2, 2, 1);
-    told(&p, "voc/Annotations/a.xml, line 6: 'cat' is none of the 2 classes", "data.names");
+    told(&p, "voc/Annotations/a.xml, line 6: 'cat' is not one of the 2 classes", "data.names");
     assert_string_equal(p.d->classes[0].name, "dog");
     box_is(&p, 0, 1, 1.5, 2, 8.5, 10.5);
     names(&p, "dog\ncow\ndog\n");
@@ -71,7 +71,7 @@ static void voc_validation(void **state)
     voc(&p);
     p.opt.train = &train;
     must_read(&p, 2, 2, 1);
-    told(&p, "a.xml, line 6: 'cat' is none of the 2 classes", "of the training split");
+    told(&p, "a.xml, line 6: 'cat' is not one of the 2 classes", "of the training split");
     box_is(&p, 0, 0, 1.5, 2, 8.5, 10.5);
     box_is(&p, 1, 1, 0, 0, 64, 48);
     assert_int_equal(p.d->classes[1].id, 9);
@@ -282,7 +282,7 @@ static void voc_bad_files(void **state)
         { "<annotation>\n\n<object></annotation>", "line 3: no annotation: mismatched tag" },
         { "<annotations/>", "its root is not <annotation>" },
         { "<!DOCTYPE a [<!ENTITY b \"bbbb\">]><annotation/>", "a document type is declared" },
-        { "<annotation><size><width><b/></width></size></annotation>", "inside of what should be text" },
+        { "<annotation><size><width><b/></width></size></annotation>", "an element where only text may be" },
         { "<annotation>\xff</annotation>", "not well-formed" },
     };
     char deep[2000] = "<annotation>";

@@ -6,253 +6,271 @@
 /* clang-format off */
 const struct command commands[] = {
     { "submit", "FILE [KEY=VALUE ...] [--init WEIGHTS] [--after ID[:ok]] [--time LIMIT] [--no-check] [--wait | --watch]", "Queues a job and prints its id",
-      "FILE is a job file (FILE.json is tried too); KEY=VALUE changes one of its keys. Paths are relative to FILE, those\n"
-      "of KEY=VALUE to the folder in which detctl runs; each is opened before anything is queued. train.epochs, and texts as\n"
-      "\"2 epochs\" of other keys, become steps: detd-worker counts the images, with data.on_bad=skip or data.val.fraction by\n"
-      "reading all of them.\n"
-      "Data and weights are checked first, as check does; a job that would fail is not queued. A good check is remembered in\n"
-      "~/.cache/detd while the files of labels and weights stay as they are. For root, files of other users are read as their owner reads them.\n\n"
-      "  --init W     begin with these weights (model.init): a file, or job:12, with @best, @last or @STEP\n"
-      "  --after ID   start it when that job has ended (run.after); ID:ok: has completed, else it is cancelled\n"
-      "  --time LIMIT end it when it ran so long, after a checkpoint: 30d, 12h, 45m, 90s or 2w (run.time_limit)\n"
-      "  --no-check   queue it without a check of data and weights\n"
-      "  --wait       wait without a word until the job ends\n"
-      "  --watch      follow it as detctl watch does\n"
-      "  --help-keys  list the keys of a job file: of a preset, where FILE or the preset's name is given, else all\n",
+      "FILE is a job file (FILE.json is tried too); KEY=VALUE changes one of its keys. Paths in FILE are relative to FILE,\n"
+      "paths in KEY=VALUE to the current folder; each is opened before anything is queued. train.epochs, and texts such as \"2\n"
+      "epochs\" in other keys, are turned into steps: detd-worker counts the images, and reads all of them if data.on_bad=skip\n"
+      "or data.val.fraction is given.\n"
+      "Data and weights are checked first, as by detctl check; a job that would fail is not queued. A good check is remembered\n"
+      "in ~/.cache/detd as long as the files of labels and weights do not change. For root, files of other users are read with\n"
+      "the rights of their owner.\n\n"
+      "  --init W     start from these weights (model.init): a file, or job:12, with @best, @last or @STEP\n"
+      "  --after ID   start the job when job ID has ended (run.after); with ID:ok when it has completed, else cancel the job\n"
+      "  --time LIMIT end the job, after a checkpoint, when it has run so long: 30d, 12h, 45m, 90s or 2w (run.time_limit)\n"
+      "  --no-check   queue the job without a check of data and weights\n"
+      "  --wait       wait silently until the job ends\n"
+      "  --watch      follow the job as detctl watch does\n"
+      "  --help-keys  list the keys of a job file: those of a preset if FILE or the preset's name is given, else all\n",
       "  detctl submit bccd.json train.lr=0.002 run.ranks=2 --watch\n",
       command_submit },
     { "check", "FILE [KEY=VALUE ...]", "Checks a job file and all of its data, and queues nothing", "",
       "  detctl check bccd.json data.on_bad=skip\n", command_check },
     { "clone", "ID [KEY=VALUE ...] [--same-data] [--no-check] [--wait | --watch]", "Queues a new job with the keys of a job, perhaps some of them changed, and prints its id",
-      "It begins anew; detctl resume lets a failed job go on from its newest checkpoint instead.\n"
-      "Relative paths are looked for where detctl runs. All keys stay as they were worked out for that job, but run.after.\n"
-      "Where train.steps or train.epochs is given, val.every follows if it was a tenth of the steps, as by default; checkpoint.every\n"
-      "follows val.every if it was the same.\n\n"
-      "  --same-data  refuse to train where the training data is not what that job was trained on\n"
-      "  --no-check   queue it without a check of data and weights, which is made first else\n"
-      "  --wait       wait without a word until the job ends\n"
-      "  --watch      follow it as detctl watch does\n",
+      "The new job starts at step 0. To continue a failed job from its newest checkpoint, use detctl resume. Relative paths\n"
+      "are relative to the current folder. All keys keep the values of that job, except run.after. If train.steps or\n"
+      "train.epochs is given, val.every is adjusted if it was a tenth of the steps, the default; checkpoint.every is adjusted\n"
+      "if it was equal to val.every.\n\n"
+      "  --same-data  refuse to train if the training data differs from that of job ID\n"
+      "  --no-check   queue the job without a check of data and weights\n"
+      "  --wait       wait silently until the job ends\n"
+      "  --watch      follow the job as detctl watch does\n",
       "  detctl clone 3 train.lr=0.002 model.init=job:3@best\n", command_clone },
     { "extend", "ID --steps N | --epochs N [--wait | --watch]", "Trains a completed job on, to N steps from its beginning",
-      "As if N steps and the job's other keys had been given at first: weights, losses and scores come out as theirs. What was worked out\n"
-      "of the number of steps, as train.burn_in and val.every, stays, and is told where a new job of N steps has it otherwise. Where the rate depends on how many steps there are (train.schedule cosine or poly,\n"
-      "fractions in train.lr_steps), or the last step was no multiple of train.log_every and val.every, it goes on from the newest\n"
-      "checkpoint before that, and is refused where none is kept, or where its data is no more what it was trained on.\n\n"
-      "  --steps N   train.steps\n"
-      "  --epochs N  as many steps as these are\n"
-      "  --wait       wait without a word until the job ends\n"
-      "  --watch      follow it as detctl watch does\n",
+      "Weights, losses and scores are equal to those of a job that was given N steps from the start. Keys that depend on the\n"
+      "number of steps by default, such as train.burn_in and val.every, keep their values; a message says where a new job of N\n"
+      "steps would have others. If the learning rate depends on the number of steps (train.schedule cosine or poly, fractions\n"
+      "in train.lr_steps), or the last step was not a multiple of train.log_every and val.every, training continues from the\n"
+      "newest checkpoint before the difference. Extending is refused if no such checkpoint is kept, or if the data has\n"
+      "changed.\n\n"
+      "  --steps N   new number of steps (train.steps)\n"
+      "  --epochs N  new length in epochs\n"
+      "  --wait      wait silently until the job ends\n"
+      "  --watch     follow the job as detctl watch does\n",
       "  detctl extend 3 --steps 20000 --watch\n", command_extend },
     { "layers", "ID|FILE|PRESET [KEY=VALUE ...] [--classes N] [--json]",
       "Lists the layers of a network, or the arrays of a file of weights: number, name and shape",
-      "Of a job, of a job file (for as many classes as its data has), of a preset (80 classes), of a darknet .cfg, or of a\n"
-      ".safetensors file. Numbers are what model.load_until and train.freeze count by: those of the .cfg; of other families\n"
-      "arrays are counted, as of a file. Running statistics do not train, and are written \"-\".\n\n"
-      "  --classes N  for so many classes, and without a look at the data\n"
-      "  --json       an array of objects: layer, name, shape, trains\n",
+      "The network is that of a job, of a job file (for the number of classes of its data), of a preset (80 classes) or of a\n"
+      "darknet .cfg; a .safetensors file is listed too. model.load_until and train.freeze use these numbers: for yolo they are\n"
+      "the layers of the .cfg, for other families and files the arrays in order. Running statistics do not train, and have \"-\"\n"
+      "in place of a number.\n\n"
+      "  --classes N  build the network for N classes, without looking at the data\n"
+      "  --json       print an array of objects: layer, name, shape, trains\n",
       "  detctl layers yolov3_tiny model.width=0.5 --classes 3\n", command_layers },
     { "anchors", "FILE|ID [KEY=VALUE ...] [-n COUNT] [--json]", "Finds anchors for the boxes of a job's training data (yolo)",
-      "k-means by IoU, as darknet has it, of the boxes as large as they are at the network's input: the same data gives the\n"
-      "same anchors. It prints the key for the job file's \"model\", and the mean IoU of each box with the anchor that fits it\n"
-      "best, of these and of the network's own.\n\n"
-      "  -n, --count N  so many; as many as the network has without it\n"
-      "  --json         an object: boxes, anchor_sizes, mean_iou, own_mean_iou\n",
+      "Useful when the objects differ in size or shape from those of COCO. The method is darknet's k-means by IoU, on the\n"
+      "boxes scaled to the network's input; the same data gives the same anchors. It prints the key for \"model\" in the job\n"
+      "file, and the mean IoU of each box with its best anchor, for the new anchors and for those of the network.\n\n"
+      "  -n, --count N  number of anchors (default: that of the network)\n"
+      "  --json         print an object: boxes, anchor_sizes, mean_iou, own_mean_iou\n",
       "  detctl anchors bccd.json model.size=416\n", command_anchors },
-    { "sample", "FILE|ID [KEY=VALUE ...] -o DIR [-n COUNT]", "Draws what the network of a job sees in its first steps",
-      "The very samples that the job is trained on, as augmentation leaves them, with their boxes and masks; of depth networks\n"
-      "the frame whose depth is learned beside those that it is compared with. The data is checked first, as check does.\n\n"
-      "  -o, --out DIR  where to: sample-001.png and so on; made if it is not there\n"
-      "  -n, --count N  so many (16)\n",
+    { "sample", "FILE|ID [KEY=VALUE ...] -o DIR [-n COUNT]", "Draws the samples that the network of a job sees in its first steps",
+      "It draws exactly the samples that the job is trained on, after augmentation, with their boxes and masks. For depth\n"
+      "networks it draws the target frame beside the frames that it is compared with. The data is checked first, as by detctl\n"
+      "check.\n\n"
+      "  -o, --out DIR  folder for sample-001.png and so on; it is made if it does not exist\n"
+      "  -n, --count N  number of samples (16)\n",
       "  detctl sample bccd.json data.augment.scale=0.5 -o seen -n 4\n", command_sample },
     { "ls", "[--state STATE] [--user NAME | --mine] [--name PATTERN] [--tag TAG] [--since TIME] [-n COUNT] [--all] [--json]", "Lists jobs, newest first",
       "  --state STATE     queued, starting, running, stopping, paused, completed, failed or cancelled\n"
       "  --user NAME       jobs of this user; --mine: your own\n"
-      "  --name PATTERN    jobs that are called so; * and ? stand for others, as in names of files\n"
-      "  --tag TAG         jobs that have it (detctl tag)\n"
-      "  --since TIME      submitted at most so long ago: 30d, 12h, 45m, 90s or 2w\n"
-      "  -n, --limit COUNT at most so many (50)\n"
+      "  --name PATTERN    jobs with this name; * and ? are wildcards, as in file names\n"
+      "  --tag TAG         jobs with this tag (detctl tag)\n"
+      "  --since TIME      jobs submitted within this time: 30d, 12h, 45m, 90s or 2w\n"
+      "  -n, --limit COUNT maximum number of jobs (50)\n"
       "  --all             also jobs of verify and eval that have ended; --state, --name, --tag and --json list them anyway\n"
-      "  --json            an array of job objects\n"
-      "BEST is the best AP of its validations (of boxes, where masks are trained; of a depth network abs_rel, the lowest), TIME how long it ran, without pauses. On a terminal columns are\n"
-      "left out that have no room.\n",
+      "  --json            print an array of job objects\n"
+      "BEST is the best AP of the job's validations, of boxes where masks are trained too, and for a depth network the lowest\n"
+      "abs_rel. TIME is the time of running, without pauses. On a narrow terminal some columns are left out.\n",
       "  detctl ls --state running --since 12h\n", command_ls },
     { "show", "[ID] [--json]", "Shows a job with its attempts, losses and checkpoints; without ID your newest",
-      "  --json  the job object\n",
+      "  --json  print the job object\n",
       "  detctl show 3 --json | python3 -c 'import json,sys; print(json.load(sys.stdin)[\"step\"])'\n", command_show },
-    { "why", "[ID] [--json]", "Says why a job waits, or why it ended", "Without an id of the newest of your jobs, which it names.\n", "  detctl why 3\n", command_why },
-    { "queue", "[--json]", "Lists the jobs that wait for slots, in the order in which they get them, and for what each waits",
-      "  --json  an array of job objects, with why\n",
+    { "why", "[ID] [--json]", "Says why a job waits, or why it ended", "Without ID it tells about your newest job, and names it.\n", "  detctl why 3\n", command_why },
+    { "queue", "[--json]", "Lists the waiting jobs, in the order in which they get slots, and why each waits",
+      "  --json  print an array of job objects, with why\n",
       "  detctl queue\n", command_queue },
     { "watch", "[ID] [--term NAME]", "Follows a job until it ends: progress, rate, time left, both loss curves",
-      "In a pipe: one line per new value. Ctrl-C leaves the job alone. Of a depth network it says where the newest picture of validation\n"
-      "lies: the first picture of the split above its depth in colours.\n\n"
-      "  --term NAME  which loss (total); all: every term, as lines\n",
+      "In a pipe it prints one line per new value. Ctrl-C ends the display, not the job. For a depth network it names the\n"
+      "newest picture of validation: the first picture of the split above its depth in colours.\n\n"
+      "  --term NAME  loss to show (total); all: every term, as lines\n",
       "  detctl watch 3 | grep val\n", command_watch },
     { "wait", "ID ...", "Waits until jobs have ended",
-      "Exit code 0: all completed; 4: one failed; 5: none failed, one was cancelled; 1: there is no such job.\n",
+      "Exit code 0: all completed; 4: a job failed; 5: no job failed, but one was cancelled; 1: a job does not exist.\n",
       "  detctl wait 3 4\n", command_wait },
     { "logs", "[ID] [-f] [--rank N] [--tail N]", "Prints the log files of a job: of its ranks and of detd-job",
-      "  -f, --follow  go on until the job ends\n"
-      "  --rank N      only this rank\n"
-      "  --tail N      begin with the last N lines of each\n",
+      "  -f, --follow  print new lines until the job ends\n"
+      "  --rank N      print only the log of this rank\n"
+      "  --tail N      begin with the last N lines of each log\n",
       "  detctl logs 3 -f --rank 0\n", command_logs },
-    { "events", "[ID] [-n COUNT] [--json]", "Prints what happened to a job, or to all and the node",
-      "  -n, --limit COUNT  the newest so many (50)\n",
+    { "events", "[ID] [-n COUNT] [--json]", "Prints the events of a job, or of all jobs and the node",
+      "  -n, --limit COUNT  number of newest events (50)\n",
       "  detctl events 3\n", command_events },
-    { "usage", "[ID] [-n COUNT] [--json]", "Prints what a job used over time: CPU cores, memory, GPUs",
-      "  -n, --limit COUNT  the newest so many rows (60)\n",
+    { "usage", "[ID] [-n COUNT] [--json]", "Prints the use of CPU cores, memory and GPUs by a job over time",
+      "  -n, --limit COUNT  number of newest rows (60)\n",
       "  detctl usage 3\n", command_usage },
     { "cancel", "ID ...", "Ends jobs for good", "", "  detctl cancel 3\n", command_control },
     { "pause", "ID ...", "Writes a checkpoint and gives the slots back", "", "  detctl pause 3\n", command_control },
-    { "resume", "ID ...", "Queues paused and failed jobs again; each goes on from its newest checkpoint",
-      "A failed job keeps its id, losses and checkpoints, and comes out as if it had never failed. Mend the cause first: put back the data\n"
-      "that was missing or had changed, or free memory. A job whose loss was not finite fails at the same step again, for the same numbers\n"
-      "lead there: change its keys with clone. A queued job that waits for a missing file or for the node is tried at once.\n",
+    { "resume", "ID ...", "Queues paused and failed jobs again; each continues from its newest checkpoint",
+      "A failed job keeps its id, losses and checkpoints, and its results are as if it had never failed. Remove the cause of\n"
+      "the failure first: restore data that was missing or had changed, or free memory. After a loss that was not finite the\n"
+      "job fails at the same step again, because the same numbers come up: use clone with other keys. A queued job that waits\n"
+      "for a missing file or for the node is tried at once.\n",
       "  detctl resume 3\n", command_control },
-    { "priority", "ID N", "Changes the place of a job in the queue: who has the higher priority runs first",
-      "From -1000 to 1000; run.priority of the job file is where it begins. Of a job that runs it counts when it is queued again.\n",
+    { "priority", "ID N", "Changes the place of a job in the queue: jobs with a higher priority run first",
+      "N is -1000 to 1000; the first value is run.priority of the job file. For a running job N takes effect when it is queued\n"
+      "again.\n",
       "  detctl priority 3 10\n", command_priority },
     { "checkpoint", "ID ...", "Writes a checkpoint at the next step boundary", "", "  detctl checkpoint 3\n", command_control },
     { "deterministic", "[on | off] [--tier off|rerun|world] [--job ID] [--json]", "Shows or sets the deterministic tier",
-      "Without --job it is that of new jobs; with it that of a running job, from a step on that its ranks agree on.\n"
-      "on: rerun (same bits at every rerun) or the given tier. world: the same at any number of ranks too.\n",
+      "Without --job the command is about the tier of new jobs; with it, about that of a running job, from a step on that its\n"
+      "ranks agree on. on means rerun (the same bits at every rerun), or the tier given. world: the same bits at any number of\n"
+      "ranks, too.\n",
       "  detctl deterministic on --tier world --job 3\n", command_deterministic },
-    { "note", "ID TEXT", "Writes a line about a job, which show tells; '' takes it away", "At most 400 bytes; of jobs that have ended, too.\n",
+    { "note", "ID TEXT", "Writes a line about a job, which detctl show prints; '' removes it", "TEXT has at most 400 bytes. The job may have ended.\n",
       "  detctl note 3 'with the old cameras'\n", command_note },
-    { "tag", "ID [+]TAG ... -TAG ...", "Gives tags to a job, or takes them away; ls --tag finds it by them",
-      "A job has at most 16, each of up to 32 of a-z A-Z 0-9 . _ -\n", "  detctl tag 3 +night -base\n", command_tag },
+    { "tag", "ID [+]TAG ... -TAG ...", "Adds tags to a job, or removes them; detctl ls --tag finds jobs by tag",
+      "A job has at most 16 tags, each of up to 32 characters a-z A-Z 0-9 . _ -\n", "  detctl tag 3 +night -base\n", command_tag },
     { "rm", "ID ...", "Removes jobs that have ended: rows, checkpoints and logs",
-      "There is no way back, and no other job gets their numbers. Where one is refused the others go, and the exit code is 1. One whose\n"
-      "processes have not left after a minute, or whose end waits for the disk, is refused and stays as it is. Folders go after the\n"
-      "answer; what of them cannot be removed is told in detd's journal, and the next detd tries again.\n",
+      "This cannot be undone, and no other job gets the same number. If a job is refused, the others are removed, and the exit\n"
+      "code is 1. A job is refused, and stays as it is, if its processes have not left after a minute or its end is not yet on\n"
+      "the disk. Folders are removed after the answer; detd's journal names files that cannot be removed, and the next detd\n"
+      "tries again.\n",
       "  detctl rm 3 4 7\n", command_control },
-    { "prune", "--older TIME [--keep-best] [--user NAME] [-n | --dry-run]", "Removes the jobs that ended a while ago: an admin those of all users",
-      "  --older TIME   that ended longer ago: 30d, 12h, 45m, 90s or 2w\n"
-      "  --keep-best    keep the jobs, with all rows and the best checkpoint of each; their other checkpoints and logs go\n"
+    { "prune", "--older TIME [--keep-best] [--user NAME] [-n | --dry-run]", "Removes the jobs that ended some time ago: your own, or for an admin those of all users",
+      "  --older TIME   jobs that ended longer ago than this: 30d, 12h, 45m, 90s or 2w\n"
+      "  --keep-best    keep the jobs, with all rows and their best checkpoint; remove their other checkpoints and their logs\n"
       "  --user NAME    only jobs of this user\n"
-      "  -n, --dry-run  only list them\n",
+      "  -n, --dry-run  only list the jobs\n",
       "  detctl prune --older 30d --dry-run\n", command_prune },
     { "loss", "[ID] [--split train|val] [--term NAME] [--points N] [--csv | --json | --plot]", "Prints the losses of a job",
-      "  --split S   only train or only val\n"
-      "  --term T    only this term; without it: total (table, plot), every term (CSV, JSON). all: every term\n"
+      "  --split S   print only train or only val\n"
+      "  --term T    print only this term, or all terms; default: total for table and plot, all for CSV and JSON\n"
       "  --points N  thin each curve to about N rows\n"
-      "  --csv       header job,split,term,step,epoch,value,tier,time; reals with 17 digits\n"
-      "  --json      an array of rows\n"
-      "  --plot      draw the curves, and where the deterministic tier changed\n",
+      "  --csv       print CSV with the header job,split,term,step,epoch,value,tier,time; reals with 17 digits\n"
+      "  --json      print an array of rows\n"
+      "  --plot      draw the curves, and mark changes of the deterministic tier\n",
       "  detctl loss 3 --split val --term total --csv > val.csv\n", command_loss },
     { "eval", "[ID] [--metric NAME | --per-class] [--set NAME] [--on SET [--images DIR] [--format F] [--checkpoint STEP|best|last] [KEY=VALUE ...]] [--csv | --json] [--now]",
       "Prints evaluation results: the newest, or the history of one metric; or evaluates a checkpoint on a data set",
-      "  --metric NAME   only this metric, all of its history\n"
-      "  --per-class     of each class: COUNT objects, AP, AP50, and PRECISION and RECALL at IoU .50 at the score CONF from\n"
-      "                  which on their F1 is the best\n"
-      "  --on SET        evaluate a checkpoint on this set now: a job of detd computes the losses and metrics of a validation on\n"
-      "                  SET in the place of data.val, and they are kept under the set's name. The job may run, or have ended\n"
-      "  --images DIR    where the pictures of SET lie (where its form is the job's: data.val.images, or data.train.images)\n"
-      "  --format F      of SET, as of data.val.format: else coco of .json, yolo of .yaml, darknet of .data, and the job's own of others\n"
-      "  --checkpoint C  a step, last, or best (the default): the best validation by checkpoint.best of the job\n"
-      "  KEY=VALUE       another value of a key of data or val, as data.voc_boxes=corners, data.names=FILE or val.nms=0.6\n"
-      "  --set NAME      what is kept of that set; with --on the name that it gets (that of its file, without .json)\n"
-      "  --csv, --json   everything, for scripts\n"
+      "  --metric NAME   print the whole history of this metric\n"
+      "  --per-class     print for each class: the number of objects, COUNT; AP and AP50; PRECISION and RECALL at IoU .50,\n"
+      "                  from the score CONF on at which their F1 is the best\n"
+      "  --on SET        evaluate a checkpoint on this set now: a job of detd computes the losses and metrics of a validation\n"
+      "                  on SET in place of data.val, and keeps them under the set's name. Job ID may run or have ended\n"
+      "  --images DIR    folder of the pictures of SET (default if SET has the job's form: data.val.images, or\n"
+      "                  data.train.images)\n"
+      "  --format F      form of SET, as in data.val.format (default: coco for .json, yolo for .yaml, darknet for .data, else\n"
+      "                  the job's)\n"
+      "  --checkpoint C  a step, last, or best (the default): the checkpoint of the best validation by the job's\n"
+      "                  checkpoint.best\n"
+      "  KEY=VALUE       another value of a key of data or val, such as data.voc_boxes=corners, data.names=FILE or val.nms=0.6\n"
+      "  --set NAME      print the results of that set; with --on: name for the set (default: its file name without .json)\n"
+      "  --csv, --json   print everything, for scripts\n"
       "  --now           ask the running job to evaluate at its next step\n"
-      "Metrics of classes are called AP:CLASS, AP50:CLASS, P50:, R50:, conf: and n:, as in the table eval; masks' begin with segm_. On a\n"
-      "set losses stand beside them, as loss/total. Categories of SET are the job's by their names; objects of others are left out.\n"
-      "Depth networks have abs_rel to a3 where depth was measured, ate and ate_std where poses.txt says how the camera moved: mean and\n"
-      "deviation of the error of its way over five frames.\n",
+      "Metrics of a class are AP:CLASS, AP50:CLASS, P50:, R50:, conf: and n:, as in the table eval; those of masks begin with\n"
+      "segm_. A set has losses too, such as loss/total. Categories of SET are matched to those of the job by name; objects of\n"
+      "other categories are left out. Depth networks have the metrics abs_rel to a3 where depth was measured, and ate and\n"
+      "ate_std where poses.txt holds the camera's way: mean and deviation of the error of the way over five frames.\n",
       "  detctl eval 3 --metric AP50\n"
       "  detctl eval 3 --on test.json --checkpoint best --per-class\n", command_eval },
     { "compare", "A B ... [--split train|val] [--term NAME] [--plot | --csv | --json]", "Shows jobs side by side: keys that differ, best values, curves",
-      "Up to six jobs. Whether two runs came out alike, to the bit, is what detctl diff says.\n\n"
-      "  --split NAME  whose losses: val, or train\n"
-      "  --term NAME   which loss (total)\n"
-      "  --plot        draw their curves, too\n"
-      "  --csv         the curves alone, every row of them\n"
-      "  --json        all of it\n",
+      "It takes up to six jobs. To find out whether two runs are equal to the bit, use detctl diff.\n\n"
+      "  --split NAME  split of the losses: val or train\n"
+      "  --term NAME   loss to compare (total)\n"
+      "  --plot        draw the curves, too\n"
+      "  --csv         print only the curves, with every row\n"
+      "  --json        print everything as JSON\n",
       "  detctl compare 3 4 --plot\n", command_compare },
     { "predict", "ID IMAGE|FOLDER|PATTERN|- ... | --on SET [--images DIR] [--format F] | --split train|val -o DIR [--conf SCORE] [--results-conf SCORE] "
                  "[--checkpoint STEP|best|last] [--no-pictures] [--quiet] [--enlarge]",
       "Draws the boxes and masks, or the depth, that a job's network finds in pictures",
-      "To DIR go NAME.png for each picture and results.json: COCO results, each record with the file_name given; image_id\n"
-      "counts the pictures from 1. A network that finds masks has these in a file of their own, results_segm.json, as COCO's\n"
-      "tools want them. Folders below the one that all pictures have in common are kept: of a/i.jpg and b/i.jpg come\n"
-      "DIR/a/i.png and DIR/b/i.png. Only what an earlier predict wrote is replaced: where NAME.png is another file,\n"
-      "NAME-2.png is written. A picture that cannot be read is told and left out; the exit code is 1 then.\n"
-      "It computes on the CPU, in the job's run.precision (tf32: fp32), as a validation there does.\n"
-      "A FOLDER is looked through with all below it for files that end as pictures do, as .jpg; a quoted PATTERN is one of the\n"
-      "shell's (* ? [ ]); - reads names from the standard input, one a line. Pictures given by name are always turned as their\n"
-      "EXIF orientation says. R-CNN of model.flavor=d2 turns those of a set, too, as it does in\n"
-      "training; all else is taken as stored.\n"
-      "Of a network that says depth there are NAME.png, depth in colours, near is bright, and NAME_depth.png, a grey\n"
-      "PNG of 16 bits: depth is its numbers over Depth-scale, a text in the file, in metres or in the network's own\n"
-      "unit, as the text Depth-unit says. It also takes a FOLDER of frames with intrinsics.json: then there are NAME_next.png, the\n"
-      "next frame as this one's camera would see it, and the camera's way, trajectory.txt as TUM has it and trajectory_kitti.txt:\n"
-      "that of the first frames in a row that can be read and have the size that intrinsics.json says; its times are the frames'\n"
-      "numbers. A number that is missing ends all.\n\n"
-      "  -o, --out DIR     where to (made if it is not there)\n"
-      "  --on SET          the pictures of a data set; of a COCO file with its image_id and, by the categories' names, its\n"
-      "                    category_id, so that COCO's tools read results.json; it needs no annotations. Of other forms both count\n"
-      "                    from 1, and of a set with a split for validation it is that one\n"
-      "  --images DIR      where the pictures of SET lie (where its form is the job's: data.val.images, or data.train.images)\n"
-      "  --format F        coco, voc, darknet or yolo: else coco of .json, yolo of .yaml, darknet of .data, and the job's own of others\n"
-      "  --split S         the same of the job's own split, train or val; of frames the targets\n"
+      "It writes NAME.png for each picture, and results.json, to DIR. results.json holds COCO results: each record has the\n"
+      "file_name given, and an image_id that counts the pictures from 1. A network that finds masks writes them to a second\n"
+      "file, results_segm.json, in the form of COCO's tools. Folders below the common folder of all pictures are kept: a/i.jpg\n"
+      "and b/i.jpg become DIR/a/i.png and DIR/b/i.png. Only files of an earlier predict are replaced: if NAME.png is another\n"
+      "file, NAME-2.png is written. A picture that cannot be read is reported and left out; the exit code is then 1.\n"
+      "It computes on the CPU, in the job's run.precision (fp32 for tf32), as a validation on the CPU does. A FOLDER is\n"
+      "searched, with all folders below it, for files with the endings of pictures, such as .jpg; a quoted PATTERN is a\n"
+      "pattern of the shell (* ? [ ]); - reads names from standard input, one a line. Pictures given by name are always turned\n"
+      "by their EXIF orientation. R-CNN of model.flavor=d2 turns the pictures of a set, too, as in training; other networks\n"
+      "take them as stored. A depth network writes NAME.png, depth in colours with near in bright ones, and NAME_depth.png, a\n"
+      "grey PNG of 16 bits: depth is its numbers divided by Depth-scale, a text in the file, in metres or in the network's own\n"
+      "unit, named by the text Depth-unit. It also takes a FOLDER of frames with intrinsics.json. It then writes\n"
+      "NAME_next.png, the next frame as seen by the camera of this one, and the camera's way, as trajectory.txt in TUM's form\n"
+      "and as trajectory_kitti.txt. The way covers the first frames in a row that can be read and have the size given in\n"
+      "intrinsics.json; its times are the numbers of the frames. It ends at the first missing number.\n\n"
+      "  -o, --out DIR     folder for the results; it is made if it does not exist\n"
+      "  --on SET          take the pictures of a data set, without its annotations. For a COCO file results.json has its\n"
+      "                    image_id and, matched by name, its category_id, so that COCO's tools can read it. For other forms\n"
+      "                    both count from 1. If the set has a validation split, that split is taken\n"
+      "  --images DIR      folder of the pictures of SET (default if SET has the job's form: data.val.images, or\n"
+      "                    data.train.images)\n"
+      "  --format F        form of SET: coco, voc, darknet or yolo (default: coco for .json, yolo for .yaml, darknet for\n"
+      "                    .data, else the job's)\n"
+      "  --split S         take the pictures of the job's own split, train or val; for frames the targets\n"
       "  --conf SCORE      draw no boxes below this score (.25)\n"
-      "  --results-conf S  write no results below this score: by default as --conf of pictures given by name, and val.conf of the\n"
-      "                    job (.005; R-CNN .05) with --on and --split, as in validation: a higher one costs AP\n"
-      "  --checkpoint C    a step, last, or best (the default): the best validation by checkpoint.best of the job\n"
-      "  --no-pictures     write results alone\n"
-      "  --quiet           no line for each picture; what cannot be read is told all the same\n"
+      "  --results-conf S  write no results below this score; the default is --conf for pictures given by name, and with --on\n"
+      "                    and --split val.conf of the job (.005; R-CNN .05), as in validation: a higher score costs AP\n"
+      "  --checkpoint C    a step, last, or best (the default): the checkpoint of the best validation by the job's\n"
+      "                    checkpoint.best\n"
+      "  --no-pictures     write only results\n"
+      "  --quiet           print no line for each picture; pictures that cannot be read are still reported\n"
       "  --enlarge         draw small pictures enlarged, so that letters can be read\n",
       "  detctl predict 3 street.jpg -o out --conf 0.3\n"
       "  detctl predict 3 --split val --no-pictures -o out\n", command_predict },
     { "export", "ID -f FORM -o FILE [--checkpoint STEP|best|last] | [ID ... | --all] --sqlite FILE",
       "Writes a job's weights for other programs, or copies jobs with all their rows into a new SQLite database",
-      "  -f, --format F    weights: darknet's, with FILE's .cfg beside them, which OpenCV reads too (yolo); safetensors: in the names\n"
-      "                    of the reference implementation; of R-CNN also torchvision or detectron2, which model.flavor chooses else\n"
+      "  -f, --format F    weights: darknet's form, with a .cfg beside FILE, which OpenCV reads too (yolo); safetensors: with\n"
+      "                    the names of the reference implementation; for R-CNN also torchvision or detectron2 (default: by\n"
+      "                    model.flavor)\n"
       "  -o, --out FILE    the file to write; an earlier export there is replaced, any other file is refused\n"
-      "  --checkpoint C    a step, last, or best (the default): the best validation by checkpoint.best of the job\n\n"
-      "With --sqlite: anybody may who may look at them. Tables and views are called as in detd.db: jobs, loss, loss_latest, loss_wide, eval, events,\n"
-      "attempts, checkpoints, tiers, usage. Without ids: your own jobs. One that is no more is named, and the others are copied: exit code 1.\n"
-      "eval_on has what eval --on found, by the jobs that looked: those have to be among the copied.\n\n"
-      "  --all          the jobs of everybody\n"
-      "  --sqlite FILE  the file, which must not be there yet\n",
+      "  --checkpoint C    a step, last, or best (the default): the checkpoint of the best validation by the job's\n"
+      "                    checkpoint.best\n\n"
+      "--sqlite needs only the right to look at the jobs. Tables and views have the names of detd.db: jobs, loss, loss_latest,\n"
+      "loss_wide, eval, events, attempts, checkpoints, tiers, usage. Without ids your own jobs are copied. If a job no longer\n"
+      "exists, it is named, the others are copied, and the exit code is 1. eval_on holds the results of eval --on for which\n"
+      "the evaluating jobs are copied too.\n\n"
+      "  --all          copy the jobs of all users\n"
+      "  --sqlite FILE  the new database; FILE must not exist yet\n",
       "  detctl export 3 -f weights -o bccd.weights\n", command_export },
-    { "diff", "A B [--rerun] [--json]", "Compares two runs: keys and identities that differ, and the first step where they part",
-      "A and B are jobs, or folders with evidence. Of the first step that differs it names what came first: the data of a\n"
-      "shard, a shard's loss and the first gradient beside it, the gradient or the update of a tensor, or state. Exit\n"
-      "code 0: equal as far as both go; 6: they differ; 1: nothing says which, as no step, or none after a gap to the end,\n"
-      "has a record in both.\n\n"
-      "  --rerun  where shard and tensor are not kept of that step, train it again, as jobs, to find them\n"
-      "  --json   everything, for scripts\n",
+    { "diff", "A B [--rerun] [--json]", "Compares two runs: keys and identities that differ, and the first step that differs",
+      "A and B are jobs, or folders with evidence. For the first step that differs it names the earliest difference: the data\n"
+      "of a shard, a shard's loss with the first gradient, the gradient or the update of a tensor, or state. Exit code 0:\n"
+      "equal as far as both runs go; 6: they differ; 1: undecided, because no step, or no step after a gap, has a record in\n"
+      "both.\n\n"
+      "  --rerun  if shard and tensor of that step were not kept, train the step again, as jobs, to find them\n"
+      "  --json   print everything, for scripts\n",
       "  detctl diff 6 7\n", command_diff },
     { "verify", "ID|FOLDER [KEY=VALUE ...] [--from STEP] [--steps N] [--ranks P] [--isa I] [--device D] [--stress SEED] [--json]",
       "Trains steps of a run again and says whether they come out equal",
-      "A job is queued that begins at a checkpoint of the run, compares each step with the evidence that the run left, saves\n"
-      "nothing, and ends at the first step that differs. FOLDER is one that evidence export wrote: KEY=VALUE tells where its\n"
-      "data lies here (data.train.annotations, data.train.images, ...). Exit code 0: equal, 6: not equal,\n"
-      "4: the job failed before it could tell (other keys or data, no evidence of a step), 1: refused.\n\n"
-      "  --from STEP  the steps after this one (0: all); the newest checkpoint at or before it is where it begins\n"
-      "  --steps N    so many of them; all that are recorded without it\n"
-      "  --ranks P    with so many ranks, --isa I on that CPU build, --device D on that device\n"
-      "  --stress S   with what is else chance forced by a seed\n"
-      "  --json       the verdict as an object: outcome (equal, differs, ...), reason, first and last step, or the step;\n"
-      "               compared (all, or data, losses), and identity: what else the bits depend on and is another here\n",
+      "It queues a job that starts at a checkpoint of the run, compares each step with the evidence of the run, saves nothing,\n"
+      "and ends at the first step that differs. FOLDER is a folder written by evidence export; KEY=VALUE then gives the place\n"
+      "of its data on this node (data.train.annotations, data.train.images, ...). Exit code 0: equal, 6: not equal, 4: the job\n"
+      "failed before it could decide (other keys or data, no evidence of a step), 1: refused.\n\n"
+      "  --from STEP  verify the steps after this one (0: all), starting at the newest checkpoint at or before it\n"
+      "  --steps N    number of steps to verify (default: all that are recorded)\n"
+      "  --ranks P    use P ranks; --isa I: use that CPU build; --device D: use that device\n"
+      "  --stress S   vary everything that is otherwise left to chance, by a seed\n"
+      "  --json       print the verdict as an object: outcome (equal, differs, ...), reason, first and last step, or the step;\n"
+      "               compared (all, or data, losses); and identity: other conditions that decide the bits and differ on this\n"
+      "               node\n",
       "  detctl verify 3 --from 200 --steps 100 --ranks 1\n", command_verify },
-    { "evidence", "export ID FOLDER", "Copies what a job left to be compared with into a new folder, to verify it elsewhere",
-      "spec.json, identity.json and the evidence; no data and no checkpoints, so it is verified from the first step on. spec.json\n"
-      "leaves out the values of run.env, which may be secrets, and run.on_end.\n",
+    { "evidence", "export ID FOLDER", "Copies the evidence of a job into a new folder, to verify the job on another machine",
+      "It copies spec.json, identity.json and the evidence, but no data and no checkpoints, so the job is verified from the\n"
+      "first step on. The copy of spec.json omits the values of run.env, which may be secret, and run.on_end.\n",
       "  detctl evidence export 3 bccd-evidence\n", command_evidence },
-    { "gpus", "[--json | --release UUID]", "Lists the GPUs of the node: who uses them, and why one is not granted",
-      "  --json          an array of GPU objects\n"
-      "  --release UUID  grant a GPU again that was put into quarantine; for admins, after they saw to it\n",
+    { "gpus", "[--json | --release UUID]", "Lists the GPUs of the node, their users, and why a GPU is not granted",
+      "  --json          print an array of GPU objects\n"
+      "  --release UUID  end the quarantine of a GPU; for admins, after the GPU was reset or repaired\n",
       "  detctl gpus\n", command_gpus },
-    { "doctor", "[--json]", "Says what is wrong with detd and its node, and what to do about it",
-      "It looks at socket, versions, detd-launch, disk, database, clock, GPUs, and for folders and processes that belong to no job, and changes\n"
-      "nothing. Some of it only root and the user of detd can see, and whose folder a user's process is in root alone.\n"
-      "Exit code 1: something is wrong; 3: no detd answers.\n\n"
-      "  --json  an array of findings: level (ok, unknown, warning, wrong), what, text, todo\n",
+    { "doctor", "[--json]", "Finds faults of detd and its node, and says how to remove them",
+      "It checks socket, versions, detd-launch, disk, database, clock and GPUs, searches for folders and processes that belong\n"
+      "to no job, and changes nothing. Some checks work only for root and the user of detd; only root can see the folder of\n"
+      "another user's process. Exit code 1: something is wrong; 3: no detd answers.\n\n"
+      "  --json  print an array of findings: level (ok, unknown, warning, wrong), what, text, todo\n",
       "  detctl doctor\n", command_doctor },
-    { "drain", "REASON ... [--wait]", "Starts no job any more, also after a restart of detd, till undrain: for admins, before work on the node",
-      "Jobs that run go on; others are queued as ever, and detctl why and queue tell them the reason.\n\n"
-      "  --wait  end when no job runs any more\n",
+    { "drain", "REASON ... [--wait]", "Stops starting jobs until detctl undrain, also across a restart of detd; for admins, before work on the node",
+      "Running jobs continue. Other jobs are still queued, and detctl why and queue show the reason.\n\n"
+      "  --wait  return only when no job runs any more\n",
       "  detctl drain --wait new driver on Friday\n", command_drain },
     { "undrain", "", "Starts jobs again", "", "  detctl undrain\n", command_undrain },
     { "info", "[--json]", "Shows version, slots and counters of detd", "", "  detctl info --json\n", command_info },

@@ -29,12 +29,12 @@ enum { SYSTEMD_FD = 3, BACKLOG = 8 };
 
 static const char usage[] = "detd-launch [--socket PATH] [--state DIR] [--user USER] [--key FILE] [--tasks N] [--memory BYTES]\n"
                             "Starts the jobs of a node's detd as their submitters. Runs as root; systemd starts it when detd first asks.\n"
-                            "  --socket PATH   where detd asks (" LAUNCH_SOCKET "); its folder is root's\n"
-                            "  --state DIR     detd's own (/var/lib/detd); the folder that holds it is root's\n"
-                            "  --user USER     who may ask besides root: detd's own user (detd)\n"
-                            "  --key FILE      what tickets are sealed with; made where it is missing (/var/lib/detd-launch/key)\n"
-                            "  --tasks N       processes and threads of a job, at most\n"
-                            "  --memory BYTES  of a job, at most; or percent of the node's, as 90%\n"
+                            "  --socket PATH   socket for detd's requests (" LAUNCH_SOCKET "); its folder must belong to root\n"
+                            "  --state DIR     detd's state folder (/var/lib/detd); its parent folder must belong to root\n"
+                            "  --user USER     user that may send requests besides root: detd's own user (detd)\n"
+                            "  --key FILE      key that seals tickets; it is made if it is missing (/var/lib/detd-launch/key)\n"
+                            "  --tasks N       maximum number of processes and threads of a job\n"
+                            "  --memory BYTES  maximum memory of a job, or a percentage of the node's memory, such as 90%\n"
                             "  --version, --help\n";
 
 static struct {

@@ -85,32 +85,38 @@ static int set_read(const struct key *key, void *to, const char *value, struct e
 
 #define AT(member) offsetof(struct config, member)
 static const struct key keys[] = {
-    { "state", "folder of the database and the jobs", set_path, AT(state), CONFIG_PATH_MAX },
+    { "state", "folder of the database and the jobs, on a local disk", set_path, AT(state), CONFIG_PATH_MAX },
     { "socket", "control socket, at most 107 bytes", set_path, AT(socket), CONFIG_SOCKET_MAX },
-    { "launch", "system daemon: where detd-launch listens, which starts jobs as their submitters; default: " LAUNCH_SOCKET, set_path,
+    { "launch", "socket of detd-launch, which starts jobs as their submitters; system daemon only; default: " LAUNCH_SOCKET, set_path,
       AT(launch), CONFIG_SOCKET_MAX },
-    { "slots", "CPU slots; default: CPUs of the affinity mask and the cgroup's quota", set_number, AT(slots), SLOTS_MAX },
-    { "gpu_locks", "folder in which the system daemon keeps its locks of GPUs; default: " GPULOCK_SYSTEM, set_path, AT(gpu_locks),
-      CONFIG_PATH_MAX },
-    { "gpu_deadline", "seconds in which the GPU driver has to answer; default: 30", set_number, AT(gpu_deadline_s), GPU_DEADLINE_MAX },
-    { "leave_deadline", "seconds in which a job that makes room for another, or is to leave a GPU, writes its checkpoint; default: 600",
-      set_number, AT(leave_deadline_s), LEAVE_DEADLINE_MAX },
-    { "tier", "deterministic tier of new jobs till `detctl deterministic` changes it: off, rerun (default) or world", set_tier, AT(tier),
+    { "slots", "CPU slots that jobs share; default: the CPUs that the affinity mask and the cgroup's quota allow", set_number, AT(slots),
+      SLOTS_MAX },
+    { "gpu_locks", "folder of the locks of GPUs; system daemon only; default: " GPULOCK_SYSTEM, set_path, AT(gpu_locks), CONFIG_PATH_MAX },
+    { "gpu_deadline", "seconds that the GPU driver has to answer, after which no GPU is granted; default: 30", set_number,
+      AT(gpu_deadline_s), GPU_DEADLINE_MAX },
+    { "leave_deadline", "seconds for the checkpoint of a job that makes room for another job or must leave a GPU; default: 600", set_number,
+      AT(leave_deadline_s), LEAVE_DEADLINE_MAX },
+    { "tier", "deterministic tier of new jobs, until `detctl deterministic` changes it: off, rerun (default) or world", set_tier, AT(tier),
       0 },
-    { "user_queued", "jobs of one user, root excepted, that wait or are paused, at most; default: no limit", set_number, AT(user_queued),
+    { "user_queued", "maximum number of waiting and paused jobs of a user other than root; default: no limit", set_number, AT(user_queued),
       USER_MAX },
-    { "user_running", "likewise, jobs of one user that run at the same time", set_number, AT(user_running), USER_MAX },
-    { "user_gpus", "likewise, GPUs that the jobs of one user hold together", set_number, AT(user_gpus), USER_MAX },
-    { "log_max", "MiB of the log of a rank; of one that grows to more the older half is dropped; default: 64", set_number, AT(log_max_mib),
-      LOG_MAX_MIB },
-    { "report_max", "MiB that losses, scores and events of a job take up in the database, about; what comes then is dropped; default: 1024",
+    { "user_running", "maximum number of running jobs of a user other than root; default: no limit", set_number, AT(user_running),
+      USER_MAX },
+    { "user_gpus", "maximum number of GPUs that the jobs of a user other than root hold together; default: no limit", set_number,
+      AT(user_gpus), USER_MAX },
+    { "log_max", "maximum size of the log of a rank, in MiB; the older half of a larger log is dropped; default: 64", set_number,
+      AT(log_max_mib), LOG_MAX_MIB },
+    { "report_max",
+      "approximate maximum size of the losses, scores and events of a job in the database, in MiB; later ones are dropped; default: 1024",
       set_number, AT(report_max_mib), REPORT_MAX_MIB },
-    { "keep_jobs", "days after its end till a job is removed, as `detctl rm` does; default: never", set_number, AT(keep.jobs),
+    { "keep_jobs", "days from the end of a job until it is removed, as by `detctl rm`; default: never", set_number, AT(keep.jobs),
       KEEP_MAX_DAYS },
-    { "keep_points", "likewise, till only the last point of each of its curves is left", set_number, AT(keep.points), KEEP_MAX_DAYS },
-    { "keep_logs", "likewise, till the logs of its ranks are removed", set_number, AT(keep.logs), KEEP_MAX_DAYS },
-    { "keep_events", "days till an event is forgotten; default: never", set_number, AT(keep.events), KEEP_MAX_DAYS },
-    { "read", "system daemon: who may look at jobs: everyone (default) or admins", set_read, AT(everyone_reads), 0 },
+    { "keep_points", "days from the end of a job until all but the last point of its curves are removed; default: never", set_number,
+      AT(keep.points), KEEP_MAX_DAYS },
+    { "keep_logs", "days from the end of a job until the logs of its ranks are removed; default: never", set_number, AT(keep.logs),
+      KEEP_MAX_DAYS },
+    { "keep_events", "days until an event is removed; default: never", set_number, AT(keep.events), KEEP_MAX_DAYS },
+    { "read", "users that may look at jobs, everyone (default) or admins; system daemon only", set_read, AT(everyone_reads), 0 },
 };
 #undef AT
 
@@ -336,26 +342,28 @@ int config_read(int argc, char **argv, struct config *ret, enum config_action *r
 
 void config_help(FILE *out)
 {
-    fprintf(out, "usage: detd [--state DIR] [--socket PATH] [--config FILE] [--system]\n"
-                 "\n"
-                 "Runs training jobs on this node and keeps their losses. Stays in the foreground; SIGTERM or Ctrl-C stops it and leaves "
-                 "jobs running:\n"
-                 "the next detd goes on with them.\n"
-                 "\n"
-                 "  --state DIR     folder of the database and the jobs, on a local disk\n"
-                 "  --socket PATH   control socket; give the same to detctl, or in DETD_SOCKET\n"
-                 "  --config FILE   settings, see below\n"
-                 "  --system        serve the node: everybody may look, and submit where detd-launch runs, else admins; the default for "
-                 "root without --state and --socket\n"
-                 "  --probe-gpus    print the GPUs of the node, a JSON line each, and leave\n"
-                 "  --watch-gpus    the same for each line of stdin, and errors of GPUs as they come; detd runs itself so\n"
-                 "  --version, --help\n"
-                 "\n"
-                 "With --state or --socket, or for any user but root, the daemon is private: it serves its own user only. Defaults:\n"
-                 "  private  $XDG_STATE_HOME/detd (~/.local/state/detd)    $XDG_RUNTIME_DIR/detd/detd.sock\n"
-                 "  system   /var/lib/detd                                 /run/detd/detd.sock          settings in /etc/detd.conf\n"
-                 "\n"
-                 "The settings file has lines `key = value`, and comments after #. Options on the command line win.\n");
+    fprintf(
+        out,
+        "usage: detd [--state DIR] [--socket PATH] [--config FILE] [--system]\n"
+        "\n"
+        "Runs training jobs on this node and keeps their losses. Stays in the foreground; SIGTERM or Ctrl-C stops it and leaves "
+        "jobs running:\n"
+        "the next detd takes them over.\n"
+        "\n"
+        "  --state DIR     folder of the database and the jobs, on a local disk\n"
+        "  --socket PATH   control socket; give the same to detctl, or in DETD_SOCKET\n"
+        "  --config FILE   settings, see below\n"
+        "  --system        serve the node: every user may look, and may submit where detd-launch runs, else only admins; the default for "
+        "root without --state and --socket\n"
+        "  --probe-gpus    print the GPUs of the node, a JSON line each, and exit\n"
+        "  --watch-gpus    the same for each line of stdin, and errors of GPUs as they come; detd runs itself this way\n"
+        "  --version, --help\n"
+        "\n"
+        "With --state or --socket, or for any user but root, the daemon is private: it serves its own user only. Defaults:\n"
+        "  private  $XDG_STATE_HOME/detd (~/.local/state/detd)    $XDG_RUNTIME_DIR/detd/detd.sock\n"
+        "  system   /var/lib/detd                                 /run/detd/detd.sock          settings in /etc/detd.conf\n"
+        "\n"
+        "The settings file has lines `key = value`, and comments after #. Options on the command line win.\n");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         fprintf(out, "  %-12s %s\n", keys[i].name, keys[i].help);
     fprintf(out, "\nexample: detd --state ~/detd --socket ~/detd/detd.sock\n");

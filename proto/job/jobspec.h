@@ -38,263 +38,351 @@ enum { JOB_MAX_SOURCES = 3 };
  *   Types: PATHs are made absolute by the client, relative to the job file. */
 /* clang-format off */
 #define JOB_KEYS(X)                                                                                                                       \
-    X(name, "name", STR, "\"job\"", "*", "", 1, 64, "", "", "name shown in lists")                                                        \
-    X(model_preset, "model.preset", ENUM, "null", "-", "", 0, 0, "", JOB_PRESET_WORDS, "network by name; this or model.cfg")              \
-    X(model_cfg, "model.cfg", PATH, "null", "-", "yolo", 0, 4095, "", "", "darknet .cfg of the YOLOv3 family")                            \
+    X(name, "name", STR, "\"job\"", "*", "", 1, 64, "", "", "Name of the job, shown in lists")                                            \
+    X(model_preset, "model.preset", ENUM, "null", "-", "", 0, 0, "", JOB_PRESET_WORDS,                                                    \
+      "Network, by name; a job has either model.preset or model.cfg")                                                                     \
+    X(model_cfg, "model.cfg", PATH, "null", "-", "yolo", 0, 4095, "", "",                                                                 \
+      "Darknet .cfg file of a network of the YOLOv3 family, in place of model.preset")                                                    \
     X(model_size, "model.size", SIZE, "null", "-", "!rcnn", 32, 2048, "px", "",                                                           \
-      "network input: the side of a square or [width, height], multiples of 32; default from the preset or cfg, [640, 192] of depth networks, which take 64 each way at least, and 96 with an autoencoder")                          \
-    X(model_width, "model.width", REAL, "1.0", "-", "yolo rcnn depth", 1e-2, 8, "x", "", "scales the channels of all hidden layers of a preset") \
+      "Size of the network's input: the side of a square or [width, height], in multiples of 32. Default: from the preset or .cfg; "      \
+      "[640, 192] for depth networks, which need at least 64 each way, and 96 with an autoencoder. Larger inputs show smaller objects "   \
+      "and take more time and memory")                                                                                                    \
+    X(model_width, "model.width", REAL, "1.0", "-", "yolo rcnn depth", 1e-2, 8, "x", "",                                                  \
+      "Factor for the channels of all hidden layers of a preset; below 1 the network is smaller and faster")                              \
     X(model_init, "model.init", PATH, "null", "-", "", 0, 4095, "", "",                                                                   \
-      "weights to start from: .safetensors, of yolo darknet .weights too; or job:12, with @best, @last or @STEP: that job's as it is now")\
+      "Weights to start from: a .safetensors file, for yolo also a darknet .weights file, or a checkpoint of another job: job:12 or "     \
+      "job:12@best, job:12@last or job:12@STEP, as it is at the time of submission")                                                      \
     X(model_load_until, "model.load_until", INT, "null", "-", "yolo", 0, 10000, "layer", "",                                              \
-      "load only layers before this one from model.init")                                                                                 \
-    X(model_sync_bn, "model.sync_bn", BOOL, "false", "-", "", 0, 0, "", "", "batch statistics over all shards instead of each shard")     \
-    X(model_freeze_bn, "model.freeze_bn", BOOL, "false", "-", "", 0, 0, "", "", "normalise with running statistics, which stay as loaded") \
-    X(model_bn_momentum, "model.bn_momentum", REAL, "0.03", "-", "", 1e-300, 1, "", "", "weight of a step in the running statistics")     \
+      "Number of the layer before which loading from model.init stops; set it to take only a backbone from the file")                     \
+    X(model_sync_bn, "model.sync_bn", BOOL, "false", "-", "", 0, 0, "", "",                                                               \
+      "Compute batch statistics over all shards of a step instead of over each shard; useful with few images per shard")                  \
+    X(model_freeze_bn, "model.freeze_bn", BOOL, "false", "-", "", 0, 0, "", "",                                                           \
+      "Normalise with the running statistics, which stay as loaded; useful when a pretrained network is trained with small batches")      \
+    X(model_bn_momentum, "model.bn_momentum", REAL, "0.03", "-", "", 1e-300, 1, "", "",                                                   \
+      "Weight of a step in the running statistics of normalisations")                                                                     \
     X(model_obj_prior, "model.obj_prior", REAL, "0.01", "-", "yolo", 0, 0.5, "", "",                                                      \
-      "initial objectness of new heads; 0 leaves the biases at 0")                                                                        \
+      "Initial objectness of new heads; 0 leaves the biases at 0")                                                                        \
     X(model_anchor_sizes, "model.anchor_sizes", REALS, "[]", "[]", "yolo", 0, 64, "px", "",                                               \
-      "width and height of each anchor at the network's input, smallest first, as detctl anchors prints them; default those of the network") \
-    X(model_ignore_thresh, "model.ignore_thresh", REAL, "null", "-", "yolo", 0, 1, "IoU", "", "default from the cfg (.7)")                \
+      "Width and height of each anchor at the network's input, smallest first, as detctl anchors prints them; default: the anchors of "   \
+      "the network")                                                                                                                      \
+    X(model_ignore_thresh, "model.ignore_thresh", REAL, "null", "-", "yolo", 0, 1, "IoU", "",                                             \
+      "IoU with an object above which a prediction is not trained as background; default: from the .cfg, else 0.7")                       \
     X(model_assign_iou_thresh, "model.assign_iou_thresh", REAL, "null", "-", "yolo", 0, 1, "IoU", "",                                     \
-      "further anchors above it are positive too (1: none); default 1, or the iou_thresh of the .cfg")                                                                                        \
-    X(model_box_gain, "model.box_gain", REAL, "1.0", "-", "yolo", 0, 1e6, "x", "", "weight of the box term")                              \
-    X(model_obj_gain, "model.obj_gain", REAL, "1.0", "-", "yolo", 0, 1e6, "x", "", "weight of the objectness term of positives")          \
-    X(model_noobj_gain, "model.noobj_gain", REAL, "1.0", "-", "yolo", 0, 1e6, "x", "", "weight of the objectness term of negatives")      \
-    X(model_cls_gain, "model.cls_gain", REAL, "1.0", "-", "yolo", 0, 1e6, "x", "", "weight of the class term")                            \
+      "IoU with an object above which further anchors are positive too; 1: only the best anchor is. Default: iou_thresh of the .cfg, "    \
+      "else 1")                                                                                                                           \
+    X(model_box_gain, "model.box_gain", REAL, "1.0", "-", "yolo", 0, 1e6, "x", "", "Weight of the box term of the loss")                  \
+    X(model_obj_gain, "model.obj_gain", REAL, "1.0", "-", "yolo", 0, 1e6, "x", "", "Weight of the objectness term of positive anchors")   \
+    X(model_noobj_gain, "model.noobj_gain", REAL, "1.0", "-", "yolo", 0, 1e6, "x", "",                                                    \
+      "Weight of the objectness term of negative anchors")                                                                                \
+    X(model_cls_gain, "model.cls_gain", REAL, "1.0", "-", "yolo", 0, 1e6, "x", "", "Weight of the class term of the loss")                \
     X(model_flavor, "model.flavor", ENUM, "\"d2\"", "-", "rcnn", 0, 0, "", "d2|tv",                                                       \
-      "details of detectron2, or of torchvision 0.15 and newer (pictures are resized to bytes)")                                          \
+      "Details of the model: d2 as in detectron2; tv as in torchvision 0.15 and newer (pictures are resized to bytes). Choose the "       \
+      "program that the weights of model.init come from")                                                                                 \
     X(model_backbone, "model.backbone", ENUM, "null", "-", "rcnn", 0, 0, "", "msra|torchvision",                                          \
-      "whose ImageNet weights fit: place of strides, order and scale of colours; default by model.flavor")                                \
+      "ImageNet weights that fit the backbone: place of strides, order and scale of colours; default: torchvision with model.flavor "     \
+      "tv, else msra")                                                                                                                    \
     X(model_freeze_at, "model.freeze_at", INT, "0", "-", "rcnn", 0, 5, "stages", "",                                                      \
-      "so many stages of the backbone, stem first, do not train; needs model.init")                                                       \
-    X(model_bn_eps, "model.bn_eps", REAL, "1e-5", "-", "rcnn", 0, 1, "", "", "added to variances; 0 for torchvision's COCO_V1 weights")   \
+      "Number of stages of the backbone, stem first, that do not train; above 0 it needs model.init")                                     \
+    X(model_bn_eps, "model.bn_eps", REAL, "1e-5", "-", "rcnn", 0, 1, "", "",                                                              \
+      "Number added to the variances of normalisations; 0 for torchvision's COCO_V1 weights")                                             \
     X(model_fpn_channels, "model.fpn_channels", INT, "256", "-", "rcnn", 8, 4096, "", "",                                                 \
-      "of the feature pyramid and the RPN, a multiple of 8")                                                                              \
-    X(model_head_channels, "model.head_channels", INT, "1024", "-", "rcnn", 1, 16384, "", "", "of both hidden layers of the box head")    \
-    X(model_mask_channels, "model.mask_channels", INT, "256", "-", "rcnn", 1, 4096, "", "", "of the mask head")                           \
-    X(model_anchors, "model.anchors", REALS, "[32, 64, 128, 256, 512]", "-", "rcnn", 5, 5, "px", "", "sides of the anchors of P2 to P6")  \
-    X(model_rpn_batch, "model.rpn_batch", INT, "256", "-", "rcnn", 1, 4096, "anchors", "", "sampled in an image for the RPN's losses")    \
-    X(model_rpn_positive, "model.rpn_positive", REAL, "0.5", "-", "rcnn", 0, 1, "", "", "of these, positive at most")                     \
+      "Channels of the feature pyramid and the RPN, a multiple of 8")                                                                     \
+    X(model_head_channels, "model.head_channels", INT, "1024", "-", "rcnn", 1, 16384, "", "",                                             \
+      "Channels of both hidden layers of the box head")                                                                                   \
+    X(model_mask_channels, "model.mask_channels", INT, "256", "-", "rcnn", 1, 4096, "", "", "Channels of the mask head")                  \
+    X(model_anchors, "model.anchors", REALS, "[32, 64, 128, 256, 512]", "-", "rcnn", 5, 5, "px", "",                                      \
+      "Sides of the anchors of the pyramid levels P2 to P6")                                                                              \
+    X(model_rpn_batch, "model.rpn_batch", INT, "256", "-", "rcnn", 1, 4096, "anchors", "",                                                \
+      "Anchors sampled per image for the RPN's losses")                                                                                   \
+    X(model_rpn_positive, "model.rpn_positive", REAL, "0.5", "-", "rcnn", 0, 1, "", "",                                                   \
+      "Maximum fraction of positive anchors among the model.rpn_batch sampled per image")                                                 \
     X(model_rpn_pre_nms, "model.rpn_pre_nms", INT, "2000", "-", "rcnn", 1, 8192, "boxes", "",                                             \
-      "best of a level that go into suppression, in training")                                                                            \
-    X(model_rpn_pre_nms_val, "model.rpn_pre_nms_val", INT, "1000", "-", "rcnn", 1, 8192, "boxes", "", "likewise, in validation")          \
+      "Best boxes of a pyramid level that enter suppression, in training")                                                                \
+    X(model_rpn_pre_nms_val, "model.rpn_pre_nms_val", INT, "1000", "-", "rcnn", 1, 8192, "boxes", "",                                     \
+      "Best boxes of a pyramid level that enter suppression, in validation")                                                              \
     X(model_rpn_post_nms, "model.rpn_post_nms", INT, "null", "-", "rcnn", 1, 8192, "boxes", "",                                           \
-      "proposals of an image, in training; default 1000, 2000 with model.flavor tv")                                                      \
-    X(model_rpn_post_nms_val, "model.rpn_post_nms_val", INT, "1000", "-", "rcnn", 1, 8192, "boxes", "", "likewise, in validation")        \
-    X(model_rpn_nms, "model.rpn_nms", REAL, "0.7", "-", "rcnn", 0, 1, "IoU", "", "suppression within a level")                            \
-    X(model_roi_batch, "model.roi_batch", INT, "512", "-", "rcnn", 1, 4096, "boxes", "", "sampled in an image for the losses of the heads") \
-    X(model_roi_positive, "model.roi_positive", REAL, "0.25", "-", "rcnn", 0, 1, "", "", "of these, foreground at most")                  \
+      "Proposals kept per image, in training; default: 2000 with model.flavor tv, else 1000")                                             \
+    X(model_rpn_post_nms_val, "model.rpn_post_nms_val", INT, "1000", "-", "rcnn", 1, 8192, "boxes", "",                                   \
+      "Proposals kept per image, in validation")                                                                                          \
+    X(model_rpn_nms, "model.rpn_nms", REAL, "0.7", "-", "rcnn", 0, 1, "IoU", "",                                                          \
+      "IoU above which a box suppresses worse boxes of its pyramid level in the RPN")                                                     \
+    X(model_roi_batch, "model.roi_batch", INT, "512", "-", "rcnn", 1, 4096, "boxes", "",                                                  \
+      "Boxes sampled per image for the losses of the heads")                                                                              \
+    X(model_roi_positive, "model.roi_positive", REAL, "0.25", "-", "rcnn", 0, 1, "", "",                                                  \
+      "Maximum fraction of foreground among the model.roi_batch boxes sampled per image")                                                 \
     X(model_mask_rois, "model.mask_rois", INT, "null", "-", "rcnn", 1, 4096, "boxes", "",                                                 \
-      "of these, in the mask head at most; default: all of the foreground")                                                               \
+      "Maximum number of foreground boxes per image that train the mask head; default: all. Lower it to save memory")                     \
     X(model_mask_pool, "model.mask_pool", INT, "14", "14", "rcnn", 4, 32, "cells", "",                                                    \
-      "side of what the mask head sees of a region; its masks have twice as many: more draw finer outlines, at the cost of their square") \
+      "Side of the input of the mask head for each region; its masks have twice as many cells a side. More cells draw finer outlines, "   \
+      "and the cost grows with their square")                                                                                             \
     X(model_min_size, "model.min_size", INTS, "null", "-", "rcnn", 1, 4096, "px", "",                                                     \
-      "shorter side of pictures: one, or several to draw from for each shard of a step, of which validation takes the last; "             \
-      "default 640, 672 .. 800, with model.flavor tv 800")                                                                                \
+      "Shorter side of pictures: one number, or a list from which each shard of a step draws one; validation takes the last of the "      \
+      "list. Default: 640, 672 .. 800, or 800 with model.flavor tv")                                                                      \
     X(model_max_size, "model.max_size", INT, "1333", "-", "rcnn", 1, 8192, "px", "",                                                      \
-      "the longer side is no longer, whatever becomes of the shorter")                                                                    \
+      "Maximum of the longer side of pictures; the shorter side is reduced where needed")                                                 \
     X(model_size_divisible, "model.size_divisible", INT, "32", "-", "rcnn", 32, 1024, "px", "",                                           \
-      "sides of a canvas are rounded up to multiples of it, itself one of 32")                                                            \
-    X(model_pose_layers, "model.pose_layers", INT, "18", "-", "depth", 18, 101, "layers", "", "of the ResNet that sees motion: 18, 34, 50 or 101") \
-    X(model_decoder, "model.decoder", ENUM, "\"crp\"", "-", "depth", 0, 0, "", "crp|upconv",                                            \
-      "of depth: FeatDepth's chained residual pooling, or monodepth2's, whose maps are twice as large")                                    \
-    X(model_min_depth, "model.min_depth", REAL, "0.1", "-", "depth", 1e-6, 1e6, "", "", "nearest depth the network can say, in units of its own") \
-    X(model_max_depth, "model.max_depth", REAL, "100", "-", "depth", 1e-6, 1e6, "", "", "farthest")                                       \
+      "Number to whose multiples the sides of a canvas are rounded up, itself a multiple of 32")                                          \
+    X(model_pose_layers, "model.pose_layers", INT, "18", "-", "depth", 18, 101, "layers", "",                                             \
+      "Layers of the ResNet of the pose network, which sees motion: 18, 34, 50 or 101")                                                   \
+    X(model_decoder, "model.decoder", ENUM, "\"crp\"", "-", "depth", 0, 0, "", "crp|upconv",                                              \
+      "Decoder of the depth network: crp is FeatDepth's chained residual pooling; upconv is monodepth2's, with maps twice as large")      \
+    X(model_min_depth, "model.min_depth", REAL, "0.1", "-", "depth", 1e-6, 1e6, "", "",                                                   \
+      "Nearest depth that the network can predict, in its own unit")                                                                      \
+    X(model_max_depth, "model.max_depth", REAL, "100", "-", "depth", 1e-6, 1e6, "", "",                                                   \
+      "Farthest depth that the network can predict, in its own unit")                                                                     \
     X(model_pose_size, "model.pose_size", SIZE, "null", "-", "depth", 32, 2048, "px", "",                                                 \
-      "input of the network that sees motion, as model.size, which is the default")                                                       \
+      "Size of the input of the pose network, in the form of model.size; default: model.size")                                            \
     X(model_ssim_weight, "model.ssim_weight", REAL, "0.85", "-", "depth", 0, 1, "", "",                                                   \
-      "of structural similarity in the photometric error; the rest is the difference")                                                    \
-    X(model_perception, "model.perception", REAL, "1e-3", "-", "depth", 0, 1e6, "x", "", "weight of the feature-metric term")             \
-    X(model_smoothness, "model.smoothness", REAL, "1e-3", "-", "depth", 0, 1e6, "x", "", "weight of the smoothness terms")                \
-    X(model_dis, "model.dis", REAL, "1e-3", "-", "depth", 0, 1e6, "x", "", "weight of the features' first differences, which are rewarded") \
-    X(model_cvt, "model.cvt", REAL, "1e-3", "-", "depth", 0, 1e6, "x", "", "weight of the features' second differences")                  \
-    X(model_automask, "model.automask", ENUM, "\"auto\"", "-", "depth", 0, 0, "", "auto|on|off",                                        \
-      "leave out pixels that a source shows better unmoved; auto: without data.stereo")                                                   \
-    X(model_automask_noise, "model.automask_noise", ENUM, "\"uniform\"", "-", "depth", 0, 0, "", "uniform|normal|none",                 \
-      "what breaks its ties, of deviation 1e-5")                                                                                          \
-    X(model_disp_norm, "model.disp_norm", ENUM, "\"auto\"", "-", "depth", 0, 0, "", "auto|on|off",                                      \
-      "smoothness of disparity over its mean; auto: without data.stereo")                                                                 \
+      "Weight of structural similarity in the photometric error; the rest of the weight is that of the difference")                       \
+    X(model_perception, "model.perception", REAL, "1e-3", "-", "depth", 0, 1e6, "x", "", "Weight of the feature-metric term of the loss") \
+    X(model_smoothness, "model.smoothness", REAL, "1e-3", "-", "depth", 0, 1e6, "x", "", "Weight of the smoothness terms of the loss")    \
+    X(model_dis, "model.dis", REAL, "1e-3", "-", "depth", 0, 1e6, "x", "", "Weight of the reward for first differences of the features")  \
+    X(model_cvt, "model.cvt", REAL, "1e-3", "-", "depth", 0, 1e6, "x", "", "Weight of the term of the features' second differences")      \
+    X(model_automask, "model.automask", ENUM, "\"auto\"", "-", "depth", 0, 0, "", "auto|on|off",                                          \
+      "Leave out pixels that a source shows better without motion; auto: on without data.stereo")                                         \
+    X(model_automask_noise, "model.automask_noise", ENUM, "\"uniform\"", "-", "depth", 0, 0, "", "uniform|normal|none",                   \
+      "Noise of deviation 1e-5 that breaks ties of model.automask")                                                                       \
+    X(model_disp_norm, "model.disp_norm", ENUM, "\"auto\"", "-", "depth", 0, 0, "", "auto|on|off",                                        \
+      "Divide disparity by its mean in the smoothness terms; auto: on without data.stereo")                                               \
     X(model_align_corners, "model.align_corners", BOOL, "true", "-", "depth", 0, 0, "", "",                                               \
-      "sample pictures where points fall, as PyTorch did up to 1.2; false: as it does since")                                             \
-    X(model_extractor_bn, "model.extractor_bn", ENUM, "\"running\"", "-", "depth", 0, 0, "", "running|batch",                           \
-      "statistics of a frozen extractor in training; validation takes the running ones")                                                  \
-    X(model_target_pyramid, "model.target_pyramid", ENUM, "\"direct\"", "-", "depth", 0, 0, "", "direct|progressive",                   \
-      "what is reconstructed at a smaller scale: the picture resized, or the next larger one of them")                                    \
+      "Sample pictures with aligned corners, as PyTorch did up to 1.2; false: as PyTorch does since")                                     \
+    X(model_extractor_bn, "model.extractor_bn", ENUM, "\"running\"", "-", "depth", 0, 0, "", "running|batch",                             \
+      "Statistics by which a frozen feature extractor normalises in training; validation always takes the running ones")                  \
+    X(model_target_pyramid, "model.target_pyramid", ENUM, "\"direct\"", "-", "depth", 0, 0, "", "direct|progressive",                     \
+      "Target that is reconstructed at a smaller scale: direct is the picture resized, progressive is the next larger scale resized")     \
     X(model_init_depth, "model.init_depth", PATH, "null", "-", "depth", 0, 4095, "", "",                                                  \
-      "weights of the depth network, or of its ResNet alone, to start from")                                                              \
-    X(model_init_pose, "model.init_pose", PATH, "null", "-", "depth", 0, 4095, "", "", "likewise, of the network that sees motion")       \
+      "Weights to start from, of the depth network or of its ResNet alone, in the forms of model.init")                                   \
+    X(model_init_pose, "model.init_pose", PATH, "null", "-", "depth", 0, 4095, "", "",                                                    \
+      "Weights to start from, of the pose network or of its ResNet alone, in the forms of model.init")                                    \
     X(model_init_extractor, "model.init_extractor", PATH, "null", "-", "depth", 0, 4095, "", "",                                          \
-      "likewise, of the feature extractor: of a featdepth_autoencoder job, as a rule")                                                    \
-    X(data_train_format, "data.train.format", ENUM, "\"coco\"", "-", "", 0, 0, "", "coco|voc|darknet|yolo|frames|kitti",                    \
-      "COCO JSON; Pascal VOC's XML; darknet's lists; folders with a data.yaml, as ultralytics' programs have them; or of depth networks a folder of frames or of " \
-      "KITTI's raw data with a list of the frames to train on")                                                                           \
+      "Weights of the feature extractor, in the forms of model.init; usually from a featdepth_autoencoder job")                           \
+    X(data_train_format, "data.train.format", ENUM, "\"coco\"", "-", "", 0, 0, "", "coco|voc|darknet|yolo|frames|kitti",                  \
+      "Form of the training split: coco is COCO JSON; voc is Pascal VOC's XML; darknet is darknet's lists; yolo is folders with a "       \
+      "data.yaml for ultralytics' programs. For depth networks: frames is a folder of frames, kitti is KITTI's raw data, both with a "    \
+      "list of the frames to train on")                                                                                                   \
     X(data_train_annotations, "data.train.annotations", PATH, "-", "-", "", 1, 4095, "", "",                                              \
-      "annotations of the training split: the JSON file; voc: a list of ImageSets, or a folder of XML files; darknet: a .data file, or a list with data.names; " \
-      "yolo: data.yaml, or a list or folder with data.names; frames, kitti: the list")                                                    \
+      "Annotations of the training split. coco: the JSON file; voc: a list of ImageSets, or a folder of XML files; darknet: a .data "     \
+      "file, or a list with data.names; yolo: data.yaml, or a list or folder with data.names; frames, kitti: the list of frames")         \
     X(data_train_images, "data.train.images", PATH, "null", "-", "", 1, 4095, "", "",                                                     \
-      "folder of its images, and of frames; required of these and of coco. voc: where Annotations and JPEGImages are, or the pictures of a folder of XML files; "  \
-      "darknet, yolo: what relative paths are below; default of these three as the files lie")                                            \
-    X(data_val_format, "data.val.format", ENUM, "\"coco\"", "-", "", 0, 0, "", "coco|voc|darknet|yolo|frames|kitti", "likewise")             \
+      "Folder of the images or frames of the training split; required for coco, frames and kitti. voc: the folder of Annotations and "    \
+      "JPEGImages, or the pictures of a folder of XML files; darknet, yolo: the folder that relative paths are below. Default for "       \
+      "voc, darknet and yolo: found from the annotations")                                                                                \
+    X(data_val_format, "data.val.format", ENUM, "\"coco\"", "-", "", 0, 0, "", "coco|voc|darknet|yolo|frames|kitti",                      \
+      "Form of the validation split, with the values of data.train.format")                                                               \
     X(data_val_annotations, "data.val.annotations", PATH, "null", "-", "", 1, 4095, "", "",                                               \
-      "likewise of the validation split; neither this nor data.val.fraction: no validation")                                              \
+      "Annotations of the validation split, in the forms of data.train.annotations. Without this key and data.val.fraction there is "     \
+      "no validation")                                                                                                                    \
     X(data_val_images, "data.val.images", PATH, "null", "-", "", 1, 4095, "", "",                                                         \
-      "likewise; of frames also of poses.txt, the camera's way where it is known")                                                        \
+      "Folder of the images or frames of the validation split, in the forms of data.train.images; for frames also of poses.txt, the "     \
+      "camera's way where it is known")                                                                                                   \
     X(data_val_fraction, "data.val.fraction", REAL, "null", "null", "!depth", 1e-300, 0.9, "", "",                                        \
-      "instead of these three: validate on about this part of the training split and train on the rest; the content of a picture says where it goes, whatever its name") \
+      "Fraction of the training split, about, that is validated on instead of trained on, in place of the other keys of data.val. The "   \
+      "content of a picture decides on which side it is, not its name")                                                                   \
     X(data_names, "data.names", PATH, "null", "null", "!depth", 0, 4095, "", "",                                                          \
-      "file with the name of a class a line, in the order of the network's outputs: of voc, darknet and yolo, instead of what they say; voc says nothing, and " \
-      "takes the names in the training split, sorted")                                                                                    \
-    X(data_voc_boxes, "data.voc_boxes", ENUM, "\"devkit\"", "\"devkit\"", "!depth", 0, 0, "", "devkit|corners",                             \
-      "voc: xmin to ymax count pixels from 1 and the last one is inside, as in VOC's development kit; or they are corners as they stand, as many programs write them") \
-    X(data_voc_difficult, "data.voc_difficult", ENUM, "\"ignore\"", "\"ignore\"", "!depth", 0, 0, "", "ignore|object",                     \
-      "voc: what says that it is difficult is neither trained on nor scored, as a crowd of COCO's; or is like any other object")          \
+      "File with the name of one class a line, in the order of the network's outputs, for voc, darknet and yolo. It replaces the "        \
+      "names that the data set gives; voc gives no names, and takes those of the training split, sorted, by default")                     \
+    X(data_voc_boxes, "data.voc_boxes", ENUM, "\"devkit\"", "\"devkit\"", "!depth", 0, 0, "", "devkit|corners",                           \
+      "voc: meaning of xmin to ymax. devkit: pixels counted from 1, the last one inside, as in VOC's development kit; corners: "          \
+      "corners as they stand, as many programs write them")                                                                               \
+    X(data_voc_difficult, "data.voc_difficult", ENUM, "\"ignore\"", "\"ignore\"", "!depth", 0, 0, "", "ignore|object",                    \
+      "voc: objects marked as difficult. ignore: neither trained on nor scored, like a crowd of COCO's; object: like any other object")   \
     X(data_on_bad, "data.on_bad", ENUM, "\"error\"", "-", "", 0, 0, "", "error|skip",                                                     \
-      "records that the network cannot use: refuse the data set, or skip and count them; doubtful ones stay and are told")                                                                        \
+      "Records that the network cannot use: error refuses the data set, skip leaves them out and counts them. Doubtful records are "      \
+      "kept and reported")                                                                                                                \
     X(data_sources, "data.sources", INTS, "[-1, 1]", "-", "depth", -1000, 1000, "frames", "",                                             \
-      "at most three frames that a target is compared with, told from it: -1 is the one before. 0: none but data.stereo")                  \
-    X(data_stereo, "data.stereo", BOOL, "false", "-", "depth", 0, 0, "", "", "compare with the other camera's picture, too")              \
-    X(data_stride, "data.stride", INT, "1", "-", "depth", 1, 1000, "frames", "", "data.sources count so many frames as one")              \
+      "Frames that a target is compared with, at most three, as offsets from it: -1 is the one before. 0: only the other camera's "       \
+      "frame, by data.stereo")                                                                                                            \
+    X(data_stereo, "data.stereo", BOOL, "false", "-", "depth", 0, 0, "", "", "Compare a target with the other camera's picture, too")     \
+    X(data_stride, "data.stride", INT, "1", "-", "depth", 1, 1000, "frames", "",                                                          \
+      "Frames that an offset of 1 in data.sources stands for; raise it where neighbouring frames hardly differ")                          \
     X(data_missing_neighbour, "data.missing_neighbour", ENUM, "\"drop\"", "-", "depth", 0, 0, "", "drop|repeat",                          \
-      "a frame of data.train without one of its sources: leave it out, or use it in their place. In data.val such a frame is scored, without losses") \
+      "Frames of data.train that lack one of their sources: drop leaves them out, repeat uses the frame itself as the source. In "        \
+      "data.val they are scored, without losses")                                                                                         \
     X(data_frame_pattern, "data.frame_pattern", STR, "null", "-", "depth", 1, 255, "", "",                                                \
-      "file of a numbered frame, as frames/%06d.jpg; default as intrinsics.json says")                                                    \
+      "File name of a numbered frame, such as frames/%06d.jpg; default: from intrinsics.json")                                            \
     X(data_depth_pattern, "data.depth_pattern", STR, "null", "-", "depth", 1, 255, "", "",                                                \
-      "likewise of its depth, a PNG of 16 bits, which at least one target of data.val has")                                               \
-    X(data_depth_unit_m, "data.depth_unit_m", REAL, "null", "-", "depth", 1e-300, 1e3, "m", "", "what 1 is there; default as intrinsics.json says") \
+      "File name of the measured depth of a numbered frame, a PNG file of 16 bits, such as depth/%06d.png; at least one target of "       \
+      "data.val must have it. Default: from intrinsics.json")                                                                             \
+    X(data_depth_unit_m, "data.depth_unit_m", REAL, "null", "-", "depth", 1e-300, 1e3, "m", "",                                           \
+      "Depth that the value 1 means in the files of data.depth_pattern; default: from intrinsics.json")                                   \
     X(data_workers, "data.workers", INT, "null", "-", "", 1, 256, "threads", "",                                                          \
-      "decoding threads of a rank; default run.threads / 4, beside a GPU run.threads - 1 and at most 16")                                 \
+      "Decoding threads of a rank; default: run.threads / 4, beside a GPU run.threads - 1 and at most 16")                                \
     X(data_aspect_groups, "data.aspect_groups", BOOL, "true", "-", "rcnn", 0, 0, "", "",                                                  \
-      "the pictures of a shard are of one shape as far as an epoch has them: upright or not (d2), or of one of eight ratios (tv)")        \
+      "Fill a shard with pictures of one shape, as far as an epoch has them: upright or not (d2), or one of eight ratios (tv). It "       \
+      "saves padding")                                                                                                                    \
     X(data_keep_empty, "data.keep_empty", BOOL, "false", "-", "rcnn", 0, 0, "", "",                                                       \
-      "train on images without an object too: all of them is background")                                                                 \
-    X(data_augment_flip, "data.augment.flip", REAL, "0.5", "-", "", 0, 1, "prob", "", "mirror left-right")                                \
-    X(data_augment_vflip, "data.augment.vflip", REAL, "0", "-", "yolo", 0, 1, "prob", "", "mirror top-bottom")                           \
-    X(data_augment_jitter, "data.augment.jitter", REAL, "0.3", "-", "yolo", 0, 0.9, "", "", "aspect and placement jitter")               \
-    X(data_augment_scale, "data.augment.scale", REAL, "0", "-", "yolo", 0, 0.9, "", "",                                                  \
-      "zoom by 1 - scale .. 1 + scale, cropping what leaves the picture")                                                                 \
-    X(data_augment_hue, "data.augment.hue", REAL, "0.1", "-", "yolo", 0, 0.5, "", "", "hue shift, of a full turn")                       \
-    X(data_augment_saturation, "data.augment.saturation", REAL, "1.5", "-", "yolo", 1, 10, "x", "", "saturation is multiplied by 1/x .. x") \
-    X(data_augment_exposure, "data.augment.exposure", REAL, "1.5", "-", "yolo", 1, 10, "x", "", "brightness is multiplied by 1/x .. x")  \
-    X(data_augment_multiscale, "data.augment.multiscale", BOOL, "false", "-", "yolo", 0, 0, "", "", "new network size every 10 steps")   \
-    X(data_augment_size_min, "data.augment.size_min", INT, "null", "-", "yolo", 32, 2048, "px", "",                                      \
-      "of the longer side, the other keeps its ratio; default: model.size - 96, at least 32")                                             \
-    X(data_augment_size_max, "data.augment.size_max", INT, "null", "-", "yolo", 32, 2048, "px", "",                                      \
-      "likewise; default: model.size + 96, at most 2048")                                                                                 \
+      "Train on images without an object too; all of such an image is background")                                                        \
+    X(data_augment_flip, "data.augment.flip", REAL, "0.5", "-", "", 0, 1, "prob", "", "Probability of mirroring a picture left-right")    \
+    X(data_augment_vflip, "data.augment.vflip", REAL, "0", "-", "yolo", 0, 1, "prob", "",                                                 \
+      "Probability of mirroring a picture top-bottom")                                                                                    \
+    X(data_augment_jitter, "data.augment.jitter", REAL, "0.3", "-", "yolo", 0, 0.9, "", "",                                               \
+      "Amount of random change of aspect and placement; 0: no change")                                                                    \
+    X(data_augment_scale, "data.augment.scale", REAL, "0", "-", "yolo", 0, 0.9, "", "",                                                   \
+      "Amount of random zoom, by 1 - scale .. 1 + scale; parts that leave the picture are cropped")                                       \
+    X(data_augment_hue, "data.augment.hue", REAL, "0.1", "-", "yolo", 0, 0.5, "", "",                                                     \
+      "Maximum random shift of hue, as a fraction of a full turn")                                                                        \
+    X(data_augment_saturation, "data.augment.saturation", REAL, "1.5", "-", "yolo", 1, 10, "x", "",                                       \
+      "Maximum random change of saturation: it is multiplied by 1/x .. x")                                                                \
+    X(data_augment_exposure, "data.augment.exposure", REAL, "1.5", "-", "yolo", 1, 10, "x", "",                                           \
+      "Maximum random change of brightness: it is multiplied by 1/x .. x")                                                                \
+    X(data_augment_multiscale, "data.augment.multiscale", BOOL, "false", "-", "yolo", 0, 0, "", "",                                       \
+      "Draw a new network size every 10 steps, from data.augment.size_min to data.augment.size_max")                                      \
+    X(data_augment_size_min, "data.augment.size_min", INT, "null", "-", "yolo", 32, 2048, "px", "",                                       \
+      "Minimum of the longer side of the network's input with data.augment.multiscale; the other side keeps its ratio. Default: "         \
+      "model.size - 96, at least 32")                                                                                                     \
+    X(data_augment_size_max, "data.augment.size_max", INT, "null", "-", "yolo", 32, 2048, "px", "",                                       \
+      "Maximum of the longer side of the network's input with data.augment.multiscale; the other side keeps its ratio. Default: "         \
+      "model.size + 96, at most 2048")                                                                                                    \
     X(data_augment_color_jitter, "data.augment.color_jitter", REALS, "[0.2, 0.2, 0.2, 0.1]", "-", "depth", 4, 4, "", "",                  \
-      "brightness, contrast and saturation are multiplied by 1 - x .. 1 + x, hue is shifted by as much of a full turn")                   \
+      "Amounts x of random change of brightness, contrast, saturation and hue. The first three are multiplied by 1 - x .. 1 + x; hue "    \
+      "is shifted by up to x of a full turn")                                                                                             \
     X(data_augment_color_jitter_prob, "data.augment.color_jitter_prob", REAL, "0.5", "-", "depth", 0, 1, "prob", "",                      \
-      "of that, with one draw for all frames of a sample")                                                                                \
-    X(train_steps, "train.steps", INT, "null", "-", "", 1, 100000000, "steps", "", "optimizer steps; this or train.epochs")               \
+      "Probability of data.augment.color_jitter, with one draw for all frames of a sample")                                               \
+    X(train_steps, "train.steps", INT, "null", "-", "", 1, 100000000, "steps", "",                                                        \
+      "Optimizer steps of the job; a job has either train.steps or train.epochs")                                                         \
     X(train_epochs, "train.epochs", REAL, "null", "~", "", 1e-300, 1e8, "epochs", "",                                                     \
-      "passes over the training images; detctl submit counts them and sends train.steps, rounded up")                                     \
-    X(train_batch, "train.batch", INT, "-", "-", "", 1, 65536, "images", "", "global batch: all ranks, all waves")                        \
+      "Passes over the training images, in place of train.steps; detctl submit counts the images and sends train.steps, rounded up")      \
+    X(train_batch, "train.batch", INT, "-", "-", "", 1, 65536, "images", "", "Images of a step, over all ranks and waves")                \
     X(train_shards, "train.shards", INT, "null", "-", "", 1, 64, "shards", "",                                                            \
-      "virtual ranks, a power of two that divides the batch; default: largest <= 8 with >= 4 images each; >= 1 of depth "     \
-      "networks, and of R-CNN with model.freeze_bn or model.sync_bn")                                                                        \
+      "Virtual ranks that a batch is divided among, a power of two that divides train.batch; run.ranks may not exceed it. Default: "      \
+      "the largest up to 8 with at least 4 images each, or at least 1 for depth networks, and for R-CNN with model.freeze_bn or "         \
+      "model.sync_bn")                                                                                                                    \
     X(train_waves, "train.waves", INT, "1", "-", "", 1, 64, "waves", "",                                                                  \
-      "parts in which a rank computes its shards, one after the other (darknet's subdivisions): saves memory, changes no bits")                                                         \
-    X(train_seed, "train.seed", INT, "1", "-", "", 0, 9007199254740991, "", "", "of everything random")                                   \
+      "Parts in which a rank computes its shards, one after the other, like darknet's subdivisions; more parts save memory and change "   \
+      "no bits")                                                                                                                          \
+    X(train_seed, "train.seed", INT, "1", "-", "", 0, 9007199254740991, "", "", "Seed of everything random in the job")                   \
     X(train_optimizer, "train.optimizer", ENUM, "\"sgd\"", "-", "", 0, 0, "", "sgd|adam|adamw",                                           \
-      "momentum SGD; Adam; Adam with weight decay apart from the moments")                                                                \
-    X(train_lr, "train.lr", REAL, "0.001", "-", "", 1e-300, 1e3, "", "", "learning rate after burn-in")                                   \
-    X(train_momentum, "train.momentum", REAL, "0.9", "-", "", 0, 0.9999, "", "", "of sgd")                                                \
-    X(train_nesterov, "train.nesterov", BOOL, "false", "false", "", 0, 0, "", "", "Nesterov's momentum, of sgd")                          \
-    X(train_beta1, "train.beta1", REAL, "0.9", "0.9", "", 0, 0.9999, "", "", "decay of the mean of gradients, of adam and adamw")         \
-    X(train_beta2, "train.beta2", REAL, "0.999", "0.999", "", 0, 0.999999, "", "", "decay of the mean of their squares")                  \
-    X(train_eps, "train.eps", REAL, "1e-8", "1e-8", "", 1e-30, 1, "", "", "added to the root of that mean")                               \
-    X(train_weight_decay, "train.weight_decay", REAL, "0.0005", "-", "", 0, 10, "", "",                                                           \
-      "on convolution weights; of R-CNN on biases too, and with model.flavor tv on all that trains")                                      \
-    X(train_burn_in, "train.burn_in", INT, "null", "-", "", 0, 100000000, "steps", "", "warm-up; default min(1000, steps/20)")            \
+      "sgd: SGD with momentum; adam: Adam; adamw: Adam with weight decay apart from the moments")                                         \
+    X(train_lr, "train.lr", REAL, "0.001", "-", "", 1e-300, 1e3, "", "", "Learning rate after the warm-up")                               \
+    X(train_momentum, "train.momentum", REAL, "0.9", "-", "", 0, 0.9999, "", "", "Momentum of sgd")                                       \
+    X(train_nesterov, "train.nesterov", BOOL, "false", "false", "", 0, 0, "", "", "Use Nesterov's momentum, with sgd")                    \
+    X(train_beta1, "train.beta1", REAL, "0.9", "0.9", "", 0, 0.9999, "", "", "Decay of the mean of gradients, with adam and adamw")       \
+    X(train_beta2, "train.beta2", REAL, "0.999", "0.999", "", 0, 0.999999, "", "",                                                        \
+      "Decay of the mean of the squares of gradients, with adam and adamw")                                                               \
+    X(train_eps, "train.eps", REAL, "1e-8", "1e-8", "", 1e-30, 1, "", "",                                                                 \
+      "Number added to the root of the mean of the squares of gradients, with adam and adamw")                                            \
+    X(train_weight_decay, "train.weight_decay", REAL, "0.0005", "-", "", 0, 10, "", "",                                                   \
+      "Weight decay of convolution weights; for R-CNN of biases too, and with model.flavor tv of everything that trains")                 \
+    X(train_burn_in, "train.burn_in", INT, "null", "-", "", 0, 100000000, "steps", "",                                                    \
+      "Length of the warm-up of the learning rate; default: min(1000, steps/20)")                                                         \
     X(train_warmup, "train.warmup", ENUM, "\"power\"", "\"power\"", "", 0, 0, "", "power|linear",                                         \
-      "(t / burn_in) ^ burn_in_power of step t as darknet, or a line from train.warmup_factor to 1 over so many steps")                   \
-    X(train_warmup_factor, "train.warmup_factor", REAL, "0.001", "0.001", "", 0, 1, "x", "", "where a linear warm-up begins")             \
-    X(train_burn_in_power, "train.burn_in_power", REAL, "4", "-", "", 0.1, 10, "", "", "lr * (t / burn_in) ^ power")                      \
+      "Factor of the learning rate in the warm-up: power is (t / burn_in) ^ burn_in_power at step t, as in darknet; linear is a line "    \
+      "from train.warmup_factor to 1")                                                                                                    \
+    X(train_warmup_factor, "train.warmup_factor", REAL, "0.001", "0.001", "", 0, 1, "x", "",                                              \
+      "Factor of train.lr at which a linear warm-up begins")                                                                              \
+    X(train_burn_in_power, "train.burn_in_power", REAL, "4", "-", "", 0.1, 10, "", "",                                                    \
+      "Exponent of train.warmup power: the rate is lr * (t / burn_in) ^ power at step t")                                                 \
     X(train_schedule, "train.schedule", ENUM, "\"steps\"", "\"steps\"", "", 0, 0, "", "steps|cosine|poly|constant",                       \
-      "how the rate falls after the warm-up: at train.lr_steps, to train.lr_end at the end of the job, or not at all")                    \
-    X(train_lr_end, "train.lr_end", REAL, "0", "0", "", 0, 1, "x", "", "what cosine and poly fall to, as a factor of train.lr")           \
-    X(train_poly_power, "train.poly_power", REAL, "0.9", "0.9", "", 0.1, 10, "", "", "poly: (1 - part done) ^ power")                     \
-    X(train_lr_steps, "train.lr_steps", REALS, "[0.8, 0.9]", "-", "", 0, 64, "steps, or texts as \"2 epochs\"", "",                                                 \
-      "steps from which on, or with train.warmup linear after which, the rate is scaled; below 1: fractions of train.steps")              \
-    X(train_lr_scale, "train.lr_scale", REAL, "0.1", "-", "", 1e-300, 1, "x", "", "factor at each of train.lr_steps")                     \
-    X(train_clip_norm, "train.clip_norm", REAL, "0", "-", "", 0, 1e9, "", "", "clip the norm of the whole gradient; 0: off")              \
+      "Fall of the learning rate after the warm-up: steps falls at train.lr_steps; cosine and poly fall to train.lr_end at the end of "   \
+      "the job; constant does not fall")                                                                                                  \
+    X(train_lr_end, "train.lr_end", REAL, "0", "0", "", 0, 1, "x", "", "Factor of train.lr that cosine and poly fall to")                 \
+    X(train_poly_power, "train.poly_power", REAL, "0.9", "0.9", "", 0.1, 10, "", "",                                                      \
+      "Exponent of train.schedule poly: the rate falls as (1 - part done) ^ power")                                                       \
+    X(train_lr_steps, "train.lr_steps", REALS, "[0.8, 0.9]", "-", "", 0, 64, "steps, or texts as \"2 epochs\"", "",                       \
+      "Steps from which on the rate is multiplied by train.lr_scale, or with train.warmup linear after which; numbers below 1 are "       \
+      "fractions of train.steps")                                                                                                         \
+    X(train_lr_scale, "train.lr_scale", REAL, "0.1", "-", "", 1e-300, 1, "x", "",                                                         \
+      "Factor of the learning rate at each of train.lr_steps")                                                                            \
+    X(train_clip_norm, "train.clip_norm", REAL, "0", "-", "", 0, 1e9, "", "",                                                             \
+      "Maximum norm of the whole gradient; a larger gradient is scaled down to it. 0: no limit")                                          \
     X(train_ema, "train.ema", REAL, "0", "0", "", 0, 0.99999, "", "",                                                                     \
-      "decay of the moving average of the weights that is validated and saved; 0: none")                                                  \
-    X(train_freeze, "train.freeze", STRS, "[]", "[]", "", 0, 64, "", "",                                                                   \
-      "what does not train: names, with * and ? as in names of files, or layers by number, as 0-14, as detctl layers lists them; needs model.init")                     \
-    X(train_class_weights, "train.class_weights", NUMBERS, "{}", "{}", "yolo rcnn", 1e-300, 1000, "x", "",                                 \
-      "{category name: factor of its class loss}; those not named, and the background, have 1. It holds in training and validation")      \
+      "Decay of a moving average of the weights, which is then validated and saved in place of the weights; 0: no average")               \
+    X(train_freeze, "train.freeze", STRS, "[]", "[]", "", 0, 64, "", "",                                                                  \
+      "Parts that do not train: names of arrays, with * and ? as in names of files, or layers by number, such as 0-14, as detctl "        \
+      "layers lists them; needs model.init")                                                                                              \
+    X(train_class_weights, "train.class_weights", NUMBERS, "{}", "{}", "yolo rcnn", 1e-300, 1000, "x", "",                                \
+      "Factors of the class loss, as {category name: factor}; categories that are not named, and the background, have 1. They hold in "   \
+      "training and validation; raise them for rare classes")                                                                             \
     X(train_stop_after, "train.stop_after", INT, "0", "0", "", 0, 1000000, "validations", "",                                             \
-      "end the job, completed, when so many validations in a row, of those by val.every, were no better than the best; 0: never")         \
+      "Number of validations in a row without a new best, among those of val.every, after which the job ends, completed; 0: never")       \
     X(train_log_every, "train.log_every", INT, "10", "-", "", 1, 1000000, "steps", "",                                                    \
-      "training loss is summed over so many steps and stored")                                                                            \
-    X(val_every, "val.every", INT, "null", "-", "", 0, 100000000, "steps, or a text as \"2 epochs\"", "",                                                            \
-      "validate after so many steps, and after the last; 0: never; default steps/10 where there is data.val")                             \
-    X(val_batch, "val.batch", INT, "8", "-", "", 1, 4096, "images", "", "images of a validation shard")                                   \
-    X(val_conf, "val.conf", REAL, "0.005", "-", "yolo rcnn", 0, 1, "score", "",                                                          \
-      "detections below it are dropped; .005 is darknet's protocol, and .05 detectron2's: against 0 that costs up to a point of AP")      \
-    X(val_nms, "val.nms", REAL, "0.45", "-", "yolo rcnn", 0, 1, "IoU", "", "per-class suppression")                                       \
+      "Steps over which the training loss is summed before it is stored")                                                                 \
+    X(val_every, "val.every", INT, "null", "-", "", 0, 100000000, "steps, or a text as \"2 epochs\"", "",                                 \
+      "Steps between validations; there is one after the last step, too. 0: never. Default: steps/10 where data.val is given")            \
+    X(val_batch, "val.batch", INT, "8", "-", "", 1, 4096, "images", "", "Images of a validation shard")                                   \
+    X(val_conf, "val.conf", REAL, "0.005", "-", "yolo rcnn", 0, 1, "score", "",                                                           \
+      "Score below which detections are dropped in validation. 0.005 is darknet's protocol, 0.05 detectron2's; compared with 0 it "       \
+      "costs up to a point of AP")                                                                                                        \
+    X(val_nms, "val.nms", REAL, "0.45", "-", "yolo rcnn", 0, 1, "IoU", "",                                                                \
+      "IoU above which a detection suppresses worse ones of its class")                                                                   \
     X(val_max_det, "val.max_det", INT, "100", "-", "yolo rcnn", 1, 10000, "boxes", "",                                                    \
-      "detections kept of an image; above 100 AP and AR count so many of a class, where COCO counts 100, and AR300 is AR with 300")       \
+      "Detections kept of an image. Above 100, AP and AR count so many of a class, where COCO counts 100, and AR300 is AR with 300")      \
     X(val_depth_crop, "val.depth_crop", ENUM, "null", "-", "depth", 0, 0, "", "none|garg|eigen",                                          \
-      "part of a picture where depth is compared with measured depth, as Garg or as Eigen have it; default garg of kitti, else none")     \
+      "Part of a picture in which depth is compared with measured depth: the crop of Garg or of Eigen, or none for all of the "           \
+      "picture; default: garg for kitti, else none")                                                                                      \
     X(val_depth_least, "val.depth_least", REAL, "1e-3", "-", "depth", 1e-300, 1e6, "m", "",                                               \
-      "measured depth up to it is left out, and predicted depth cut to it")                                                               \
-    X(val_depth_cap, "val.depth_cap", REAL, "80", "-", "depth", 1e-300, 1e6, "m", "", "likewise from there on: 80, or 50")                \
+      "Measured depth up to this is not scored, and predicted depth below it is raised to it")                                            \
+    X(val_depth_cap, "val.depth_cap", REAL, "80", "-", "depth", 1e-300, 1e6, "m", "",                                                     \
+      "Measured depth from this on is not scored, and predicted depth above it is lowered to it; papers use 80 or 50")                    \
     X(val_depth_scale, "val.depth_scale", ENUM, "null", "-", "depth", 0, 0, "", "median|factor",                                          \
-      "metres of the network's unit: in each picture the median of measured over that of predicted depth, or val.depth_factor; "          \
-      "default factor of kitti with data.stereo and where val.depth_factor is given, else median")                                        \
+      "Scale of predicted depth to metres: median is, for each picture, the median of measured over that of predicted depth; factor "     \
+      "is val.depth_factor. Default: factor for kitti with data.stereo or where val.depth_factor is given, else median")                  \
     X(val_depth_factor, "val.depth_factor", REAL, "null", "-", "depth", 1e-300, 1e9, "m", "",                                             \
-      "with val.depth_scale factor; default 36 of kitti with data.stereo, the 0.54 m between its cameras over 0.015")                     \
-    X(checkpoint_every, "checkpoint.every", INT, "null", "-", "", 0, 100000000, "steps, or a text as \"2 epochs\"", "",                                              \
-      "0: only at the end; else besides after each validation that is the best so far; default: val.every, or steps/10 without validation")                                                           \
+      "Metres of the network's unit with val.depth_scale factor; default for kitti with data.stereo: 36, the 0.54 m between its "         \
+      "cameras over 0.015")                                                                                                               \
+    X(checkpoint_every, "checkpoint.every", INT, "null", "-", "", 0, 100000000, "steps, or a text as \"2 epochs\"", "",                   \
+      "Steps between checkpoints; there is also one after each validation that is the best so far. 0: only at the end. Default: "         \
+      "val.every, or steps/10 without validation")                                                                                        \
     X(checkpoint_keep, "checkpoint.keep", INT, "3", "-", "", 1, 1000, "", "",                                                             \
-      "newest checkpoints kept, besides the best; of those written by word, at a pause or as the best so far as many, which take no other's place")          \
-    X(checkpoint_best, "checkpoint.best", STR, "\"loss\"", "\"loss\"", "", 1, 63, "", "",                                               \
-      "what the best validation is by, whose checkpoint is kept: loss, or a metric as detctl eval has it, as AP or AP50:cat")             \
-    X(run_device, "run.device", ENUM, "\"auto\"", "*", "", 0, 0, "", "auto|cpu|cuda", "")                                                 \
-    X(run_ranks, "run.ranks", INT, "1", "*", "", 1, 64, "processes", "", "changes no result on CPUs, nor on GPUs in tier world")          \
+      "Number of newest checkpoints that are kept besides the best. As many again are kept of those written by detctl checkpoint, at "    \
+      "a pause or as the best so far")                                                                                                    \
+    X(checkpoint_best, "checkpoint.best", STR, "\"loss\"", "\"loss\"", "", 1, 63, "", "",                                                 \
+      "Measure by which a validation is the best, and its checkpoint kept: loss, or a metric of detctl eval, such as AP or AP50:cat")     \
+    X(run_device, "run.device", ENUM, "\"auto\"", "*", "", 0, 0, "", "auto|cpu|cuda",                                                     \
+      "Device that computes; auto: GPUs where the node has enough for the job, else the CPU")                                             \
+    X(run_ranks, "run.ranks", INT, "1", "*", "", 1, 64, "processes", "",                                                                  \
+      "Processes of the job; more can be faster. The number changes no result on CPUs, nor on GPUs in tier world")                        \
     X(run_ranks_per_gpu, "run.ranks_per_gpu", INT, "1", "*", "", 1, 8, "processes", "",                                                   \
-      "ranks that share one GPU; more than 1 uses the shared-memory transport")                                                           \
+      "Ranks that share one GPU; more than 1 uses the shared-memory transport")                                                           \
     X(run_threads, "run.threads", INT, "null", "*", "", 1, 1024, "threads", "",                                                           \
-      "CPU compute threads of a rank; default max(1, slots/ranks)")                                                                       \
-    X(run_isa, "run.isa", ENUM, "\"auto\"", "*", "", 0, 0, "", "auto|avx512|avx2|generic",                                                   \
-      "CPU build; all give the same bits. A build that is named does not use AMX; generic, for comparisons, is tens of times slower")     \
-    X(run_deterministic, "run.deterministic", ENUM, "null", "*", "", 0, 0, "", "off|rerun|world", "tier; default: the node's")            \
+      "CPU compute threads of a rank; default: max(1, slots/ranks)")                                                                      \
+    X(run_isa, "run.isa", ENUM, "\"auto\"", "*", "", 0, 0, "", "auto|avx512|avx2|generic",                                                \
+      "CPU build; all builds give the same bits. A build that is named does not use AMX; generic is for comparisons and tens of times "   \
+      "slower")                                                                                                                           \
+    X(run_deterministic, "run.deterministic", ENUM, "null", "*", "", 0, 0, "", "off|rerun|world",                                         \
+      "Deterministic tier: rerun gives the same bits at each rerun, world at any number of ranks too, off promises nothing. Default: "    \
+      "the tier of the node")                                                                                                             \
     X(run_precision, "run.precision", ENUM, "\"fp32\"", "*", "", 0, 0, "", "auto|fp32|tf32|bf16",                                         \
-      "of activations and products; sums, weights and their gradients are fp32. tf32 needs a GPU; on CPUs bf16 halves the memory of "     \
-      "activations and, without AMX, takes longer; auto: bf16 on GPUs and CPUs with AMX, else fp32, when it is submitted")                \
+      "Precision of activations and products; sums, weights and their gradients are fp32. tf32 needs a GPU. On CPUs bf16 halves the "     \
+      "memory of activations and, without AMX, takes longer. auto: bf16 on GPUs and on CPUs with AMX, else fp32, decided at "             \
+      "submission")                                                                                                                       \
     X(run_restarts, "run.restarts", INT, "3", "*", "", 0, 1000, "times", "",                                                              \
-      "consecutive failures without a newer checkpoint that are retried")                                                                 \
-    X(run_on_hang, "run.on_hang", ENUM, "\"restart\"", "*", "", 0, 0, "", "restart|fail", "what a hang verdict does")                     \
+      "Consecutive failures without a newer checkpoint after which the job is still restarted")                                           \
+    X(run_on_hang, "run.on_hang", ENUM, "\"restart\"", "*", "", 0, 0, "", "restart|fail",                                                 \
+      "Reaction to a rank that hangs: restart from the newest checkpoint, or fail")                                                       \
     X(run_on_end, "run.on_end", STR, "null", "*", "", 1, 4095, "", "",                                                                    \
-      "a shell command that hears, as a JSON line on its input, of the end, a failure or a hang; it has 60 s. What is cancelled while it waits, or is paused, it is not told of")                            \
-    X(run_after, "run.after", INT, "null", "*", "", 1, 9007199254740991, "", "", "the job that has to end before this one starts")         \
-    X(run_after_ok, "run.after_ok", BOOL, "false", "*", "", 0, 0, "", "",                                                                  \
-      "it has to complete: where it fails or is cancelled, so is this one")                                                               \
+      "Shell command that is run when the job ends, fails or hangs. It gets the event as a JSON line on its input, and has 60 s. It "     \
+      "is not run for a job that is cancelled while it waits or is paused")                                                               \
+    X(run_after, "run.after", INT, "null", "*", "", 1, 9007199254740991, "", "", "Id of a job that must end before this one starts")      \
+    X(run_after_ok, "run.after_ok", BOOL, "false", "*", "", 0, 0, "", "",                                                                 \
+      "Require that the job of run.after completes; if it fails or is cancelled, this job is cancelled")                                  \
     X(run_time_limit, "run.time_limit", REAL, "0", "*", "", 0, 1e9, "s", "",                                                              \
-      "it writes a checkpoint and ends, cancelled, when it ran so long in all; pauses do not count, and it counts anew after extend; 0: no limit")                              \
-    X(run_priority, "run.priority", INT, "0", "*", "", -1000, 1000, "", "", "higher runs first")                                          \
-    X(run_stress, "errand.stress", INT, "null", "*", "", 0, 9007199254740991, "", "",                                                        \
-      "seed that forces what is else chance: contents and places of memory, order of pictures and ranks; shows that no bit depends on it") \
-    X(run_env, "run.env", MAP, "{}", "*", "", 0, 64, "", "", "environment variables of the ranks")                                        \
+      "Time of running, without pauses, after which the job writes a checkpoint and ends, cancelled; extend counts it anew. 0: no "       \
+      "limit")                                                                                                                            \
+    X(run_priority, "run.priority", INT, "0", "*", "", -1000, 1000, "", "", "Priority in the queue; jobs with a higher one run first")    \
+    X(run_stress, "errand.stress", INT, "null", "*", "", 0, 9007199254740991, "", "",                                                     \
+      "Seed that varies everything that is otherwise chance: contents and places of memory, order of pictures and ranks; shows that "     \
+      "no bit depends on it")                                                                                                             \
+    X(run_env, "run.env", MAP, "{}", "*", "", 0, 64, "", "", "Environment variables of the ranks")                                        \
     X(run_evidence, "run.evidence", ENUM, "\"tensors\"", "*", "", 0, 0, "", "off|losses|tensors",                                         \
-      "what is kept of each step, to be compared with another run: hashes of data, losses and state; of gradients and weights too, "      \
-      "but not of averages (train.ema), which the hashes of a checkpoint's files protect")                                                \
+      "Hashes kept of each step, for comparison with another run: losses keeps those of data, losses and state; tensors those of "        \
+      "gradients and weights too. Averages (train.ema) have no such hashes; those of a checkpoint's files protect them")                  \
     X(run_on_corruption, "run.on_corruption", ENUM, "\"restart\"", "*", "", 0, 0, "", "restart|fail",                                     \
-      "what a rank with other weights than the rest does to the job: from the last checkpoint again, or fail")                            \
-    X(run_data_hash, "errand.data_hash", STR, "null", "*", "", 32, 32, "", "",                                                               \
-      "refuse a training set of another hash, 32 hexadecimal digits")                                                                     \
+      "Reaction to a rank that has other weights than the rest: restart from the last checkpoint, or fail")                               \
+    X(run_data_hash, "errand.data_hash", STR, "null", "*", "", 32, 32, "", "",                                                            \
+      "Hash of the training set that the job requires, 32 hexadecimal digits")                                                            \
     X(verify_evidence, "errand.evidence", PATH, "null", "*", "", 0, 4095, "", "",                                                         \
-      "folder of another run of this job: train its steps again, compare each with its evidence, save nothing")                           \
+      "Folder of another run of this job: train its steps again, compare each with its evidence, save nothing")                           \
     X(verify_from, "errand.from", INT, "null", "*", "", 0, 100000000, "step", "",                                                         \
-      "begin at the newest of its checkpoints at or before that step; default 0: from scratch")                                           \
-    X(verify_to, "errand.to", INT, "null", "*", "", 1, 100000000, "step", "", "end after that step; default: train.steps")                \
-    X(eval_run, "errand.run", PATH, "null", "*", "", 0, 4095, "", "",                                                                       \
-      "folder of another job with these keys: validate a checkpoint of its on data.val, which may be another set, and train nothing")     \
-    X(eval_step, "errand.step", INT, "null", "*", "", 1, 100000000, "step", "", "of that checkpoint")                                       \
-    X(eval_job, "errand.job", INT, "null", "*", "", 1, 9007199254740991, "", "", "the number of that job, among whose results these are then listed") \
-    X(eval_set, "errand.set", STR, "null", "*", "", 1, 64, "", "", "under this name of the set")
+      "Step at or before which the newest checkpoint of that run is the beginning; default 0: from scratch")                              \
+    X(verify_to, "errand.to", INT, "null", "*", "", 1, 100000000, "step", "", "Last step to train; default: train.steps")                 \
+    X(eval_run, "errand.run", PATH, "null", "*", "", 0, 4095, "", "",                                                                     \
+      "Folder of another job with these keys: validate one of its checkpoints on data.val, which may be another set, and train "          \
+      "nothing")                                                                                                                          \
+    X(eval_step, "errand.step", INT, "null", "*", "", 1, 100000000, "step", "", "Step of the checkpoint of errand.run")                   \
+    X(eval_job, "errand.job", INT, "null", "*", "", 1, 9007199254740991, "", "",                                                          \
+      "Number of the job of errand.run, under which the results are listed")                                                              \
+    X(eval_set, "errand.set", STR, "null", "*", "", 1, 64, "", "", "Name of the set under which the results are listed")
 /* clang-format on */
 
 struct jobspec_list {

@@ -121,7 +121,7 @@ enum { JOB_MAX_SOURCES = 3 };
     X(model_max_size, "model.max_size", INT, "1333", "-", "rcnn", 1, 8192, "px", "",                                                      \
       "Maximum of the longer side of pictures; the shorter side is reduced where needed")                                                 \
     X(model_size_divisible, "model.size_divisible", INT, "32", "-", "rcnn", 32, 1024, "px", "",                                           \
-      "Number to whose multiples the sides of a canvas are rounded up, itself a multiple of 32")                                          \
+      "The sides of a canvas are rounded up to multiples of this number, a multiple of 32")                                          \
     X(model_pose_layers, "model.pose_layers", INT, "18", "-", "depth", 18, 101, "layers", "",                                             \
       "Layers of the ResNet of the pose network, which sees motion: 18, 34, 50 or 101")                                                   \
     X(model_decoder, "model.decoder", ENUM, "\"crp\"", "-", "depth", 0, 0, "", "crp|upconv",                                              \

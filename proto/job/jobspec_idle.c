@@ -32,9 +32,9 @@ static int refuse_channels(const struct jobspec *s, struct err *err)
 /* Refuses keys of terms and parts that this kind of depth network does not have. */
 static int refuse_terms(const struct jobspec *s, struct err *err)
 {
-    static const char of_depth[] = "a network that says depth, no featdepth_autoencoder",
-                      of_features[] = "featdepth_r.. or featdepth_joint", of_encoder[] = "featdepth_autoencoder or featdepth_joint",
-                      of_frozen[] = "featdepth_r..", of_motion[] = "frames in data.sources: of data.stereo alone no motion is seen";
+    static const char of_depth[] = "a depth network other than featdepth_autoencoder", of_features[] = "featdepth_r.. or featdepth_joint",
+                      of_encoder[] = "featdepth_autoencoder or featdepth_joint", of_frozen[] = "featdepth_r..",
+                      of_motion[] = "frames in data.sources: data.stereo alone shows no motion";
     const struct jobspec_size *pose = &s->model_pose_size;
     const enum job_depth kind = job_preset_depth(s->preset);
     const bool depth = kind != JOB_DEPTH_AUTOENCODER, frozen = kind == JOB_DEPTH_FEATURES, encoder = kind != JOB_DEPTH_BASELINE && !frozen;
@@ -132,8 +132,10 @@ int jobspec_idle(const struct jobspec *s, struct jobspec_idle ret[JOB_MAX_IDLE])
         { "model.automask_noise", !is(s->model_automask_noise, "uniform"), automasks(s), "model.automask=on" },
         { "model.disp_norm", !is(s->model_disp_norm, "auto"), s->model_smoothness > 0, "model.smoothness above 0" },
         { "data.val.format", !is(s->data_val_format, format), s->data_val_annotations, "data.val.annotations" },
-        { "data.depth_pattern", s->data_depth_pattern, depth && s->data_val_annotations, "data.val, of a network that says depth" },
-        { "data.depth_unit_m", !isnan(s->data_depth_unit_m), depth && s->data_val_annotations, "data.val, of a network that says depth" },
+        { "data.depth_pattern", s->data_depth_pattern, depth && s->data_val_annotations,
+          "data.val, with a depth network other than featdepth_autoencoder" },
+        { "data.depth_unit_m", !isnan(s->data_depth_unit_m), depth && s->data_val_annotations,
+          "data.val, with a depth network other than featdepth_autoencoder" },
         { "data.augment.size_min", s->data_augment_size_min >= 0 && s->data_augment_size_min != job_default_size_min(side),
           s->data_augment_multiscale, multiscale },
         { "data.augment.size_max", s->data_augment_size_max >= 0 && s->data_augment_size_max != job_default_size_max(side),
@@ -145,7 +147,8 @@ int jobspec_idle(const struct jobspec *s, struct jobspec_idle ret[JOB_MAX_IDLE])
         { "train.warmup_factor", s->train_warmup_factor != job_usual(s, JOB_KEY_train_warmup_factor), s->train_burn_in != 0,
           "train.burn_in above 0" },
         { "train.lr_scale", s->train_lr_scale != job_usual(s, JOB_KEY_train_lr_scale), s->train_lr_steps.n > 0, "train.lr_steps" },
-        { "val.depth_crop", is(s->val_depth_crop, "garg") || is(s->val_depth_crop, "eigen"), depth, "a network that says depth" },
+        { "val.depth_crop", is(s->val_depth_crop, "garg") || is(s->val_depth_crop, "eigen"), depth,
+          "a depth network other than featdepth_autoencoder" },
         { "run.ranks_per_gpu", s->run_ranks_per_gpu > 1, !cpu, gpu },
         { "run.ranks_per_gpu", s->run_ranks_per_gpu > 1, cpu || several, "run.ranks above 1" },
         { "run.isa", !is(s->run_isa, "auto"), !cuda, "run.device cpu or auto" },

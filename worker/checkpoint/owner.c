@@ -192,7 +192,7 @@ int owner_pick_shorter(const struct jobspec *spec, const char *store_id, const c
         most = step - 1;
     } while (rc == 0 && step > 0 && (rc = look_at(spec, &anybody, dir, step, err)) == 0);
     if (rc >= 0 && step == 0) /* trained checkpoints stay until the user removes them */
-        return err_set(err, ERR_STATE, "'%s' holds no checkpoint on the way to more steps", dir);
+        return err_set(err, ERR_STATE, "'%s' holds no checkpoint from which more steps can be trained", dir);
     if (rc >= 0)
         rc = ckpt_drop_after(dir, step, err);
     if (rc == 0)

@@ -332,7 +332,7 @@ static int join(struct shm *s, struct err *err)
             break;
         theirs = atomic_load(&s->head->cell[r].joined);
         if (theirs != n)
-            rc = err_set(err, ERR_INPUT, "rank %d believes in %u ranks, rank %d in %d", r, theirs, c->rank, c->nranks);
+            rc = err_set(err, ERR_INPUT, "rank %d was started for %u ranks, rank %d for %d", r, theirs, c->rank, c->nranks);
         if (rc < 0)
             break;
     }

@@ -298,9 +298,9 @@ static void refused(void **state)
         { "train=5", "train", "train: must be an object, is 5" },
         { "data.train=5", "data.train", "data.train: must be an object, is 5" },
         { "data.train={}", "data.train.annotations",
-          "data.train.annotations: is required (annotations of the training split: the JSON file; voc: a list of ImageSets, or a folder of "
-          "XML files; darknet: a .data file, or a list with data.names; yolo: data.yaml, or a list or folder with data.names; frames, "
-          "kitti: the list)" },
+          "data.train.annotations: is required (Annotations of the training split. coco: the JSON file; voc: a list of ImageSets, or a "
+          "folder of XML files; darknet: a .data file, or a list with data.names; yolo: data.yaml, or a list or folder with data.names; "
+          "frames, kitti: the list of frames)" },
     };
 
     (void)state;

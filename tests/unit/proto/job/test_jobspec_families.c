@@ -202,9 +202,9 @@ static void keys_that_do_nothing(void **state)
 
     (void)state;
     all_bad("model.preset=featdepth_autoencoder_r18;", of_depth, sizeof of_depth / sizeof *of_depth,
-            "a network that says depth, no featdepth_autoencoder");
+            "a depth network other than featdepth_autoencoder");
     all_bad(DEPTH "data.stereo=true;data.sources=0;", of_motion, sizeof of_motion / sizeof *of_motion,
-            "frames in data.sources: of data.stereo alone no motion is seen");
+            "frames in data.sources: data.stereo alone shows no motion");
 }
 
 #define SPLIT "data.train.format=kitti;data.val.format=kitti;data.val.annotations=/l;data.val.images=/k;"
@@ -240,7 +240,7 @@ static void scores_of_depth_networks(void **state)
     bad("model.preset=featdepth_baseline_r18;" SPLIT "val.depth_cap=3;val.depth_least=3", "val.depth_cap",
         "val.depth_cap: must be above val.depth_least (3), is 3");
     bad("model.preset=featdepth_autoencoder_r18;" SPLIT "val.depth_cap=50", "val.depth_cap",
-        "val.depth_cap: needs a network that says depth, no featdepth_autoencoder");
+        "val.depth_cap: needs a depth network other than featdepth_autoencoder");
 }
 
 /* Depth networks learn from frames, detectors from annotations. */

@@ -69,7 +69,7 @@ static void patterns_that_match_nothing(void **state)
     snprintf(want, sizeof want, "data.depth_pattern: no target of 3 has measured depth: no file matches '%s/depths/%%06d.png'", t.dir);
     tree_refuses(&t, "1\n2\n3\n", want);
     t.frames.depth_pattern = "d/%d.png";
-    tree_refuses(&t, "1\n3\n", "data.depth_pattern: none of 2 targets");
+    tree_refuses(&t, "1\n3\n", "data.depth_pattern: no target of 2 has measured depth");
     tree_refuses(&t, "9\n", "frame f/009.png is not there"); /* without a target the pattern is not checked */
     t.frames.truth = false;                                  /* truth is not requested */
     d = tree_read(&t, "1\n3\n");

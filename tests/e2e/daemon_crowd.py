@@ -110,7 +110,7 @@ def no_descriptors_left():
         answers = [c.read() for c in clients]
         told = [a and a["error"]["message"] for a in answers if not a or a["id"] is None]  # None: closed without a reply
         assert 20 < len(told) < 80 and set(told) == {"detd is near its limit of open files, 100"}, told
-        assert "refused a connection of user %d: detd has nearly all files open" % os.geteuid() in open(d.root + "/log").read()
+        assert "refused a connection of user %d: detd is near its limit of open files" % os.geteuid() in open(d.root + "/log").read()
         for c in clients:
             c.close()
         assert d.call("daemon.info")["protocol"] == 1

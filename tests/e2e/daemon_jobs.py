@@ -149,7 +149,7 @@ def numbers_that_are_given_again():
         assert done["step"] == 10 and done["attempts"][0]["resume_step"] == 0, "it went on from another job's checkpoint"
         d.check_rows(job, 10)
         (text,) = d.wait_event("folder", job)
-        aside = text.split()[-2]
+        aside = text.split()[-1]
         assert "step-20" in os.listdir("%s/%s/checkpoints" % (d.state, aside)) and aside.startswith("jobs/%d." % job), text
         assert not d.events("folder", first)
 

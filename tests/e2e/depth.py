@@ -229,7 +229,7 @@ def depth_that_no_pattern_finds_is_told():
         assert done.returncode == 0 and told and "train: no target of" not in done.stdout, done.stdout
         job = submit(d, spec, "nowhere")
         assert finish(d, job)["state"] == "completed"
-        events = d.sql("SELECT level, text FROM events WHERE job=? AND text LIKE '%none of%'", job)
+        events = d.sql("SELECT level, text FROM events WHERE job=? AND text LIKE '%no target of%'", job)
         assert events == [("warning", "val: " + told.group(1))], (events, told)
 
 

@@ -289,7 +289,7 @@ def test_labels_and_comparisons(node):
     assert node.ctl("note", "1", "with", "the old cameras").stdout == "job 1: with the old cameras\n"
     assert node.ctl("tag", "1", "+night", "base").stdout == "job 1: base night\n"
     assert node.ctl("tag", "1", "-base").stdout == "job 1: night\n"
-    expect(node.ctl("tag", "2", "night,day"), 1, "'night,day' is no tag")
+    expect(node.ctl("tag", "2", "night,day"), 1, "'night,day' is not a tag")
     expect(node.ctl("tag", "2"), 2, "a job id and tags are needed")
     expect(node.ctl("note", "9", "x"), 1, "no job 9")
     assert [j["id"] for j in json.loads(node.ctl("ls", "--tag", "night", "--json").stdout)] == [1]

@@ -10,7 +10,7 @@ BENCH_ALL := $(wildcard tests/bench/bench_*.c)
 USES      := $(shell awk 'FNR <= 3 && match($$0, /uses: [a-z_\/ ]*/) {words = substr($$0, RSTART + 6, RLENGTH - 6); sub(/ +$$/, "", words); \
              gsub(/ /, ",", words); print FILENAME "=" words}' $(TEST_ALL) $(BENCH_ALL))
 $(foreach u,$(USES),$(eval uses_$(subst =, := ,$(subst $(comma), ,$(u)))))
-uses       = $(uses_$(1))
+uses       = $(or $(uses_$(1)),$(error $(1): its first three lines have no "uses:"))
 can_build  = $(if $(filter plans,$(call uses,$(1))),$(if $(CUDA),$(1)),$(if $(filter plugin,$(call uses,$(1))),$(if $(PLUGIN),$(1)),$(1)))
 TEST_SRC  := $(foreach t,$(TEST_ALL),$(call can_build,$(t)))
 BENCH_SRC := $(foreach t,$(BENCH_ALL),$(call can_build,$(t)))

@@ -209,18 +209,6 @@ static void write_text(const char *path, const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
-/* Reads poses as a data set does. */
-static int poses_read(const char *path, struct poses *ret, struct err *err)
-{
-    struct whole_file f = { 0 };
-    int rc = whole_file_read(&f, path, POSES_MAX_BYTES, err);
-
-    if (rc == 0)
-        rc = poses_parse(path, (const char *)f.bytes, f.size, ret, err);
-    free(f.bytes);
-    return rc;
-}
-
 /* ---- ways ---- */
 
 static void ways_and_turns(void **state)

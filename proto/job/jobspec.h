@@ -248,8 +248,8 @@ enum { JOB_MAX_SOURCES = 3 };
       "the largest up to 8 with at least 4 images each, or at least 1 for depth networks, and for R-CNN with model.freeze_bn or "         \
       "model.sync_bn")                                                                                                                    \
     X(train_waves, "train.waves", INT, "1", "-", "", 1, 64, "waves", "",                                                                  \
-      "Parts in which a rank computes its shards, one after the other, like darknet's subdivisions; more parts save memory and change "   \
-      "no bits")                                                                                                                          \
+      "Parts in which a rank computes its shards, one after the other, like darknet's subdivisions; more parts save memory. They change " \
+      "no bits on CPUs, and none on GPUs in the tier world")                                                                              \
     X(train_seed, "train.seed", INT, "1", "-", "", 0, 9007199254740991, "", "", "Seed of everything random in the job")                   \
     X(train_optimizer, "train.optimizer", ENUM, "\"sgd\"", "-", "", 0, 0, "", "sgd|adam|adamw",                                           \
       "sgd: SGD with momentum; adam: Adam; adamw: Adam with weight decay apart from the moments")                                         \

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "proto/err.h"
-#include "supervisor/left.h"
-#include "supervisor/ranks.h"
-#include "supervisor/watch.h"
+#include "supervisor/ranks/left.h"
+#include "supervisor/ranks/ranks.h"
+#include "supervisor/ranks/watch.h"
 
 int attempt_start(struct attempt *a, const struct ranks_config *config, struct err *err)
 {

@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #include "proto/job/jobspec.h"
-#include "supervisor/outcome.h"
+#include "supervisor/spool/outcome.h"
 
 struct err;
 struct ranks;

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "supervisor/outcome.h"
+#include "supervisor/spool/outcome.h"
 
 enum going_phase {
     GOING_NEW,       /* the spool was read, and nothing was started */

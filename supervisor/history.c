@@ -8,8 +8,8 @@
 #include "proto/err.h"
 #include "supervisor/going.h"
 #include "supervisor/job.h"
-#include "supervisor/log.h"
-#include "supervisor/spool.h"
+#include "supervisor/ranks/log.h"
+#include "supervisor/spool/spool.h"
 
 /* A job of another database had this folder before. Its reports and tiers are kept under other names. */
 static int set_aside(const char *store_id, struct err *err)

@@ -8,7 +8,7 @@
 #include "proto/err.h"
 #include "proto/frame.h"
 #include "proto/report.h"
-#include "supervisor/spool.h"
+#include "supervisor/spool/spool.h"
 
 /* Reports wait in the spool, not in memory: a slow detd holds at most so many bytes of ours. */
 enum { MAX_QUEUED_BYTES = 1 << 20, RETRY_FIRST_MS = 50, RETRY_MAX_MS = 2000, WELCOME_MS = 10000 };

@@ -19,7 +19,7 @@
 #include "proto/host/start.h"
 #include "supervisor/given.h"
 #include "supervisor/job.h"
-#include "supervisor/left.h"
+#include "supervisor/ranks/left.h"
 
 enum { MAX_GPUS = 1024, ABOVE_LOW_FDS = 10 };
 

@@ -9,12 +9,12 @@
 #include "proto/record.h"
 #include "supervisor/attempt.h"
 #include "supervisor/gpus.h"
-#include "supervisor/log.h"
+#include "supervisor/ranks/log.h"
 #include "supervisor/needs.h"
 #include "supervisor/orders.h"
-#include "supervisor/ranks.h"
+#include "supervisor/ranks/ranks.h"
 #include "supervisor/records.h"
-#include "supervisor/tiers.h"
+#include "supervisor/spool/tiers.h"
 
 enum { GO_BYTES = 64 << 10 };
 

@@ -5,8 +5,8 @@
 
 #include "proto/err.h"
 #include "proto/job/jobspec.h"
-#include "supervisor/spawn.h"
-#include "supervisor/tiers.h"
+#include "supervisor/ranks/spawn.h"
+#include "supervisor/spool/tiers.h"
 
 static int read_spec(struct needs *n, struct err *err)
 {

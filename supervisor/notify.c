@@ -15,9 +15,9 @@
 #include "proto/host/clock.h"
 #include "proto/err.h"
 #include "proto/host/tasks.h"
-#include "supervisor/left.h"
-#include "supervisor/outcome.h"
-#include "supervisor/spawn.h"
+#include "supervisor/ranks/left.h"
+#include "supervisor/spool/outcome.h"
+#include "supervisor/ranks/spawn.h"
 
 enum { LOOK_MS = 50 };
 

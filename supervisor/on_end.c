@@ -9,10 +9,10 @@
 #include "proto/clean.h"
 #include "proto/err.h"
 #include "proto/job/jobspec.h"
-#include "supervisor/left.h"
-#include "supervisor/log.h"
+#include "supervisor/ranks/left.h"
+#include "supervisor/ranks/log.h"
 #include "supervisor/notify.h"
-#include "supervisor/spawn.h"
+#include "supervisor/ranks/spawn.h"
 
 enum { LIMIT_MS = 60000 };
 

@@ -5,8 +5,8 @@
 
 #include "proto/line.h"
 #include "supervisor/attempt.h"
-#include "supervisor/log.h"
-#include "supervisor/ranks.h"
+#include "supervisor/ranks/log.h"
+#include "supervisor/ranks/ranks.h"
 #include "supervisor/records.h"
 
 enum { CANCEL_S = 30, LEAVE_S = 60, MAX_DEADLINE_S = 86400 };

@@ -9,7 +9,7 @@
 #include "proto/report.h"
 #include "supervisor/going.h"
 #include "supervisor/link.h"
-#include "supervisor/log.h"
+#include "supervisor/ranks/log.h"
 
 enum {
     LATE_MAX_BYTES = 4 << 20,

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "proto/line.h"
-#include "supervisor/spool.h"
+#include "supervisor/spool/spool.h"
 
 struct err;
 struct going;

@@ -8,7 +8,7 @@
 #include "proto/progress.h"
 #include "supervisor/attempt.h"
 #include "supervisor/link.h"
-#include "supervisor/watch.h"
+#include "supervisor/ranks/watch.h"
 
 enum { BEAT_LOOKS = 10 };     /* one in so many is sent though nothing has changed: a sign of life */
 enum { TROUBLE_BYTES = 256 }; /* the most of it that is told */

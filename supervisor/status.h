@@ -3,7 +3,7 @@
 #pragma once
 #include <stdint.h>
 
-#include "supervisor/ranks.h"
+#include "supervisor/ranks/ranks.h"
 
 struct attempt;
 struct link;

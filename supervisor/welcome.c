@@ -7,8 +7,8 @@
 #include "proto/line.h"
 #include "proto/report.h"
 #include "supervisor/job.h"
-#include "supervisor/log.h"
-#include "supervisor/spool.h"
+#include "supervisor/ranks/log.h"
+#include "supervisor/spool/spool.h"
 
 enum { MAX_NONCE = 128 };
 

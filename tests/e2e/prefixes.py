@@ -14,7 +14,7 @@ import tempfile
 import disk
 
 WORDS = {"database": "/detd.db", "spool": "/spool.", "checkpoints": "/checkpoints"}
-SEGMENT = 16 << 20  # supervisor/spool.h
+SEGMENT = 16 << 20  # supervisor/spool/spool.h
 
 
 def belongs(change, part):
@@ -74,7 +74,7 @@ class Looks:
     # ---- the spool ----
 
     def scan(self, state):
-        """Returns its records, as supervisor/spool.c reads them."""
+        """Returns its records, as supervisor/spool/spool.c reads them."""
         files = {"spool.%d" % i: (state, state.find("%s/spool.%d" % (self.where, i))) for i in range(2)}
         files = {name: file for name, file in files.items() if file[1]}
         if not files:
@@ -142,5 +142,5 @@ class Looks:
 def build_spool(sources, folder):
     path = folder + "/spool.so"
     subprocess.run(["gcc", "-std=c17", "-O1", "-w", "-D_GNU_SOURCE", "-I", sources, "-shared", "-fPIC", "-o", path] +
-                   [sources + "/" + name for name in ("supervisor/spool.c", "proto/err.c", "proto/host/folder.c")], check=True)
+                   [sources + "/" + name for name in ("supervisor/spool/spool.c", "proto/err.c", "proto/host/folder.c")], check=True)
     return path

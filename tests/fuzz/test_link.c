@@ -17,7 +17,7 @@
 
 #include "proto/err.h"
 #include "supervisor/link.h"
-#include "supervisor/spool.h"
+#include "supervisor/spool/spool.h"
 #include "tests/fuzz/fuzz.h"
 
 const char fuzz_name[] = "link";

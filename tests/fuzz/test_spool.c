@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 
 #include "proto/err.h"
-#include "supervisor/spool.h"
+#include "supervisor/spool/spool.h"
 #include "tests/fuzz/fuzz.h"
 
 const char fuzz_name[] = "spool";
@@ -22,7 +22,7 @@ enum { SEGMENT = 2048, HEAD = 512, HEAD_CRC_AT = 84, RECORD_HEAD = 16, KEPT = 25
 
 static char folder[TEMP_MAX], path[2][TEMP_MAX + 16];
 
-/* CRC32C, as supervisor/spool.c has it. */
+/* CRC32C, as supervisor/spool/spool.c has it. */
 static uint32_t crc32c(uint32_t crc, const uint8_t *p, size_t len)
 {
     crc = ~crc;

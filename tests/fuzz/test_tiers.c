@@ -11,7 +11,7 @@
 
 #include "proto/err.h"
 #include "proto/line.h"
-#include "supervisor/tiers.h"
+#include "supervisor/spool/tiers.h"
 #include "tests/fuzz/fuzz.h"
 
 const char fuzz_name[] = "tiers";

@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <time.h>
 
-#include "supervisor/watch.h"
+#include "supervisor/ranks/watch.h"
 #include "tests/stand/harness.h"
 #include "tests/stand/toy/registry.h"
 #include "worker/core/safetensors.h"

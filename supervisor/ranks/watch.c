@@ -1,4 +1,4 @@
-#include "supervisor/watch.h" /* SPDX-License-Identifier: Apache-2.0 */
+#include "supervisor/ranks/watch.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/test_watch.c - uses: proto supervisor */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/ranks/test_watch.c - uses: proto supervisor */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "supervisor/watch.h"
+#include "supervisor/ranks/watch.h"
 
 enum { MAX = 4 };
 enum { BEATS = 1, MOVES = 2, WORKS = 4 }; /* heartbeat, changes and done_in_phase advance */

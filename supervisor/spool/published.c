@@ -1,4 +1,4 @@
-#include "supervisor/published.h" /* SPDX-License-Identifier: Apache-2.0 */
+#include "supervisor/spool/published.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <dirent.h>
 #include <stdlib.h>

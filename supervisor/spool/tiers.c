@@ -1,4 +1,4 @@
-#include "supervisor/tiers.h" /* SPDX-License-Identifier: Apache-2.0 */
+#include "supervisor/spool/tiers.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/test_spool.c - uses: proto supervisor */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/spool/test_spool.c - uses: proto supervisor */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "proto/err.h"
-#include "supervisor/spool.h"
+#include "supervisor/spool/spool.h"
 #include "tests/stand/harness.h"
 
 enum { SMALL = 4096 };

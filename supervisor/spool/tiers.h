@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/tiers.h - the changes of deterministic tier that a job has agreed to, in file `tiers` of its directory.
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/spool/tiers.h - the changes of deterministic tier that a job has agreed to, in file `tiers` of its directory.
  *
  * A line "STEP TIER" each, oldest first: from STEP on, until a line with a larger step. A later line also takes the place of earlier
  * ones with the same or a larger step: who asks again after a crash means it. The first line is the tier with which the job began, since

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/spawn.h - starts one rank: descriptors, environment, arguments, and death with its parent. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/ranks/spawn.h - starts one rank: descriptors, environment, arguments, and death with its parent. */
 #pragma once
 #include <jansson.h>
 #include <stddef.h>

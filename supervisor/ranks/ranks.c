@@ -1,4 +1,4 @@
-#include "supervisor/ranks.h" /* SPDX-License-Identifier: Apache-2.0 */
+#include "supervisor/ranks/ranks.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,8 +19,8 @@
 #include "proto/line.h"
 #include "proto/progress.h"
 #include "proto/report.h"
-#include "supervisor/log.h"
-#include "supervisor/spawn.h"
+#include "supervisor/ranks/log.h"
+#include "supervisor/ranks/spawn.h"
 
 /* What may wait for a rank that does not read; it is told a few short lines a minute. */
 enum { MAX_QUEUE = 256 << 10, READ_BYTES = 64 << 10 };

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/logs.h - logs of a job stay below a size, whoever writes into them and however much: of one that has grown to it, the older half is given back to the
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/ranks/logs.h - logs of a job stay below a size, whoever writes into them and however much: of one that has grown to it, the older half is given back to the
  * disk. The file keeps its length and its end (a hole takes the place), so that writers and readers of it go on undisturbed. */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/spool.h - records that detd has not committed yet, on disk: two preallocated segments, spool.0 and spool.1.
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/spool/spool.h - records that detd has not committed yet, on disk: two preallocated segments, spool.0 and spool.1.
  *
  * Records are numbered without a gap (seq), each with a CRC32C that goes on from the one before it: a segment that is used again still
  * holds old records with good CRCs, and neither they nor the tail of a torn write can follow a new record. One segment is written;

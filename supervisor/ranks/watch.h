@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/watch.h - decides from the progress pages whether a rank hangs, and which. Pure: pages and the clock are arguments.
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/ranks/watch.h - decides from the progress pages whether a rank hangs, and which. Pure: pages and the clock are arguments.
  *
  * Three rules. A heartbeat that stands still for 20 s is a verdict in any phase (the process is stopped, or starved). A rank whose page
  * shows no progress for its phase's deadline is a verdict too; where other ranks wait for it in a collective, the shorter waited_s holds.

@@ -1,4 +1,4 @@
-#include "supervisor/log.h" /* SPDX-License-Identifier: Apache-2.0 */
+#include "supervisor/ranks/log.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/log.h - lines of this program on stderr, which detd makes a
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/ranks/log.h - lines of this program on stderr, which detd makes a
  * file; and the time of records. */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/test_tiers.c - uses: proto supervisor
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/spool/test_tiers.c - uses: proto supervisor
  * A job's changes of tier: the contents of the file after a crash, after a rewind and after many changes. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 
 #include "proto/err.h"
 #include "proto/line.h"
-#include "supervisor/tiers.h"
+#include "supervisor/spool/tiers.h"
 #include "tests/stand/harness.h"
 
 static char folder[TEMP_MAX], path[TEMP_MAX + 32];

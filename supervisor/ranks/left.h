@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/left.h - what ranks leave behind. This program is a subreaper: every process of the job that has lost its parent is its child. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/ranks/left.h - what ranks leave behind. This program is a subreaper: every process of the job that has lost its parent is its child. */
 #pragma once
 #include <stddef.h>
 #include <sys/types.h>

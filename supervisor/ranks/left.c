@@ -1,4 +1,4 @@
-#include "supervisor/left.h" /* SPDX-License-Identifier: Apache-2.0 */
+#include "supervisor/ranks/left.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <dirent.h>
 #include <poll.h>

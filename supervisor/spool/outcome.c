@@ -1,4 +1,4 @@
-#include "supervisor/outcome.h" /* SPDX-License-Identifier: Apache-2.0 */
+#include "supervisor/spool/outcome.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "supervisor/spool.h" /* SPDX-License-Identifier: Apache-2.0 */
+#include "supervisor/spool/spool.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <fcntl.h>

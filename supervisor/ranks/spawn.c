@@ -1,4 +1,4 @@
-#include "supervisor/spawn.h" /* SPDX-License-Identifier: Apache-2.0 */
+#include "supervisor/ranks/spawn.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <fcntl.h>

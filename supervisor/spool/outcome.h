@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/outcome.h - how an attempt ended, from what its ranks said and how they left. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/spool/outcome.h - how an attempt ended, from what its ranks said and how they left. Pure. */
 #pragma once
 #include <stdbool.h>
 

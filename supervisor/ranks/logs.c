@@ -1,4 +1,4 @@
-#include "supervisor/logs.h" /* SPDX-License-Identifier: Apache-2.0 */
+#include "supervisor/ranks/logs.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/ranks.h - the processes of one attempt: starts them, carries lines to and from them, sees them end.
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/ranks/ranks.h - the processes of one attempt: starts them, carries lines to and from them, sees them end.
  *
  * Every callback comes from the loop. Lines of a rank come in order; after its process has ended its socket is read to the end, and
  * only then `gone` is called, so no report is lost. All ranks share this process's session and process group and die with it. */

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/test_outcome.c - uses: proto supervisor
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/spool/test_outcome.c - uses: proto supervisor
  * How an attempt ended, and which reports ranks may send. */
 #include <math.h>
 #include <setjmp.h>
@@ -14,7 +14,7 @@
 #include "proto/err.h"
 #include "proto/line.h"
 #include "proto/record.h"
-#include "supervisor/outcome.h"
+#include "supervisor/spool/outcome.h"
 
 #define SAID(what, cls, why, at)                                                               \
     {                                                                                          \

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/jobs/after.h - jobs that run after another one (run.after). */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/jobs/after.h - decides whether a job still waits for another one
+ * (run.after). daemon/run/run.c acts on it, daemon/run/why.c tells it. */
 #pragma once
 
 struct job;

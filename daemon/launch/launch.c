@@ -532,7 +532,8 @@ static int spawn(struct launched *c, const struct launch_request *rq, int lock_f
     }
     env_fill(&env);
     rc = execute(c, folder, args, env.vars, lock_fd, log_fd);
-    return rc < 0 ? err_set(err, rc, "start '%s': %s", program, process_lacks(-rc)) : 0;
+    /* EAGAIN, a limit of processes, is the number of EWOULDBLOCK, which means that the job's lock is held. */
+    return rc < 0 ? err_set(err, rc == -EAGAIN ? -EBUSY : rc, "start '%s': %s", program, process_lacks(-rc)) : 0;
 }
 
 static int open_log(const struct launch_request *rq, struct err *err)

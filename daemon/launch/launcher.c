@@ -295,6 +295,12 @@ static int start_polling(struct launcher *l, int fd, struct err *err)
     return 0;
 }
 
+/* Returns -EBUSY for -EAGAIN: that is also the number of -EWOULDBLOCK, by which a start says that the job's lock is held. */
+static int busy(int rc, struct err *err)
+{
+    return rc == -EAGAIN ? (err->code = -EBUSY) : rc;
+}
+
 static int connect_to(struct launcher *l, struct err *err)
 {
     struct sockaddr_un addr = { .sun_family = AF_UNIX };
@@ -302,7 +308,7 @@ static int connect_to(struct launcher *l, struct err *err)
 
     snprintf(addr.sun_path, sizeof addr.sun_path, "%s", l->path);
     if (fd < 0 || connect(fd, (struct sockaddr *)&addr, sizeof addr) < 0)
-        rc = err_sys(err, "detd-launch, which starts jobs as their submitters, does not answer at '%s'", l->path);
+        rc = busy(err_sys(err, "detd-launch, which starts jobs as their submitters, does not answer at '%s'", l->path), err);
     else if (!is_root(fd))
         rc = err_set(err, ERR_DENIED, "'%s' does not belong to root: only root may run detd-launch", l->path);
     if (rc == 0)
@@ -364,7 +370,7 @@ static int ask(struct launcher *l, struct launch_ask *a, const int *fds, int nfd
         return 0;
     if (errno == EAGAIN)
         snprintf(l->unheard, sizeof l->unheard, "detd-launch, which starts jobs as their submitters, accepts no requests");
-    return err_sys(err, "ask detd-launch");
+    return busy(err_sys(err, "ask detd-launch"), err);
 }
 
 static int ask_and_wait(struct launcher *l, struct launch_ask *a, const int *fds, int nfds, const struct waiting *what, struct err *err)

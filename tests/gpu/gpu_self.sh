@@ -15,7 +15,7 @@ while read -r name; do [ -f "tests/$name.c" ] || fail "there is no tests/$name.c
 seen=0
 for deps in "${DETD_BUILD:-build}"/tests/{device,golden}/test_*.d; do
     name=${deps#"${DETD_BUILD:-build}"/tests/} name=${name%.d}
-    if grep -q 'tests/device/plugin\.h' "$deps" && grep -qE '^ \* .*uses: .*\bcuda\b' "tests/$name.c"; then
+    if [ -f "tests/$name.c" ] && grep -q 'tests/device/plugin\.h' "$deps" && head -n 3 "tests/$name.c" | grep -qE 'uses: .*\bcuda\b'; then
         says "^$name\$"
         seen=$((seen + 1))
     fi

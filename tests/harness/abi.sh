@@ -5,7 +5,7 @@ cd "$(dirname "$0")/../.."
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 mkdir -p "$tmp/worker"
-cp -r Makefile proto "$tmp"
+cp -r Makefile mk proto "$tmp"
 cp -r worker/core worker/kernels worker/ops worker/comm "$tmp/worker"
 cd "$tmp"
 number() { make -s abi; }

@@ -8,10 +8,10 @@ PREFIX ?= $(HOME)/.local
 # All cores unless -j is given. Several goals on one command line run in their order, and each of them uses all cores.
 CORES := -j$(shell nproc)
 ifeq ($(MAKELEVEL)$(word 2,$(MAKECMDGOALS)),0)
-MAKEFLAGS += $(CORES)
+MAKEFLAGS := $(MAKEFLAGS) $(CORES)
 CORES :=
 endif
-# make of a part of the same build
+# make of a part of the same build. Its line in a recipe begins with +, so that it shares the jobs of this make.
 PART := $(MAKE) --no-print-directory $(CORES) B=$(B) SAN=$(SAN)
 
 # ---- Debian packages (make deps): for the programs and the demo, and the ones that only tests and lint need ----

@@ -18,7 +18,7 @@ LEFT_OUT  = $(patsubst %.c,'%=skip:no headers of the CUDA libraries here',$(filt
 CHECK_TOO += $(if $(PLUGIN),$(patsubst cuda/%.cu,$(B)/cuda/%.ptx,$(wildcard cuda/*.cu)))
 check-parts: all tests $(SIM) $(CHECK_TOO)
 check: deps
-	@$(PART) check-parts $(BENCH) $(if $(NVCC),$(B)/nvcc_bodies.o)
+	+@$(PART) check-parts $(BENCH) $(if $(NVCC),$(B)/nvcc_bodies.o)
 	@tests/harness/run.sh $(B) $(call IN_ORDER,$(TESTS) $(SIM) $(RUN_E2E)) $(SCANS) tests/harness/run_self.sh tests/harness/abi.sh \
 	    tests/harness/plain_self.py tests/gpu/gpu_self.sh $(LEFT_OUT)
 
@@ -29,7 +29,7 @@ LONG     := $(SIM) tests/gpu/cuda_msan.sh \
             $(if $(SAN),,tests/fuzz/short.sh $(addprefix tests/search/,prove/short.sh prove/planted.sh learn/road.sh)) \
             $(if $(findstring thread,$(SAN)),,tests/search/torture/torture.sh)
 check-long: deps
-	@$(PART) check-parts
+	+@$(PART) check-parts
 	@TEST_LONG=1 DETD_FUZZ_ROUNDS=20000 DETD_TEST_REPEATS=20 RANKS_SEED=2 tests/harness/run.sh $(B) $(call IN_ORDER,$(LONG))
 
 # libFuzzer on each parser; it needs clang.
@@ -39,14 +39,14 @@ fuzz:
 # Kills every process, fills disks and turns clocks at random while jobs of two daemons run. SEED= draws the same again. Takes about SECONDS, and the time
 # that the jobs need to end.
 torture: deps
-	@$(PART) all
+	+@$(PART) all
 	@DETD_BUILD=$(abspath $(B)) SECONDS_OF_TORTURE=$(or $(SECONDS),600) $(addprefix SEED=,$(SEED)) python3 tests/search/torture/torture.py
 
 # Are a job's bits a function of its spec and data alone? N runs of each cell, about two hours with the default. ONLY=cells or models, separated by commas.
 # Report: $(B)/prove.txt.
 N ?= 59
 prove: deps
-	@$(PART) all $(TOY_WORKER) $(B)/emu/libdetd-cuda.so $(B)/emu/detd-worker
+	+@$(PART) all $(TOY_WORKER) $(B)/emu/libdetd-cuda.so $(B)/emu/detd-worker
 	@python3 tests/search/prove/prove.py $(B) --runs $(N) $(if $(ONLY),--only '$(ONLY)')
 
 # Draws N=60 faults of one line, puts each into a copy of the tree and counts how many the tests notice. SEED= draws the same again; ONLY=folders or files.
@@ -63,7 +63,7 @@ pack-gpu: all tests $(BENCH)
 bench-gpu: all $(BENCH) $(PLUGIN:$(B)/%=$(B)/tests/bench/%)
 	@python3 tests/bench/bench_gpu.py $(B) $(GPU_BENCH)
 bench: all
-	@$(PART) $(BENCH)
+	+@$(PART) $(BENCH)
 	@tests/bench/bench.sh $(B)
 
 # Which file may include which, circles of calls, names that libraries have too.

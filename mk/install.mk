@@ -15,8 +15,8 @@ deps:
 DEMO_ISA := $(or $(if $(shell grep -m 1 -w avx512vl /proc/cpuinfo),avx512),$(if $(shell grep -m 1 -w avx2 /proc/cpuinfo),avx2),generic)
 DEMO_B   := $(if $(wildcard $(B)/detd-worker),$(B),$(B)/quick)
 demo:
-	@$(PART) DEPS="$(DEPS_DEMO)" deps
-	@$(PART) B=$(DEMO_B) $(if $(filter %/quick,$(DEMO_B)),QUICK_BUILD=1 ISAS=$(DEMO_ISA) $(if $(wildcard /dev/nvidiactl),,NVCC=)) all
+	+@$(PART) DEPS="$(DEPS_DEMO)" deps
+	+@$(PART) B=$(DEMO_B) $(if $(filter %/quick,$(DEMO_B)),QUICK_BUILD=1 ISAS=$(DEMO_ISA) $(if $(wildcard /dev/nvidiactl),,NVCC=)) all
 	@tests/demo/demo.sh $(DEMO_B) $(B)/demo
 
 # ---- install ----

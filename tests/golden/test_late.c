@@ -111,9 +111,9 @@ static const struct model_registry late_models = { &toy_presets, late_families, 
 static struct jobspec *spec_of(int steps, int log_every, int save_every)
 {
     json_t *json = json_pack("{s:{s:s},s:{s:{s:s,s:s}},s:{s:i,s:i,s:i,s:s,s:s,s:f,s:i,s:i},s:{s:i,s:i}}", "model", "preset", "toy", "data",
-                             "train", "annotations", "tests/golden/shapes/train.json", "images", "tests/golden/shapes/images", "train", "steps",
-                             steps, "batch", BATCH, "shards", SHARDS, "optimizer", "adamw", "schedule", "poly", "lr", 0.01, "burn_in", 0,
-                             "log_every", log_every, "checkpoint", "every", save_every, "keep", 99);
+                             "train", "annotations", "tests/golden/shapes/train.json", "images", "tests/golden/shapes/images", "train",
+                             "steps", steps, "batch", BATCH, "shards", SHARDS, "optimizer", "adamw", "schedule", "poly", "lr", 0.01,
+                             "burn_in", 0, "log_every", log_every, "checkpoint", "every", save_every, "keep", 99);
     struct jobspec *spec;
     struct err err = { 0 };
 

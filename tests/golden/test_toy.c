@@ -15,11 +15,12 @@ enum { STEPS = 8, SAVED = 4, DATA = 1 << 16 };
 /* assignments ("train.batch=1"): the last is NULL; NULL: no assignments. */
 static struct jobspec *spec_of(const char *const *assignments)
 {
-    json_t *json = json_pack("{s:{s:s},s:{s:{s:s,s:s},s:{s:s,s:s}},s:{s:i,s:i,s:i,s:s,s:f,s:i,s:i},s:{s:i,s:i},s:{s:i,s:i}}", "model",
-                             "preset", "toy", "data", "train", "annotations", "tests/golden/shapes/train.json", "images",
-                             "tests/golden/shapes/images", "val", "annotations", "tests/golden/shapes/val.json", "images",
-                             "tests/golden/shapes/images", "train", "steps", STEPS, "batch", 8, "shards", 4, "optimizer", "adamw", "lr", 0.01,
-                             "burn_in", 0, "log_every", 1, "val", "every", SAVED, "batch", 1, "checkpoint", "every", 1, "keep", STEPS);
+    json_t *json =
+        json_pack("{s:{s:s},s:{s:{s:s,s:s},s:{s:s,s:s}},s:{s:i,s:i,s:i,s:s,s:f,s:i,s:i},s:{s:i,s:i},s:{s:i,s:i}}", "model", "preset", "toy",
+                  "data", "train", "annotations", "tests/golden/shapes/train.json", "images", "tests/golden/shapes/images", "val",
+                  "annotations", "tests/golden/shapes/val.json", "images", "tests/golden/shapes/images", "train", "steps", STEPS, "batch",
+                  8, "shards", 4, "optimizer", "adamw", "lr", 0.01, "burn_in", 0, "log_every", 1, "val", "every", SAVED, "batch", 1,
+                  "checkpoint", "every", 1, "keep", STEPS);
     struct jobspec *spec;
     struct err err = { 0 };
 

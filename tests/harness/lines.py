@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """lines.py [COMMIT] - lines of each folder, as they are checked out or were in a commit: product (C, CUDA, SQL, Python,
-page, units), tests (their code), and data (lists and text files that tests read). Generated files and documents do not
-count."""  # SPDX-License-Identifier: Apache-2.0
+page, units; no rules of make), tests (their code), and data (lists and text files that tests read). Generated files
+and documents do not count."""  # SPDX-License-Identifier: Apache-2.0
 import os
 import subprocess
 import sys
 
-CODE = (".c", ".h", ".cu", ".cpp", ".py", ".sh", ".mk", ".map")
+CODE = (".c", ".h", ".cu", ".cpp", ".py", ".sh", ".map")
 PRODUCT = CODE + (".sql", ".js", ".css", ".html", ".service", ".socket", ".sysusers", ".tmpfiles", ".conf")
 GENERATED = ("schema/job.schema.json", "cuda/engines.txt")
 
@@ -28,7 +28,7 @@ def kind_of(path):
     if path in GENERATED or "/" not in path or end == ".md" or path.startswith(("docs/", ".ci/")):
         return None
     if path.startswith("tests/"):
-        return "tests" if end in CODE else "data"
+        return "tests" if end in CODE + (".mk",) else "data"
     return "product" if end in PRODUCT else None
 
 

@@ -103,7 +103,7 @@ while :; do sleep 1; done
 T
 done
 status=0
-PATH=$tmp/b/bin:$PATH DETD_NCCL=$tmp/nccl GPU_SECONDS=8 timeout 100 tests/gpu.sh "$tmp/b" quarter >"$tmp/said" 2>&1 || status=$?
+PATH=$tmp/b/bin:$PATH DETD_NCCL=$tmp/nccl GPU_SECONDS=16 timeout 150 tests/gpu.sh "$tmp/b" quarter >"$tmp/said" 2>&1 || status=$?
 [ "$status" -eq 1 ] || fail "status $status of a quarter in which nothing ends"
 for row in 'quarter1/table.md:\| one rank on NCCL' 'quarter2/table.md:\| bits of 1 and 3 ranks, every kind of model'; do
     grep -E 'no end after' "$tmp"/b/gpu-log/quarter?/table.md | grep -qE "$row \\| \\*\\*no end" || fail "no row of ${row#*: }"

@@ -333,7 +333,7 @@ static int decode(struct yolov3 *y, int shard, int image, float conf, int *ret_c
 
         if (rc < 0)
             return rc;
-        if ((size_t)(total + found) > y->room) {
+        if ((size_t)total + (size_t)found > y->room) {
             if (!GROW(y->candidates, y->room, total + found))
                 return err_set(err, ERR_DEVICE, "out of memory: %d detections of one image", total + found);
             h--;

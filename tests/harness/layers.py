@@ -108,12 +108,16 @@ def circles(graph):
     return found
 
 
-def symbols(path, which):
-    """The names in an object or program: "T" are defined functions and variables, "U" are names that it needs."""
+def symbols(paths, which):
+    """{path: its names}: "T" are defined functions and variables, "U" are names that it needs."""
+    found = {path: set() for path in paths}
     flag = "--defined-only" if which == "T" else "--undefined-only"
-    said = subprocess.run(["nm", flag, "-f", "posix", path], capture_output=True, text=True, check=True).stdout
-    rows = [line.split() for line in said.splitlines()]
-    return {row[0] for row in rows if len(row) > 1 and (row[1] == "U" if which == "U" else row[1] in "TDBRV")}
+    for line in subprocess.run(["nm", "-A", flag, "-f", "posix", *paths], capture_output=True, text=True, check=True).stdout.splitlines():
+        path, row = line.split(": ", 1)
+        name, kind = row.split()[:2]
+        if kind == "U" if which == "U" else kind in "TDBRV":
+            found[path].add(name)
+    return found
 
 
 def objects():
@@ -130,13 +134,13 @@ def objects():
 
 
 def check_calls():
-    graph, needs, owner = collections.defaultdict(set), {}, {}
-    for stem, path in objects().items():
-        for name in symbols(path, "T"):
+    graph, owner, objects_of = collections.defaultdict(set), {}, objects()
+    defined, needed = (symbols(objects_of.values(), which) for which in "TU")
+    for stem, path in objects_of.items():
+        for name in defined[path]:
             owner.setdefault((stem.split("/")[0], name), stem)
-        needs[stem] = symbols(path, "U")
-    for stem, names in needs.items():
-        for name in names:
+    for stem, path in objects_of.items():
+        for name in needed[path]:
             other = owner.get((stem.split("/")[0], name))
             if other and other != stem:
                 graph[stem].add(other)
@@ -154,7 +158,7 @@ def check_calls():
 
 def check_libraries():
     programs = [os.path.join(BUILD, p) for p in ("detd", "detctl", "detd-job", "detd-worker")]
-    ours = set().union(*(symbols(p, "T") for p in programs))
+    ours = set().union(*symbols(programs, "T").values())
     linked = subprocess.run(["ldd", programs[0], programs[3]], capture_output=True, text=True, check=True).stdout
     for library in sorted(set(re.findall(r"=> (/\S+)", linked))):
         if LIBRARIES.search(library):

@@ -121,8 +121,8 @@ struct going_end {
     char reason[OUTCOME_TEXT + 100];
 };
 
-/* What follows from the fact. A fact that means nothing in this phase changes nothing, but a wish to stop is always
- * remembered. */
+/* Returns the action that follows from the fact. A fact without meaning in this phase changes nothing, except that an
+ * order to stop is always remembered. */
 enum going_action going_next(struct going *g, enum going_fact fact);
 /* Whether ranks of an attempt live that nothing has stopped yet. */
 bool going_has_attempt(const struct going *g);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/job.h - one running job: attempts one after the other until an
  * outcome is recorded.
  *
- * Everything that detd has to know goes through the spool first (spool.h, link.h); what happens is decided here, by
- * what ranks say (messages.h), what detd says (orders.h), how processes end (outcome.h) and what the progress pages
- * show (watch.h): going.h is the table of it.
+ * Every report to detd goes through the spool first (spool.h, link.h). The job collects facts from the messages of
+ * ranks (messages.h), the orders of detd (orders.h), the ends of processes (outcome.h) and the progress pages
+ * (watch.h). The table in going.h turns each fact into an action, and the job carries it out.
  *
  * An attempt: ranks start -> hello of all -> go -> reports -> `end` of all, and they leave -> outcome. A failed one is
  * followed by the next after a pause of 1, 2, 4 ... 30 s, unless run.restarts failures in a row came without a newer

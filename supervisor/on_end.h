@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/on_end.h - run.on_end: what the user's command is told. How it
- * runs: notify.h. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/on_end.h - run.on_end: the environment of the user's command.
+ * notify.h runs it. */
 #pragma once
 #include <stdint.h>
 

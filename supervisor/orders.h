@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/orders.h - wishes of detd, of SIGTERM and of run.time_limit:
- * what the table of states hears of them, and what rank 0 is told. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/orders.h - orders to stop, from detd, SIGTERM and
+ * run.time_limit. The table of states gets them as facts, and rank 0 gets them as messages. */
 #pragma once
 #include <jansson.h>
 #include <uv.h>

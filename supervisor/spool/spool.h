@@ -1,10 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/spool/spool.h - records that detd has not committed yet, on disk: two preallocated segments, spool.0 and spool.1.
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/spool/spool.h - records on disk that
+ * detd has not committed yet, in two preallocated segments, spool.0 and spool.1.
  *
- * Records are numbered without a gap (seq), each with a CRC32C that goes on from the one before it: a segment that is used again still
- * holds old records with good CRCs, and neither they nor the tail of a torn write can follow a new record. One segment is written;
- * when it is full and everything in the other one is acked, they change places. A full spool refuses records, it never drops one.
- * Room is preallocated, so that a full disk is found when the spool is made; one that cannot be made leaves no files. A file system that does
- * not overwrite in place (btrfs, ZFS) may find none in mid-job all the same: the record is not appended then, and may be tried again.
+ * Records are numbered without a gap (seq). The CRC32C of each record continues the CRC of the record before it. A
+ * segment that is used again still holds old records with good CRCs; because of the chain neither an old record nor the
+ * tail of a torn write can follow a new record. One segment is written. When it is full and detd has acked everything
+ * in the other one, the two change places. A full spool refuses records; it never drops one.
+ * Room is preallocated, so a full disk is found when the spool is made; a failed attempt leaves no files. A file system
+ * that does not overwrite in place (btrfs, ZFS) may run out of room in mid-job all the same. Then the record is not
+ * appended, and the caller may try again.
  *
  * Not thread-safe, except spool_sync(). Errors: -errno of the files, ERR_CORRUPT, ERR_INPUT for a record over the limit. */
 #pragma once

@@ -74,6 +74,24 @@ $(B)/daemon/store/schema.o: $(wildcard schema/*.sql)
 # gcc vectorises the plain loop that folds gradients only at -O3.
 $(B)/worker/core/tree.o: CFLAGS += -O3
 
+# ---- the two commands of README ----
+
+# Builds everything and runs every test (mk/check.mk).
+check: deps
+	+@$(PART) check-parts $(BENCH) $(if $(NVCC),$(B)/nvcc_bodies.o)
+	@tests/harness/run.sh $(B) $(call IN_ORDER,$(TESTS) $(SIM) $(RUN_E2E)) $(SCANS) tests/harness/run_self.sh tests/harness/abi.sh \
+	    tests/harness/plain_self.py tests/gpu/gpu_self.sh $(LEFT_OUT)
+
+# Uses the programs of $(B) if they are built. Otherwise it builds only the parts that the demo needs, in less time: the
+# CPU device for this machine, and the CUDA device if a GPU is here.
+DEMO_ISA  = $(or $(if $(shell grep -m 1 -w avx512vl /proc/cpuinfo),avx512),$(if $(shell grep -m 1 -w avx2 /proc/cpuinfo),avx2),generic)
+DEMO_B    = $(if $(wildcard $(B)/detd-worker),$(B),$(B)/quick)
+demo:
+	+@$(PART) DEPS="$(DEPS_DEMO)" deps
+	+@$(PART) B=$(DEMO_B) $(if $(filter %/quick,$(DEMO_B)),QUICK_BUILD=1 ISAS=$(DEMO_ISA) $(if $(wildcard /dev/nvidiactl),,NVCC=)) all
+	@tests/demo/demo.sh $(DEMO_B) $(B)/demo
+.PHONY: check demo
+
 # The rules of tests take time to read, so they are read only for goals that need them.
 QUICK := all demo deps install uninstall bundle clean help lines abi plugin $(addprefix $(B)/,$(PROGRAMS))
 ifneq ($(filter-out $(QUICK),$(or $(MAKECMDGOALS),all)),)

@@ -17,10 +17,6 @@ LEFT_OUT  = $(patsubst %.c,'%=skip:no headers of the CUDA libraries here',$(filt
             $(patsubst %,'%=skip:the thread sanitizer is too slow for jobs',$(filter-out $(RUN_E2E),$(E2E)))
 CHECK_TOO += $(if $(PLUGIN),$(patsubst cuda/%.cu,$(B)/cuda/%.ptx,$(wildcard cuda/*.cu)))
 check-parts: all tests $(SIM) $(CHECK_TOO)
-check: deps
-	+@$(PART) check-parts $(BENCH) $(if $(NVCC),$(B)/nvcc_bodies.o)
-	@tests/harness/run.sh $(B) $(call IN_ORDER,$(TESTS) $(SIM) $(RUN_E2E)) $(SCANS) tests/harness/run_self.sh tests/harness/abi.sh \
-	    tests/harness/plain_self.py tests/gpu/gpu_self.sh $(LEFT_OUT)
 
 # The same tests with more rounds, seeds and shapes, and the kernels under another sanitizer.
 LONG     := $(SIM) tests/gpu/cuda_msan.sh \
@@ -73,4 +69,4 @@ layers: all
 # Both commands of README in a bare Debian root of its own, where a package that DEPS lacks is missed. Needs root and debootstrap. SUITE=trixie: Debian 13.
 check-fresh:
 	@FRESH_SUITE=$(or $(SUITE),bookworm) tests/harness/fresh.sh
-.PHONY: check-parts check check-long fuzz torture prove mutants check-gpu pack-gpu bench-gpu bench layers check-fresh
+.PHONY: check-parts check-long fuzz torture prove mutants check-gpu pack-gpu bench-gpu bench layers check-fresh

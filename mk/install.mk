@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: Apache-2.0 # mk/install.mk - packages that a build needs, the demo, install and bundle.
+# SPDX-License-Identifier: Apache-2.0 # mk/install.mk - packages that a build needs, install and bundle.
 
 # Installs the packages of DEPS that are missing; waits for apt's lock.
 deps:
@@ -9,15 +9,6 @@ deps:
 	$$sudo apt-get -o DPkg::Lock::Timeout=600 -qq update && \
 	$$sudo env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 -qq install -y --no-install-recommends $$missing >/dev/null || \
 	{ echo "could not install: "$$missing >&2; exit 1; }
-
-# Uses the programs of $(B) if they are built. Otherwise it builds only the parts that the demo needs, in less time: the
-# CPU device for this machine, and the CUDA device if a GPU is here.
-DEMO_ISA := $(or $(if $(shell grep -m 1 -w avx512vl /proc/cpuinfo),avx512),$(if $(shell grep -m 1 -w avx2 /proc/cpuinfo),avx2),generic)
-DEMO_B   := $(if $(wildcard $(B)/detd-worker),$(B),$(B)/quick)
-demo:
-	+@$(PART) DEPS="$(DEPS_DEMO)" deps
-	+@$(PART) B=$(DEMO_B) $(if $(filter %/quick,$(DEMO_B)),QUICK_BUILD=1 ISAS=$(DEMO_ISA) $(if $(wildcard /dev/nvidiactl),,NVCC=)) all
-	@tests/demo/demo.sh $(DEMO_B) $(B)/demo
 
 # ---- install ----
 install: all
@@ -44,4 +35,4 @@ BUNDLE  := $(B)/detd-bundle-$(VERSION)-$(MACHINE)
 bundle: $(PROGRAMS:%=$(B)/bundle/%) $(PLUGIN)
 	@mk/bundle.sh $(B)/bundle $(BUNDLE) $(PLUGIN)
 
-.PHONY: deps demo install uninstall bundle clean
+.PHONY: deps install uninstall bundle clean

@@ -84,7 +84,8 @@ static void give_up_folder(const char *fmt, ...)
 static struct become place_fds(const struct become *b)
 {
     struct become high = *b;
-    int *const fds[] = { &high.folder, &high.lock, &high.spec, &high.trouble, &high.scope }, gpus[LAUNCH_GPU_LOCKS];
+    int *const fds[] = { &high.program, &high.jobs, &high.lock, &high.spec, &high.trouble, &high.scope, &high.begun };
+    int gpus[LAUNCH_GPU_LOCKS];
 
     trouble_fd = b->trouble;
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
@@ -217,12 +218,22 @@ static void drop(const struct passwd *user, gid_t submitted)
 
 /* ---- as the user ---- */
 
-/* Runs with the user's rights, so links in the folder lead no further than the user could go. */
-static void enter(int folder)
+/* Runs with the user's rights, so links in the folder lead no further than the user could go. The folder may be a mount
+ * that does not answer: detd-launch kills this process then. */
+static void enter(int jobs, const struct launch_ticket *t)
 {
-    int in = open("/dev/null", O_RDONLY | O_CLOEXEC), out;
+    int in = open("/dev/null", O_RDONLY | O_CLOEXEC), folder, out;
+    struct stat st;
+    char name[24];
 
     NEED(in);
+    snprintf(name, sizeof name, "%lld", (long long)t->job);
+    folder = openat(jobs, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (folder < 0 || fstat(folder, &st) < 0)
+        give_up_folder("open it");
+    errno = 0;
+    if (st.st_uid != t->uid)
+        give_up("the folder of job %s is not its submitter's", name);
     if (fchdir(folder) < 0)
         give_up_folder("enter it");
     if (mkdir("log", 0700) < 0 && errno != EEXIST)
@@ -281,12 +292,12 @@ void become(const struct become *what)
     if (!user || user->pw_uid != b.ask->ticket.uid)
         give_up("user %u, the submitter, is no longer known on this node", b.ask->ticket.uid);
     fill_env(env, user);
-    if (args_fill(argv, b.program, b.ask, b.ngpu_locks) < 0)
+    if (args_fill(argv, b.path, b.ask, b.ngpu_locks) < 0)
         give_up("out of memory");
     drop(user, b.ask->ticket.gid);
-    enter(b.folder);
+    enter(b.jobs, &b.ask->ticket);
     NEED(close_range(ARGS_GPU_FD + (unsigned)b.ngpu_locks, ~0U, CLOSE_RANGE_CLOEXEC)); /* descriptors that a library has opened */
     errno = 0;
-    execve(b.program, argv, env);
-    give_up("execute '%s'", b.program);
+    fexecve(b.program, argv, env);
+    give_up("execute '%s'", b.path);
 }

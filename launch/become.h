@@ -9,10 +9,12 @@ struct passwd;
 /* The child may use and close the descriptors. */
 struct become {
     const struct launch_ask *ask; /* checked */
-    const char *program;          /* detd-job */
+    int program;                  /* detd-job */
+    const char *path;             /* its path */
     int scope;                    /* -1: no scope */
-    int folder;                   /* of the job, owned by the user */
+    int jobs;                     /* the folder of the jobs' folders */
     int lock, spec, trouble;      /* trouble: a file for the reason if it cannot begin */
+    int begun;                    /* closed when detd-job is executed */
     const int *gpu_locks;
     int ngpu_locks;
 };

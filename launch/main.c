@@ -177,7 +177,11 @@ static int run(struct err *err)
         return err_set(err, ERR_DENIED, "only root can start jobs as their submitters");
     rc = find_user(&config.user, err);
     if (rc == 0)
-        rc = place_program("detd-job", program, sizeof program, err);
+        rc = place_beside("detd-job", program, sizeof program, err);
+    if (rc == 0)
+        rc = place_program(program, err);
+    if (rc >= 0)
+        rc = close(rc);
     if (rc == 0)
         rc = ticket_open_key(options.key, err);
     if (rc < 0)

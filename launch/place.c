@@ -4,8 +4,8 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -31,47 +31,40 @@ static int open_detds(const char *path, const char *name, uid_t detd, struct err
     return err_set(err, ERR_DENIED, "'%s/%s' does not belong to detd's user", path, name);
 }
 
-/* Makes or opens the job's folder in a folder of detd's own, so that root's work there can harm detd alone. A folder
- * that belongs to root is left from a start that ended before fchown(): it is removed if empty, else refused. */
-static int open_own(int jobs, const struct launch_ticket *t, struct err *err)
+/* Makes the job's folder in a folder of detd's own, so that root's work there can harm detd alone. An existing folder is
+ * left to the child, since a file system that its user has mounted there may never answer. Only an empty one is made
+ * anew: it may be root's, left from a start that ended before fchown(). */
+static int make_own(int jobs, const struct launch_ticket *t, struct err *err)
 {
     struct stat st;
-    bool made = false;
     char name[24];
-    int fd;
+    int fd, rc = 0;
 
     snprintf(name, sizeof name, "%lld", (long long)t->job);
-    if (fstatat(jobs, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) && st.st_uid == 0)
-        unlinkat(jobs, name, AT_REMOVEDIR);
-    if (mkdirat(jobs, name, 0700) == 0)
-        made = true;
-    else if (errno != EEXIST)
-        return err_sys(err, "make the folder of job %s", name);
+    unlinkat(jobs, name, AT_REMOVEDIR);
+    if (mkdirat(jobs, name, 0700) < 0)
+        return errno == EEXIST ? 0 : err_sys(err, "make the folder of job %s", name);
     fd = openat(jobs, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return err_sys(err, "open the folder of job %s", name);
     /* 0700: the folder that was just made, or another one into which only root has ever written */
-    if (made && fstat(fd, &st) == 0 && st.st_uid == 0 && (st.st_mode & 07777) == 0700 &&
-        (fchown(fd, t->uid, (gid_t)-1) < 0 || fsync(jobs) < 0)) {
-        err_sys(err, "give job %s its folder", name);
-        close(fd);
-        return err->code;
-    }
-    if (fstat(fd, &st) == 0 && st.st_uid == t->uid)
-        return fd;
+    if (fstat(fd, &st) < 0 || st.st_uid != 0 || (st.st_mode & 07777) != 0700)
+        rc = err_set(err, ERR_DENIED, "the folder of job %s was replaced", name);
+    else if (fchown(fd, t->uid, (gid_t)-1) < 0 || fsync(jobs) < 0)
+        rc = err_sys(err, "give job %s its folder", name);
     close(fd);
-    return err_set(err, ERR_DENIED, "the folder of job %s is not its submitter's", name);
+    return rc;
 }
 
-int place_open(const char *state, uid_t detd, const struct launch_ticket *t, struct err *err)
+int place_make(const char *state, uid_t detd, const struct launch_ticket *t, struct err *err)
 {
-    int fd, jobs = open_detds(state, "jobs", detd, err);
+    int jobs = open_detds(state, "jobs", detd, err), rc = jobs < 0 ? jobs : make_own(jobs, t, err);
 
-    if (jobs < 0)
+    if (rc >= 0)
         return jobs;
-    fd = open_own(jobs, t, err);
-    close(jobs);
-    return fd;
+    if (jobs >= 0)
+        close(jobs);
+    return rc;
 }
 
 int place_lock(const char *state, uid_t detd, const struct launch_ticket *t)
@@ -98,31 +91,49 @@ int place_lock(const char *state, uid_t detd, const struct launch_ticket *t)
 
 /* ---- programs ---- */
 
-static int check_roots(const char *path, struct err *err)
-{
-    struct stat st;
-
-    if (stat(path, &st) < 0)
-        return err_sys(err, "look at '%s'", path);
-    if (st.st_uid != 0 || (st.st_mode & 022))
-        return err_set(err, ERR_DENIED, "'%s' must belong to root and be writable by root alone: other writers could run jobs as any user",
-                       path);
-    return 0;
-}
-
-int place_program(const char *name, char *ret, size_t size, struct err *err)
+int place_beside(const char *name, char *ret, size_t size, struct err *err)
 {
     char me[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", me, sizeof me - 1);
-    int rc;
 
     if (n < 0)
         return err_sys(err, "read /proc/self/exe");
     me[n] = '\0';
-    rc = check_roots(dirname(me), err);
-    if ((size_t)snprintf(ret, size, "%s/%s", me, name) >= size)
-        return err_set(err, -ENAMETOOLONG, "'%s': too long", me);
+    return (size_t)snprintf(ret, size, "%s/%s", dirname(me), name) < size ? 0 : err_set(err, -ENAMETOOLONG, "'%s': too long", me);
+}
+
+/* In a folder with the sticky bit other writers cannot replace what belongs to root. */
+static int check_roots(int fd, const char *path, int len, struct err *err)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return err_sys(err, "look at '%.*s'", len, path);
+    if (st.st_uid == 0 && (!(st.st_mode & 022) || (S_ISDIR(st.st_mode) && (st.st_mode & S_ISVTX))))
+        return 0;
+    return err_set(err, ERR_DENIED, "'%.*s' must belong to root and be writable by root alone: other writers could run jobs as any user",
+                   len, path);
+}
+
+/* Opens a folder only after the one above it was checked. */
+int place_program(const char *path, struct err *err)
+{
+    int fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC), len = 1, rc = 0;
+
+    while (fd >= 0 && (rc = check_roots(fd, path, len, err)) == 0 && path[len]) {
+        const char *name = path + len + (path[len] == '/');
+        char part[NAME_MAX + 1];
+        int in = fd;
+
+        snprintf(part, sizeof part, "%.*s", (int)strcspn(name, "/"), name);
+        len = (int)(name - path) + (int)strlen(part);
+        fd = openat(in, part, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        close(in);
+    }
+    if (fd < 0)
+        return err_sys(err, "open '%.*s'", len, path);
     if (rc == 0)
-        rc = check_roots(ret, err);
-    return rc == 0 && access(ret, X_OK) < 0 ? err_sys(err, "'%s'", ret) : rc;
+        return fd;
+    close(fd);
+    return rc;
 }

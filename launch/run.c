@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "proto/host/clock.h"
+#include "proto/report.h"
 
 static struct run *first;
 
@@ -28,7 +29,7 @@ static struct run *find(const struct launch_ticket *t)
     return r;
 }
 
-int run_add(const struct launch_ticket *t, int64_t number, pid_t pid, int trouble_fd, int limit_s)
+int run_add(const struct launch_ticket *t, int64_t number, pid_t pid, int trouble_fd, int begun_fd, int limit_s)
 {
     struct run *r = calloc(1, sizeof *r);
 
@@ -39,7 +40,8 @@ int run_add(const struct launch_ticket *t, int64_t number, pid_t pid, int troubl
                        .number = number,
                        .pid = pid,
                        .trouble_fd = trouble_fd,
-                       .over = limit_s > 0,
+                       .begun_fd = begun_fd,
+                       .over = limit_s > 0 && begun_fd < 0,
                        .kill_at_ms = limit_s ? clock_ms() + limit_s * 1000LL : 0 };
     first = r;
     return 0;
@@ -94,7 +96,7 @@ enum scope_left run_kill(const struct launch_ticket *t, bool over)
     struct run *r = find(t);
     enum scope_left left = r ? SCOPE_HELD : scope_look(t);
 
-    if (!r && left == SCOPE_HELD && run_add(t, 0, 0, -1, 0) == 0) {
+    if (!r && left == SCOPE_HELD && run_add(t, 0, 0, -1, -1, 0) == 0) {
         r = find(t);
         r->told = true;
         leave(r);
@@ -129,12 +131,41 @@ static void reap(struct run *r)
         return;
     kill_run(r);
     waitpid(r->pid, &status, 0);
-    r->status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     r->pid = 0;
-    n = pread(r->trouble_fd, r->text, sizeof r->text - 1, 0);
-    r->text[n > 0 ? n : 0] = '\0';
+    if (!r->late) {
+        r->status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+        n = pread(r->trouble_fd, r->text, sizeof r->text - 1, 0);
+        r->text[n > 0 ? n : 0] = '\0';
+    }
     close(r->trouble_fd);
     r->trouble_fd = -1;
+    leave(r);
+}
+
+static void forget_limit(struct run *r)
+{
+    r->kill_at_ms = 0;
+    if (r->begun_fd >= 0)
+        close(r->begun_fd);
+    r->begun_fd = -1;
+}
+
+/* A child that waits for a file system of its user may not even be killed. So its exit is told then, too. */
+static void look_at_limit(struct run *r)
+{
+    char none;
+
+    if (r->begun_fd >= 0 && read(r->begun_fd, &none, 1) == 0)
+        forget_limit(r);
+    if (r->pid <= 0 || r->kill_at_ms == 0 || clock_ms() <= r->kill_at_ms)
+        return;
+    kill_run(r);
+    if (r->begun_fd < 0)
+        return;
+    r->late = true;
+    r->status = SUP_EXIT_REFUSED;
+    snprintf(r->text, sizeof r->text, "a file system, or the list of users, does not answer: detd-job was not executed in time");
+    forget_limit(r);
     leave(r);
 }
 
@@ -144,8 +175,7 @@ void run_look(void (*exited)(const struct run *r, bool gone))
         struct run *r = *at;
         enum scope_left left = SCOPE_HELD;
 
-        if (r->pid > 0 && r->kill_at_ms && clock_ms() > r->kill_at_ms)
-            kill_run(r);
+        look_at_limit(r);
         reap(r);
         if (r->leaving && r->pid == 0)
             left = scope_look(&r->ticket);
@@ -162,6 +192,7 @@ void run_look(void (*exited)(const struct run *r, bool gone))
         if (r->over)
             scope_remove(&r->ticket);
         *at = r->next;
+        forget_limit(r);
         free(r);
     }
 }

@@ -12,17 +12,20 @@ struct run {
     int64_t number; /* of the request that started it */
     pid_t pid;      /* 0: it was started by an earlier detd-launch, or it has left */
     int trouble_fd; /* -1: the same */
+    int begun_fd;   /* its other end is closed when the child executes its program; -1: it has, or it need not */
     int status;
     bool leaving, told;
+    bool late;            /* it was killed before it executed its program: status and text are set */
     bool over;            /* its state will not be asked for again: its scope is removed with it */
     long long kill_at_ms; /* 0: never */
     long long until_ms;   /* leaving: EXITED is told then, even if processes live */
     char text[LAUNCH_TEXT];
 };
 
-/* Takes trouble_fd, a file for the message of a job that could not begin. limit_s: the child is killed after so many
- * seconds, and its scope is removed with it (for CLEAR); 0: no limit. 0 or -ENOMEM. */
-int run_add(const struct launch_ticket *t, int64_t number, pid_t pid, int trouble_fd, int limit_s);
+/* Takes trouble_fd, a file for the message of a job that could not begin, and begun_fd. limit_s: the child is killed after
+ * so many seconds; with begun_fd only if it has not executed its program by then, which counts as SUP_EXIT_REFUSED.
+ * Without (-1, for CLEAR) its scope is removed with it. 0 or -ENOMEM. */
+int run_add(const struct launch_ticket *t, int64_t number, pid_t pid, int trouble_fd, int begun_fd, int limit_s);
 /* Kills all live processes of the job, and tells whether there were any. An empty scope stays, so that a later call
  * gives the same answer. over: there will be no later call before the next start. */
 enum scope_left run_kill(const struct launch_ticket *t, bool over);

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "proto/err.h"
 #include "proto/host/tell.h"
 
 enum { NAME = 48, PATH = 4096 };
@@ -166,16 +167,16 @@ static bool is_noted(const struct launch_ticket *t)
     return n == (ssize_t)strlen(group) && memcmp(found, group, (size_t)n) == 0;
 }
 
-int scope_make(const struct launch_ticket *t)
+int scope_make(const struct launch_ticket *t, struct err *err)
 {
     char name[NAME];
+    int fd;
 
     scope_forget(t);
     if (symlinkat(group, notes, name_of(t, name)) < 0)
         tell_line("<4>", "the scope of job %lld is not noted: %s", (long long)t->job, strerror(errno));
-    if (mkdirat(root, name_of(t, name), 0755) < 0 && errno != EEXIST)
-        return -errno;
-    return open_limited(name);
+    fd = mkdirat(root, name_of(t, name), 0755) < 0 && errno != EEXIST ? -errno : open_limited(name);
+    return fd >= 0 ? fd : err_set(err, fd, "make a scope for job %lld: %s", (long long)t->job, strerror(-fd));
 }
 
 int scope_join(int scope)

@@ -5,6 +5,8 @@
 
 #include "proto/launch.h"
 
+struct err;
+
 struct scope_limits {
     long long tasks, memory; /* maximum for a job; 0: no limit besides the node's */
 };
@@ -16,8 +18,8 @@ void scope_open(const struct scope_limits *limits, const char *notes);
 bool scope_there_are(void);
 /* Notes that the job is started without a scope. */
 void scope_forget(const struct launch_ticket *t);
-/* Makes the job's scope, with its limits. Returns a descriptor of its folder, for scope_join(), or -errno. */
-int scope_make(const struct launch_ticket *t);
+/* Makes the job's scope, with its limits. Returns a descriptor of its folder, for scope_join(), or an error. */
+int scope_make(const struct launch_ticket *t, struct err *err);
 int scope_join(int scope);
 /* Kills all processes in the scope. */
 void scope_kill(const struct launch_ticket *t);

@@ -1,6 +1,7 @@
 #include "launch/serve.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -9,7 +10,6 @@
 #include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "launch/ask.h"
@@ -69,52 +69,61 @@ static void tell_exit(const struct run *r, bool gone)
 
 /* ---- requests ---- */
 
-static int fork_child(const struct launch_ask *a, const struct become *b, struct err *err)
+static int fork_child(const struct launch_ask *a, struct become *b, struct err *err)
 {
-    pid_t pid = fork();
+    bool clears = a->kind == LAUNCH_CLEAR;
+    int begun[2], rc;
+    pid_t pid;
 
+    if (pipe2(begun, O_CLOEXEC | O_NONBLOCK) < 0)
+        return err_sys(err, "a pipe for job %lld", (long long)a->ticket.job);
+    b->begun = begun[1];
+    pid = fork();
     if (pid == 0)
         become(b);
-    if (pid < 0)
-        return err_set(err, -errno, "start job %lld: %s", (long long)a->ticket.job, process_lacks(errno));
-    if (run_add(&a->ticket, a->number, pid, b->trouble, a->kind == LAUNCH_CLEAR ? LAUNCH_CLEAR_S : 0) == 0)
-        return pid;
-    kill(pid, SIGKILL);
-    waitpid(pid, NULL, 0);
-    return err_set(err, -ENOMEM, "out of memory");
+    rc = pid > 0 ? 0 : err_set(err, -errno, "start job %lld: %s", (long long)a->ticket.job, process_lacks(errno));
+    close(begun[1]);
+    if (rc == 0 && run_add(&a->ticket, a->number, pid, b->trouble, clears ? -1 : begun[0], clears ? LAUNCH_CLEAR_S : LAUNCH_BEGIN_S) < 0) {
+        kill(pid, SIGKILL); /* not waited for: it may not die soon */
+        rc = err_set(err, -ENOMEM, "out of memory");
+    }
+    if (rc < 0 || clears)
+        close(begun[0]);
+    return rc < 0 ? rc : pid;
 }
 
-static int fork_job(const struct launch_ask *a, const int *fds, int nfds, int folder, struct err *err)
+static int fork_job(const struct launch_ask *a, const int *fds, int nfds, int jobs, struct err *err)
 {
-    struct become b = { .ask = a, .program = config.program, .scope = -1, .folder = folder, .lock = fds[0] };
-    int rc = 0;
+    struct become b = { .ask = a, .path = config.program, .scope = -1, .jobs = jobs, .lock = fds[0] };
+    int rc = b.program = place_program(config.program, err);
 
     b.spec = a->kind == LAUNCH_CLEAR ? -1 : fds[1];
     if (nfds > 2) {
         b.gpu_locks = fds + 2;
         b.ngpu_locks = nfds - 2;
     }
+    if (rc < 0)
+        return rc;
     b.trouble = memfd_create("detd-trouble", MFD_CLOEXEC);
     if (b.trouble < 0)
-        return err_sys(err, "a file of memory");
-    if (scope_there_are())
-        rc = b.scope = scope_make(&a->ticket);
+        rc = err_sys(err, "a file of memory");
+    else if (scope_there_are())
+        rc = b.scope = scope_make(&a->ticket, err);
     else
         scope_forget(&a->ticket);
-    if (rc < 0)
-        err_set(err, rc, "make a scope for job %lld: %s", (long long)a->ticket.job, strerror(-rc));
-    else
+    if (rc >= 0)
         rc = fork_child(a, &b, err);
+    close(b.program);
     if (b.scope >= 0)
         close(b.scope);
-    if (rc < 0)
+    if (rc < 0 && b.trouble >= 0)
         close(b.trouble);
     return rc;
 }
 
 static int start(const struct launch_ask *a, const int *fds, int nfds, struct err *err)
 {
-    int folder, rc = ask_check_start(a, err);
+    int jobs, rc = ask_check_start(a, err);
 
     if (rc == 0 && a->kind == LAUNCH_START)
         rc = ask_check_spec(fds[1], &a->ticket, err);
@@ -122,11 +131,11 @@ static int start(const struct launch_ask *a, const int *fds, int nfds, struct er
         rc = err_set(err, -EBUSY, "processes of the last run of job %lld are still ending", (long long)a->ticket.job);
     if (rc < 0)
         return rc;
-    folder = place_open(config.state, caller_uid, &a->ticket, err);
-    if (folder < 0)
-        return folder;
-    rc = fork_job(a, fds, nfds, folder, err);
-    close(folder);
+    jobs = place_make(config.state, caller_uid, &a->ticket, err);
+    if (jobs < 0)
+        return jobs;
+    rc = fork_job(a, fds, nfds, jobs, err);
+    close(jobs);
     if (rc > 0)
         tell(LAUNCH_STARTED, a, rc, "");
     return rc;

@@ -23,9 +23,11 @@
  *          ticket's, and the locks of its GPUs, which only detd may open (gpulock.h). If another daemon has one of the
  *          GPUs, only the locks before it are passed, and the reason names that daemon: the job is then given back.
  *          Remains of the job's last run are killed first; a new start waits until they are gone. detd-launch makes the
- *          job's folder if it is missing (in <state>/jobs, which must be detd's own; the folder must be new or the
- *          user's). It puts a child into a scope with limits, makes it the user and executes the detd-job beside it. It
- *          writes the arguments itself: numbers, and texts of a few harmless characters. STARTED tells the session.
+ *          job's folder if it is missing (in <state>/jobs, which must be detd's own) and gives it to the user. It puts
+ *          a child into a scope with limits and makes it the user. The child enters the folder, which must be the
+ *          user's, and executes the detd-job beside detd-launch. A child that has not done so within LAUNCH_BEGIN_S is
+ *          killed, since its user may have mounted a file system that does not answer. detd-launch writes the
+ *          arguments itself: numbers, and texts of a few harmless characters. STARTED tells the session.
  *          EXITED comes when detd-job has left and its scope is empty (or its processes did not die within
  *          LAUNCH_DIE_S), with the number of the START, and tells whether anything of it lives.
  *   CLEAR  with the ticket of a removed job, and its lock: like START, but the child only removes the contents of the
@@ -57,6 +59,7 @@ enum {
     LAUNCH_VERSION = 1,
     LAUNCH_DIE_S = 5,
     LAUNCH_CLEAR_S = 30,
+    LAUNCH_BEGIN_S = 30, /* for a child to execute its program */
     LAUNCH_SPEC_MAX = 2 << 20,
     LAUNCH_TEXT = 256,
     LAUNCH_GPUS = 1024,

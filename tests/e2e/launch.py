@@ -1022,6 +1022,14 @@ class Asker:
             if kind != EXITED:
                 return kind, got[40:40 + 256].split(b"\0")[0].decode(), got[40 + 256:]
 
+    def left(self):
+        """Waits for the exit of the newest start. Returns its status and its message."""
+        while True:
+            got = self.sock.recv(4096)
+            _, kind, number, _, status, _, _, _ = struct.unpack_from("<IIqqiiii", got)
+            if kind == EXITED and number == self.number:
+                return status, got[40:40 + 256].split(b"\0")[0].decode()
+
 
 def blank(job, spec, store=b"s"):
     return struct.pack("<IIIIq40s", 0, 0, 0, 0, job, store) + hashlib.sha256(spec).digest() + bytes(32)
@@ -1114,12 +1122,16 @@ def a_forged_ticket():
         assert asker.ask(99, ticket)[0] == asker.ask(START, ticket, version=2)[0] == REFUSED
         # a link, or a folder of another, in the place of the job's
         as_user(DETD, lambda: os.symlink("/home/bob", d.state + "/jobs/77"))
-        assert start()[0] == REFUSED
+        assert start()[0] == STARTED and asker.left() == (73, "open it: Not a directory")
         os.unlink(d.state + "/jobs/77")
-        os.mkdir(d.state + "/jobs/77")
+        os.makedirs(d.state + "/jobs/77/x")
         os.chown(d.state + "/jobs/77", BOB, BOB)
-        assert "not its submitter's" in start()[1]
-        os.rmdir(d.state + "/jobs/77")
+        assert start()[0] == STARTED and asker.left() == (75, "the folder of job 77 is not its submitter's")
+        os.rmdir(d.state + "/jobs/77/x")
+        os.chown(d.state + "/jobs/77", 0, 0)  # as a detd-launch that was killed leaves it
+        assert start()[0] == STARTED and os.stat(d.state + "/jobs/77").st_uid == ANN
+        assert asker.ask(KILL, ticket)[0] == KILLED
+        d.until(lambda: not of_uid(ANN), "it lives")
         assert not of_uid(ANN) and not of_uid(BOB) and os.stat("/home/bob").st_uid == BOB
         # the real one, again and again: one job of ann at a time
         for _ in range(3):
@@ -1161,7 +1173,7 @@ def programs_of_others():
             done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
             assert done.returncode == 1 and not os.path.exists(d.socket), done
             return done.stderr
-        for path in (d.bin, d.bin + "/detd-job"):
+        for path in (d.root, d.bin, d.bin + "/detd-job"):
             os.chown(path, DETD, DETD)
             assert "'%s' must belong to root and be writable by root alone" % path in says()
             os.chown(path, 0, 0)
@@ -1174,6 +1186,15 @@ def programs_of_others():
         command[0] = "setpriv"
         command[1:1] = ["--reuid", "ann", "--regid", "ann", "--clear-groups", d.bin + "/detd-launch"]
         assert "only root" in says()
+        # each start looks again; others cannot replace what root has in a folder with the sticky bit
+        os.chmod(d.root, 0o1777)
+        d.start_helper()
+        d.wait(d.submit_as(ANN, 10), "completed")
+        os.chmod(d.bin, 0o775)
+        job = d.submit_as(ANN, 10)
+        d.until(lambda: "'%s' must belong to root" % d.bin in d.call("job.why", id=job)["text"], "it is started")
+        os.chmod(d.bin, 0o755)
+        d.wait(job, "completed")
 
 
 class GpuNode(Node):
@@ -1408,15 +1429,15 @@ def run_here(scenario):
     print("ok %s (%.1f s)" % (scenario.__name__, time.time() - start), flush=True)
 
 
-def main():
+def main(scenarios):
     if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True, check=False).returncode != 0:
         print("skip: only root may become other users", flush=True)
     elif SANITIZED:
         print("skip: sanitizers need what a job's user has not", flush=True)
     elif INSIDE:
-        run_here(next(s for s in SCENARIOS if s.__name__ == sys.argv[1]))
+        run_here(next(s for s in scenarios if s.__name__ == sys.argv[1]))
     else:
-        chosen = [s for s in SCENARIOS if len(sys.argv) < 2 or s.__name__ in sys.argv[1:]]
+        chosen = [s for s in scenarios if len(sys.argv) < 2 or s.__name__ in sys.argv[1:]]
         with concurrent.futures.ThreadPoolExecutor(5) as pool:  # each waits most of its time
             failed = [s.__name__ for s, well in zip(chosen, pool.map(apart, chosen)) if not well]
         assert not failed, failed
@@ -1424,4 +1445,5 @@ def main():
             print("skip: no control groups of version 2 can be made here", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main(SCENARIOS)

@@ -85,8 +85,8 @@
  * Exit status of a detd-job that leaves before it has connected. The file of --trouble-fd then holds its message,
  * too:
  *   SUP_EXIT_UNREADABLE   its spool cannot be read
- *   SUP_EXIT_REFUSED      the system lacks something (room for the spool, memory, descriptors) or the disk fails: it
- *                         may be started again
+ *   SUP_EXIT_REFUSED      the system lacks something (room for the spool, memory, descriptors), or the disk
+ *                         fails before the first report: it may be started again
  *   SUP_EXIT_UNREACHABLE  it cannot use its folder, which belongs to the submitter (detd-launch): the submitter has
  *                         made the folder unusable
  *

@@ -776,6 +776,11 @@ static void close_handles(struct job *j)
     uv_run(j->loop, UV_RUN_DEFAULT);
 }
 
+bool job_has_recorded(const struct job *j)
+{
+    return spool_last(j->records.spool) > 0;
+}
+
 int job_close(struct job *j, struct err *err)
 {
     const struct going *g = &j->going;

@@ -56,5 +56,7 @@ void job_hold_signals(void);
  * drain "failed" is detd's word for a spent budget. A checkpoint that detd has not heard of, in the spool or newer than
  * `saved`, proves it wrong: the job goes on. */
 int job_open(uv_loop_t *loop, const struct job_options *options, struct job **ret, struct err *err);
+/* Whether it has ever recorded a report. */
+bool job_has_recorded(const struct job *j);
 /* After the loop has ended. Returns 0, or the error that ended it early in *err. */
 int job_close(struct job *j, struct err *err);

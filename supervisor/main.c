@@ -64,7 +64,7 @@ struct options {
     const char *tier;
     bool clear, anew;
     bool unopened; /* it failed at its spool */
-    bool opened;   /* detd may have heard of it */
+    bool recorded; /* its spool has reports */
 };
 
 static int parse_number(const char *name, const char *text, long long min, long long max, long long *ret, struct err *err)
@@ -262,8 +262,8 @@ static int run(struct options *o, struct err *err)
         o->unopened = true;
         return rc;
     }
-    o->opened = true;
     uv_run(loop, UV_RUN_DEFAULT);
+    o->recorded = job_has_recorded(job);
     rc = job_close(job, err);
     uv_loop_close(loop);
     return rc;
@@ -275,7 +275,7 @@ static int tell_trouble(const struct options *o, const struct err *err)
     fprintf(stderr, "detd-job: %s\n", err->msg);
     if (o->trouble_fd >= 0 && pwrite(o->trouble_fd, err->msg, strlen(err->msg), 0) < 0)
         perror("detd-job: tell detd");
-    if (err_is_shortage(err) || (err->code == -EIO && !o->opened))
+    if (err_is_shortage(err) || (err->code == -EIO && !o->recorded))
         return SUP_EXIT_REFUSED;
     if (o->unopened)
         return SUP_EXIT_UNREADABLE;

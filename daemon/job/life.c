@@ -99,7 +99,7 @@ static void count(struct life *l, enum life_fact fact, double now)
     case LIFE_FACT_HELLO:
         l->known = l->written = true;
         l->tried = false;
-        l->silent_s = l->refusals = l->unreadable = l->unreachable = l->mute = 0;
+        l->silent_s = l->unreadable = l->unreachable = l->mute = 0;
         break;
     default:
         break;
@@ -143,6 +143,11 @@ void life_within(struct life *l, double now, double seconds)
 {
     if (l->obey_by == 0 || l->obey_by > now + seconds)
         l->obey_by = now + seconds;
+}
+
+void life_reported(struct life *l)
+{
+    l->refusals = 0;
 }
 
 bool life_is_in_vain(const struct life *l, double now)

@@ -97,6 +97,8 @@ bool life_is_to_look(const struct life *l);
 void life_within(struct life *l, double now, double seconds);
 /* Seconds before try number `tries` + 1: 0, 1, 2, 4 ... LIFE_BACKOFF_MAX_S. */
 double life_backoff_s(int tries);
+/* Its supervisor has sent a report: the disk takes reports. A hello alone proves nothing about the next refusal. */
+void life_reported(struct life *l);
 /* Whether its slots are of no use to it, since its start was refused too often. Reports that wait in its spool are not
  * considered. */
 bool life_is_in_vain(const struct life *l, double now);

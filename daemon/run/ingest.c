@@ -248,6 +248,7 @@ static int take_record(struct sup *s, const json_t *rec, int64_t seq, struct err
     rewound = rep->type == REPORT_ATTEMPT && rep->attempt > 1;
     if (rep->type == REPORT_EVENT && !rep->dropped)
         event_tell(c->events, j->row.id, rep->kind, rep->label, rep->text, rep->time);
+    life_reported(&j->life);
     save = jobs_report(c->jobs, j, rep);
     store_report(c->store, rep, save ? &j->row : NULL, on_committed, p);
     if (rewound)

@@ -1067,6 +1067,22 @@ def test_a_sync_that_ends_too_late(job):
 test_a_sync_that_ends_too_late.job = dict(env={"HOLD": "11"})
 
 
+def test_a_disk_that_fails_before_the_first_report(job):
+    """Nothing is lost: it may be started again, as after any shortage of the node."""
+    faults = Faults(job, "spool")
+    silent = os.path.join(job.state, "silent")
+    with open(silent, "w", encoding="utf-8") as f:
+        f.write("#!/usr/bin/python3\nimport time\ntime.sleep(1000)\n")
+    os.chmod(silent, 0o755)
+    job.start(worker=silent)
+    job.until(lambda: "connected to detd" in job.log() and len(ranks_of(job)) == 2)
+    faults.set("broken")
+    kill(ranks_of(job)[0])
+    job.until(job.exited)
+    assert job.proc.returncode == 75 and "write to the spool: Input/output error" in job.log(), (job.proc.returncode, job.log())
+    assert not job.store.records, job.store.records
+
+
 def run_one(name, test):
     job, began = Job(**getattr(test, "job", {})), time.monotonic()
     try:

@@ -129,8 +129,12 @@ static void each_start_that_is_refused_waits_longer(void **state)
     }
     life_next(&l, LIFE_FACT_DUE, now);
     life_next(&l, LIFE_FACT_READY, now);
-    life_next(&l, LIFE_FACT_HELLO, now);
-    assert_int_equal(l.refusals, 0);
+    life_next(&l, LIFE_FACT_HELLO, now); /* its disk may fail before the first report */
+    assert_int_equal(life_next(&l, LIFE_FACT_EXITED, now), LIFE_NOTHING);
+    assert_int_equal(life_next(&l, LIFE_FACT_REFUSED, now), LIFE_TELL_REFUSED);
+    assert_true(life_is_in_vain(&l, now + 1));
+    life_reported(&l);
+    assert_false(life_is_in_vain(&l, now + 1));
 }
 
 /* The exit of the process is reported later, as for any process that this daemon started. A free lock before that means

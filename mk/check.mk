@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 # mk/check.mk - rules that run the tests, and rules that search further.
 
 # Executable files of tests/e2e are tests, other .py files there are parts of them. rank.py is a trainer.
-E2E      ?= $(filter-out %/rank.py,$(sort $(shell find tests/e2e -maxdepth 1 -perm -100 -name "*.??"))) tests/bench/smoke.sh tests/bench/smoke_gpu.sh
+E2E      ?= $(filter-out %/rank.py,$(sort $(shell find tests/e2e tests/e2e/hostile -maxdepth 1 -perm -100 -name "*.??"))) \
+            tests/bench/smoke.sh tests/bench/smoke_gpu.sh
 # Scans look at code instead of running it.
 SCANS    := $(filter-out tests/gpu/cuda_msan.sh,$(wildcard tests/gpu/cuda_*.sh)) tests/harness/layers.py tests/search/planted.sh
 # The longest tests start first. A name that is missing here costs time only.

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/base/checkpoint.h"
 #include "client/base/link.h"
 #include "client/base/print.h"
 #include "proto/err.h"
@@ -69,6 +70,8 @@ static int call_with(struct context *ctx, double patience_s, const char *method,
     }
     link_patience(ctx->link, patience_s);
     rc = link_call(ctx->link, method, params, ret_result, &err);
+    if (rc >= 0 && strcmp(method, "job.get") == 0)
+        checkpoints_look(*ret_result);
     if (rc >= 0)
         return 0;
     rc = complain(&err);

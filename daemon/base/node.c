@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include "proto/err.h"
 
@@ -65,6 +66,18 @@ int node_cpu_slots(void)
         *slash = '\0';
     }
     return slots < 1 ? 1 : slots;
+}
+
+int64_t node_resident_bytes(void)
+{
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+
+    if (f && fscanf(f, "%*d %ld", &pages) != 1)
+        pages = 0;
+    if (f)
+        fclose(f);
+    return (int64_t)pages * sysconf(_SC_PAGESIZE);
 }
 
 int node_check_filesystem(const char *path, struct err *err)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/node.h - facts about this machine: CPU slots, file systems. */
 #pragma once
 #include <stdbool.h>
+#include <stdint.h>
 
 struct err;
 
@@ -9,5 +10,7 @@ struct err;
 int node_cpu_slots(void);
 /* Parses a cpu.max of cgroup v2 ("150000 100000", "max 100000") as whole CPUs, rounded up; 0: no limit. */
 int node_parse_quota(const char *text);
+/* Memory of this process; 0: unknown. */
+int64_t node_resident_bytes(void);
 /* ERR_UNSUPPORTED if `path` is on a network file system: locks and SQLite's WAL do not work there. */
 int node_check_filesystem(const char *path, struct err *err);

@@ -205,7 +205,7 @@ static int take_folder(struct launch_request *rq, struct err *err)
     return rc < 0 ? rc : fd;
 }
 
-/* ---- preparing a job with a ticket: no file in the job's own folder is read ---- */
+/* ---- preparing a job with a ticket: its own folder is not looked into ---- */
 
 static int lock_held(const struct launch_request *rq, struct err *err)
 {
@@ -237,13 +237,12 @@ static bool file_says(const char *path, const char *text)
 static int take_held(struct launch_request *rq, struct err *err)
 {
     struct launch_owner owner = { .store_id = "old" };
-    char held[PATH_ROOM], path[PATH_ROOM];
+    char path[PATH_ROOM];
     bool is_new, foreign;
     int fd, rc = 0;
 
-    launch_held_path(held, rq->jobs_dir, rq->job, "");
     launch_job_path(path, rq->jobs_dir, rq->job, "");
-    is_new = access(held, F_OK) != 0;
+    is_new = !launch_is_held(rq->jobs_dir, rq->job);
     fd = lock_held(rq, err);
     if (fd < 0)
         return fd;
@@ -253,7 +252,7 @@ static int take_held(struct launch_request *rq, struct err *err)
         close(fd);
         return rc;
     }
-    foreign = is_new ? access(path, F_OK) == 0 : launch_is_of_another(rq, &owner);
+    foreign = is_new ? launch_is_there(path, NULL) : launch_is_of_another(rq, &owner);
     if (foreign) {
         rc = launch_move_aside(rq, &owner, err);
         close(fd);
@@ -693,7 +692,8 @@ void launch_drop_spool(const char *jobs_dir, const struct job_row *row, const ch
         launch_owner_is(&owner, store_id, row->submitted)) {
         bool written = write_end(jobs_dir, row, again, &err) == 0;
 
-        unlink_spool(jobs_dir, row->id);
+        if (!launch_is_users(jobs_dir, row->id))
+            unlink_spool(jobs_dir, row->id);
         if (!written) /* the disk was full, and has room now */
             write_end(jobs_dir, row, again, &err);
     }

@@ -5,9 +5,10 @@
  * detd opens and locks it, hands the descriptor to detd-job and closes its own copy. detd-job runs in a session of its
  * own and writes the session's id into the lock file.
  *
- * A job that runs as its submitter (it has a ticket, launcher.h) has jobs/<id> for itself, and detd cannot look into
- * it. detd's own files of such a job, its lock, the name of its store and its end, are in held/<id>. The lock is handed
- * on for locking only, and detd writes down the session that it is told. */
+ * A job that runs as its submitter (it has a ticket, launcher.h) has jobs/<id> for itself. detd opens and looks at
+ * nothing there, since its user decides what a path leads to: to a disk that never answers, say. detd's own files of
+ * such a job, its lock, the name of its store and its end, are in held/<id>. The lock is handed on for locking only, and
+ * detd writes down the session that it is told. */
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -78,8 +79,12 @@ void launch_note_session(const char *jobs_dir, int64_t job, long session);
 void launch_forget(uv_poll_t *poll);
 /* True: no process of the job lives. A job without a folder never had one. */
 bool launch_lock_is_free(const char *jobs_dir, int64_t job);
-/* Whether the job has a spool, which may hold reports. Also true if that cannot be found out. */
+/* Whether the job has a spool, which may hold reports. Also true if that cannot be found out. The folder of a job with a
+ * ticket is not looked into: it counts as having a spool if detd-launch has ever told that it was started. */
 bool launch_has_spool(const char *jobs_dir, int64_t job);
+/* Whether the checkpoint of that step is on the disk. Also true if that cannot be found out, and for each job with a
+ * ticket. row: id, ticket. */
+bool launch_has_checkpoint(const char *jobs_dir, const struct job_row *row, int64_t step);
 /* Removes the spool of a job of this database that has ended in the state of row, if no process of it lives; otherwise
  * does nothing. Its folder keeps a note of the end, for a detd that finds an older copy of the database. File work. */
 void launch_drop_spool(const char *jobs_dir, const struct job_row *row, const char *store_id);

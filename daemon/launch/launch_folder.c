@@ -34,14 +34,6 @@ static int rename_removed(const char *jobs_dir, int64_t job, const char *from, c
     return rc;
 }
 
-static bool is_held(const char *jobs_dir, int64_t job)
-{
-    char held[LAUNCH_PATH_ROOM];
-
-    launch_held_path(held, jobs_dir, job, "");
-    return access(held, F_OK) == 0;
-}
-
 /* The files in the folder of a job that ran as its submitter are that user's to remove. The empty folder is ours, and
  * so are the files that we keep about the job. */
 static int remove_held(const char *jobs_dir, const struct job_row *row, const char *store_id, int max, struct err *err)
@@ -98,10 +90,12 @@ int launch_remove_folder(const char *jobs_dir, const struct job_row *row, const 
     snprintf(path, sizeof path, "%s/%lld", jobs_dir, (long long)row->id);
     snprintf(removed, sizeof removed, "%s.removed", path);
     rc = wipe_folder(removed, max, err);
-    if (rc == 0 && is_held(jobs_dir, row->id))
+    if (rc == 0 && launch_is_held(jobs_dir, row->id))
         return remove_held(jobs_dir, row, store_id, max, err);
     if (rc != 0)
         return rc;
+    if (launch_is_users(jobs_dir, row->id))
+        return err_set(err, ERR_DENIED, "'%s' belongs to another user, and 'held' has no ticket for it", path);
     if (access(path, F_OK) < 0)
         return errno == ENOENT ? 0 : err_sys(err, "look at '%s'", path);
     rc = launch_is_of(jobs_dir, row, store_id, err);
@@ -184,7 +178,7 @@ static int thin_folder(const char *jobs_dir, const struct job_row *row, const ch
 {
     int fd, free, rc;
 
-    if (is_held(jobs_dir, row->id))
+    if (launch_is_held(jobs_dir, row->id))
         return err_set(err, LAUNCH_ITS_USERS,
                        "job %lld ran as its submitter, and detd cannot look into its folder: the folder can only be removed as a whole",
                        (long long)row->id);

@@ -16,6 +16,14 @@ void launch_job_path(char *ret, const char *jobs_dir, int64_t job, const char *n
 void launch_own_path(char *ret, const char *jobs_dir, int64_t job, const char *name);
 /* In held/<id>, whether it exists or not. */
 void launch_held_path(char *ret, const char *jobs_dir, int64_t job, const char *name);
+/* Whether held/<id> exists: the job has run as its submitter, or was to. */
+bool launch_is_held(const char *jobs_dir, int64_t job);
+/* Whether the folder exists. *ret_ours, unless NULL: whether it belongs to detd's own user, or does not exist. Also
+ * for a folder on which a user may have mounted something. */
+bool launch_is_there(const char *folder, bool *ret_ours);
+/* Whether the folder of the job is not to be looked into: the job has run as its submitter, or the folder belongs to
+ * another user. false on a daemon that never ran jobs as their submitters. */
+bool launch_is_users(const char *jobs_dir, int64_t job);
 /* Opens a plain file in a job's folder. The job's trainer may have put something else there, such as a FIFO; it must
  * not block the thread, which serves all launches. < 0, NULL: errno. */
 int launch_open_plain(const char *path, int flags);

@@ -65,9 +65,9 @@ static void renew_lock(const char *jobs_dir, int64_t job)
     fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0)
         return;
-    close(fd);
-    if (rename(tmp, path) < 0)
+    if (write(fd, "0\n", 2) != 2 || rename(tmp, path) < 0) /* no session, but the job was started: launch_has_spool() */
         unlink(tmp);
+    close(fd);
 }
 
 void launch_renew_locks(const char *jobs_dir, int64_t job, const struct gpulocks *locks, const char *gpus)

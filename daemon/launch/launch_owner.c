@@ -79,7 +79,7 @@ int launch_move_aside(struct launch_request *rq, const struct launch_owner *o, s
         snprintf(rq->moved, sizeof rq->moved, i == 1 ? "%lld.%.40s" : "%lld.%.40s.%d", (long long)rq->job, id, i);
         snprintf(to, sizeof to, "%s/%s", rq->jobs_dir, rq->moved);
         snprintf(held_to, sizeof held_to, "%s/../held/%s", rq->jobs_dir, rq->moved);
-        if (access(to, F_OK) != 0 && access(held_to, F_OK) != 0)
+        if (!launch_is_there(to, NULL) && access(held_to, F_OK) != 0)
             break;
     }
     if ((rename(held, held_to) < 0 && errno != ENOENT) || (rename(from, to) < 0 && errno != ENOENT)) {

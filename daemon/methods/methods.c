@@ -9,6 +9,7 @@
 
 #include "daemon/socket/conn.h"
 #include "daemon/base/clock.h"
+#include "daemon/base/node.h"
 #include "daemon/daemon.h"
 #include "daemon/jobs/event.h"
 #include "daemon/launch/launcher.h"
@@ -139,18 +140,6 @@ int method_call(struct request *rq, const char *name, struct err *err)
 
 /* ---- daemon ---- */
 
-static int64_t resident_bytes(void)
-{
-    long pages = 0;
-    FILE *f = fopen("/proc/self/statm", "re");
-
-    if (f && fscanf(f, "%*d %ld", &pages) != 1)
-        pages = 0;
-    if (f)
-        fclose(f);
-    return (int64_t)pages * sysconf(_SC_PAGESIZE);
-}
-
 int do_daemon_info(struct request *rq, struct err *err)
 {
     struct daemon *d = rq->d;
@@ -172,7 +161,7 @@ int do_daemon_info(struct request *rq, struct err *err)
         "uptime_s", mono_s() - d->started, "cpu_slots", d->runner.cpu_slots, "cpu_free", run_cpu_free(&d->runner), "gpus", counts.devices,
         "gpus_free", counts.free, "jobs_live", jobs_live(&d->jobs), "clients", conns_count(d->conns), "tier", tier_name(d->tier), "drained",
         d->runner.drained, "requests", (json_int_t)conns_requests(d->conns), "rows", (json_int_t)d->jobs.rows, "backlog",
-        (json_int_t)store_backlog(d->store), "rss_bytes", (json_int_t)resident_bytes(), "heap_bytes", (json_int_t)mallinfo2().uordblks,
+        (json_int_t)store_backlog(d->store), "rss_bytes", (json_int_t)node_resident_bytes(), "heap_bytes", (json_int_t)mallinfo2().uordblks,
         "loop_max_ms", loop_ms, "loop_cpu_max_ms", cpu_ms, "trouble", trouble, "gpu_trouble", d->gpus.trouble, "private", d->private, "pid",
         (int)getpid(), "libraries", libraries, "launch", launcher_is_there(d->launcher), "launch_trouble",
         clean_string(launcher_trouble(d->launcher)), "removals", d->removals.held_up, "removal", (json_int_t)d->removals.held_job);

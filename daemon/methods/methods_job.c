@@ -6,6 +6,7 @@
 
 #include "daemon/socket/conn.h"
 #include "daemon/daemon.h"
+#include "daemon/launch/launch.h"
 #include "daemon/methods/methods.h"
 #include "daemon/store/store.h"
 #include "daemon/base/text.h"
@@ -227,6 +228,13 @@ static int hide_secrets(char **spec, struct err *err)
     return 0;
 }
 
+static bool has_checkpoint(void *arg, int64_t step)
+{
+    const struct looking *l = arg;
+
+    return launch_has_checkpoint(l->rq->d->jobs_dir, &l->row, step);
+}
+
 static void look_work(void *arg)
 {
     struct looking *l = arg;
@@ -240,7 +248,7 @@ static void look_work(void *arg)
     if (l->rc == 0 && l->details)
         l->rc = store_losses(s, l->id, &l->losses, &l->err);
     if (l->rc == 0 && l->details)
-        l->rc = store_job_details(s, l->id, folder, &l->more, &l->err);
+        l->rc = store_job_details(s, l->id, folder, has_checkpoint, l, &l->more, &l->err);
     if (l->rc == 0 && l->details)
         l->rc = store_get_spec(s, l->id, &l->spec, &l->err);
     if (l->rc == 0 && l->details && !l->rq->caller.admin && l->rq->caller.uid != l->row.uid)

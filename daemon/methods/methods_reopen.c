@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "daemon/base/clock.h"
 #include "daemon/socket/conn.h"
@@ -109,15 +108,11 @@ static int check_stopped(struct reopening *x)
                      (long long)row->id);
 }
 
-/* A checkpoint counts as there unless it is known to be missing, as in store_job_details(): detd cannot look into a
- * user's folder. */
 static bool look_at_checkpoint(void *arg, int64_t step)
 {
     struct reopening *x = arg;
-    char path[sizeof x->rq->d->jobs_dir + 64];
 
-    snprintf(path, sizeof path, "%s/%lld/checkpoints/step-%lld", x->rq->d->jobs_dir, (long long)x->id, (long long)step);
-    if (jobspec_on_the_way(x->was, step) && (access(path, F_OK) == 0 || errno != ENOENT))
+    if (jobspec_on_the_way(x->was, step) && launch_has_checkpoint(x->rq->d->jobs_dir, &x->row, step))
         x->from = step;
     return x->from == 0;
 }

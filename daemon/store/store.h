@@ -151,9 +151,10 @@ int store_best_checkpoint(struct store *s, int64_t id, int64_t *ret_step, struct
 typedef bool store_checkpoint_fn(void *arg, int64_t step);
 int store_each_checkpoint(struct store *s, int64_t id, store_checkpoint_fn *each, void *arg, struct err *err);
 int store_newest_checkpoint(struct store *s, int64_t id, int64_t *ret_step, struct err *err); /* 0: no checkpoint */
-/* "attempts":[...],"checkpoints":[...],"tiers":[...],"init":"..." (or null) without braces around. folder: that of the
- * job, with its checkpoints. */
-int store_job_details(struct store *s, int64_t id, const char *folder, struct text *out, struct err *err);
+/* "attempts":[...],"checkpoints":[...],"tiers":[...],"init":"..." (or null) without braces around. folder: of the job.
+ * there: tells whether a checkpoint is on the disk. */
+int store_job_details(struct store *s, int64_t id, const char *folder, store_checkpoint_fn *there, void *arg, struct text *out,
+                      struct err *err);
 int store_loss_rows(struct store *s, const struct store_loss_query *q, struct text *out, struct err *err); /* {"rows":[...],"cursor":...} */
 /* Results of validations or, if `dataset` is given, of evaluations on that set; metric NULL: all. ERR_INPUT, field
  * metric or set: the job has others, but not this one; err lists them. */

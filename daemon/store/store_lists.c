@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store_lists.c - the queries about evaluation, events, attempts, checkpoints, tiers. */
-#include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "daemon/store/store.h"
 #include "daemon/store/store_impl.h"
@@ -153,23 +151,26 @@ int store_usage_rows(struct store *s, int64_t id, const struct store_page *page,
 #define TIERS_SELECT "SELECT step, tier FROM tiers WHERE job=?1 ORDER BY step LIMIT ?2"
 
 /* A row outlives its checkpoint, which `keep` or a user may have removed. So each row says whether the checkpoint is
- * there. */
-static int list_checkpoints(sqlite3 *db, int64_t id, const char *folder, struct text *out, struct err *err)
+ * there. Its path follows from folder and step: a reported path is what the job's user likes. */
+static int list_checkpoints(sqlite3 *db, int64_t id, const char *folder, store_checkpoint_fn *there, void *arg, struct text *out,
+                            struct err *err)
 {
-    char path[4096 + 64];
     sqlite3_stmt *st;
-    int rc = reader_prepare(db, "SELECT step, path, bytes, val_loss, best, time FROM checkpoints WHERE job=?1 ORDER BY step DESC LIMIT ?2",
-                            &st, err);
+    int rc =
+        reader_prepare(db,
+                       "SELECT step, ?3||'/checkpoints/step-'||step AS path, bytes, val_loss, best, time FROM checkpoints WHERE job=?1 "
+                       "ORDER BY step DESC LIMIT ?2",
+                       &st, err);
 
     if (rc < 0)
         return rc;
     sqlite3_bind_int64(st, 1, id);
     sqlite3_bind_int(st, 2, ROWS_LISTED);
+    sqlite3_bind_text(st, 3, folder, -1, SQLITE_STATIC);
     text_add(out, "[");
     for (bool first = true; (rc = reader_step(db, st, err)) == 1; first = false) {
         row_add_open(out, st, first);
-        snprintf(path, sizeof path, "%s/checkpoints/step-%lld", folder, (long long)sqlite3_column_int64(st, 0));
-        text_add(out, access(path, F_OK) < 0 && errno == ENOENT ? ",\"there\":false}" : ",\"there\":true}");
+        text_add(out, there(arg, sqlite3_column_int64(st, 0)) ? ",\"there\":true}" : ",\"there\":false}");
     }
     text_add(out, "]");
     sqlite3_finalize(st);
@@ -209,7 +210,8 @@ static int add_init(sqlite3 *db, int64_t id, struct text *out, struct err *err)
     return rc < 0 ? rc : 0;
 }
 
-int store_job_details(struct store *s, int64_t id, const char *folder, struct text *out, struct err *err)
+int store_job_details(struct store *s, int64_t id, const char *folder, store_checkpoint_fn *there, void *arg, struct text *out,
+                      struct err *err)
 {
     sqlite3 *db = reader_take(s);
     int rc;
@@ -221,7 +223,7 @@ int store_job_details(struct store *s, int64_t id, const char *folder, struct te
                    id, out, err);
     text_add(out, ",\"checkpoints\":");
     if (rc == 0)
-        rc = list_checkpoints(db, id, folder, out, err);
+        rc = list_checkpoints(db, id, folder, there, arg, out, err);
     text_add(out, ",\"tiers\":");
     if (rc == 0)
         rc = rows_list(db, TIERS_SELECT, id, out, err);

@@ -159,7 +159,7 @@ static const char rows[] =
     " (7, 1, 0.25, 5, 0, 1, 9.25);"
     "INSERT INTO eval VALUES (4, 'AP', 2, 0.1, 10), (4, 'AP', 4, NULL, 11), (4, 'AP50/tree', 4, 1, 11.5);"
     "INSERT INTO events VALUES (1, NULL, 1, 'info', 'gpus', 'of the node'), (9, 4, 2, 'error', 'end', 'failed: \"so\"');"
-    "INSERT INTO checkpoints VALUES (4, 2, 'checkpoints/step-2', 123456789012, 0.5, 1, 12), (4, 4, 'checkpoints/step-4', 1, NULL, 0, 13);"
+    "INSERT INTO checkpoints VALUES (4, 2, 'checkpoints/step-2', 123456789012, 0.5, 1, 12), (4, 4, '/etc', 1, NULL, 0, 13);"
     "INSERT INTO tiers VALUES (4, 1, 'rerun'), (4, 5, 'off');"
     "INSERT INTO gpus (uuid, name, memory_bytes, seen) VALUES ('GPU-1', 'N', 7, 5), ('GPU-2', '', 150754820096, 6.5);";
 
@@ -217,6 +217,12 @@ static void assert_tells(struct text *t, const char *const *words)
     text_free(t);
 }
 
+static bool is_there(void *arg, int64_t step)
+{
+    (void)arg;
+    return step > 2;
+}
+
 /* The answers to clients' queries. */
 static void tells_of_job_4(struct fixture *f)
 {
@@ -224,8 +230,12 @@ static void tells_of_job_4(struct fixture *f)
     static const char *const evals[] = { "\"step\":4,\"metric\":\"AP50/tree\",\"value\":1.0", "\"step\":4,\"metric\":\"AP\",\"value\":null",
                                          NULL };
     static const char *const events[] = { "\"text\":\"failed: \\\"so\\\"\"", NULL };
-    static const char *const details[] = { "\"reason\":\"a \\\"reason\\\"\",\"identity\":null}", "\"path\":\"checkpoints/step-4\"",
-                                           "\"val_loss\":0.5", "{\"step\":5,\"tier\":\"off\"}", NULL };
+    static const char *const details[] = { "\"reason\":\"a \\\"reason\\\"\",\"identity\":null}",
+                                           "\"path\":\"/jobs/4/checkpoints/step-4\"",
+                                           "\"val_loss\":0.5,\"best\":true,\"time\":12.0,\"there\":false}",
+                                           "\"there\":true}",
+                                           "{\"step\":5,\"tier\":\"off\"}",
+                                           NULL };
     const struct store_loss_query all = { .job = 4, .to = 100, .limit = 100 };
     struct text t = { 0 };
     int64_t best = 0;
@@ -236,7 +246,7 @@ static void tells_of_job_4(struct fixture *f)
     assert_tells(&t, evals);
     assert_int_equal(store_events(f->s, 4, &(struct store_page){ .limit = 100 }, &t, NULL), 0);
     assert_tells(&t, events);
-    assert_int_equal(store_job_details(f->s, 4, "/nowhere", &t, NULL), 0);
+    assert_int_equal(store_job_details(f->s, 4, "/jobs/4", is_there, NULL, &t, NULL), 0);
     assert_tells(&t, details);
     assert_int_equal(store_best_checkpoint(f->s, 4, &best, NULL), 0);
     assert_int_equal(best, 2);

@@ -5,6 +5,7 @@
 2. No two files include each other, and no two objects call each other, directly or through others. CIRCLES names the ones that stay, with the reason.
 3. No function of ours has the name of a function of a library that we link.
 4. detd-worker calls no function of libm that rounds differently from version to version.
+5. Only the files of LOOKS, of daemon/, call a function that takes a path: detd must not look into a folder of a user.
 Prints each violation and exits with 1.
 """  # SPDX-License-Identifier: Apache-2.0
 import collections
@@ -17,11 +18,12 @@ import sys
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 BUILD = os.environ.get("DETD_BUILD", "build")
 # A line per program, its folders from the ground up. Folders joined by "+" stand on one floor and may not include each
-# other; folders joined by "~" may.
+# other; folders joined by "~" may. detd parses no evidence: that is its user's.
 PROTO = "proto/hash proto proto/host proto/job+proto/evidence"
 DEVICE = PROTO + " worker/core~worker/kernels worker/ops"
 FLOORS = (
-    PROTO + " daemon/base daemon/job daemon/store+daemon/gpu daemon/launch daemon/jobs daemon/socket daemon/run daemon~daemon/methods",
+    PROTO.replace("+proto/evidence", "")
+    + " daemon/base daemon/job daemon/store+daemon/gpu daemon/launch daemon/jobs daemon/socket daemon/run daemon~daemon/methods",
     PROTO + " client/base client/jobs client/results+client/proof+client/model+client/node client",
     PROTO + " supervisor/spool supervisor/ranks supervisor",
     PROTO + " launch",
@@ -37,6 +39,22 @@ FLOORS = (
 CIRCLES = {
     "commands completion": "detctl completion lists all commands, and is one of them",
 }
+# What of daemon/ may call a function that takes a path, a folder or a file without its ending -> the paths.
+LOOKS = {
+    "daemon/base": "detd.conf, the reserve of the disk, /proc, the disk itself",
+    "daemon/daemon": "the state folder, at the start",
+    "daemon/gpu": "the driver's devices",
+    "daemon/launch": "held/ID, and jobs/ID of a job without a ticket",
+    "daemon/run/ingest": "sup.sock",
+    "daemon/run/spent": "the names in jobs/",
+    "daemon/socket/gate": "the control socket",
+    "daemon/socket/conn": "the control socket",
+}
+TAKES_PATH = re.compile(r"_*(open(at2?|dir)?|f(re)?open|creat|l?stat(x|fs|vfs)?|fstatat|(e|euid)?access|faccessat2?|scandir(at)?|n?ftw|glob"
+                        r"|readlink(at)?|realpath|canonicalize_file_name|(mk|rm)dir(at)?|mkfifo(at)?|mknod(at)?|unlink(at)?|remove"
+                        r"|rename(at2?)?|(sym)?link(at)?|l?chown|fchownat|chmod|fchmodat|utimensat|utimes?|truncate|chdir|chroot|mount|inotify_add_watch"
+                        r"|l?[gs]etxattr|exec[lv][pe]*|posix_spawnp?|popen|system|dlopen|json_(load|dump)_file|uv_fs_\w+|uv_spawn"
+                        r"|uv_pipe_(bind|connect)2?)(64)?(_chk|_2)?")
 INEXACT = re.compile(r"(exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|sin|cos|sincos|tan|asin|acos|atan|atan2|sinh|cosh|tanh|asinh|acosh|atanh|cbrt"
                      r"|hypot)f?")
 LIBRARIES = re.compile(r"jansson|libuv|sqlite|jpeg|png|libz|webp|expat|yaml")
@@ -156,6 +174,20 @@ def check_calls():
         bad.append("CIRCLES of layers.py names a circle that is gone: %s" % " ".join(key))
 
 
+def check_looks():
+    needed = symbols({stem: path for stem, path in objects().items() if stem.startswith("daemon/")}.values(), "U")
+    unused = set(LOOKS)
+    for stem, path in objects().items():
+        calls = sorted(name for name in needed.get(path, ()) if TAKES_PATH.fullmatch(name))
+        places = {stem, os.path.dirname(stem)} & set(LOOKS)
+        if calls:
+            unused -= places
+            if not places:
+                bad.append("%s: calls %s: only the files of LOOKS may open or look at a path" % (stem, ", ".join(calls)))
+    for place in sorted(unused):
+        bad.append("LOOKS of layers.py names %s, which looks at no path" % place)
+
+
 def check_libraries():
     programs = [os.path.join(BUILD, p) for p in ("detd", "detctl", "detd-job", "detd-worker")]
     ours = set().union(*symbols(programs, "T").values())
@@ -176,8 +208,9 @@ FILES = includes()
 check_floors(FILES)
 bad.extend("a circle of includes: " + " ".join(members) for members in circles(FILES))
 check_calls()
+check_looks()
 check_libraries()
 for line in bad:
     print(line, file=sys.stderr)
-print("layers: %s" % ("%d violations" % len(bad) if bad else "every include points down, no circle of calls"))
+print("layers: %s" % ("%d violations" % len(bad) if bad else "every include points down, no circle of calls, paths only in LOOKS"))
 sys.exit(bool(bad))

@@ -24,7 +24,7 @@ enum err_code { ERR_MAP(X) };
 struct err {
     int code;
     char field[96]; /* the job-file key or request member that is at fault; "" if there is none */
-    char msg[512];  /* names the job, file or device; no trailing newline or full stop */
+    char msg[640];  /* names the job, file or device; no trailing newline or full stop */
 };
 
 /* All fill *err (err may be NULL) and return the code, so that `return err_set(err, ...)` reads well. */

@@ -413,7 +413,7 @@ static int fill_family(struct jobspec *s, bool stored, const json_t *const *give
         const struct job_key *k = &job_keys[i];
         const struct job_default *d = job_default_find(s->family, k->path);
 
-        if (d && !given[i] && !(stored && job_key_has_neutral(k)))
+        if (d && (!given[i] || json_is_null(given[i])) && !(stored && job_key_has_neutral(k)))
             rc = fill_from_family(s, k, d, err);
     }
     return rc;
@@ -443,8 +443,10 @@ static int refuse_foreign(const struct jobspec *s, const json_t *const *given, s
         if (*k->families == '!')
             return job_error(err, k->path, "not a key of preset '%s'", s->model_preset);
         if (!s->model_preset)
-            return job_error(err, k->path, "not a key of models of model.cfg, only of models of the family %s", k->families);
-        return job_error(err, k->path, "not a key of preset '%s', only of models of the family %s", s->model_preset, k->families);
+            return job_error(err, k->path, "not a key of models of model.cfg, only of models of the %s %s", job_key_families(k),
+                             k->families);
+        return job_error(err, k->path, "not a key of preset '%s', only of models of the %s %s", s->model_preset, job_key_families(k),
+                         k->families);
     }
     return 0;
 }

@@ -15,6 +15,7 @@ enum { JOB_SIZE_GRAIN = 32 }; /* input sides are multiples of it, pixels */
 /* Regions are cut from feature maps with a multiple of so many channels, so that no device or precision has gaps
  * between pixels. */
 enum { JOB_REGION_GRAIN = 8 };
+enum { JOB_MAX_HEAD_CHANNELS = 256 }; /* of a head of attention */
 /* Maximum number of pictures that a frame is compared with, of data.sources and data.stereo. */
 enum { JOB_MAX_SOURCES = 3 };
 
@@ -43,11 +44,11 @@ enum { JOB_MAX_SOURCES = 3 };
       "Network, by name; a job has either model.preset or model.cfg")                                                                     \
     X(model_cfg, "model.cfg", PATH, "null", "-", "yolo", 0, 4095, "", "",                                                                 \
       "Darknet .cfg file of a network of the YOLOv3 family, in place of model.preset")                                                    \
-    X(model_size, "model.size", SIZE, "null", "-", "!rcnn", 32, 2048, "px", "",                                                           \
+    X(model_size, "model.size", SIZE, "null", "-", "!rcnn sparse", 32, 2048, "px", "",                                                           \
       "Size of the network's input: the side of a square or [width, height], in multiples of 32. Default: from the preset or .cfg; "      \
       "[640, 192] for depth networks, which need at least 64 each way, and 96 with an autoencoder. Larger inputs show smaller objects "   \
       "and take more time and memory")                                                                                                    \
-    X(model_width, "model.width", REAL, "1.0", "-", "yolo rcnn depth", 1e-2, 8, "x", "",                                                  \
+    X(model_width, "model.width", REAL, "1.0", "-", "yolo rcnn sparse depth", 1e-2, 8, "x", "",                                                  \
       "Factor for the channels of all hidden layers of a preset; below 1 the network is smaller and faster")                              \
     X(model_init, "model.init", PATH, "null", "-", "", 0, 4095, "", "",                                                                   \
       "Weights to start from: a .safetensors file, for yolo also a darknet .weights file, or a checkpoint of another job: job:12 or "     \
@@ -74,19 +75,20 @@ enum { JOB_MAX_SOURCES = 3 };
     X(model_obj_gain, "model.obj_gain", REAL, "1.0", "-", "yolo", 0, 1e6, "x", "", "Weight of the objectness term of positive anchors")   \
     X(model_noobj_gain, "model.noobj_gain", REAL, "1.0", "-", "yolo", 0, 1e6, "x", "",                                                    \
       "Weight of the objectness term of negative anchors")                                                                                \
-    X(model_cls_gain, "model.cls_gain", REAL, "1.0", "-", "yolo", 0, 1e6, "x", "", "Weight of the class term of the loss")                \
+    X(model_cls_gain, "model.cls_gain", REAL, "1.0", "-", "yolo sparse", 0, 1e6, "x", "",                                                 \
+      "Weight of the class term of the loss, and for Sparse R-CNN in the matching, too")                                                  \
     X(model_flavor, "model.flavor", ENUM, "\"d2\"", "-", "rcnn", 0, 0, "", "d2|tv",                                                       \
       "Details of the model: d2 as in detectron2; tv as in torchvision 0.15 and newer (pictures are resized to bytes). Choose the "       \
       "program that the weights of model.init come from")                                                                                 \
-    X(model_backbone, "model.backbone", ENUM, "null", "-", "rcnn", 0, 0, "", "msra|torchvision",                                          \
-      "ImageNet weights that fit the backbone: place of strides, order and scale of colours; default: torchvision with model.flavor "     \
-      "tv, else msra")                                                                                                                    \
-    X(model_freeze_at, "model.freeze_at", INT, "0", "-", "rcnn", 0, 5, "stages", "",                                                      \
+    X(model_backbone, "model.backbone", ENUM, "null", "-", "rcnn sparse", 0, 0, "", "msra|torchvision",                                   \
+      "ImageNet weights that fit the backbone: place of strides, order and scale of colours; default: torchvision for Sparse R-CNN and "  \
+      "with model.flavor tv, else msra")                                                                                                  \
+    X(model_freeze_at, "model.freeze_at", INT, "0", "-", "rcnn sparse", 0, 5, "stages", "",                                                      \
       "Number of stages of the backbone, stem first, that do not train; above 0 it needs model.init")                                     \
-    X(model_bn_eps, "model.bn_eps", REAL, "1e-5", "-", "rcnn", 0, 1, "", "",                                                              \
+    X(model_bn_eps, "model.bn_eps", REAL, "1e-5", "-", "rcnn sparse", 0, 1, "", "",                                                              \
       "Number added to the variances of normalisations; 0 for torchvision's COCO_V1 weights")                                             \
-    X(model_fpn_channels, "model.fpn_channels", INT, "256", "-", "rcnn", 8, 4096, "", "",                                                 \
-      "Channels of the feature pyramid and the RPN, a multiple of 8")                                                                     \
+    X(model_fpn_channels, "model.fpn_channels", INT, "256", "-", "rcnn sparse", 8, 4096, "", "",                                          \
+      "Channels of the feature pyramid, and of the RPN or the proposals; a multiple of 8")                                                \
     X(model_head_channels, "model.head_channels", INT, "1024", "-", "rcnn", 1, 16384, "", "",                                             \
       "Channels of both hidden layers of the box head")                                                                                   \
     X(model_mask_channels, "model.mask_channels", INT, "256", "-", "rcnn", 1, 4096, "", "", "Channels of the mask head")                  \
@@ -115,13 +117,48 @@ enum { JOB_MAX_SOURCES = 3 };
     X(model_mask_pool, "model.mask_pool", INT, "14", "14", "rcnn", 4, 32, "cells", "",                                                    \
       "Side of the input of the mask head for each region; its masks have twice as many cells a side. More cells draw finer outlines, "   \
       "and the cost grows with their square")                                                                                             \
-    X(model_min_size, "model.min_size", INTS, "null", "-", "rcnn", 1, 4096, "px", "",                                                     \
+    X(model_min_size, "model.min_size", INTS, "null", "-", "rcnn sparse", 1, 4096, "px", "",                                              \
       "Shorter side of pictures: one number, or a list from which each shard of a step draws one; validation takes the last of the "      \
-      "list. Default: 640, 672 .. 800, or 800 with model.flavor tv")                                                                      \
-    X(model_max_size, "model.max_size", INT, "1333", "-", "rcnn", 1, 8192, "px", "",                                                      \
+      "list. Default: 640, 672 .. 800, or 800 with model.flavor tv; 480, 512 .. 800 for Sparse R-CNN")                                    \
+    X(model_max_size, "model.max_size", INT, "1333", "-", "rcnn sparse", 1, 8192, "px", "",                                                      \
       "Maximum of the longer side of pictures; the shorter side is reduced where needed")                                                 \
-    X(model_size_divisible, "model.size_divisible", INT, "32", "-", "rcnn", 32, 1024, "px", "",                                           \
+    X(model_size_divisible, "model.size_divisible", INT, "32", "-", "rcnn sparse", 32, 1024, "px", "",                                           \
       "The sides of a canvas are rounded up to multiples of this number, a multiple of 32")                                          \
+    X(model_proposals, "model.proposals", INT, "100", "-", "sparse", 1, 1000, "boxes", "",                                                \
+      "Learned boxes that every picture begins with, and the most objects that can be found in one; 300 is usual with "                   \
+      "data.augment.crop. Raise it for pictures with more objects")                                                                       \
+    X(model_proposal_init, "model.proposal_init", ENUM, "\"image\"", "-", "sparse", 0, 0, "", "image|grid",                               \
+      "Initial place of the proposals. image: each is the whole picture; grid: they lie on a grid, which learns sooner from few "         \
+      "pictures")                                                                                                                         \
+    X(model_stages, "model.stages", INT, "6", "-", "sparse", 1, 12, "heads", "",                                                          \
+      "Number of heads, one after the other, each of which moves the boxes of the one before. All cost the same; fewer are faster and "   \
+      "less exact")                                                                                                                       \
+    X(model_heads, "model.heads", INT, "8", "-", "sparse", 1, 64, "heads", "",                                                            \
+      "Heads of the attention among the proposals of a picture. The number must divide model.fpn_channels, into at most 256 channels "    \
+      "each")                                                                                                                             \
+    X(model_dynamic_channels, "model.dynamic_channels", INT, "64", "-", "sparse", 8, 512, "", "",                                         \
+      "Inner channels, a multiple of 8, of the products whose weights each proposal makes for itself; fewer save memory and time")        \
+    X(model_ffn_channels, "model.ffn_channels", INT, "2048", "-", "sparse", 8, 16384, "", "",                                             \
+      "Hidden channels of the feed-forward layers of a stage; fewer make a smaller network")                                              \
+    X(model_cls_layers, "model.cls_layers", INT, "1", "-", "sparse", 0, 8, "layers", "",                                                  \
+      "Hidden layers before the class scores of a stage; change it only with weights that were trained so, or for trials")                \
+    X(model_reg_layers, "model.reg_layers", INT, "3", "-", "sparse", 0, 8, "layers", "",                                                  \
+      "Hidden layers before the box deltas of a stage; change it only with weights that were trained so, or for trials")                  \
+    X(model_cls_prior, "model.cls_prior", REAL, "0.01", "-", "sparse", 1e-300, 0.999999, "", "",                                          \
+      "Score below 1 that every class of a proposal begins with; raise it where most proposals cover objects")                            \
+    X(model_delta_clamp, "model.delta_clamp", REAL, "8.740336742730447", "-", "sparse", 0.1, 20, "", "",                                  \
+      "Limit of the logarithm of the growth of a box side in a stage. Set it to 4.135166556742356, which is ln(1000/16), with "           \
+      "model.delta_floor for weights of mmdetection")                                                                                     \
+    X(model_delta_floor, "model.delta_floor", BOOL, "false", "-", "sparse", 0, 0, "", "",                                                 \
+      "Limit the shrinking of a box side by model.delta_clamp, too, as in mmdetection")                                                   \
+    X(model_focal_alpha, "model.focal_alpha", REAL, "0.25", "-", "sparse", 0, 1, "", "",                                                  \
+      "Weight of objects in the class loss, where background has 1 - alpha; raise it if too few objects are found")                       \
+    X(model_focal_gamma, "model.focal_gamma", REAL, "2", "-", "sparse", 0, 5, "", "",                                                     \
+      "Exponent by which easy cases count less in the class loss; 0: all cases count alike")                                              \
+    X(model_l1_gain, "model.l1_gain", REAL, "5", "-", "sparse", 0, 1e6, "x", "",                                                          \
+      "Weight of the difference of box corners in the loss and in the matching")                                                          \
+    X(model_giou_gain, "model.giou_gain", REAL, "2", "-", "sparse", 0, 1e6, "x", "",                                                      \
+      "Weight of the box overlap, as generalised IoU, in the loss and in the matching")                                                   \
     X(model_pose_layers, "model.pose_layers", INT, "18", "-", "depth", 18, 101, "layers", "",                                             \
       "Layers of the ResNet of the pose network, which sees motion: 18, 34, 50 or 101")                                                   \
     X(model_decoder, "model.decoder", ENUM, "\"crp\"", "-", "depth", 0, 0, "", "crp|upconv",                                              \
@@ -207,12 +244,15 @@ enum { JOB_MAX_SOURCES = 3 };
       "Depth that the value 1 means in the files of data.depth_pattern; default: from intrinsics.json")                                   \
     X(data_workers, "data.workers", INT, "null", "-", "", 1, 256, "threads", "",                                                          \
       "Decoding threads of a rank; default: run.threads / 4, beside a GPU run.threads - 1 and at most 16")                                \
-    X(data_aspect_groups, "data.aspect_groups", BOOL, "true", "-", "rcnn", 0, 0, "", "",                                                  \
+    X(data_aspect_groups, "data.aspect_groups", BOOL, "true", "-", "rcnn sparse", 0, 0, "", "",                                                  \
       "Fill a shard with pictures of one shape, as far as an epoch has them: upright or not (d2), or one of eight ratios (tv). It "       \
       "saves padding")                                                                                                                    \
-    X(data_keep_empty, "data.keep_empty", BOOL, "false", "-", "rcnn", 0, 0, "", "",                                                       \
+    X(data_keep_empty, "data.keep_empty", BOOL, "false", "-", "rcnn sparse", 0, 0, "", "",                                                       \
       "Train on images without an object too; all of such an image is background")                                                        \
     X(data_augment_flip, "data.augment.flip", REAL, "0.5", "-", "", 0, 1, "prob", "", "Probability of mirroring a picture left-right")    \
+    X(data_augment_crop, "data.augment.crop", REAL, "0", "-", "sparse", 0, 1, "prob", "",                                                 \
+      "Probability of cutting a part of 384 to 600 pixels each way out of a picture with a shorter side of 400, 500 or 600, before it "   \
+      "gets its size. 0.5 is usual with 300 proposals")                                                                                   \
     X(data_augment_vflip, "data.augment.vflip", REAL, "0", "-", "yolo", 0, 1, "prob", "",                                                 \
       "Probability of mirroring a picture top-bottom")                                                                                    \
     X(data_augment_jitter, "data.augment.jitter", REAL, "0.3", "-", "yolo", 0, 0.9, "", "",                                               \
@@ -254,6 +294,8 @@ enum { JOB_MAX_SOURCES = 3 };
     X(train_optimizer, "train.optimizer", ENUM, "\"sgd\"", "-", "", 0, 0, "", "sgd|adam|adamw",                                           \
       "sgd: SGD with momentum; adam: Adam; adamw: Adam with weight decay apart from the moments")                                         \
     X(train_lr, "train.lr", REAL, "0.001", "-", "", 1e-300, 1e3, "", "", "Learning rate after the warm-up")                               \
+    X(train_backbone_lr, "train.backbone_lr", REAL, "1", "-", "sparse", 0, 100, "x", "",                                                  \
+      "Factor of the learning rate for the backbone; lower it to change pretrained weights less")                                         \
     X(train_momentum, "train.momentum", REAL, "0.9", "-", "", 0, 0.9999, "", "", "Momentum of sgd")                                       \
     X(train_nesterov, "train.nesterov", BOOL, "false", "false", "", 0, 0, "", "", "Use Nesterov's momentum, with sgd")                    \
     X(train_beta1, "train.beta1", REAL, "0.9", "0.9", "", 0, 0.9999, "", "", "Decay of the mean of gradients, with adam and adamw")       \
@@ -262,7 +304,8 @@ enum { JOB_MAX_SOURCES = 3 };
     X(train_eps, "train.eps", REAL, "1e-8", "1e-8", "", 1e-30, 1, "", "",                                                                 \
       "Number added to the root of the mean of the squares of gradients, with adam and adamw")                                            \
     X(train_weight_decay, "train.weight_decay", REAL, "0.0005", "-", "", 0, 10, "", "",                                                   \
-      "Weight decay of convolution weights; for R-CNN of biases too, and with model.flavor tv of everything that trains")                 \
+      "Weight decay of convolution weights; for R-CNN of biases too, and for Sparse R-CNN or with model.flavor tv of everything that "    \
+      "trains")                                                                                                                           \
     X(train_burn_in, "train.burn_in", INT, "null", "-", "", 0, 100000000, "steps", "",                                                    \
       "Length of the warm-up of the learning rate; default: min(1000, steps/20)")                                                         \
     X(train_warmup, "train.warmup", ENUM, "\"power\"", "\"power\"", "", 0, 0, "", "power|linear",                                         \
@@ -290,7 +333,7 @@ enum { JOB_MAX_SOURCES = 3 };
     X(train_freeze, "train.freeze", STRS, "[]", "[]", "", 0, 64, "", "",                                                                  \
       "Parts that do not train: names of arrays, with * and ? as in names of files, or layers by number, such as 0-14, as detctl "        \
       "layers lists them; needs model.init")                                                                                              \
-    X(train_class_weights, "train.class_weights", NUMBERS, "{}", "{}", "yolo rcnn", 1e-300, 1000, "x", "",                                \
+    X(train_class_weights, "train.class_weights", NUMBERS, "{}", "{}", "yolo rcnn sparse", 1e-300, 1000, "x", "",                                \
       "Factors of the class loss, as {category name: factor}; categories that are not named, and the background, have 1. They hold in "   \
       "training and validation; raise them for rare classes")                                                                             \
     X(train_stop_after, "train.stop_after", INT, "0", "0", "", 0, 1000000, "validations", "",                                             \
@@ -300,13 +343,14 @@ enum { JOB_MAX_SOURCES = 3 };
     X(val_every, "val.every", INT, "null", "-", "", 0, 100000000, "steps, or a text as \"2 epochs\"", "",                                 \
       "Steps between validations; there is one after the last step, too. 0: never. Default: steps/10 where data.val is given")            \
     X(val_batch, "val.batch", INT, "8", "-", "", 1, 4096, "images", "", "Images of a validation shard")                                   \
-    X(val_conf, "val.conf", REAL, "0.005", "-", "yolo rcnn", 0, 1, "score", "",                                                           \
+    X(val_conf, "val.conf", REAL, "0.005", "-", "yolo rcnn sparse", 0, 1, "score", "",                                                           \
       "Score below which detections are dropped in validation. 0.005 is darknet's protocol, 0.05 detectron2's; compared with 0 it "       \
       "costs up to a point of AP")                                                                                                        \
     X(val_nms, "val.nms", REAL, "0.45", "-", "yolo rcnn", 0, 1, "IoU", "",                                                                \
       "IoU above which a detection suppresses worse ones of its class")                                                                   \
-    X(val_max_det, "val.max_det", INT, "100", "-", "yolo rcnn", 1, 10000, "boxes", "",                                                    \
-      "Detections kept of an image. Above 100, AP and AR count so many of a class, where COCO counts 100, and AR300 is AR with 300")      \
+    X(val_max_det, "val.max_det", INT, "null", "-", "yolo rcnn sparse", 1, 10000, "boxes", "",                                            \
+      "Detections kept of an image. Above 100, AP and AR count so many of a class, where COCO counts 100, and AR300 is AR with 300. "     \
+      "Default: 100; for Sparse R-CNN model.proposals, and at most that times the number of classes")                                     \
     X(val_depth_crop, "val.depth_crop", ENUM, "null", "-", "depth", 0, 0, "", "none|garg|eigen",                                          \
       "Part of a picture in which depth is compared with measured depth: the crop of Garg or of Eigen, or none for all of the "           \
       "picture; default: garg for kitti, else none")                                                                                      \

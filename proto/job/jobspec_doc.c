@@ -73,9 +73,9 @@ static void put_other_defaults(FILE *out, const struct job_key *k)
 static void put_whose(FILE *out, const struct job_key *k)
 {
     if (*k->families == '!')
-        fprintf(out, "not of the family %s", k->families + 1);
+        fprintf(out, "not of the %s %s", job_key_families(k), k->families + 1);
     else if (*k->families)
-        fprintf(out, "only of the %s %s", strchr(k->families, ' ') ? "families" : "family", k->families);
+        fprintf(out, "only of the %s %s", job_key_families(k), k->families);
 }
 
 /* family NULL: writes the defaults of all families. */

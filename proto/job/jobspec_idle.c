@@ -24,7 +24,7 @@ static int refuse_masks(const struct jobspec *s, struct err *err)
  * than this rule go on. */
 static int refuse_channels(const struct jobspec *s, struct err *err)
 {
-    if (strcmp(s->family->name, "rcnn") != 0 || s->model_fpn_channels % JOB_REGION_GRAIN == 0)
+    if (!job_key_of(&job_keys[JOB_KEY_model_fpn_channels], s->family) || s->model_fpn_channels % JOB_REGION_GRAIN == 0)
         return 0;
     return job_error(err, "model.fpn_channels", "must be a multiple of %d, is %lld", JOB_REGION_GRAIN, (long long)s->model_fpn_channels);
 }

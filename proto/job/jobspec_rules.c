@@ -16,7 +16,7 @@ enum { KITTI_METRES = 36 };
 
 int job_error(struct err *err, const char *path, const char *fmt, ...)
 {
-    char text[400];
+    char text[600];
     va_list ap;
 
     va_start(ap, fmt);
@@ -98,6 +98,24 @@ int64_t job_all_foreground(const struct jobspec *s)
     int64_t n = (int64_t)((double)s->model_roi_batch * s->model_roi_positive);
 
     return n > 0 ? n : 1;
+}
+
+/* Family sparse. */
+static int finish_sparse(struct jobspec *s, struct err *err)
+{
+    const int64_t channels = s->model_fpn_channels, heads = s->model_heads;
+
+    if (strcmp(s->family->name, "sparse") != 0)
+        return 0;
+    if (channels % heads != 0)
+        return job_error(err, "model.heads", "must divide model.fpn_channels, is %lld of %lld", (long long)heads, (long long)channels);
+    if (channels / heads > JOB_MAX_HEAD_CHANNELS)
+        return job_error(err, "model.heads", "a head has at most %d channels, has %lld", JOB_MAX_HEAD_CHANNELS,
+                         (long long)(channels / heads));
+    if (s->model_dynamic_channels % JOB_REGION_GRAIN != 0)
+        return job_error(err, "model.dynamic_channels", "must be a multiple of %d, is %lld", JOB_REGION_GRAIN,
+                         (long long)s->model_dynamic_channels);
+    return refuse_frozen(s, err);
 }
 
 /* Family rcnn: sets keys that follow from the flavor. */
@@ -480,6 +498,8 @@ static int finish_val(struct jobspec *s, struct err *err)
 {
     bool have = s->data_val_annotations;
 
+    if (s->val_max_det < 0)
+        s->val_max_det = strcmp(s->family->name, "sparse") == 0 ? s->model_proposals : 100;
     if (!s->data_train_images && !of_labels(s->data_train_format))
         return job_error(err, "data.train.images", "is required (folder of the training split's images)");
     if (have && !s->data_val_images && !of_labels(s->data_val_format))
@@ -589,9 +609,9 @@ static int follow(rule *const *rules, size_t n, struct jobspec *s, struct err *e
 
 int jobspec_finish(struct jobspec *s, bool uncounted, struct err *err)
 {
-    static rule *const all[] = { finish_model,  finish_rcnn,         finish_depth,  finish_sizes, finish_pictures,  finish_fraction,
-                                 finish_frames, finish_labels,       finish_shards, finish_run,   finish_optimizer, finish_form,
-                                 finish_val,    finish_depth_scores, finish_eval,   finish_steps };
+    static rule *const all[] = { finish_model,    finish_rcnn,   finish_sparse,       finish_depth,  finish_sizes, finish_pictures,
+                                 finish_fraction, finish_frames, finish_labels,       finish_shards, finish_run,   finish_optimizer,
+                                 finish_form,     finish_val,    finish_depth_scores, finish_eval,   finish_steps };
     static rule *const of_steps[] = { finish_schedule, finish_intervals, finish_verify };
     int rc = follow(all, sizeof all / sizeof *all, s, err);
 

@@ -55,6 +55,11 @@ static inline int job_key_is_stored(const struct job_key *k)
 }
 /* Whether models of a family have the key. True if family is NULL (not known). */
 int job_key_of(const struct job_key *k, const struct job_family *family);
+/* "family" or "families", as the key has one or several. */
+static inline const char *job_key_families(const struct job_key *k)
+{
+    return strchr(k->families, ' ') ? "families" : "family";
+}
 /* Whether only networks that find masks have it. */
 static inline int job_key_for_masks(const struct job_key *k)
 {

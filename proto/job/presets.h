@@ -27,6 +27,7 @@ struct job_presets {
 #define JOB_FAMILIES(X) \
     X(yolo, 4, 4)       \
     X(rcnn, 1, 4)       \
+    X(sparse, 1, 4)     \
     X(depth, 1, 1)
 /* X(name, family, size) */
 #define JOB_PRESETS(X)                     \
@@ -41,6 +42,10 @@ struct job_presets {
     X(mask_rcnn_r34_fpn, rcnn, 0)          \
     X(mask_rcnn_r50_fpn, rcnn, 0)          \
     X(mask_rcnn_r101_fpn, rcnn, 0)         \
+    X(sparse_rcnn_r18_fpn, sparse, 0)      \
+    X(sparse_rcnn_r34_fpn, sparse, 0)      \
+    X(sparse_rcnn_r50_fpn, sparse, 0)      \
+    X(sparse_rcnn_r101_fpn, sparse, 0)     \
     X(featdepth_r18, depth, 0)             \
     X(featdepth_r50, depth, 0)             \
     X(featdepth_baseline_r18, depth, 0)    \

@@ -133,10 +133,9 @@ static void add_description(json_t *out, const struct job_key *k)
                      *k->unit ? "]" : "");
 
     if (*k->families == '!')
-        n += snprintf(text + n, sizeof text - (size_t)n, "%s(not of the family %s)", n > 0 ? " " : "", k->families + 1);
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s(not of the %s %s)", n > 0 ? " " : "", job_key_families(k), k->families + 1);
     else if (*k->families)
-        n += snprintf(text + n, sizeof text - (size_t)n, "%s(only of the %s %s)", n > 0 ? " " : "",
-                      strchr(k->families, ' ') ? "families" : "family", k->families);
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s(only of the %s %s)", n > 0 ? " " : "", job_key_families(k), k->families);
     assert_in_range(n, 0, sizeof text - 1);
     if (n > 0)
         json_object_set_new(out, "description", json_string(text));

@@ -26,7 +26,8 @@ static void other_networks(void **state)
     assert_string_equal(
         err.msg,
         "model.preset: must be yolov3, yolov3_tiny, yolov3_spp, faster_rcnn_r18_fpn, faster_rcnn_r34_fpn, faster_rcnn_r50_fpn, "
-        "faster_rcnn_r101_fpn, mask_rcnn_r18_fpn, mask_rcnn_r34_fpn, mask_rcnn_r50_fpn, mask_rcnn_r101_fpn, featdepth_r18, featdepth_r50, "
+        "faster_rcnn_r101_fpn, mask_rcnn_r18_fpn, mask_rcnn_r34_fpn, mask_rcnn_r50_fpn, mask_rcnn_r101_fpn, sparse_rcnn_r18_fpn, "
+        "sparse_rcnn_r34_fpn, sparse_rcnn_r50_fpn, sparse_rcnn_r101_fpn, featdepth_r18, featdepth_r50, "
         "featdepth_baseline_r18, featdepth_baseline_r50, featdepth_autoencoder_r18, featdepth_autoencoder_r50, featdepth_joint_r18 "
         "or featdepth_joint_r50, is \"toy_small\"");
     assert_int_equal(jobspec_parse_for(&presets, root, false, &s, &err), 0);

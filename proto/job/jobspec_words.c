@@ -25,6 +25,7 @@ const struct job_word job_words[] = {
     { "anchor_generator.sizes", "model.anchors", "" },
     { "ann_file", "data.train.annotations", "" },
     { "array", NULL, "detctl clone ID KEY=VALUE queues a job once more, with other keys" },
+    { "backbone_multiplier", "train.backbone_lr", "" },
     { "backbone_weights", "model.init", "" },
     { "base_lr", "train.lr", "" },
     { "batch_size", "train.batch", "" },
@@ -44,6 +45,7 @@ const struct job_word job_words[] = {
     { "copy_paste", NULL, no_augmentation },
     { "cos_lr", "train.schedule", "cosine is one of its values" },
     { "cpus_per_task", "run.threads", "" },
+    { "crop.enabled", "data.augment.crop", "It is a probability, as 0.5" },
     { "data_root", "data.train.images", "" },
     { "datasets.test", "data.val.annotations", "" },
     { "datasets.train", "data.train.annotations", "" },
@@ -52,12 +54,15 @@ const struct job_word job_words[] = {
     { "dependency", "run.after", "detctl submit --after ID:ok waits until job ID has completed" },
     { "detections_per_image", "val.max_det", "" },
     { "devices", "run.ranks", "" },
+    { "dim_dynamic", "model.dynamic_channels", "" },
+    { "dim_feedforward", "model.ffn_channels", "" },
     { "early_stopping", "train.stop_after", "" },
     { "ema_decay", "train.ema", "" },
     { "erasing", NULL, no_augmentation },
     { "eval_period", "val.every", "" },
     { "evaluation.interval", "val.every", "" },
     { "exp_name", "name", "" },
+    { "feedforward_channels", "model.ffn_channels", "" },
     { "filter_empty_annotations", "data.keep_empty", "It says the opposite" },
     { "flip_prob", "data.augment.flip", "" },
     { "fliplr", "data.augment.flip", "" },
@@ -65,6 +70,7 @@ const struct job_word job_words[] = {
     { "fp16", "run.precision", "With bf16 activations take half the memory" },
     { "frozen_stages", "model.freeze_at", "" },
     { "gamma", "train.lr_scale", "" },
+    { "giou_weight", "model.giou_gain", "" },
     { "gpu", "run.ranks", "With run.device=cuda each rank has a GPU" },
     { "gpus", "run.ranks", "With run.device=cuda each rank has a GPU" },
     { "gpus_per_node", "run.ranks", "With run.device=cuda each rank has a GPU" },
@@ -84,9 +90,12 @@ const struct job_word job_words[] = {
     { "iou", "val.nms", "" },
     { "iou_threshold", "val.nms", "" },
     { "job_name", "name", "" },
+    { "l1_weight", "model.l1_gain", "" },
     { "learning_rate", "train.lr", "" },
     { "load_from", "model.init", "" },
     { "log_config.interval", "train.log_every", "" },
+    { "loss_cls.alpha", "model.focal_alpha", "" },
+    { "loss_cls.gamma", "model.focal_gamma", "" },
     { "lr0", "train.lr", "" },
     { "lr_config.step", "train.lr_steps", "" },
     { "lrf", "train.lr_end", "" },
@@ -109,6 +118,7 @@ const struct job_word job_words[] = {
     { "mosaic", NULL, no_augmentation },
     { "multi_scale", "data.augment.multiscale", "" },
     { "nc", NULL, of_data },
+    { "nheads", "model.heads", "" },
     { "nice", "run.priority", "Higher runs first" },
     { "nms_thresh_test", "val.nms", "" },
     { "nnodes", NULL, one_node },
@@ -118,10 +128,15 @@ const struct job_word job_words[] = {
     { "ntasks", "run.ranks", "" },
     { "ntasks_per_node", "run.ranks", "" },
     { "num_classes", NULL, of_data },
+    { "num_cls", "model.cls_layers", "" },
+    { "num_cls_fcs", "model.cls_layers", "" },
     { "num_epochs", "train.epochs", "" },
     { "num_gpus", "run.ranks", "With run.device=cuda each rank has a GPU" },
     { "num_machines", NULL, one_node },
     { "num_nodes", NULL, one_node },
+    { "num_proposals", "model.proposals", "" },
+    { "num_reg", "model.reg_layers", "" },
+    { "num_reg_fcs", "model.reg_layers", "" },
     { "num_workers", "data.workers", "" },
     { "optim_wrapper.type", "train.optimizer", "" },
     { "output_dir", NULL, folder },
@@ -134,12 +149,14 @@ const struct job_word job_words[] = {
     { "pre_nms_topk_test", "model.rpn_pre_nms_val", "" },
     { "pre_nms_topk_train", "model.rpn_pre_nms", "" },
     { "pretrained", "model.init", "" },
+    { "prior_prob", "model.cls_prior", "" },
     { "project", "name", "" },
     { "qos", NULL, shared },
     { "random_flip", "data.augment.flip", "" },
     { "requeue", "run.restarts", "" },
     { "resume", NULL, command },
     { "resume_from", "model.init", "detctl resume and extend go on from the checkpoints of a job" },
+    { "roi_head.num_stages", "model.stages", "" },
     { "roi_heads.batch_size_per_image", "model.roi_batch", "" },
     { "rpn.batch_size_per_image", "model.rpn_batch", "" },
     { "samples_per_gpu", "train.batch", "It counts the images of all ranks" },
@@ -149,6 +166,11 @@ const struct job_word job_words[] = {
     { "score_thresh_test", "val.conf", "" },
     { "shear", NULL, no_augmentation },
     { "solver.steps", "train.lr_steps", "" },
+    { "sparsercnn.alpha", "model.focal_alpha", "" },
+    { "sparsercnn.class_weight", "model.cls_gain", "" },
+    { "sparsercnn.gamma", "model.focal_gamma", "" },
+    { "sparsercnn.hidden_dim", "model.fpn_channels", "" },
+    { "sparsercnn.num_heads", "model.stages", "" },
     { "subdivisions", "train.waves", "" },
     { "time", "run.time_limit", "It counts seconds; detctl submit --time takes 12h" },
     { "total_epochs", "train.epochs", "" },
@@ -205,17 +227,26 @@ static bool ends_with(const char *path, const char *theirs)
     return i == m;
 }
 
+/* The longest word at the end of path: "sparsercnn.gamma" before "gamma". NULL: there is no word. */
+static const struct job_word *word_of(const char *path)
+{
+    const struct job_word *best = NULL;
+
+    for (const struct job_word *w = job_words; w->theirs; w++)
+        if (ends_with(path, w->theirs) && (!best || strlen(w->theirs) > strlen(best->theirs)))
+            best = w;
+    return best;
+}
+
 int job_key_unknown(struct err *err, const char *path)
 {
     static const char all[] = "detctl submit --help-keys lists the keys";
-    const struct job_word *w = job_words;
+    const struct job_word *w = word_of(path);
     const char *near = nearest(path);
 
-    while (w->theirs && !ends_with(path, w->theirs))
-        w++;
-    if (w->theirs && !w->ours)
+    if (w && !w->ours)
         return job_error(err, path, "unknown key; %s; %s", w->said, all);
-    if (w->theirs)
+    if (w)
         return job_error(err, path, "unknown key; did you mean %s?%s%s", w->ours, *w->said ? " " : "", w->said);
     return near ? job_error(err, path, "unknown key; did you mean %s?", near) : job_error(err, path, "unknown key; %s", all);
 }

@@ -139,13 +139,18 @@ int spec_assign(json_t *root, char *const *assignments, int count, struct err *e
     return rc == 0 ? jobspec_absolute(root, here, err) : rc;
 }
 
-static void tell_idle(const struct jobspec *s, const char *path)
+static void tell_notes(const struct jobspec *s, const char *path)
 {
     struct jobspec_idle idle[JOB_MAX_IDLE];
+    const char *doubt = jobspec_doubt(s);
 
     for (int i = 0, n = jobspec_idle(s, idle); i < n; i++) {
         print_clean(stderr, path);
         fprintf(stderr, ": note: %s has no effect here: it needs %s\n", idle[i].key, idle[i].needs);
+    }
+    if (doubt) {
+        print_clean(stderr, path);
+        fprintf(stderr, ": note: %s\n", doubt);
     }
 }
 
@@ -161,7 +166,7 @@ static int complete(json_t *root, const char *path, struct err *err)
             rc = check(root, path, &counted, err);
     }
     if (rc == 0)
-        tell_idle(counted ? counted : s, path);
+        tell_notes(counted ? counted : s, path);
     jobspec_free(s);
     jobspec_free(counted);
     return rc;

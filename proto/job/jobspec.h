@@ -538,6 +538,10 @@ struct jobspec_idle {
     const char *key, *needs;
 };
 int jobspec_idle(const struct jobspec *s, struct jobspec_idle ret[JOB_MAX_IDLE]);
+/* A value that has an effect, but probably not the one that was meant: a sentence for the submitter. Static; NULL: there is none. */
+const char *jobspec_doubt(const struct jobspec *s);
+/* For a program that knows the number of classes: family sparse gives at most model.proposals * classes detections. */
+int jobspec_check_detections(const struct jobspec *s, int classes, struct err *err);
 /* The default number of shards for a batch, with at least shard_images images in each shard. Pure. */
 int jobspec_default_shards(int64_t batch, int shard_images);
 /* Default number of steps between validations, and between checkpoints without val.every and checkpoint.every: a tenth

@@ -163,3 +163,14 @@ int jobspec_idle(const struct jobspec *s, struct jobspec_idle ret[JOB_MAX_IDLE])
             ret[n++] = (struct jobspec_idle){ keys[i].key, keys[i].needs };
     return n;
 }
+
+const char *jobspec_doubt(const struct jobspec *s)
+{
+    const struct job_default *lr = job_default_find(s->family, "train.lr");
+
+    if (!is(s->family->name, "sparse") || s->model_init ||
+        s->train_lr != job_usual(s, JOB_KEY_train_lr) * ((double)s->train_batch / lr->batch))
+        return NULL;
+    return "train.lr: the default, 2.5e-5 for 16 images, is for weights of model.init; without them training needs a larger rate, such as "
+           "1e-3";
+}

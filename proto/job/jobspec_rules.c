@@ -596,6 +596,16 @@ static int finish_eval(struct jobspec *s, struct err *err)
     return job_all_fit(keys, sizeof keys / sizeof *keys, err);
 }
 
+int jobspec_check_detections(const struct jobspec *s, int classes, struct err *err)
+{
+    const int64_t most = s->model_proposals * classes;
+
+    if (strcmp(s->family->name, "sparse") != 0 || s->val_max_det <= most)
+        return 0;
+    return job_error(err, "val.max_det", "must be at most model.proposals * classes, is %lld of %lld", (long long)s->val_max_det,
+                     (long long)most);
+}
+
 typedef int rule(struct jobspec *s, struct err *err);
 
 static int follow(rule *const *rules, size_t n, struct jobspec *s, struct err *err)

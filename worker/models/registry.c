@@ -65,6 +65,8 @@ static int open_model(const struct model_registry *r, const struct jobspec *spec
     int rc = choose(r, spec, dev, &f, err);
 
     if (rc >= 0)
+        rc = jobspec_check_detections(spec, classes.n, err);
+    if (rc >= 0)
         rc = f->open(spec, classes.n, dev, &m, err);
     if (rc < 0)
         return rc;

@@ -137,6 +137,94 @@ static void defaults_of_a_family(void **state)
     bad(RCNN "model.anchors=[8,16,32,64,0]", "model.anchors", "model.anchors: must be 1 .. 8192 pixels; number 5 is 0");
 }
 
+static void falls_at(const char *set, int64_t first, int64_t second)
+{
+    struct jobspec *s = good(set), *again = NULL;
+    json_t *full = jobspec_json(s);
+    struct err err;
+
+    assert_int_equal(s->train_lr_steps.n, 2);
+    assert_int_equal(llround(s->train_lr_steps.v[0] * (double)s->train_steps), first);
+    assert_int_equal(llround(s->train_lr_steps.v[1] * (double)s->train_steps), second);
+    assert_int_equal(jobspec_parse_stored(full, &again, &err), 0);
+    assert_memory_equal(&again->train_lr_steps, &s->train_lr_steps, sizeof s->train_lr_steps);
+    json_decref(full);
+    jobspec_free(again);
+    jobspec_free(s);
+}
+
+#define SPARSE "model.preset=sparse_rcnn_r50_fpn;"
+
+/* specs sparse_rcnn section 14 */
+static void sparse_networks(void **state)
+{
+    struct jobspec *s = good(SPARSE "train.batch=8"), *again = NULL;
+    json_t *full = jobspec_json(s);
+    struct err err;
+
+    (void)state;
+    assert_true(s->train_lr == 1.25e-5 && s->train_weight_decay == 0.0001 && s->train_clip_norm == 1 && s->train_warmup_factor == 0.01);
+    assert_string_equal(s->train_optimizer, "adamw");
+    assert_string_equal(s->train_warmup, "linear");
+    assert_string_equal(s->model_backbone, "torchvision");
+    assert_true(s->model_min_size.n == 11 && s->model_min_size.v[0] == 480 && s->model_min_size.v[10] == 800);
+    assert_true(s->model_bn_momentum == 0.1 && s->model_cls_gain == 2 && s->model_l1_gain == 5 && s->model_giou_gain == 2);
+    assert_true(s->data_keep_empty && s->data_augment_crop == 0 && s->train_backbone_lr == 1);
+    assert_true(s->val_conf == 0 && s->val_batch == 1 && s->val_max_det == 100 && s->train_shards == 2 && s->model_freeze_at == 0);
+    assert_null(at(full, "model.flavor"));
+    assert_null(at(full, "val.nms"));
+    assert_int_equal(jobspec_parse_stored(full, &again, &err), 0);
+    assert_true(again->model_delta_clamp == 8.740336742730447 && again->model_min_size.n == 11);
+    jobspec_free(again);
+    json_decref(full);
+    jobspec_free(s);
+    s = good(SPARSE "model.proposals=300;model.init=/w;model.backbone=null;model.min_size=null;val.max_det=null");
+    assert_true(s->val_max_det == 300 && s->model_freeze_bn && s->model_freeze_at == 2 && s->model_min_size.n == 11);
+    assert_string_equal(s->model_backbone, "torchvision"); /* null is as not given */
+    jobspec_free(s);
+    falls_at(SPARSE "train.steps=270000", 210000, 250000);
+    bad(SPARSE "model.heads=7", "model.heads", "model.heads: must divide model.fpn_channels, is 7 of 256");
+    bad(SPARSE "model.fpn_channels=1024;model.heads=2", "model.heads", "model.heads: a head has at most 256 channels, has 512");
+    bad(SPARSE "model.dynamic_channels=12", "model.dynamic_channels", "model.dynamic_channels: must be a multiple of 8, is 12");
+    bad(SPARSE "model.fpn_channels=12;model.heads=4", "model.fpn_channels", "model.fpn_channels: must be a multiple of 8, is 12");
+    bad(SPARSE "model.cls_prior=1", "model.cls_prior", "model.cls_prior: must be at most 0.999999, is 1");
+    bad(SPARSE "model.freeze_at=1", "model.freeze_at",
+        "model.freeze_at: needs model.init: layers without pretrained weights cannot be frozen; is 1");
+    bad(SPARSE "val.nms=0.5", "val.nms", "val.nms: not a key of preset 'sparse_rcnn_r50_fpn', only of models of the families yolo rcnn");
+}
+
+/* The number of detections needs the number of classes. Other families have no such limit. */
+static void detections_of_proposals(void **state)
+{
+    struct jobspec *s = good(SPARSE "model.proposals=20;val.max_det=60");
+    struct err err;
+
+    (void)state;
+    assert_int_equal(jobspec_check_detections(s, 3, &err), 0);
+    assert_int_equal(jobspec_check_detections(s, 2, &err), ERR_INPUT);
+    assert_string_equal(err.msg, "val.max_det: must be at most model.proposals * classes, is 60 of 40");
+    jobspec_free(s);
+    s = good(BOXES "val.max_det=300");
+    assert_int_equal(jobspec_check_detections(s, 1, &err), 0);
+    jobspec_free(s);
+}
+
+/* The default of the rate is for weights that are trained already. */
+static void doubts(void **state)
+{
+    static const char *const quiet[] = { SPARSE "model.init=/w", SPARSE "train.lr=0.001", RCNN, "train.steps=9" };
+    struct jobspec *s = good(SPARSE "train.batch=4");
+
+    (void)state;
+    assert_memory_equal(jobspec_doubt(s), "train.lr: the default", 21);
+    jobspec_free(s);
+    for (size_t i = 0; i < sizeof quiet / sizeof *quiet; i++) {
+        s = good(quiet[i]);
+        assert_null(jobspec_doubt(s));
+        jobspec_free(s);
+    }
+}
+
 #define DEPTH "model.preset=featdepth_baseline_r18;"
 
 /* specs featdepth section 5.1 */
@@ -274,22 +362,6 @@ static void frames_of_depth_networks(void **state)
 #undef MONO
 }
 
-static void falls_at(const char *set, int64_t first, int64_t second)
-{
-    struct jobspec *s = good(set), *again = NULL;
-    json_t *full = jobspec_json(s);
-    struct err err;
-
-    assert_int_equal(s->train_lr_steps.n, 2);
-    assert_int_equal(llround(s->train_lr_steps.v[0] * (double)s->train_steps), first);
-    assert_int_equal(llround(s->train_lr_steps.v[1] * (double)s->train_steps), second);
-    assert_int_equal(jobspec_parse_stored(full, &again, &err), 0);
-    assert_memory_equal(&again->train_lr_steps, &s->train_lr_steps, sizeof s->train_lr_steps);
-    json_decref(full);
-    jobspec_free(again);
-    jobspec_free(s);
-}
-
 /* The default is that of the flavor's program. In a job with another schedule the default does not count as a
  * choice. */
 static void steps_of_the_rate(void **state)
@@ -402,15 +474,12 @@ static void sizes_of_pictures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(other_networks),
-        cmocka_unit_test(defaults_of_a_family),
-        cmocka_unit_test(keys_that_do_nothing),
-        cmocka_unit_test(depth_networks),
-        cmocka_unit_test(scores_of_depth_networks),
-        cmocka_unit_test(steps_of_the_rate),
-        cmocka_unit_test(keys_of_masks),
-        cmocka_unit_test(masks_of_older_jobs),
-        cmocka_unit_test(sizes_of_pictures),
+        cmocka_unit_test(other_networks),           cmocka_unit_test(defaults_of_a_family),
+        cmocka_unit_test(keys_that_do_nothing),     cmocka_unit_test(sparse_networks),
+        cmocka_unit_test(detections_of_proposals),  cmocka_unit_test(doubts),
+        cmocka_unit_test(depth_networks),           cmocka_unit_test(scores_of_depth_networks),
+        cmocka_unit_test(steps_of_the_rate),        cmocka_unit_test(keys_of_masks),
+        cmocka_unit_test(masks_of_older_jobs),      cmocka_unit_test(sizes_of_pictures),
         cmocka_unit_test(frames_of_depth_networks),
     };
 

@@ -10,6 +10,7 @@
 #include "proto/job/jobspec.h"
 #include "worker/core/philox.h"
 #include "worker/data/set/dataset.h"
+#include "worker/data/make/crop.h"
 #include "worker/data/make/mask_resize.h"
 #include "worker/data/make/pictures.h"
 #include "worker/mask/rle.h"
@@ -78,13 +79,34 @@ static struct canvas target(const struct instances *t, int32_t image, int shorte
     return resize_target(t->opt.rule, im->h, im->w, shorter, t->opt.longest);
 }
 
+/* How a sample shows its picture. */
+struct shown {
+    bool cropped;
+    struct crop crop;
+    struct resizing z; /* of the picture, or of the part of it */
+};
+
+static struct shown shown_of(const struct instances *t, int64_t step, struct draw draw, int32_t image)
+{
+    const struct dataset_image *im = &t->d->images[image];
+    const struct instances_options *o = &t->opt;
+    const bool flip = mirrored(o, draw.epoch, image);
+    struct shown v = { .z = { o->rule, im->h, im->w, { 0, 0 }, flip } };
+
+    v.cropped = o->train && crop_draw(o->crop, o->seed, draw.epoch, image, im->h, im->w, flip, &v.crop);
+    if (v.cropped)
+        v.z = (struct resizing){ o->rule, v.crop.window.h, v.crop.window.w, { 0, 0 }, false };
+    v.z.to = resize_target(o->rule, v.z.h, v.z.w, shorter_side(o, step, draw.shard), o->longest);
+    return v;
+}
+
 static struct canvas canvas_of(const struct task *task, int64_t step, const struct draw *draw, int n)
 {
     const struct instances *t = (const struct instances *)task;
     struct canvas c = { 0, 0 };
 
     for (int i = 0; i < n && draw; i++)
-        grow(&c, target(t, task_image(task, draw[i].sample), shorter_side(&t->opt, step, draw[i].shard)), t->opt.grain);
+        grow(&c, shown_of(t, step, draw[i], task_image(task, draw[i].sample)).z.to, t->opt.grain);
     return c;
 }
 
@@ -209,14 +231,19 @@ static int add_mask(struct rows *r, const struct mask *m, const struct resizing 
     return 0;
 }
 
-static int add_object(struct rows *r, const struct dataset *d, int64_t k, const struct resizing *z, struct hand *hand, struct err *err)
+static int add_object(struct rows *r, const struct dataset *d, int64_t k, const struct shown *v, struct hand *hand, struct err *err)
 {
     const struct dataset_box *b = &d->boxes[k];
+    const struct resizing *z = &v->z;
     const int64_t polygons = r->n[POLYGON], runs = r->n[RUN], at = r->n[TRUTH];
     const struct mask m = dataset_mask(d, k);
+    struct dataset_box part;
     float box[4];
     int rc = 0;
 
+    if (v->cropped && !crop_box(&v->crop, b, &part))
+        return 0;
+    b = v->cropped ? &part : b;
     if (!(z->rule == RESIZE_TV ? place_box_tv : place_box_d2)(z, b, box))
         return 0;
     rc = add_mask(r, &m, z, hand, err);
@@ -232,7 +259,7 @@ static int add_object(struct rows *r, const struct dataset *d, int64_t k, const 
     return 0;
 }
 
-static int add_objects(const struct instances *t, int32_t image, const struct resizing *z, struct hand *hand, const struct sample *ret,
+static int add_objects(const struct instances *t, int32_t image, const struct shown *v, struct hand *hand, const struct sample *ret,
                        struct err *err)
 {
     struct rows r = { .to = ret };
@@ -240,18 +267,36 @@ static int add_objects(const struct instances *t, int32_t image, const struct re
 
     for (int64_t k = t->d->offset[image]; k < t->d->offset[image + 1] && rc == 0; k++)
         if (!t->d->boxes[k].crowd)
-            rc = add_object(&r, t->d, k, z, hand, err);
+            rc = add_object(&r, t->d, k, v, hand, err);
     *ret->length[TRUTH] = (int32_t)r.n[TRUTH];
     return rc;
 }
 
 /* ---- a sample ---- */
 
-static int draw_picture(const struct resizing *z, const uint8_t *rgb, struct canvas canvas, struct hand *hand, uint8_t *out,
-                        struct err *err)
+enum { APART = 64 /* bytes: resize() wants aligned memory */ };
+
+/* Returns the memory for a sample's resizings, behind the picture that is to be cut if there is one; *ret_part is then
+ * the part. NULL: no memory. */
+static uint8_t *cut_out(const struct shown *v, const uint8_t *rgb, struct hand *hand, const uint8_t **ret_part, struct err *err)
 {
+    const size_t picture = v->cropped ? (crop_bytes(&v->crop) + APART - 1) / APART * APART : 0, last = resize_scratch(&v->z);
+    const size_t first = v->cropped ? resize_scratch(&v->crop.scaled) : 0;
+    uint8_t *memory = hand_memory(hand, picture + (first > last ? first : last), err);
+
+    *ret_part = v->cropped ? memory : rgb;
+    if (!memory || !v->cropped)
+        return memory;
+    resize(&v->crop.scaled, rgb, memory, (size_t)v->crop.scaled.to.w * 3, memory + picture);
+    crop_cut(&v->crop, memory);
+    return memory + picture;
+}
+
+static int draw_picture(const struct shown *v, const uint8_t *rgb, struct canvas canvas, struct hand *hand, uint8_t *out, struct err *err)
+{
+    const struct resizing *z = &v->z;
     size_t pitch = (size_t)canvas.w * 3, row = (size_t)z->to.w * 3;
-    void *scratch = hand_memory(hand, resize_scratch(z), err);
+    void *scratch = cut_out(v, rgb, hand, &rgb, err);
 
     if (!scratch)
         return -ENOMEM;
@@ -267,17 +312,17 @@ static int make(struct task *task, struct hand *hand, int64_t step, struct draw 
 {
     struct instances *t = (struct instances *)task;
     int32_t image = task_image(task, draw.sample);
-    struct resizing z = { t->opt.rule, t->d->images[image].h, t->d->images[image].w, { 0, 0 }, mirrored(&t->opt, draw.epoch, image) };
+    struct shown v = shown_of(t, step, draw, image);
     const uint8_t *rgb;
     int rc = pictures_get(t->pictures, hand->decoder, image, &rgb, err);
 
     if (rc < 0)
         return rc;
-    z.to = fitting(target(t, image, shorter_side(&t->opt, step, draw.shard)), canvas);
-    ((int32_t *)ret->array[SIZE])[0] = z.to.h;
-    ((int32_t *)ret->array[SIZE])[1] = z.to.w;
-    rc = draw_picture(&z, rgb, canvas, hand, ret->array[IMAGE], err);
-    return rc < 0 ? rc : add_objects(t, image, &z, hand, ret, err);
+    v.z.to = fitting(v.z.to, canvas);
+    ((int32_t *)ret->array[SIZE])[0] = v.z.to.h;
+    ((int32_t *)ret->array[SIZE])[1] = v.z.to.w;
+    rc = draw_picture(&v, rgb, canvas, hand, ret->array[IMAGE], err);
+    return rc < 0 ? rc : add_objects(t, image, &v, hand, ret, err);
 }
 
 static void instances_free(struct task *task)
@@ -389,6 +434,18 @@ static void count_rows(const struct instances *t, int image, int64_t rows[LISTS]
     }
 }
 
+/* Grows *c to what a part of the picture can become: a narrow high one and a wide flat one are the extremes. */
+static void grow_to_parts(struct canvas *c, const struct instances *t, int32_t image, int shorter)
+{
+    const struct dataset_image *im = &t->d->images[image];
+    struct canvas least, most;
+
+    for (int k = 0; crop_windows(k, im->h, im->w, &least, &most); k++) {
+        grow(c, resize_target(t->opt.rule, most.h, least.w, shorter, t->opt.longest), t->opt.grain);
+        grow(c, resize_target(t->opt.rule, least.h, most.w, shorter, t->opt.longest), t->opt.grain);
+    }
+}
+
 static int measure(struct instances *t, struct err *err)
 {
     int64_t rows[LISTS];
@@ -399,8 +456,11 @@ static int measure(struct instances *t, struct err *err)
     for (int i = 0; i < t->base.samples; i++) {
         int32_t image = task_image(&t->base, i);
 
-        for (int k = 0; k < t->opt.nsizes; k++)
+        for (int k = 0; k < t->opt.nsizes; k++) {
             grow(&t->base.largest, target(t, image, t->opt.size[k]), t->opt.grain);
+            if (t->opt.train && t->opt.crop > 0)
+                grow_to_parts(&t->base.largest, t, image, t->opt.size[k]);
+        }
         count_rows(t, image, rows);
         for (int l = 0; l < LISTS; l++) {
             if (rows[l] > INT_MAX / 2)
@@ -414,8 +474,10 @@ static int measure(struct instances *t, struct err *err)
 
 /* ---- open ---- */
 
-static int check(const struct instances_options *o, struct err *err)
+static int check(const struct dataset *d, const struct instances_options *o, struct err *err)
 {
+    if (o->crop > 0 && (o->rule != RESIZE_D2 || d->masks))
+        return err_set(err, ERR_INPUT, "samples: parts of pictures cannot be cut out with masks, nor with the rules of torchvision");
     if (o->nsizes < 1 || o->nsizes > INSTANCES_MAX_SIZES || o->longest < 1 || o->grain < 1)
         return err_set(err, ERR_INPUT, "samples: %d sizes, longest %d, grain %d", o->nsizes, o->longest, o->grain);
     for (int i = 0; i < o->nsizes; i++)
@@ -427,7 +489,7 @@ static int check(const struct instances_options *o, struct err *err)
 int instances_open(const struct dataset *d, const struct instances_options *opt, struct task **ret_task, struct err *err)
 {
     struct instances *t;
-    int rc = check(opt, err);
+    int rc = check(d, opt, err);
 
     if (rc < 0)
         return rc;
@@ -459,6 +521,7 @@ static struct instances_options options(const struct jobspec *s, bool train)
                                    .longest = (int)s->model_max_size,
                                    .grain = (int)s->model_size_divisible,
                                    .flip = (float)s->data_augment_flip,
+                                   .crop = (float)s->data_augment_crop,
                                    .groups = s->data_aspect_groups,
                                    .keep_empty = s->data_keep_empty };
 

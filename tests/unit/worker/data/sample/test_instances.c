@@ -3,7 +3,9 @@
  * The task of two-stage detectors: the exact numbers of a sample. */
 #include "tests/unit/worker/data/sample/instances_set.h"
 #include "proto/job/jobspec.h"
+#include "worker/core/philox.h"
 #include "worker/data/loader.h"
+#include "worker/data/make/crop.h"
 #include "worker/data/make/mask_resize.h"
 #include "worker/mask/rle.h"
 
@@ -193,6 +195,165 @@ static void flavors_and_mirrors(void **state)
             task_free(t);
         }
     rle_free(&drawn);
+    close_set(&f);
+}
+
+/* ---- parts of pictures ---- */
+
+/* Resizes the whole picture, takes the window pixel by pixel, and resizes that. The caller frees. */
+static uint8_t *part_of(const struct fixture *f, int32_t image, const struct crop *c, struct canvas to)
+{
+    const struct resizing z = { RESIZE_D2, c->window.h, c->window.w, to, false };
+    const size_t scratch = resize_scratch(&z) + resize_scratch(&c->scaled);
+    uint8_t *whole = malloc(crop_bytes(c)), *part = malloc(crop_bytes(c)), *memory = malloc(scratch);
+    uint8_t *ret = malloc((size_t)to.h * (size_t)to.w * 3);
+    struct decoder *dec = decoder_new();
+    char path[DATASET_MAX_PATH];
+    struct image img;
+    struct err err;
+
+    assert_int_equal(image_read(dec, dataset_path(f->d, image, path), &img, &err), 0);
+    resize_any(&c->scaled, img.rgb, whole, (size_t)c->scaled.to.w * 3, memory);
+    for (int y = 0; y < c->window.h; y++)
+        for (int x = 0; x < c->window.w; x++)
+            for (int k = 0; k < 3; k++)
+                part[(y * c->window.w + x) * 3 + k] = whole[((y + c->y) * c->scaled.to.w + x + c->x) * 3 + k];
+    resize_any(&z, part, ret, (size_t)to.w * 3, memory);
+    decoder_free(dec);
+    free(whole);
+    free(part);
+    free(memory);
+    return ret;
+}
+
+/* The boxes of image i of the batch, from row `row` on. Returns the row after them. */
+static int check_boxes(const struct fixture *f, const struct batch *b, int i, int row, const struct crop *c, struct canvas to)
+{
+    const int32_t image = b->shard[0].index[i];
+    const double sx = (double)to.w / c->window.w, sy = (double)to.h / c->window.h;
+
+    for (int64_t k = f->d->offset[image]; k < f->d->offset[image + 1]; k++) {
+        struct dataset_box part;
+
+        if (f->d->boxes[k].crowd || !crop_box(c, &f->d->boxes[k], &part))
+            continue;
+        const float *box = (const float *)array(b, 0, "truth.box") + 4 * row;
+
+        assert_float_equal(box[0], part.x * sx, 1e-3);
+        assert_float_equal(box[1], part.y * sy, 1e-3);
+        assert_float_equal(box[2], (part.x + part.w) * sx, 1e-3);
+        assert_float_equal(box[3], (part.y + part.h) * sy, 1e-3);
+        assert_int_equal(((const int32_t *)array(b, 0, "truth.class"))[row++], f->d->boxes[k].cls);
+    }
+    assert_int_equal(row, offsets(b, 0, "truth")[i + 1]);
+    return row;
+}
+
+static struct canvas check_part(const struct fixture *f, const struct batch *b, const struct instances_options *o, int i, int *row,
+                                int *cut)
+{
+    const struct philox_key flips = { .seed = o->seed, .step = (uint32_t)b->epoch, .op = philox_op("data.flip") };
+    const struct philox_key sizes = { .seed = o->seed, .step = (uint32_t)(b->step - 1), .op = philox_op("data.size") };
+    const int32_t image = b->shard[0].index[i], *size = (const int32_t *)array(b, 0, "size") + 2 * i;
+    const struct dataset_image *im = &f->d->images[image];
+    const int shorter = o->size[philox_below(&sizes, 0, (uint32_t)o->nsizes)];
+    const struct canvas on = b->shard[0].canvas;
+    const bool flip = philox_uniform(&flips, (uint64_t)image) < o->flip;
+    struct crop c = { { RESIZE_D2, im->h, im->w, { im->h, im->w }, flip }, 0, 0, { im->h, im->w } };
+    const bool crops = crop_draw(o->crop, o->seed, b->epoch, image, im->h, im->w, flip, &c);
+    const struct canvas to = resize_target(RESIZE_D2, c.window.h, c.window.w, shorter, o->longest);
+    uint8_t *want;
+
+    assert_true(size[0] == to.h && size[1] == to.w && to.h <= on.h && to.w <= on.w);
+    *row = check_boxes(f, b, i, *row, &c, to);
+    *cut += crops;
+    if (!crops) {
+        check_picture(f, b, i, &(struct resizing){ RESIZE_D2, im->h, im->w, to, flip });
+        return to;
+    }
+    want = part_of(f, image, &c, to);
+    for (int y = 0; y < on.h; y++)
+        for (int x = 0; x < on.w * 3; x++) {
+            const uint8_t *got = (const uint8_t *)array(b, 0, "image") + ((size_t)i * (size_t)on.h + (size_t)y) * (size_t)on.w * 3;
+
+            assert_int_equal(got[x], y < to.h && x < to.w * 3 ? want[y * to.w * 3 + x] : 0);
+        }
+    free(want);
+    return to;
+}
+
+/* Two pictures make an epoch of one step. The canvas holds both parts and no more. */
+static void parts_of_pictures(void **state)
+{
+    static const int sizes[][2] = { { 90, 60 }, { 50, 80 }, { 0, 0 } };
+    struct fixture f =
+        open_set(sizes, OBJECT(1, 1, 0, 50, 40) "," OBJECT(2, 1, 0, 9, 3) "," OBJECT(3, 2, 0, 50, 70) "," OBJECT(4, 2, 1, 4, 4), false);
+    const struct loader_options l = {
+        .train = true, .batch = 2, .shards = 1, .shard_hi = 1, .waves = 1, .first_step = 1, .steps = 40, .workers = 2
+    };
+    struct instances_options o = plain();
+    struct loader *loader;
+    struct batch b;
+    int cut = 0;
+    struct task *t;
+    struct err err;
+
+    (void)state;
+    o.train = true;
+    o.nsizes = 2;
+    o.size[1] = 72;
+    o.flip = o.crop = 0.5f;
+    t = task_of(f.d, &o);
+    assert_int_equal(loader_open(t, &l, &loader, &err), 0);
+    for (int step = 0; step < 40; step++) {
+        int row = 0, h = 0, w = 0;
+
+        assert_int_equal(loader_next(loader, &b, &err), 0);
+        for (int i = 0; i < 2; i++) {
+            struct canvas to = check_part(&f, &b, &o, i, &row, &cut);
+
+            h = to.h > h ? to.h : h;
+            w = to.w > w ? to.w : w;
+        }
+        assert_int_equal(b.shard[0].canvas.h, (h + 31) / 32 * 32);
+        assert_int_equal(b.shard[0].canvas.w, (w + 31) / 32 * 32);
+        assert_true(b.shard[0].canvas.h <= t->largest.h && b.shard[0].canvas.w <= t->largest.w);
+    }
+    assert_in_range(cut, 25, 55);
+    loader_close(loader);
+    task_free(t);
+    close_set(&f);
+}
+
+/* The largest canvas is met: a high narrow part of a flat picture, and validation cuts nothing. */
+static void largest_of_parts(void **state)
+{
+    static const int sizes[][2] = { { 100, 100 }, { 0, 0 } };
+    struct fixture f = open_set(sizes, OBJECT(1, 1, 0, 50, 40), false);
+    struct instances_options o = plain();
+    struct canvas met = { 0, 0 };
+    struct task *t;
+
+    (void)state;
+    o.grain = 1;
+    o.train = true;
+    o.crop = 1;
+    t = task_of(f.d, &o);
+    for (int epoch = 0; epoch < 30000; epoch++) {
+        const struct draw draw = { .epoch = epoch };
+        struct canvas c = t->ops->canvas(t, 1, &draw, 1);
+
+        met.h = c.h > met.h ? c.h : met.h;
+        met.w = c.w > met.w ? c.w : met.w;
+        assert_true(c.h <= t->largest.h && c.w <= t->largest.w);
+    }
+    assert_true(t->largest.h == 94 && t->largest.w == 94); /* 600 of 384 */
+    assert_true(met.h >= 92 && met.w >= 92);
+    task_free(t);
+    o.train = false;
+    t = task_of(f.d, &o);
+    assert_true(t->largest.h == 60 && t->largest.w == 60);
+    task_free(t);
     close_set(&f);
 }
 
@@ -390,7 +551,9 @@ static void options_that_do_not_fit(void **state)
 {
     static const int sizes[][2] = { { 8, 8 }, { 0, 0 } };
     struct fixture f = open_set(sizes, OBJECT(1, 1, 0, 4, 4), false);
-    struct instances_options o[] = { plain(), plain(), plain(), plain() };
+    struct instances_options o[] = { plain(), plain(), plain(), plain(), plain() };
+    static const int of_masks[][2] = { { 40, 20 }, { 10, 30 }, { 0, 0 } };
+    struct fixture masks = open_set(of_masks, POLYGONS, true);
     struct task *t;
     struct err err;
 
@@ -399,8 +562,14 @@ static void options_that_do_not_fit(void **state)
     o[1].size[0] = 101;
     o[2].grain = 0;
     o[3].size[0] = 0;
-    for (int i = 0; i < 4; i++)
+    o[4].crop = 1;
+    o[4].rule = RESIZE_TV;
+    for (int i = 0; i < 5; i++)
         assert_int_equal(instances_open(f.d, &o[i], &t, &err), ERR_INPUT);
+    o[4].rule = RESIZE_D2;
+    assert_int_equal(instances_open(masks.d, &o[4], &t, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "with masks"));
+    close_set(&masks);
     close_set(&f);
 }
 
@@ -427,6 +596,7 @@ int main(void)
         cmocka_unit_test(a_thousand_objects),      cmocka_unit_test(boxes_alone),
         cmocka_unit_test(which_pictures_train),    cmocka_unit_test(tasks_of_jobs),
         cmocka_unit_test(options_that_do_not_fit), cmocka_unit_test(groups_by_shape),
+        cmocka_unit_test(parts_of_pictures),       cmocka_unit_test(largest_of_parts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,7 +8,7 @@
 
 enum { PICTURES = 13, STEPS = 9, SHARDS = 4, BATCH = 8 };
 
-static struct fixture many(void)
+static struct fixture many(bool masks)
 {
     int sizes[PICTURES + 1][2] = { { 0 } };
     char text[4000], *p = text;
@@ -23,7 +23,7 @@ static struct fixture many(void)
                         "3, 7, 4, 4]]}",
                         p == text ? "" : ",", i + 1, i + 1, i, i, i + 9);
     }
-    return open_set(sizes, text, true);
+    return open_set(sizes, text, masks);
 }
 
 /* hash: of each whole sample, with index and canvas. */
@@ -64,7 +64,7 @@ static void look(const struct dataset *d, const struct instances_options *o, int
 
                 assert_int_equal(s->n, BATCH / SHARDS);
                 for (int i = 0; i < s->n; i++)
-                    draw[i] = (struct draw){ b.epoch, s->index[i], s->shard };
+                    draw[i] = (struct draw){ ((b.step - 1) * BATCH + s->shard * s->n + i) / PICTURES, s->index[i], s->shard };
                 assert_true(canvas_equal(t->ops->canvas(t, b.step, draw, s->n), s->canvas));
                 ret->canvas[b.step][s->shard] = s->canvas;
                 for (int i = 0; i < s->n; i++) {
@@ -79,7 +79,7 @@ static void look(const struct dataset *d, const struct instances_options *o, int
 
 static void ranks_threads_and_resumes(void **state)
 {
-    struct fixture f = many();
+    struct fixture f = many(true);
     struct instances_options o = drawn();
     static struct seen want, got, tv;
     int drawn_of[PICTURES] = { 0 }, mixed = 0;
@@ -118,11 +118,31 @@ static void ranks_threads_and_resumes(void **state)
     close_set(&f);
 }
 
+/* So are parts of pictures. */
+static void parts_for_any_ranks(void **state)
+{
+    struct fixture f = many(false);
+    struct instances_options o = drawn();
+    static struct seen want, got, whole;
+
+    (void)state;
+    look(f.d, &o, 1, 1, 1, 1, &whole);
+    o.crop = 0.5f;
+    look(f.d, &o, 1, 1, 1, 1, &want);
+    look(f.d, &o, 1, 3, 2, 4, &got);
+    assert_memory_equal(&got, &want, sizeof want);
+    assert_memory_not_equal(want.canvas, whole.canvas, sizeof want.canvas);
+    memset(&got, 0, sizeof got);
+    look(f.d, &o, 6, 2, 1, 2, &got);
+    assert_memory_equal(got.hash[6], want.hash[6], sizeof want.hash[6] * (STEPS - 5));
+    close_set(&f);
+}
+
 /* Each size is drawn by step and shard alone. Each picture is mirrored about half of the time, by epoch and picture
  * alone. */
 static void what_is_drawn(void **state)
 {
-    struct fixture f = many();
+    struct fixture f = many(true);
     struct instances_options o = drawn();
     struct task *t;
     int count[3] = { 0 }, alike = 0;
@@ -272,8 +292,8 @@ static void a_substitute_fits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_threads_and_resumes),   cmocka_unit_test(what_is_drawn),     cmocka_unit_test(mirrors_are_drawn),
-        cmocka_unit_test(masks_stay_with_their_boxes), cmocka_unit_test(a_substitute_fits),
+        cmocka_unit_test(ranks_threads_and_resumes), cmocka_unit_test(parts_for_any_ranks),         cmocka_unit_test(what_is_drawn),
+        cmocka_unit_test(mirrors_are_drawn),         cmocka_unit_test(masks_stay_with_their_boxes), cmocka_unit_test(a_substitute_fits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

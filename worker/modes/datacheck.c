@@ -67,12 +67,13 @@ static void tell_depth(const char *split, const struct dataset *d, FILE *out)
         fprintf(out, "%s: %s\n", split, text);
 }
 
-/* Reports objects that no validation can find. */
-static void tell_crowded(const char *split, const struct dataset *d, int64_t max_det, FILE *out)
+/* Reports objects that no validation can find, or that no training can match. */
+static void tell_crowded(const char *split, const struct dataset *d, const struct jobspec *spec, FILE *out)
 {
+    struct census_limit limit;
     char text[CENSUS_TEXT];
 
-    if (census_crowded(d, max_det, text, sizeof text))
+    if (split_limit(spec, strcmp(split, "val") == 0, &limit) && census_crowded(d, &limit, text, sizeof text))
         fprintf(out, "%s: note: %s\n", split, text);
 }
 
@@ -113,10 +114,9 @@ static int tell_split(const struct model_registry *models, const struct jobspec 
         fprintf(out->facts, "%s: %d images, %lld boxes, %d classes, %lld bad records skipped%s, %lld boxes clipped\n", split, d->nimages,
                 (long long)d->offset[d->nimages], d->nclasses, (long long)p->count, also, (long long)d->clipped);
     fprintf(out->facts, "%s: %s\n", split, census_text(d, d->nimages - kept, census, sizeof census));
-    if (val) {
-        tell_crowded(split, d, spec->val_max_det, out->warnings);
+    tell_crowded(split, d, spec, out->warnings);
+    if (val)
         tell_lossless(split, d, spec->checkpoint_best, out->warnings);
-    }
     tell_depth(split, d, out->warnings);
     rc = tell_poses(split, d, out->warnings, err);
     return rc < 0 ? rc : survey_split(d, split, opt->upright, out->facts, out->warnings, err);

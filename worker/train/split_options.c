@@ -49,3 +49,12 @@ void split_options(const struct model_registry *models, const struct jobspec *sp
         ret->check.labels = &ret->labels;
     ret->labels.train = train;
 }
+
+bool split_limit(const struct jobspec *spec, bool val, struct census_limit *ret)
+{
+    if (val)
+        *ret = (struct census_limit){ "val.max_det", spec->val_max_det, "count as missed", "count all" };
+    else
+        *ret = (struct census_limit){ "model.proposals", spec->model_proposals, "are not learned", "learn all" };
+    return val || strcmp(spec->family->name, "sparse") == 0;
+}

@@ -6,6 +6,7 @@
 #include "worker/data/read/check.h"
 #include "worker/data/read/frames/frames.h"
 #include "worker/data/read/labels/labels.h"
+#include "worker/data/set/census.h"
 
 struct jobspec;
 struct model_registry;
@@ -20,3 +21,5 @@ struct split_options {
  * the job. */
 void split_options(const struct model_registry *models, const struct jobspec *spec, bool val, const struct dataset *train, int threads,
                    struct split_options *ret);
+/* The limit of this job for the objects of an image of the split. False: there is no limit. */
+bool split_limit(const struct jobspec *spec, bool val, struct census_limit *ret);

@@ -90,9 +90,10 @@ static int report_census(const struct machine *m, const char *split, const struc
 
 static int report_crowded(const struct machine *m, const char *split, const struct dataset *d, struct err *err)
 {
+    struct census_limit limit;
     char text[CENSUS_TEXT];
 
-    if (strcmp(split, "val") != 0 || !census_crowded(d, m->spec->val_max_det, text, sizeof text))
+    if (!split_limit(m->spec, strcmp(split, "val") == 0, &limit) || !census_crowded(d, &limit, text, sizeof text))
         return 0;
     return report_event(m->report, err, "warning", "data", "%s: %s", split, text);
 }

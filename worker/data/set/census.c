@@ -94,9 +94,9 @@ char *census_text(const struct dataset *d, int left_out, char *buf, size_t size)
     return buf;
 }
 
-bool census_crowded(const struct dataset *d, int64_t max_det, char *buf, size_t size)
+bool census_crowded(const struct dataset *d, const struct census_limit *limit, char *buf, size_t size)
 {
-    int64_t most = max_det;
+    int64_t most = limit->objects;
     int images = 0, which = -1;
     char name[NAME_BYTES];
 
@@ -105,15 +105,14 @@ bool census_crowded(const struct dataset *d, int64_t max_det, char *buf, size_t 
 
         for (int64_t k = d->offset[i]; k < d->offset[i + 1]; k++)
             n += !d->boxes[k].crowd;
-        images += n > max_det;
+        images += n > limit->objects;
         which = n > most ? i : which;
         most = n > most ? n : most;
     }
     if (images == 0)
         return false;
-    snprintf(buf, size,
-             "%d of %d images have more objects than val.max_det, %lld, which then count as missed; the most are %lld, in '%s': "
-             "val.max_det=%lld would count all",
-             images, d->nimages, (long long)max_det, (long long)most, census_name(d->images[which].file, name), (long long)most);
+    snprintf(buf, size, "%d of %d images have more objects than %s, %lld, which then %s; the most are %lld, in '%s': %s=%lld would %s",
+             images, d->nimages, limit->key, (long long)limit->objects, limit->surplus, (long long)most,
+             census_name(d->images[which].file, name), limit->key, (long long)most, limit->higher);
     return true;
 }

@@ -14,9 +14,16 @@ enum { CENSUS_TEXT = 3000, CENSUS_NAME = 40 };
  * 960 x 540; 0 with measured depth". Classes that do not fit are counted at the end; names come from files, and are
  * cut. Returns buf. */
 char *census_text(const struct dataset *d, int left_out, char *buf, size_t size);
-/* Have images more objects than max_det, the number of detections that a model gives per image? The others count as
- * missed. If so, buf tells how many images, and the one with most. A crowd does not count as an object. */
-bool census_crowded(const struct dataset *d, int64_t max_det, char *buf, size_t size);
+/* A job key that limits the objects of an image, as "val.max_det". */
+struct census_limit {
+    const char *key;
+    int64_t objects;
+    const char *surplus; /* the rest of them, as "count as missed"; */
+    const char *higher;  /* a limit that is high enough, as "count all" */
+};
+/* Have images more objects than the limit? If so, buf tells how many images, and the one with most. A crowd does not
+ * count as an object. */
+bool census_crowded(const struct dataset *d, const struct census_limit *limit, char *buf, size_t size);
 /* For a validation split: does every frame lack a neighbour, so that there is no loss? If so, buf tells it, and the
  * effect on checkpoint.best, which is `best`. Not for a set that was read from an index. */
 bool census_lossless(const struct dataset *d, const char *best, char *buf, size_t size);

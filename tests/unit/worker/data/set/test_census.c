@@ -53,9 +53,29 @@ static void many_classes(void **state)
     assert_string_equal(text + strlen(text) - strlen(last), last);
 }
 
+/* A crowd is no object, and an image at the limit is not over it. */
+static void more_than_the_limit(void **state)
+{
+    struct census_limit limit = { "model.proposals", 2, "are not learned", "learn all" };
+    char a[] = "a.png", b[] = "b.png", c[] = "c.png", text[CENSUS_TEXT];
+    struct dataset_image images[] = { { .file = a }, { .file = b }, { .file = c } };
+    struct dataset_box boxes[10] = { [2] = { .crowd = true } };
+    int64_t offset[] = { 0, 3, 6, 10 };
+    struct dataset d = { .nimages = 3, .images = images, .boxes = boxes, .offset = offset };
+
+    (void)state;
+    assert_true(census_crowded(&d, &limit, text, sizeof text));
+    assert_string_equal(text,
+                        "2 of 3 images have more objects than model.proposals, 2, which then are not learned; the most are 4, in 'c.png': "
+                        "model.proposals=4 would learn all");
+    limit.objects = 4;
+    assert_false(census_crowded(&d, &limit, text, sizeof text));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(objects_by_class), cmocka_unit_test(many_classes) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(objects_by_class), cmocka_unit_test(many_classes),
+                                        cmocka_unit_test(more_than_the_limit) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

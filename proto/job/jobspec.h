@@ -44,11 +44,11 @@ enum { JOB_MAX_SOURCES = 3 };
       "Network, by name; a job has either model.preset or model.cfg")                                                                     \
     X(model_cfg, "model.cfg", PATH, "null", "-", "yolo", 0, 4095, "", "",                                                                 \
       "Darknet .cfg file of a network of the YOLOv3 family, in place of model.preset")                                                    \
-    X(model_size, "model.size", SIZE, "null", "-", "!rcnn sparse", 32, 2048, "px", "",                                                           \
+    X(model_size, "model.size", SIZE, "null", "-", "!rcnn sparse", 32, 2048, "px", "",                                                    \
       "Size of the network's input: the side of a square or [width, height], in multiples of 32. Default: from the preset or .cfg; "      \
       "[640, 192] for depth networks, which need at least 64 each way, and 96 with an autoencoder. Larger inputs show smaller objects "   \
       "and take more time and memory")                                                                                                    \
-    X(model_width, "model.width", REAL, "1.0", "-", "yolo rcnn sparse depth", 1e-2, 8, "x", "",                                                  \
+    X(model_width, "model.width", REAL, "1.0", "-", "yolo rcnn sparse depth", 1e-2, 8, "x", "",                                           \
       "Factor for the channels of all hidden layers of a preset; below 1 the network is smaller and faster")                              \
     X(model_init, "model.init", PATH, "null", "-", "", 0, 4095, "", "",                                                                   \
       "Weights to start from: a .safetensors file, for yolo also a darknet .weights file, or a checkpoint of another job: job:12 or "     \
@@ -83,9 +83,9 @@ enum { JOB_MAX_SOURCES = 3 };
     X(model_backbone, "model.backbone", ENUM, "null", "-", "rcnn sparse", 0, 0, "", "msra|torchvision",                                   \
       "ImageNet weights that fit the backbone: place of strides, order and scale of colours; default: torchvision for Sparse R-CNN and "  \
       "with model.flavor tv, else msra")                                                                                                  \
-    X(model_freeze_at, "model.freeze_at", INT, "0", "-", "rcnn sparse", 0, 5, "stages", "",                                                      \
+    X(model_freeze_at, "model.freeze_at", INT, "0", "-", "rcnn sparse", 0, 5, "stages", "",                                               \
       "Number of stages of the backbone, stem first, that do not train; above 0 it needs model.init")                                     \
-    X(model_bn_eps, "model.bn_eps", REAL, "1e-5", "-", "rcnn sparse", 0, 1, "", "",                                                              \
+    X(model_bn_eps, "model.bn_eps", REAL, "1e-5", "-", "rcnn sparse", 0, 1, "", "",                                                       \
       "Number added to the variances of normalisations; 0 for torchvision's COCO_V1 weights")                                             \
     X(model_fpn_channels, "model.fpn_channels", INT, "256", "-", "rcnn sparse", 8, 4096, "", "",                                          \
       "Channels of the feature pyramid, and of the RPN or the proposals; a multiple of 8")                                                \
@@ -120,10 +120,10 @@ enum { JOB_MAX_SOURCES = 3 };
     X(model_min_size, "model.min_size", INTS, "null", "-", "rcnn sparse", 1, 4096, "px", "",                                              \
       "Shorter side of pictures: one number, or a list from which each shard of a step draws one; validation takes the last of the "      \
       "list. Default: 640, 672 .. 800, or 800 with model.flavor tv; 480, 512 .. 800 for Sparse R-CNN")                                    \
-    X(model_max_size, "model.max_size", INT, "1333", "-", "rcnn sparse", 1, 8192, "px", "",                                                      \
+    X(model_max_size, "model.max_size", INT, "1333", "-", "rcnn sparse", 1, 8192, "px", "",                                               \
       "Maximum of the longer side of pictures; the shorter side is reduced where needed")                                                 \
-    X(model_size_divisible, "model.size_divisible", INT, "32", "-", "rcnn sparse", 32, 1024, "px", "",                                           \
-      "The sides of a canvas are rounded up to multiples of this number, a multiple of 32")                                          \
+    X(model_size_divisible, "model.size_divisible", INT, "32", "-", "rcnn sparse", 32, 1024, "px", "",                                    \
+      "The sides of a canvas are rounded up to multiples of this number, a multiple of 32")                                               \
     X(model_proposals, "model.proposals", INT, "100", "-", "sparse", 1, 1000, "boxes", "",                                                \
       "Learned boxes that every picture begins with, and the most objects that can be found in one; 300 is usual with "                   \
       "data.augment.crop. Raise it for pictures with more objects")                                                                       \
@@ -244,10 +244,10 @@ enum { JOB_MAX_SOURCES = 3 };
       "Depth that the value 1 means in the files of data.depth_pattern; default: from intrinsics.json")                                   \
     X(data_workers, "data.workers", INT, "null", "-", "", 1, 256, "threads", "",                                                          \
       "Decoding threads of a rank; default: run.threads / 4, beside a GPU run.threads - 1 and at most 16")                                \
-    X(data_aspect_groups, "data.aspect_groups", BOOL, "true", "-", "rcnn sparse", 0, 0, "", "",                                                  \
+    X(data_aspect_groups, "data.aspect_groups", BOOL, "true", "-", "rcnn sparse", 0, 0, "", "",                                           \
       "Fill a shard with pictures of one shape, as far as an epoch has them: upright or not (d2), or one of eight ratios (tv). It "       \
       "saves padding")                                                                                                                    \
-    X(data_keep_empty, "data.keep_empty", BOOL, "false", "-", "rcnn sparse", 0, 0, "", "",                                                       \
+    X(data_keep_empty, "data.keep_empty", BOOL, "false", "-", "rcnn sparse", 0, 0, "", "",                                                \
       "Train on images without an object too; all of such an image is background")                                                        \
     X(data_augment_flip, "data.augment.flip", REAL, "0.5", "-", "", 0, 1, "prob", "", "Probability of mirroring a picture left-right")    \
     X(data_augment_crop, "data.augment.crop", REAL, "0", "-", "sparse", 0, 1, "prob", "",                                                 \
@@ -333,7 +333,7 @@ enum { JOB_MAX_SOURCES = 3 };
     X(train_freeze, "train.freeze", STRS, "[]", "[]", "", 0, 64, "", "",                                                                  \
       "Parts that do not train: names of arrays, with * and ? as in names of files, or layers by number, such as 0-14, as detctl "        \
       "layers lists them; needs model.init")                                                                                              \
-    X(train_class_weights, "train.class_weights", NUMBERS, "{}", "{}", "yolo rcnn sparse", 1e-300, 1000, "x", "",                                \
+    X(train_class_weights, "train.class_weights", NUMBERS, "{}", "{}", "yolo rcnn sparse", 1e-300, 1000, "x", "",                         \
       "Factors of the class loss, as {category name: factor}; categories that are not named, and the background, have 1. They hold in "   \
       "training and validation; raise them for rare classes")                                                                             \
     X(train_stop_after, "train.stop_after", INT, "0", "0", "", 0, 1000000, "validations", "",                                             \
@@ -343,7 +343,7 @@ enum { JOB_MAX_SOURCES = 3 };
     X(val_every, "val.every", INT, "null", "-", "", 0, 100000000, "steps, or a text as \"2 epochs\"", "",                                 \
       "Steps between validations; there is one after the last step, too. 0: never. Default: steps/10 where data.val is given")            \
     X(val_batch, "val.batch", INT, "8", "-", "", 1, 4096, "images", "", "Images of a validation shard")                                   \
-    X(val_conf, "val.conf", REAL, "0.005", "-", "yolo rcnn sparse", 0, 1, "score", "",                                                           \
+    X(val_conf, "val.conf", REAL, "0.005", "-", "yolo rcnn sparse", 0, 1, "score", "",                                                    \
       "Score below which detections are dropped in validation. 0.005 is darknet's protocol, 0.05 detectron2's; compared with 0 it "       \
       "costs up to a point of AP")                                                                                                        \
     X(val_nms, "val.nms", REAL, "0.45", "-", "yolo rcnn", 0, 1, "IoU", "",                                                                \
@@ -538,7 +538,8 @@ struct jobspec_idle {
     const char *key, *needs;
 };
 int jobspec_idle(const struct jobspec *s, struct jobspec_idle ret[JOB_MAX_IDLE]);
-/* A value that has an effect, but probably not the one that was meant: a sentence for the submitter. Static; NULL: there is none. */
+/* A value that has an effect, but probably not the one that was meant: a sentence for the submitter. Static. NULL:
+ * there is none. */
 const char *jobspec_doubt(const struct jobspec *s);
 /* For a program that knows the number of classes: family sparse gives at most model.proposals * classes detections. */
 int jobspec_check_detections(const struct jobspec *s, int classes, struct err *err);

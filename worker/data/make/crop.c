@@ -1,61 +1,49 @@
 #include "worker/data/make/crop.h" /* SPDX-License-Identifier: Apache-2.0 */
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
 #include "worker/core/philox.h"
 #include "worker/data/set/dataset.h"
 
-enum { LEAST = 384, MOST = 600, SIZES = 3 };
-/* The reference has no limit of the longer side. This one bounds memory, and is met by pictures 27 times as long as high. */
-enum { LONGEST = 16384 };
-
-static const int shorter[SIZES] = { 400, 500, 600 };
+enum { SIZES = 3, LONGEST = 16384 };
 
 /* The draws of one picture, by number. */
 enum { DRAW_WHETHER, DRAW_SIZE, DRAW_HEIGHT, DRAW_WIDTH, DRAW_Y, DRAW_X, DRAWS = 8 };
 
-static int smaller(int a, int b)
+struct dice {
+    struct philox_key key;
+    uint64_t base;
+};
+
+/* Whole numbers from `from` to `to`. */
+static int among(const struct dice *d, int draw, int from, int to)
 {
-    return a < b ? a : b;
+    return from + (int)philox_below(&d->key, d->base + (uint64_t)draw, (uint32_t)(to - from + 1));
 }
 
-static struct canvas scaled(int k, int h, int w)
+/* A side of a window in `side` pixels. */
+static int window_side(const struct dice *d, int draw, int side)
 {
-    return resize_target(RESIZE_D2, h, w, shorter[k], LONGEST);
-}
-
-static struct canvas window(struct canvas picture, int side)
-{
-    return (struct canvas){ smaller(picture.h, side), smaller(picture.w, side) };
-}
-
-bool crop_windows(int k, int h, int w, struct canvas *ret_least, struct canvas *ret_most)
-{
-    if (k >= SIZES)
-        return false;
-    *ret_least = window(scaled(k, h, w), LEAST);
-    *ret_most = window(scaled(k, h, w), MOST);
-    return true;
+    return among(d, draw, side < CROP_LEAST ? side : CROP_LEAST, side < CROP_MOST ? side : CROP_MOST);
 }
 
 bool crop_draw(float prob, uint64_t seed, int64_t epoch, int32_t image, int h, int w, bool flip, struct crop *ret)
 {
-    const struct philox_key key = { .seed = seed, .step = (uint32_t)epoch, .op = philox_op("data.crop") };
-    const uint64_t base = (uint64_t)image * DRAWS;
-    struct canvas least, most;
-    int k;
+    static const int shorter[SIZES] = { 400, 500, 600 };
+    const struct dice d = { { .seed = seed, .step = (uint32_t)epoch, .op = philox_op("data.crop") }, (uint64_t)image * DRAWS };
+    struct canvas c;
 
-    if (!(philox_uniform(&key, base + DRAW_WHETHER) < prob))
+    if (!(philox_uniform(&d.key, d.base + DRAW_WHETHER) < prob))
         return false;
-    k = (int)philox_below(&key, base + DRAW_SIZE, SIZES);
-    ret->scaled = (struct resizing){ RESIZE_D2, h, w, scaled(k, h, w), flip };
-    least = window(ret->scaled.to, LEAST);
-    most = window(ret->scaled.to, MOST);
-    ret->window.h = least.h + (int)philox_below(&key, base + DRAW_HEIGHT, (uint32_t)(most.h - least.h + 1));
-    ret->window.w = least.w + (int)philox_below(&key, base + DRAW_WIDTH, (uint32_t)(most.w - least.w + 1));
-    ret->y = (int)philox_below(&key, base + DRAW_Y, (uint32_t)(ret->scaled.to.h - ret->window.h + 1));
-    ret->x = (int)philox_below(&key, base + DRAW_X, (uint32_t)(ret->scaled.to.w - ret->window.w + 1));
+    c = resize_target(RESIZE_D2, h, w, shorter[among(&d, DRAW_SIZE, 0, SIZES - 1)], INT_MAX);
+    if (c.h > LONGEST || c.w > LONGEST)
+        return false;
+    ret->scaled = (struct resizing){ RESIZE_D2, h, w, c, flip };
+    ret->window = (struct canvas){ window_side(&d, DRAW_HEIGHT, c.h), window_side(&d, DRAW_WIDTH, c.w) };
+    ret->y = among(&d, DRAW_Y, 0, c.h - ret->window.h);
+    ret->x = among(&d, DRAW_X, 0, c.w - ret->window.w);
     return true;
 }
 

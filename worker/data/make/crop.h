@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/make/crop.h - a part cut out of a picture that trains: the
  * picture gets a shorter side of 400, 500 or 600 pixels and perhaps is mirrored; then a window of 384 to 600 pixels each
- * way, or as much as there is, is cut out. Specs sparse_rcnn section 8. */
+ * way, or as much as there is, is cut out. Pictures whose longer side would become over 16384 pixels stay whole, which
+ * bounds memory; the reference has no limit. Specs sparse_rcnn section 8. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -8,6 +9,8 @@
 #include "worker/data/make/resize.h"
 
 struct dataset_box;
+
+enum { CROP_LEAST = 384, CROP_MOST = 600 }; /* pixels of a window's sides */
 
 struct crop {
     struct resizing scaled; /* before the cut */
@@ -17,9 +20,6 @@ struct crop {
 
 /* Draws whether an h x w picture is cut in this epoch, and how. Pure: by the seed, epoch and image. */
 bool crop_draw(float prob, uint64_t seed, int64_t epoch, int32_t image, int h, int w, bool flip, struct crop *ret);
-/* The smallest and the largest window, by sides, with shorter side number k of the picture; k from 0. False: there is
- * no number k. */
-bool crop_windows(int k, int h, int w, struct canvas *ret_least, struct canvas *ret_most);
 /* Bytes of the picture before the cut. */
 size_t crop_bytes(const struct crop *c);
 /* Cuts: rgb becomes the window [window.h][window.w][3]. */

@@ -434,33 +434,22 @@ static void count_rows(const struct instances *t, int image, int64_t rows[LISTS]
     }
 }
 
-/* Grows *c to what a part of the picture can become: a narrow high one and a wide flat one are the extremes. */
-static void grow_to_parts(struct canvas *c, const struct instances *t, int32_t image, int shorter)
-{
-    const struct dataset_image *im = &t->d->images[image];
-    struct canvas least, most;
-
-    for (int k = 0; crop_windows(k, im->h, im->w, &least, &most); k++) {
-        grow(c, resize_target(t->opt.rule, most.h, least.w, shorter, t->opt.longest), t->opt.grain);
-        grow(c, resize_target(t->opt.rule, least.h, most.w, shorter, t->opt.longest), t->opt.grain);
-    }
-}
-
 static int measure(struct instances *t, struct err *err)
 {
     int64_t rows[LISTS];
 
     t->base.largest = (struct canvas){ t->opt.grain, t->opt.grain };
+    for (int k = 0; t->opt.train && t->opt.crop > 0 && k < t->opt.nsizes; k++) {
+        grow(&t->base.largest, resize_target(t->opt.rule, CROP_MOST, CROP_LEAST, t->opt.size[k], t->opt.longest), t->opt.grain);
+        grow(&t->base.largest, resize_target(t->opt.rule, CROP_LEAST, CROP_MOST, t->opt.size[k], t->opt.longest), t->opt.grain);
+    }
     for (int l = 0; l < LISTS; l++)
         t->base.room[l] = 1;
     for (int i = 0; i < t->base.samples; i++) {
         int32_t image = task_image(&t->base, i);
 
-        for (int k = 0; k < t->opt.nsizes; k++) {
+        for (int k = 0; k < t->opt.nsizes; k++)
             grow(&t->base.largest, target(t, image, t->opt.size[k]), t->opt.grain);
-            if (t->opt.train && t->opt.crop > 0)
-                grow_to_parts(&t->base.largest, t, image, t->opt.size[k]);
-        }
         count_rows(t, image, rows);
         for (int l = 0; l < LISTS; l++) {
             if (rows[l] > INT_MAX / 2)

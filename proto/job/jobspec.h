@@ -131,13 +131,13 @@ enum { JOB_MAX_SOURCES = 3 };
       "Initial place of the proposals. image: each is the whole picture; grid: they lie on a grid, which learns sooner from few "         \
       "pictures")                                                                                                                         \
     X(model_stages, "model.stages", INT, "6", "-", "sparse", 1, 12, "heads", "",                                                          \
-      "Number of heads, one after the other, each of which moves the boxes of the one before. All cost the same; fewer are faster and "   \
-      "less exact")                                                                                                                       \
+      "Number of heads in a row. Each head moves the boxes of the head before it. All heads cost the same; fewer are faster and less "    \
+      "exact")                                                                                                                            \
     X(model_heads, "model.heads", INT, "8", "-", "sparse", 1, 64, "heads", "",                                                            \
       "Heads of the attention among the proposals of a picture. The number must divide model.fpn_channels, into at most 256 channels "    \
       "each")                                                                                                                             \
     X(model_dynamic_channels, "model.dynamic_channels", INT, "64", "-", "sparse", 8, 512, "", "",                                         \
-      "Inner channels, a multiple of 8, of the products whose weights each proposal makes for itself; fewer save memory and time")        \
+      "Inner channels, a multiple of 8, of the layers whose weights follow from each proposal; fewer save memory and time")               \
     X(model_ffn_channels, "model.ffn_channels", INT, "2048", "-", "sparse", 8, 16384, "", "",                                             \
       "Hidden channels of the feed-forward layers of a stage; fewer make a smaller network")                                              \
     X(model_cls_layers, "model.cls_layers", INT, "1", "-", "sparse", 0, 8, "layers", "",                                                  \
@@ -538,8 +538,7 @@ struct jobspec_idle {
     const char *key, *needs;
 };
 int jobspec_idle(const struct jobspec *s, struct jobspec_idle ret[JOB_MAX_IDLE]);
-/* A value that has an effect, but probably not the one that was meant: a sentence for the submitter. Static. NULL:
- * there is none. */
+/* A sentence for the submitter about a value that is probably a mistake. Static. NULL: there is none. */
 const char *jobspec_doubt(const struct jobspec *s);
 /* For a program that knows the number of classes: family sparse gives at most model.proposals * classes detections. */
 int jobspec_check_detections(const struct jobspec *s, int classes, struct err *err);

@@ -298,17 +298,17 @@ static __global__ void __launch_bounds__(SUM_THREADS) tree_kernel(double *to, co
 }
 
 static __global__ void __launch_bounds__(SUM_THREADS)
-    clip_kernel(struct clip *ret, const double *x, const uint32_t *order, int n, double max_norm)
+    clip_kernel(struct clip *ret, const double *x, const uint32_t *order, int n, double weight, double max_norm)
 {
     SHARED(double, sum, SUM_NUMBERS);
     double all = tree_of_block(sum, x, order, n);
 
     if (threadIdx.x == 0)
-        *ret = clip_of(all, max_norm);
+        *ret = clip_of(all, weight, max_norm);
 }
 
-int cuda_optim_clip(struct device *dev, struct clip *ret, const double *blocks, const uint32_t *order, int n, double max_norm,
-                    struct err *err)
+int cuda_optim_clip(struct device *dev, struct clip *ret, const double *blocks, const uint32_t *order, int n, double weight,
+                    double max_norm, struct err *err)
 {
     cudaStream_t stream = cuda_device(dev)->stream;
     double *sums = NULL;
@@ -326,6 +326,6 @@ int cuda_optim_clip(struct device *dev, struct clip *ret, const double *blocks, 
         order = NULL;
         n = (int)subtrees;
     }
-    CUDA_LAUNCH(clip_kernel, 1, SUM_THREADS, stream, ret, blocks, order, n, max_norm);
+    CUDA_LAUNCH(clip_kernel, 1, SUM_THREADS, stream, ret, blocks, order, n, weight, max_norm);
     return cuda_check(cudaPeekAtLastError(), "clip", err);
 }

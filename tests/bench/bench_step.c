@@ -408,7 +408,7 @@ static void step(struct bench *b)
         b->items[i].grad = gradients_sum(b->gradients, b->items[i].param);
     squares = gradients_squares(b->gradients);
     if (b->dev->ops->download(b->dev, b->raw_host, b->raw[0], b->model->raw_terms * sizeof(double), &err) < 0 ||
-        b->dev->on->optim->clip(b->dev, b->clip, squares.blocks, squares.order, squares.n, 0, &err) < 0 ||
+        b->dev->on->optim->clip(b->dev, b->clip, squares.blocks, squares.order, squares.n, 1, 0, &err) < 0 ||
         b->dev->on->optim->sgd(b->dev, b->items, b->nitems, &sgd, b->clip, &err) < 0 ||
         (b->dev->host_memory ? 0 : b->dev->ops->sync(b->dev, &err)) < 0)
         die(&err);

@@ -118,7 +118,7 @@ __global__ void bodies_flat(float *w, float *m, const float *g, size_t count, st
     sgd_element(&w[i], &m[i], g[i], 0.1f, 0.01f, &s);
     adam_element(&w[i], &m[i], &m[i + count], g[i], 0.1f, 0.01f, &a);
     adamw_element(&w[i], &m[i], &m[i + count], g[i], 0.1f, 0.01f, &a);
-    *clip = clip_of(blocks[i], 3.0);
+    *clip = clip_of(blocks[i], 1.0, 3.0);
     blocks[i] = sum_squares_block(g + i * SUM_BLOCK, count);
     sums[i] = hash_word(hash_product(word[1], HASH_KEY[i]), 7, i, HASH_MUL_0);
 }

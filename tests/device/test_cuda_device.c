@@ -277,13 +277,13 @@ static void out_of_memory(void **state)
     {
         /* an op that needs working memory, when all is in use */
         struct clip *clip = (struct clip *)(mem + SQUARES);
-        int rc = dev->on->optim->clip(dev, clip, mem, NULL, SQUARES, 0, &e);
+        int rc = dev->on->optim->clip(dev, clip, mem, NULL, SQUARES, 1, 0, &e);
 
         assert_int_equal(rc, -ENOMEM);
         assert_non_null(strstr(e.msg, "clip: out of GPU memory: 2 MiB more are needed"));
         assert_non_null(strstr(e.msg, "of 64 MiB are free"));
         dev->ops->free(dev, half);
-        OK(dev->on->optim->clip(dev, clip, mem, NULL, SQUARES, 0, &e));
+        OK(dev->on->optim->clip(dev, clip, mem, NULL, SQUARES, 1, 0, &e));
     }
     dev->ops->free(dev, mem);
     dev->ops->close(dev);

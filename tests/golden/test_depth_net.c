@@ -452,7 +452,7 @@ static void step(struct net *n, int at, json_t *of)
     if (at == 0)
         check_gradients(n, json_object_get(of, "gradients"));
     if (statistics_gather(n->statistics, &err) < 0 || statistics_update(n->statistics, 0.1f, n->skip, &err) < 0 ||
-        optimizer_step(n->optimizer, n->gradients, schedule_lr(n->spec, at + 1), at + 1, &err) < 0)
+        optimizer_step(n->optimizer, n->gradients, 1, schedule_lr(n->spec, at + 1), at + 1, &err) < 0)
         fail_msg("%s", err.msg);
     if (at > 0)
         return;

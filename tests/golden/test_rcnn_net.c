@@ -99,7 +99,7 @@ static void update(const struct net *n, struct training *t)
     struct err err;
 
     t->steps++;
-    if (optimizer_step(t->optimizer, t->gradients, schedule_lr(n->spec, t->steps), t->steps, &err) < 0)
+    if (optimizer_step(t->optimizer, t->gradients, 1, schedule_lr(n->spec, t->steps), t->steps, &err) < 0)
         fail_msg("%s", err.msg);
 }
 

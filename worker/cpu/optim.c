@@ -7,12 +7,12 @@
 #include "worker/cpu/hash.h"
 #include "worker/cpu/rows.h"
 
-int cpu_optim_clip(struct device *dev, struct clip *ret, const double *blocks, const uint32_t *order, int n, double max_norm,
+int cpu_optim_clip(struct device *dev, struct clip *ret, const double *blocks, const uint32_t *order, int n, double weight, double max_norm,
                    struct err *err)
 {
     (void)dev;
     (void)err;
-    *ret = clip_of(tree_sum_ordered(blocks, order, n), max_norm);
+    *ret = clip_of(tree_sum_ordered(blocks, order, n), weight, max_norm);
     return 0;
 }
 

@@ -5,14 +5,14 @@
 #include "worker/kernels/math.h"
 #include "worker/ops/optim.h"
 
-/* A norm above max_norm (> 0: there is a limit) is brought down to it. */
-KERNEL_FN struct clip clip_of(double square, double max_norm)
+/* Multiplies the gradient by weight. A norm above max_norm (> 0: there is a limit) is then brought down to it. */
+KERNEL_FN struct clip clip_of(double square, double weight, double max_norm)
 {
-    double norm = sqrt(square);
+    double norm = weight * sqrt(square);
     struct clip c;
 
     c.square = square;
-    c.factor = max_norm > 0.0 && norm > max_norm ? (float)(max_norm / norm) : 1.0f;
+    c.factor = (float)(weight * (max_norm > 0.0 && norm > max_norm ? max_norm / norm : 1.0));
     c.skip = !(square - square == 0.0); /* neither NaN nor infinity */
     return c;
 }

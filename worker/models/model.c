@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "proto/err.h"
 #include "proto/job/jobspec.h"
@@ -141,6 +142,18 @@ int model_init_weights(struct model *m, uint64_t seed, struct err *err)
     for (int i = 0; i < m->nparams && rc >= 0; i++)
         rc = init_param(m->dev, m->params[i], seed, err);
     return rc;
+}
+
+int model_explain(const struct model *m, const double *terms, struct err *err)
+{
+    size_t used = strlen(err->msg);
+    char why[160] = "";
+
+    if (m->ops->explain)
+        m->ops->explain(m, terms, why, sizeof why);
+    if (why[0])
+        snprintf(err->msg + used, sizeof err->msg - used, ": %s", why);
+    return err->code;
 }
 
 struct philox_key model_key(const struct batch *b, const char *purpose, int shard, int image)

@@ -14,11 +14,13 @@
 #include "worker/ops/yolo.h"
 
 struct batch;
+struct batch_form;
 struct err;
 struct jobspec;
 struct model;
 struct model_family;
 struct norm;
+struct shard_batch;
 struct st_meta;
 
 enum { MODEL_TRAITS = 4 };
@@ -60,6 +62,13 @@ struct model_ops {
     /* A row of raw, now in host memory, as [2 * nterms] doubles: numerator and denominator of each term, over `images`
      * images. For TERM_RATIO terms the row may also be the sum of several images' rows. Pure. */
     void (*sum_terms)(const struct model *m, const double *raw, int images, double *ret);
+    /* The number of objects of a training shard, from the lists of b in host memory. The trainer multiplies the gradient,
+     * which forward() seeds with 1 / images_of_step, by images_of_step / max(1, objects of all shards of the step). NULL:
+     * the gradient stays as it is. */
+    int64_t (*objects)(const struct model *m, const struct batch_form *form, const struct shard_batch *b);
+    /* terms: a row of sum_terms() that is not finite. *ret: the cause and what to do about it, to follow ": " in an error;
+     * left alone if the model does not know. Pure. NULL: it never knows. */
+    void (*explain)(const struct model *m, const double *terms, char *ret, size_t size);
     /* Lets the device prepare for nshards shards of n images of that canvas in its tier: a hint of coming work. Canvas
      * { 0, 0 }: only the parts that depend on no canvas, which shards of several canvases compute together. */
     int (*plan)(struct model *m, enum tape_mode mode, int n, int nshards, struct canvas canvas, struct err *err);
@@ -104,6 +113,8 @@ struct param *model_add_param(struct model *m, const char *name, enum param_kind
 int model_add_norm(struct model *m, const char *name, int k, const struct jobspec *spec, struct err *err);
 /* Initial weights of every parameter, which depend on (seed, name) alone. */
 int model_init_weights(struct model *m, uint64_t seed, struct err *err);
+/* Adds the text of model_ops.explain() to the error in *err about these terms. Returns the error's code. */
+int model_explain(const struct model *m, const double *terms, struct err *err);
 void model_free(struct model *m);
 /* The key of image `image` of local shard `shard` for one purpose ("rcnn.sample"): of (seed, step, shard, image) in
  * training, of (seed, place in the data set) in validation. */

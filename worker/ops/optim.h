@@ -11,8 +11,8 @@ enum { OPTIM_STATES = 2 }; /* most arrays that an optimizer keeps for a paramete
 
 /* Data of the whole gradient for a step. In device memory. */
 struct clip {
-    double square; /* squared norm */
-    float factor;  /* multiplies the gradient: 1, or less if it is longer than allowed */
+    double square; /* squared norm, before any factor */
+    float factor;  /* multiplies the gradient: its weight, or less if it would be longer than allowed */
     int32_t skip;  /* not 0: square is not finite, so nothing is written in this step */
 };
 
@@ -44,9 +44,10 @@ struct adam {
 /* clang-format off */
 #define OPTIM_OPS(X)                                                                                                                       \
     /* *ret = the clip for the sum of n block sums of squares (op sum_squares), added in the tree over blocks[order[0]],                   \
-     * blocks[order[1]] ... (core/tree.h tree_sum()); order NULL: as they lie. max_norm <= 0: the norm has no limit. */                    \
-    X(optim, clip, (struct device *dev, struct clip *ret, const double *blocks, const uint32_t *order, int n, double max_norm, struct err *err), \
-      (dev, ret, blocks, order, n, max_norm, err))                                                                                         \
+     * blocks[order[1]] ... (core/tree.h tree_sum()); order NULL: as they lie. The gradient is multiplied by weight > 0;                   \
+     * max_norm limits the norm after that; max_norm <= 0: the norm has no limit. */                                                       \
+    X(optim, clip, (struct device *dev, struct clip *ret, const double *blocks, const uint32_t *order, int n, double weight,               \
+                    double max_norm, struct err *err), (dev, ret, blocks, order, n, weight, max_norm, err))                                \
     /* For every item, with g = clip->factor * gradient: the new state and weights, then ema = w + ema_decay * (ema -                      \
      * w). Nothing is written if clip->skip is set. Bumps the parameters' versions. Bodies: kernels/optim.h. sgd: g +=                     \
      * decay * w; m = momentum * m + g; w -= lr * m, or lr * (g + momentum * m). */                                                        \

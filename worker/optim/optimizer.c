@@ -108,21 +108,21 @@ void optimizer_close(struct optimizer *o)
 
 /* ---- a step ---- */
 
-static int look_at_gradient(struct optimizer *o, const struct gradients *from, struct err *err)
+static int look_at_gradient(struct optimizer *o, const struct gradients *from, double weight, struct err *err)
 {
     const struct square_sums s = gradients_squares(from);
-    int rc = o->dev->on->optim->clip(o->dev, o->clip, s.blocks, s.order, s.n, o->spec->train_clip_norm, err);
+    int rc = o->dev->on->optim->clip(o->dev, o->clip, s.blocks, s.order, s.n, weight, o->spec->train_clip_norm, err);
 
     if (rc >= 0)
         rc = o->dev->ops->copy_async(o->dev, o->found, o->clip, sizeof *o->found, err);
     return rc < 0 ? rc : o->dev->ops->mark(o->dev, o->sent, err);
 }
 
-int optimizer_step(struct optimizer *o, const struct gradients *from, float lr, int64_t t, struct err *err)
+int optimizer_step(struct optimizer *o, const struct gradients *from, double weight, float lr, int64_t t, struct err *err)
 {
     const struct jobspec *s = o->spec;
     float average = ema_decay(s->train_ema, t);
-    int rc = look_at_gradient(o, from, err);
+    int rc = look_at_gradient(o, from, weight, err);
 
     for (int i = 0; i < o->nitems; i++) {
         struct optim_item *item = &o->items[i];

@@ -33,9 +33,10 @@ int optimizer_open(struct device *dev, const struct jobspec *spec, struct param 
                    const struct param_group *groups, struct optimizer **ret_optimizer, struct err *err);
 void optimizer_close(struct optimizer *o);
 
-/* Queues step t, counted from 1: with the gradient of `from`, clipped, at the rate lr times the group's. A gradient
- * that is not finite changes nothing but the versions of the parameters; t counts such steps too. Does not wait. */
-int optimizer_step(struct optimizer *o, const struct gradients *from, float lr, int64_t t, struct err *err);
+/* Queues step t, counted from 1: with the gradient of `from` times `weight`, clipped, at the rate lr times the
+ * group's. A gradient that is not finite changes nothing but the versions of the parameters; t counts such steps too.
+ * Does not wait. */
+int optimizer_step(struct optimizer *o, const struct gradients *from, double weight, float lr, int64_t t, struct err *err);
 /* From now on a step leaves hashes of the weights it writes: the hashes of a parameter's blocks at blocks[param.index],
  * in device memory. */
 void optimizer_hash(struct optimizer *o, struct hash128 *const *blocks);

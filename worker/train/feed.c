@@ -205,6 +205,13 @@ int feed_next(struct feed *f, struct batch *ret, struct err *err)
     return f->dev->ops->wait(f->dev, p->sent, err);
 }
 
+const struct shard_batch *feed_host(const struct feed *f)
+{
+    const struct place *p = &f->place[f->at];
+
+    return f->dev->host_memory ? p->batch.shard : p->host.shard;
+}
+
 void feed_ahead(struct feed *f)
 {
     if (f->dev->host_memory || f->ahead || !loader_ready(f->loader))

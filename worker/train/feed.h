@@ -17,6 +17,8 @@ void feed_close(struct feed *f);
 /* Like loader_next(), LOADER_END included, with arrays and lists in device memory that ops queued on dev may read. It
  * holds until the next call. */
 int feed_next(struct feed *f, struct batch *ret, struct err *err);
+/* The shards of that batch, with arrays and lists in host memory. Valid until the next feed_next() or feed_ahead(). */
+const struct shard_batch *feed_host(const struct feed *f);
 /* To be called when all ops that read the batch are queued. Its memory may be used again, and the next batch is sent
  * ahead if it is decoded, without waiting. An error appears in the next feed_next(). */
 void feed_ahead(struct feed *f);

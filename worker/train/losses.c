@@ -121,25 +121,25 @@ int losses_gather(struct losses *l, struct err *err)
     return rc;
 }
 
-int losses_own_nonfinite(struct losses *l, int *ret_term)
+int losses_own_nonfinite(struct losses *l, const double **ret_row)
 {
     struct err ignored;
 
     if (!l->taken && losses_take(l, &ignored) < 0)
         return -1;
     for (int v = l->mine.lo; v < l->mine.hi; v++) {
-        *ret_term = window_nonfinite(gather_record(l->gather, v), l->opt.model->nterms);
-        if (*ret_term >= 0)
+        *ret_row = gather_record(l->gather, v);
+        if (window_nonfinite(*ret_row, l->opt.model->nterms) >= 0)
             return v;
     }
     return -1;
 }
 
-int losses_nonfinite(const struct losses *l, int *ret_term)
+int losses_nonfinite(const struct losses *l, const double **ret_row)
 {
     for (int v = 0; v < l->opt.shards; v++) {
-        *ret_term = window_nonfinite(gather_read(l->gather, v), l->opt.model->nterms);
-        if (*ret_term >= 0)
+        *ret_row = gather_read(l->gather, v);
+        if (window_nonfinite(*ret_row, l->opt.model->nterms) >= 0)
             return v;
     }
     return -1;

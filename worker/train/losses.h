@@ -40,10 +40,10 @@ int losses_gather(struct losses *l, struct err *err);
 
 /* For this rank's shards, when other ranks can no longer be waited for: examines the losses of the last losses_send()
  * that no losses_gather() has carried. Returns like losses_nonfinite() below; -1 also if the device fails. */
-int losses_own_nonfinite(struct losses *l, int *ret_term);
-/* Returns the first shard of the job with a term that is not finite, and the first such term in *ret_term; -1: all are
+int losses_own_nonfinite(struct losses *l, const double **ret_row);
+/* Returns the first shard of the job with a term that is not finite; *ret_row: its terms, [2 * nterms]. -1: all are
  * finite. */
-int losses_nonfinite(const struct losses *l, int *ret_term);
+int losses_nonfinite(const struct losses *l, const double **ret_row);
 /* Numerators and denominators of each shard, [2 * nterms], of all shards of the job. */
 void losses_rows(const struct losses *l, const double **ret_rows);
 /* Sums over all shards, in tree order: [2 * nterms], numerator and denominator of each term. */

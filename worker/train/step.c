@@ -1,6 +1,7 @@
 #include "worker/train/step.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,8 +35,13 @@
 #include "worker/train/statistics.h"
 #include "worker/train/trainer.h"
 
-enum { CONTROL_BYTES = CONTROL_WORDS * sizeof(uint64_t) };
 enum { SKIPS_MAX = 3 }; /* steps in a row without a finite gradient; the last of them ends the job */
+
+/* What a rank sends along with the losses of the step before. The recorder's bytes follow. */
+struct head {
+    uint64_t control[CONTROL_WORDS];
+    int64_t objects; /* model_ops.objects() of this rank's shards in this step */
+};
 
 struct stepper {
     struct stepper_options opt;
@@ -50,6 +56,8 @@ struct stepper {
     int64_t window_ns;      /* start of the log window */
     int64_t window_resumed; /* images in it from an earlier attempt */
     int64_t images_rank;    /* images trained by this rank in this attempt */
+    int64_t objects;        /* model_ops.objects() of this rank's shards, in the waves of this step so far */
+    double weight;          /* of this step's gradient */
 };
 
 /* ---- how gradients and statistics leave a wave ---- */
@@ -122,10 +130,20 @@ static int run_wave(struct stepper *t, const struct batch *b, struct err *err)
     return rc;
 }
 
+static void count_objects(struct stepper *t, const struct batch *b)
+{
+    const struct model *m = t->opt.model;
+    const struct shard_batch *host = feed_host(t->opt.train->feed);
+
+    for (int s = 0; m->ops->objects && s < b->nshards; s++)
+        t->objects += m->ops->objects(m, b->form, &host[s]);
+}
+
 static int all_waves(struct stepper *t, struct err *err)
 {
     struct batch b = { 0 };
 
+    t->objects = 0;
     gradients_begin(t->gradients);
     while (!b.last) {
         int rc;
@@ -134,6 +152,7 @@ static int all_waves(struct stepper *t, struct err *err)
         rc = feed_next(t->opt.train->feed, &b, err);
         if (rc >= 0) {
             recorder_batch(t->recorder, &b);
+            count_objects(t, &b);
             rc = run_wave(t, &b, err);
         }
         if (rc < 0)
@@ -144,19 +163,23 @@ static int all_waves(struct stepper *t, struct err *err)
 
 /* ---- the result of the last step: t->opt.state->step ---- */
 
-static int blame(const struct stepper *t, int shard, int term, struct err *err)
+/* row: the terms of that shard. */
+static int blame(const struct stepper *t, int shard, const double *row, struct err *err)
 {
+    const struct model *m = t->opt.model;
     int64_t step = t->opt.state->step;
+    int rc = nonfinite_loss(t->opt.course, t->opt.train->task, t->opt.train->set, step, shard,
+                            m->terms[window_nonfinite(row, m->nterms)].name, schedule_lr(t->spec, step), err);
 
-    return nonfinite_loss(t->opt.course, t->opt.train->task, t->opt.train->set, step, shard, t->opt.model->terms[term].name,
-                          schedule_lr(t->spec, step), err);
+    return rc == ERR_NONFINITE ? model_explain(m, row, err) : rc;
 }
 
 static int check_finite(struct stepper *t, struct err *err)
 {
-    int term, shard = losses_nonfinite(t->losses, &term);
+    const double *row;
+    int shard = losses_nonfinite(t->losses, &row);
 
-    return shard < 0 ? 0 : blame(t, shard, term, err);
+    return shard < 0 ? 0 : blame(t, shard, row, err);
 }
 
 /* A step without a finite gradient is skipped, since an unlucky batch must not end a long job. After SKIPS_MAX such
@@ -184,13 +207,13 @@ static int record(struct stepper *t, const double *sums, bool skipped, struct er
                                      .heads = heads,
                                      .losses = losses,
                                      .state = t->opt.state,
-                                     .loss = sums[0] / sums[1],
+                                     .loss = sums[0] / fmax(1, sums[1]),
                                      .lr = schedule_lr(t->spec, step),
                                      .tier = control_tier_at(t->opt.control, step),
                                      .skipped = skipped };
 
     for (int q = 0; q < t->opt.course->nranks; q++)
-        heads[q] = (const char *)losses_read_head(t->losses, q) + CONTROL_BYTES;
+        heads[q] = (const struct head *)losses_read_head(t->losses, q) + 1;
     losses_rows(t->losses, losses);
     return recorder_step(t->recorder, &s, err);
 }
@@ -225,7 +248,7 @@ static int update(struct stepper *t, struct err *err)
     int rc;
 
     progress_phase(t->opt.machine->progress, PHASE_OPTIMIZER);
-    rc = optimizer_step(t->opt.optimizer, t->gradients, lr, t->opt.state->step + 1, err);
+    rc = optimizer_step(t->opt.optimizer, t->gradients, t->weight, lr, t->opt.state->step + 1, err);
     if (rc >= 0)
         rc = statistics_update(t->statistics, (float)t->spec->model_bn_momentum, optimizer_skip(t->opt.optimizer), err);
     if (rc >= 0)
@@ -238,15 +261,30 @@ static int take(struct stepper *t, struct err *err)
 {
     int rc = losses_take(t->losses, err);
 
-    return rc < 0 ? rc : recorder_take(t->recorder, t->opt.state->step, (char *)losses_head(t->losses) + CONTROL_BYTES, err);
+    return rc < 0 ? rc : recorder_take(t->recorder, t->opt.state->step, (struct head *)losses_head(t->losses) + 1, err);
+}
+
+/* Reads the parts of the heads that are about this step. The sum of integers has no order, so the weight has the same
+ * bits for any number of ranks and waves. */
+static void read_heads(struct stepper *t)
+{
+    const struct head *first = losses_read_head(t->losses, 0);
+    struct control_word word = control_unpack(first->control);
+    int64_t objects = 0;
+
+    for (int q = 0; q < t->opt.course->nranks; q++)
+        objects += ((const struct head *)losses_read_head(t->losses, q))->objects;
+    t->weight = t->opt.model->ops->objects ? (double)t->spec->train_batch / (double)(objects > 1 ? objects : 1) : 1;
+    control_take(t->opt.control, t->opt.state->step + 1, &word);
 }
 
 /* Sends this step's losses to the host, and gathers the losses of the step before, together with this step's control
- * word. The device has finished the step before. So the host waits for the other ranks, but not for device work of this
- * step. */
+ * word and number of objects. The device has finished the step before. So the host waits for the other ranks, but not
+ * for device work of this step. */
 static int gather_step(struct stepper *t, struct err *err)
 {
     struct control_word word = { WORD_NONE, 0, 0 };
+    struct head *head;
     int rc = statistics_gather(t->statistics, err);
 
     progress_phase(t->opt.machine->progress, PHASE_REDUCE); /* from here on it waits for other ranks */
@@ -256,14 +294,14 @@ static int gather_step(struct stepper *t, struct err *err)
         rc = losses_send(t->losses, err);
     if (rc >= 0 && t->opt.course->rank == 0)
         rc = control_poll(t->opt.control, t->opt.state->step + 1, &word, err);
-    control_pack(&word, losses_head(t->losses));
+    head = losses_head(t->losses);
+    control_pack(&word, head->control);
+    head->objects = t->objects;
     feed_ahead(t->opt.train->feed); /* while the device computes the waves */
     if (rc >= 0)
         rc = losses_gather(t->losses, err); /* while the last gradients are reduced */
-    if (rc >= 0) {
-        word = control_unpack(losses_read_head(t->losses, 0));
-        control_take(t->opt.control, t->opt.state->step + 1, &word);
-    }
+    if (rc >= 0)
+        read_heads(t);
     if (rc >= 0 && t->unread)
         rc = judge(t, err);
     progress_phase(t->opt.machine->progress, PHASE_REDUCE); /* judge() may have waited for a report */
@@ -277,14 +315,15 @@ static int gather_step(struct stepper *t, struct err *err)
 static int reason(struct stepper *t, int rc, struct err *err)
 {
     struct err why;
-    int first = rc == ERR_ABORTED ? gradients_state(t->gradients, &why) : 0, term, shard;
+    int first = rc == ERR_ABORTED ? gradients_state(t->gradients, &why) : 0, shard;
+    const double *row;
 
     if (first < 0 && first != ERR_ABORTED) {
         *err = why;
         rc = first;
     }
-    shard = t->unread ? losses_own_nonfinite(t->losses, &term) : -1;
-    if (shard < 0 || blame(t, shard, term, &why) != ERR_NONFINITE)
+    shard = t->unread ? losses_own_nonfinite(t->losses, &row) : -1;
+    if (shard < 0 || blame(t, shard, row, &why) != ERR_NONFINITE)
         return rc;
     *err = why;
     return ERR_NONFINITE;
@@ -329,7 +368,7 @@ int stepper_settle(struct stepper *t, struct err *err)
         return 0;
     progress_phase(t->opt.machine->progress, PHASE_REDUCE);
     rc = take(t, err);
-    control_pack(&none, losses_head(t->losses));
+    control_pack(&none, ((struct head *)losses_head(t->losses))->control);
     if (rc >= 0)
         rc = losses_gather(t->losses, err);
     progress_phase(t->opt.machine->progress, PHASE_OPTIMIZER);
@@ -406,7 +445,7 @@ static int open_numbers(struct stepper *t, struct err *err)
                                            .model = t->opt.model,
                                            .shards = t->opt.course->shards,
                                            .images = t->opt.course->images,
-                                           .head_bytes = CONTROL_BYTES + recorder_bytes(t->recorder) };
+                                           .head_bytes = sizeof(struct head) + recorder_bytes(t->recorder) };
     const struct statistics_options statistics = { .dev = t->opt.machine->dev,
                                                    .link = t->opt.machine->link,
                                                    .model = t->opt.model,

@@ -37,9 +37,18 @@ void window_add(struct window *w, const double *sums, int64_t images)
     w->images += images;
 }
 
+double window_denominator(const struct window *w, int term)
+{
+    double den = w->sum[2 * term + 1];
+
+    return den == 0 && w->sum[2 * term] != 0 ? 1 : den;
+}
+
 double window_value(const struct window *w, int term)
 {
-    return w->sum[2 * term + 1] != 0 ? w->sum[2 * term] / w->sum[2 * term + 1] : NAN;
+    double den = window_denominator(w, term);
+
+    return den != 0 ? w->sum[2 * term] / den : NAN;
 }
 
 int window_nonfinite(const double *record, int nterms)

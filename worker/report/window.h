@@ -20,7 +20,9 @@ void window_record(const struct loss_term *terms, int nterms, double *record);
 /* Sums over n records in tree order. */
 void window_sum(int nterms, const double *const *records, int n, double *ret_sums);
 void window_add(struct window *w, const double *sums, int64_t images);
-/* Numerator / denominator, NAN if the denominator is 0. */
+/* A denominator of 0 counts as 1, unless the numerator is 0 too: then nothing was counted, and it stays 0. */
+double window_denominator(const struct window *w, int term);
+/* Numerator / denominator, NAN if nothing was counted. */
 double window_value(const struct window *w, int term);
 /* First term of a record that is not finite; term 0 (the total) only if all others are finite; -1: all are. */
 int window_nonfinite(const double *record, int nterms);

@@ -15,6 +15,6 @@ int rows_report(const struct rows *r, const char *split, int64_t step, const str
     struct report_loss loss = { split, step, epoch, tier_name(control_tier_at(r->control, step)), images_per_s, w->nterms, terms };
 
     for (int k = 0; k < w->nterms; k++)
-        terms[k] = (struct report_term){ r->model->terms[k].name, w->sum[2 * k], w->sum[2 * k + 1] };
+        terms[k] = (struct report_term){ r->model->terms[k].name, w->sum[2 * k], window_denominator(w, k) };
     return report_loss(r->report, &loss, err);
 }

@@ -64,9 +64,26 @@ static void not_finite(void **state)
     assert_int_equal(window_nonfinite(record + 2, 1), 0);
 }
 
+/* Objects may be missing where numerators are not: such records are added as they are, and only the last sum is divided
+ * by 1. A term that nothing was counted for has no value. */
+static void no_objects(void **state)
+{
+    struct window w;
+
+    (void)state;
+    window_reset(&w, 2);
+    window_add(&w, (const double[]){ 6, 0, 0, 0 }, 2);
+    assert_true(window_denominator(&w, 0) == 1 && window_value(&w, 0) == 6);
+    assert_true(window_denominator(&w, 1) == 0 && isnan(window_value(&w, 1)));
+    window_add(&w, (const double[]){ 6, 3, 0, 2 }, 2);
+    assert_true(window_denominator(&w, 0) == 3 && window_value(&w, 0) == 4);
+    assert_true(window_denominator(&w, 1) == 2 && window_value(&w, 1) == 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(ratios_and_means), cmocka_unit_test(tree_order), cmocka_unit_test(not_finite) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(ratios_and_means), cmocka_unit_test(tree_order), cmocka_unit_test(not_finite),
+                                        cmocka_unit_test(no_objects) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

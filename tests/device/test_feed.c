@@ -129,8 +129,8 @@ static void check_arrays(struct device *dev, const struct batch *b, const struct
     free(k);
 }
 
-/* Offsets are compared with a second count; rows of a list are stored sample by sample. */
-static void check_lists(struct device *dev, const struct shard_batch *s)
+/* Offsets are compared with a second count; rows of a list are stored sample by sample. host: the same shard in host memory. */
+static void check_lists(struct device *dev, const struct shard_batch *s, const struct shard_batch *host)
 {
     int32_t *offset[LISTS], *kind = fetched(dev, s->array[KIND], batch_bytes(&form, s, KIND)), at[LISTS] = { 0 };
     float *point = fetched(dev, s->array[POINT], batch_bytes(&form, s, POINT));
@@ -156,13 +156,14 @@ static void check_lists(struct device *dev, const struct shard_batch *s)
     for (int l = 0; l < LISTS; l++) {
         assert_int_equal(s->rows[l], at[l]);
         assert_int_equal(offset[l][batch_rows(s, form.list[l].of)], at[l]);
+        assert_memory_equal(host->offset[l], offset[l], ((size_t)batch_rows(s, form.list[l].of) + 1) * sizeof(int32_t));
         free(offset[l]);
     }
     free(kind);
     free(point);
 }
 
-static void check_batch(struct device *dev, const struct batch *b)
+static void check_batch(struct device *dev, const struct batch *b, const struct shard_batch *host)
 {
     for (int v = 0; v < b->nshards; v++) {
         const struct shard_batch *s = &b->shard[v];
@@ -174,7 +175,7 @@ static void check_batch(struct device *dev, const struct batch *b)
         if (v > 0) /* pictures follow each other */
             assert_ptr_equal(s->array[PICTURE], (char *)b->shard[v - 1].array[PICTURE] + batch_bytes(&form, &b->shard[v - 1], PICTURE));
         check_arrays(dev, b, s);
-        check_lists(dev, s);
+        check_lists(dev, s, &host[v]);
     }
 }
 
@@ -197,7 +198,7 @@ static void run_feed(struct device *dev, const struct loader_options *o, int pas
         while ((rc = feed_next(f, &b, &err)) == 0) {
             assert_ptr_equal(b.form, &form);
             assert_int_equal(b.seed, SEED);
-            check_batch(dev, &b);
+            check_batch(dev, &b, feed_host(f));
             feed_ahead(f);
             canvases += b.nshards > 1 && !canvas_equal(b.shard[0].canvas, b.shard[1].canvas);
             batches++;

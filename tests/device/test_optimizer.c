@@ -321,6 +321,7 @@ struct clip_case {
     double max_norm;
     bool ordered;
     double bad; /* placed in the middle; 0: no such number */
+    double weight;
 };
 
 static struct {
@@ -352,7 +353,7 @@ static void run_clip(struct device *dev, const void *arg, void *ret)
     struct clip *clip = put(dev, NULL, sizeof(*clip));
     struct err err;
 
-    assert_int_equal(dev->on->optim->clip(dev, clip, blocks, order, t->n, t->max_norm, &err), 0);
+    assert_int_equal(dev->on->optim->clip(dev, clip, blocks, order, t->n, t->weight, t->max_norm, &err), 0);
     get(dev, ret, clip, sizeof(*clip));
 }
 
@@ -371,7 +372,7 @@ static double tree_from(const double *x, int n)
 static void check_clip(const struct clip_case *t)
 {
     struct clip c;
-    double want;
+    double want, norm;
 
     make_squares(t);
     want = tree_from(squares.blocks, t->n);
@@ -380,35 +381,53 @@ static void check_clip(const struct clip_case *t)
     if (t->bad != 0)
         return;
     assert_memory_equal(&c.square, &want, sizeof(want));
-    if (t->max_norm > 0 && sqrt(want) > t->max_norm)
-        assert_true(c.factor == (float)(t->max_norm / sqrt(want)) && c.factor < 1.0f);
+    norm = t->weight * sqrt(want);
+    if (t->max_norm > 0 && norm > t->max_norm)
+        assert_true(c.factor == (float)(t->weight * (t->max_norm / norm)) && c.factor < (float)t->weight);
     else
-        assert_true(c.factor == 1.0f);
+        assert_true(c.factor == (float)t->weight);
+}
+
+/* The norm of a weighted gradient is limited: numbers of 3 and 4 with a weight of 2 have norm 10. */
+static void weighted_norm(void **state)
+{
+    struct clip_case t = { .n = 2, .weight = 2 };
+    struct clip c;
+
+    (void)state;
+    squares.placed[0] = 9;
+    squares.placed[1] = 16;
+    for (t.max_norm = 4; t.max_norm <= 16; t.max_norm *= 2) {
+        same_on_all(run_clip, &t, &c, sizeof(c));
+        assert_true(c.square == 25 && c.skip == 0);
+        assert_true(c.factor == (t.max_norm < 10 ? (float)(t.max_norm / 5) : 2.0f));
+    }
 }
 
 static void clips(void **state)
 {
     static const int counts[] = { 1, 2, 3, 5, 31, 1023, 1024, 1025, 2047, 2050, 10001, 65536, 1048577, 1050001 };
+    static const double weights[] = { 1, 16.0 / 7, 1, 1e-12 };
 
     (void)state;
     for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
-        check_clip(&(struct clip_case){ .n = counts[i], .max_norm = i % 3 ? 10 : 0 });
-        check_clip(&(struct clip_case){ .n = counts[i], .max_norm = 1e15, .ordered = counts[i] % 7 != 0 });
+        check_clip(&(struct clip_case){ .n = counts[i], .max_norm = i % 3 ? 10 : 0, .weight = weights[i % 4] });
+        check_clip(&(struct clip_case){ .n = counts[i], .max_norm = 1e15, .ordered = counts[i] % 7 != 0, .weight = weights[(i + 2) % 4] });
     }
 }
 
 static void not_finite(void **state)
 {
     (void)state;
-    check_clip(&(struct clip_case){ .n = 3000, .bad = (double)INFINITY });
-    check_clip(&(struct clip_case){ .n = 3000, .bad = (double)NAN, .max_norm = 1 });
-    check_clip(&(struct clip_case){ .n = 1, .bad = (double)NAN });
+    check_clip(&(struct clip_case){ .n = 3000, .bad = (double)INFINITY, .weight = 1 });
+    check_clip(&(struct clip_case){ .n = 3000, .bad = (double)NAN, .max_norm = 1, .weight = 1 });
+    check_clip(&(struct clip_case){ .n = 1, .bad = (double)NAN, .weight = 2 });
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(lists), cmocka_unit_test(many_items), cmocka_unit_test(clips),
-                                        cmocka_unit_test(not_finite) };
+                                        cmocka_unit_test(weighted_norm), cmocka_unit_test(not_finite) };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

@@ -6,6 +6,7 @@
 
 #include <math.h>
 
+#include "proto/evidence/evidence.h"
 #include "tests/stand/harness.h"
 #include "tests/stand/toy/registry.h"
 #include "worker/core/safetensors.h"
@@ -95,16 +96,16 @@ static void same_rows(const char *a, const char *b, int from)
     json_decref(y);
 }
 
-static void ranks(void **state)
+/* Trains in the folders JOB-1, JOB-2 and JOB-3. */
+static void same_for_ranks(const char *job)
 {
     struct jobspec *spec = spec_of(NULL);
     char dir[4][128];
 
-    (void)state;
     for (int p = 1; p <= 3; p++) {
         char name[16];
 
-        snprintf(name, sizeof name, "ranks-%d", p);
+        snprintf(name, sizeof name, "%s-%d", job, p);
         job_folder(name, dir[p]);
         run_job(spec, dir[p], p);
         if (p == 1)
@@ -114,6 +115,12 @@ static void ranks(void **state)
         same_files(dir[1], dir[p], STEPS);
     }
     jobspec_free(spec);
+}
+
+static void ranks(void **state)
+{
+    (void)state;
+    same_for_ranks("ranks");
 }
 
 /* The last checkpoints are lost; the job continues from the one before them. */
@@ -347,10 +354,167 @@ static void draws(void **state)
         assert_true(one[i] != two[i]);
 }
 
+/* ---- a gradient divided by the objects of its step ---- */
+
+static enum { NO_COUNT, MARKS, IMAGES, NOTHING } objects; /* of the toy */
+
+static int64_t count_objects(const struct model *m, const struct batch_form *form, const struct shard_batch *b)
+{
+    const int32_t *first = b->offset[batch_list_of(form, "marks")];
+    int64_t n = 0;
+
+    (void)m;
+    for (int i = 0; i < b->n && objects == MARKS; i++)
+        n += first[i + 1] - first[i] < ROOM ? first[i + 1] - first[i] : ROOM;
+    return objects == IMAGES ? b->n : n;
+}
+
+static void sum_terms(const struct model *m, const double *raw, int images, double *ret)
+{
+    toy_sum_terms(m, raw, images, ret);
+    if (objects == MARKS || objects == NOTHING)
+        ret[1] = objects == MARKS ? raw[PICKS] : 0;
+}
+
+static int counting_open(const struct jobspec *spec, int classes, struct device *dev, struct model **ret_model, struct err *err)
+{
+    static struct model_ops ops;
+    int rc = toy_open(spec, classes, dev, ret_model, err);
+
+    if (rc < 0)
+        return rc;
+    ops = *(*ret_model)->ops;
+    ops.objects = objects == NO_COUNT ? NULL : count_objects;
+    ops.sum_terms = sum_terms;
+    (*ret_model)->ops = &ops;
+    return 0;
+}
+
+static const struct model_family counting = {
+    .name = "toy", .task = &toy_pairs, .needs = NEEDS_conv | NEEDS_norm | NEEDS_map, .evaluators = toy_evaluators, .open = counting_open
+};
+static const struct model_family *const counting_families[] = { &counting };
+static const struct model_registry counting_models = { &toy_presets, counting_families, 1 };
+
+/* The shards of 3 ranks are 2, 1 and 1, and differ in objects. In waves they are still one step, and a run that verifies
+ * another finds the same factor. */
+static void objects_are_of_all_ranks_and_waves(void **state)
+{
+    char first[128], dir[128], other[160];
+    const char *waves[] = { "train.waves=2", NULL }, *verify[] = { other, NULL };
+    struct jobspec *spec = spec_of(waves);
+    const json_t *last;
+    json_t *all;
+
+    (void)state;
+    job_models = &counting_models;
+    objects = MARKS;
+    same_for_ranks("objects");
+    job_folder("objects-1", first);
+    job_folder("objects-waves", dir);
+    run_job(spec, dir, 2);
+    same_rows(first, dir, 0); /* files have the key train.waves too */
+    jobspec_free(spec);
+    snprintf(other, sizeof other, "errand.evidence=%s", first);
+    spec = spec_of(verify);
+    job_folder("objects-again", dir);
+    run_job(spec, dir, 2);
+    all = reports(dir);
+    last = json_array_get(all, json_array_size(all) - 1);
+    assert_string_equal(text_of(last, "reason"), "equal: steps 1 .. 8");
+    json_decref(all);
+    jobspec_free(spec);
+}
+
+/* One step over all 6 images, in 2 shards, by SGD: the momentum behind it is the gradient that the optimizer saw. */
+static void first_step(int what, char ret_dir[128])
+{
+    const char *one[] = { "train.batch=6", "train.shards=2", "train.steps=1", "train.optimizer=\"sgd\"", "train.weight_decay=0", NULL };
+    struct jobspec *spec = spec_of(one);
+    char job[16];
+
+    objects = what;
+    snprintf(job, sizeof job, "counted-%d", what);
+    job_folder(job, ret_dir);
+    run_job(spec, ret_dir, 2);
+    jobspec_free(spec);
+}
+
+static struct evidence_record record_of(const char *dir)
+{
+    struct evidence_record ret;
+    struct evidence *e;
+    struct err err;
+
+    assert_int_equal(evidence_open(dir, &e, &err), 0);
+    assert_true(evidence_read(e, 1, &ret));
+    evidence_close(e);
+    return ret;
+}
+
+/* The factor is images / objects, at least 1 object. It is behind the evidence's gradient. */
+static void a_gradient_is_divided_by_objects(void **state)
+{
+    static const float factor[] = { [MARKS] = (float)(6 / 19.0), [IMAGES] = 1, [NOTHING] = 6 }; /* images have 1 5 4 4 5 2 marks */
+    struct evidence_record record[NOTHING + 1];
+    struct safetensors *f[NOTHING + 1];
+    char dir[NOTHING + 1][128];
+
+    (void)state;
+    job_models = &counting_models;
+    for (int what = NO_COUNT; what <= NOTHING; what++) {
+        first_step(what, dir[what]);
+        record[what] = record_of(dir[what]);
+        f[what] = open_file(dir[what], 1, "state");
+    }
+    same_files(dir[NO_COUNT], dir[IMAGES], 1);
+    for (int what = MARKS; what <= NOTHING; what++) {
+        const struct st_array *g = safetensors_find(f[NO_COUNT], "momentum.left"), *h = safetensors_find(f[what], "momentum.left");
+
+        assert_true(g && h && st_count(g) == st_count(h) && sum_of(f[what], "momentum.left") != 0);
+        for (size_t i = 0; i < st_count(g); i++)
+            assert_true(((const float *)h->data)[i] == factor[what] * ((const float *)g->data)[i]);
+        assert_memory_equal(&record[what].part[EVIDENCE_GRADIENT], &record[NO_COUNT].part[EVIDENCE_GRADIENT], sizeof(struct hash128));
+        safetensors_close(f[what]);
+    }
+    assert_true(memcmp(&record[MARKS].part[EVIDENCE_WEIGHT], &record[NO_COUNT].part[EVIDENCE_WEIGHT], sizeof(struct hash128)) != 0);
+    safetensors_close(f[NO_COUNT]);
+}
+
+/* Losses, validation and evidence of a job without objects are still finite. */
+static void a_step_without_objects(void **state)
+{
+    const json_t *saved = NULL, *msg;
+    json_t *all, *r;
+    char dir[128];
+    size_t i;
+
+    (void)state;
+    job_folder("counted-3", dir); /* of the test before */
+    r = rows(dir, 0);
+    for (i = 0; i < 2; i++)
+        assert_true(term(json_array_get(r, i), "total", 0) > 0 && term(json_array_get(r, i), "total", 1) == 1);
+    assert_true(record_of(dir).loss == (float)term(json_array_get(r, 0), "total", 0));
+    all = reports(dir);
+    json_array_foreach (all, i, msg)
+        saved = strcmp(text_of(msg, "type"), "checkpoint") == 0 ? msg : saved;
+    assert_true(json_is_true(json_object_get(saved, "best")));
+    assert_true(json_number_value(json_object_get(saved, "val_loss")) == term(json_array_get(r, 1), "total", 0));
+    json_decref(all);
+    json_decref(r);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(ranks),  cmocka_unit_test(resume), cmocka_unit_test(moves),
-                                        cmocka_unit_test(groups), cmocka_unit_test(picks),  cmocka_unit_test(draws) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(ranks),
+                                        cmocka_unit_test(resume),
+                                        cmocka_unit_test(moves),
+                                        cmocka_unit_test(groups),
+                                        cmocka_unit_test(picks),
+                                        cmocka_unit_test(draws),
+                                        cmocka_unit_test(objects_are_of_all_ranks_and_waves),
+                                        cmocka_unit_test(a_gradient_is_divided_by_objects),
+                                        cmocka_unit_test(a_step_without_objects) };
 
     job_models = &toy_models;
     return cmocka_run_group_tests_name("toy", tests, make_root, remove_root);

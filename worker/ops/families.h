@@ -17,6 +17,7 @@
 
 #include "worker/ops/conv.h"
 #include "worker/ops/map.h"
+#include "worker/ops/mat.h"
 #include "worker/ops/norm.h"
 #include "worker/ops/optim.h"
 #include "worker/ops/photo.h"
@@ -48,7 +49,8 @@
     X(rcnn, RCNN_OPS)         \
     X(smooth, SMOOTH_OPS)     \
     X(warp, WARP_OPS)         \
-    X(photo, PHOTO_OPS)
+    X(photo, PHOTO_OPS)       \
+    X(mat, MAT_OPS)
 /* Families of CUDA only: it chooses algorithms, and reads a convolution's output again for its statistics. */
 #define FAMILIES_OF_CUDA(X) \
     X(plan, PLAN_OPS)       \

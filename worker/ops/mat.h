@@ -24,8 +24,8 @@ struct mat_shape {
 /* clang-format off */
 #define MAT_OPS(X)                                                                                                                         \
     /* c[v] = beta * c[v] + a[v] . b[v] over batch[v] matrices. Every number is one chain of fused multiply-adds over k,                   \
-     * ascending, from 0, in fp32 (on CUDA: a fixed order of the tier); then beta * c is added and the sum rounded to                      \
-     * the dtype once. c is not turned. a, b, c, batch: host, [nshards]. */                                                                \
+     * ascending, from 0, in fp32; then beta * c is added by one more and the sum rounded to the dtype once. c is not                      \
+     * turned and overlaps no factor. a, b, c, batch: host, [nshards]. */                                                                  \
     X(mat, mul, (struct device *dev, const struct mat_shape *shape, const struct mat *c, float beta, const struct mat *a,                  \
                  const struct mat *b, const int *batch, int nshards, struct err *err), (dev, shape, c, beta, a, b, batch, nshards, err))
 /* clang-format on */

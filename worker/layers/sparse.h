@@ -14,7 +14,7 @@ struct value *layer_row_norm(struct tape *t, struct value *x, struct value *resi
 /* attention.c: qkv [images * rows, 1, 1, 3 * d] to [images * rows, 1, 1, d]; see ops/attn.h. */
 struct value *layer_attention(struct tape *t, struct value *qkv, int heads, int rows);
 /* mat.c: x [R, h, w, k] times a matrix of each row: channels at .. at + k * n - 1 of weights [R, 1, 1, any], seen as [k][n]. Gives
- * [R, h, w, n]. All of one dtype. Layers that read other channels of the same weights may follow. */
+ * [R, h, w, n]. All of one dtype, nothing pending. Layers that read other channels of the same weights may follow. */
 struct value *layer_row_mul(struct tape *t, struct value *x, struct value *weights, int at, int n);
 
 /* set.c. head is copied by the recording layers. images, truth: [shards], must outlive the backward pass. */

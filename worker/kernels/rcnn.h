@@ -54,10 +54,7 @@ KERNEL_FN float softmax_sum(const float *z, int n, float m)
             lane[l] += math_exp(z[i + l] - m);
     for (int l = 0; i < n; i++, l++)
         lane[l] += math_exp(z[i] - m);
-    for (int half = SUM_LANES / 2; half > 0; half /= 2)
-        for (int l = 0; l < half; l++)
-            lane[l] = lane[2 * l] + lane[2 * l + 1];
-    return lane[0];
+    return sum_lanes32(lane);
 }
 
 /* The loss of a row: cross-entropy, smooth L1; right: its class is right. */

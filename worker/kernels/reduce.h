@@ -48,6 +48,15 @@ KERNEL_FN double sum_lanes(double lane[SUM_LANES])
     return lane[0];
 }
 
+/* The same in fp32. */
+KERNEL_FN float sum_lanes32(float lane[SUM_LANES])
+{
+    for (int half = SUM_LANES / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            lane[i] = lane[2 * i] + lane[2 * i + 1];
+    return lane[0];
+}
+
 /* Sum of squares of count <= 1024 numbers: number i goes to lane i mod 16. Squares of floats are exact in double. */
 KERNEL_FN double sum_squares_block(const float *g, size_t count)
 {

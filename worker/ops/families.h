@@ -15,6 +15,7 @@
 #pragma once
 #include <stddef.h>
 
+#include "worker/ops/attn.h"
 #include "worker/ops/conv.h"
 #include "worker/ops/map.h"
 #include "worker/ops/mat.h"
@@ -30,6 +31,7 @@
 #include "worker/ops/warp.h"
 #include "worker/ops/roi.h"
 #include "worker/ops/smooth.h"
+#include "worker/ops/rows.h"
 #include "worker/ops/rpn.h"
 #include "worker/ops/yolo.h"
 
@@ -50,7 +52,9 @@
     X(smooth, SMOOTH_OPS)     \
     X(warp, WARP_OPS)         \
     X(photo, PHOTO_OPS)       \
-    X(mat, MAT_OPS)
+    X(mat, MAT_OPS)           \
+    X(rows, ROWS_OPS)         \
+    X(attn, ATTN_OPS)
 /* Families of CUDA only: it chooses algorithms, and reads a convolution's output again for its statistics. */
 #define FAMILIES_OF_CUDA(X) \
     X(plan, PLAN_OPS)       \

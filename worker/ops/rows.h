@@ -7,6 +7,8 @@
 #include "worker/ops/family.h"
 #include "worker/ops/norm.h"
 
+enum { ROWS_MAX_CHANNELS = 4096 };
+
 /* y = act(gamma * xhat + beta), xhat = (x - mean) * rho over the channels of a row, rho = 1 / sqrt(biased variance +
  * eps). */
 struct rows_norm {

@@ -30,17 +30,22 @@ KERNEL_FN void delta_encode(float ret[4], struct box from, struct box to, const 
     ret[3] = weights[3] * math_log(th / h);
 }
 
-/* NaN in d gives NaN. */
-KERNEL_FN struct box delta_decode(struct box from, const float *d, const float *weights)
+/* NaN in d gives NaN. most: the largest logarithm of the growth of a side. */
+KERNEL_FN struct box delta_decode_within(struct box from, const float *d, const float *weights, float most)
 {
     float w = from.x2 - from.x1, h = from.y2 - from.y1;
     float dw = d[2] / weights[2], dh = d[3] / weights[3], x, y;
 
     x = d[0] / weights[0] * w + (from.x1 + 0.5f * w);
     y = d[1] / weights[1] * h + (from.y1 + 0.5f * h);
-    dw = dw > DELTA_MAX ? DELTA_MAX : dw;
-    dh = dh > DELTA_MAX ? DELTA_MAX : dh;
+    dw = dw > most ? most : dw;
+    dh = dh > most ? most : dh;
     return box_of_centre(x, y, w * math_exp(dw), h * math_exp(dh));
+}
+
+KERNEL_FN struct box delta_decode(struct box from, const float *d, const float *weights)
+{
+    return delta_decode_within(from, d, weights, DELTA_MAX);
 }
 
 KERNEL_FN int box_finite(struct box b)

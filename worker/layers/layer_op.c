@@ -75,3 +75,16 @@ struct value *layer_op(struct tape *t, const struct layer_kind *kind, struct val
     tape_record(t, backward, c.out, in, nin, kind->reads, r);
     return c.out;
 }
+
+int layer_loss_grad(struct tape *t, struct value *v, struct tensor **ret)
+{
+    float beta;
+
+    *ret = NULL;
+    if (tape_mode_of(t) == TAPE_EVAL || !v->needs_grad)
+        return 0;
+    if (tape_fail(t, tape_grad(t, v, &beta, tape_err(t)), tape_err(t)) < 0)
+        return tape_err(t)->code;
+    *ret = v->grad;
+    return 0;
+}

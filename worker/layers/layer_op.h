@@ -32,3 +32,5 @@ struct layer_kind {
 struct value *layer_op(struct tape *t, const struct layer_kind *kind, struct value *const *in, int nin, const void *args, size_t bytes);
 /* An assert: tensors of one shape and dtype, with any strides. */
 void layer_same_shape(const struct tensor *a, const struct tensor *b);
+/* For a loss, which makes gradients in its forward pass: memory for v's. *ret is NULL if v needs no gradient. */
+int layer_loss_grad(struct tape *t, struct value *v, struct tensor **ret);

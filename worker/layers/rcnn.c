@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "worker/kernels/delta.h"
+#include "worker/layers/layer_op.h"
 #include "worker/ops/families.h"
 
 enum { CANDIDATES = 4096 }; /* room for candidates of an image at first */
@@ -51,20 +52,6 @@ const struct rcnn_samples *layer_rcnn_sample(struct tape *t, const struct rcnn_h
     return ret;
 }
 
-/* Memory for the gradient of a value. *ret is NULL if it needs no gradient. */
-static int grad_of(struct tape *t, struct value *v, struct tensor **ret)
-{
-    float beta;
-
-    *ret = NULL;
-    if (tape_mode_of(t) == TAPE_EVAL || !v->needs_grad)
-        return 0;
-    if (tape_fail(t, tape_grad(t, v, &beta, tape_err(t)), tape_err(t)) < 0)
-        return tape_err(t)->code;
-    *ret = v->grad;
-    return 0;
-}
-
 int layer_rcnn_box_loss(struct tape *t, struct value *logits, struct value *deltas, const struct rcnn_head *head,
                         const struct rcnn_images *images, const struct rcnn_truth *truth, const struct rcnn_samples *samples,
                         float grad_scale, double *const *terms)
@@ -80,9 +67,9 @@ int layer_rcnn_box_loss(struct tape *t, struct value *logits, struct value *delt
         assert(logits->x[s].c == head->classes + 1 && deltas->x[s].c == rcnn_box_columns(head));
         assert(tensor_pixels(&logits->x[s]) == (size_t)samples[s].cap && tensor_pixels(&deltas->x[s]) == (size_t)samples[s].cap);
     }
-    rc = grad_of(t, logits, &dlogits);
+    rc = layer_loss_grad(t, logits, &dlogits);
     if (rc >= 0)
-        rc = grad_of(t, deltas, &ddeltas);
+        rc = layer_loss_grad(t, deltas, &ddeltas);
     if (rc < 0)
         return rc;
     return tape_fail(t,
@@ -112,7 +99,7 @@ int layer_rcnn_mask_loss(struct tape *t, struct value *logits, const struct rcnn
         if (!target[s])
             return err->code;
     }
-    if (grad_of(t, logits, &dlogits) < 0 ||
+    if (layer_loss_grad(t, logits, &dlogits) < 0 ||
         tape_fail(t, dev->on->rcnn->mask_targets(dev, head, images, outlines, (float *const *)target, samples, tape_shards(t), err), err) <
             0)
         return err->code;

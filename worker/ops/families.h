@@ -30,6 +30,7 @@
 #include "worker/ops/view.h"
 #include "worker/ops/warp.h"
 #include "worker/ops/roi.h"
+#include "worker/ops/set.h"
 #include "worker/ops/smooth.h"
 #include "worker/ops/rows.h"
 #include "worker/ops/rpn.h"
@@ -54,7 +55,8 @@
     X(photo, PHOTO_OPS)       \
     X(mat, MAT_OPS)           \
     X(rows, ROWS_OPS)         \
-    X(attn, ATTN_OPS)
+    X(attn, ATTN_OPS)         \
+    X(set, SET_OPS)
 /* Families of CUDA only: it chooses algorithms, and reads a convolution's output again for its statistics. */
 #define FAMILIES_OF_CUDA(X) \
     X(plan, PLAN_OPS)       \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/golden_json.h - arrays of tests/golden/depth_views.json:
  * {"shape", "data"}. Pictures are [n, c, h, w] there and [n, h, w, c] here. Source: specs/vectors/featdepth.json, made
- * in fp64. */
+ * in fp64. sparse_rcnn.json is a copy of specs/vectors/sparse_rcnn.json; its arrays are nested. */
 #pragma once
 #include "tests/device/devices.h"
 
@@ -13,15 +13,20 @@
 #endif
 #endif
 
-__attribute__((unused)) static json_t *golden_open(void)
+__attribute__((unused)) static json_t *golden_file(const char *path)
 {
 #ifdef GOLDEN_UNREADABLE
     skip();
 #endif
-    json_t *root = json_load_file("tests/golden/depth_views.json", 0, NULL);
+    json_t *root = json_load_file(path, 0, NULL);
 
     assert_non_null(root);
     return root;
+}
+
+__attribute__((unused)) static json_t *golden_open(void)
+{
+    return golden_file("tests/golden/depth_views.json");
 }
 
 __attribute__((unused)) static json_t *member(json_t *object, const char *name)
@@ -49,6 +54,20 @@ __attribute__((unused)) static float *numbers_in_json(json_t *array, size_t n)
     for (size_t i = 0; i < n; i++)
         x[i] = (float)json_number_value(json_array_get(data, i));
     return x;
+}
+
+/* The numbers of nested arrays, as they stand there. Returns how many. */
+__attribute__((unused)) static size_t nested_in_json(json_t *array, float *ret)
+{
+    size_t n = 0;
+
+    if (!json_is_array(array)) {
+        *ret = (float)json_number_value(array);
+        return 1;
+    }
+    for (size_t i = 0; i < json_array_size(array); i++)
+        n += nested_in_json(json_array_get(array, i), ret + n);
+    return n;
 }
 
 /* A picture of 4 sides, in NHWC; caller frees. */

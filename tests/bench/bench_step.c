@@ -271,11 +271,12 @@ static void calm(struct bench *b)
     const struct rcnn_network *net = rcnn_network_of(b->model);
     struct err err;
 
-    for (int i = 0; i < net->nnamed; i++) {
-        const struct rcnn_named *a = &net->named[i];
+    for (int i = 0; i < net->front.nnamed; i++) {
+        const struct rcnn_named *a = &net->front.named[i];
         float *scale;
 
-        if (a->array != RCNN_GAMMA || a->part.place != RCNN_BLOCK || a->part.i != net->body.block[a->part.stage][a->part.block].nconvs - 1)
+        if (a->array != RCNN_GAMMA || a->part.place != RCNN_BLOCK ||
+            a->part.i != net->front.body.block[a->part.stage][a->part.block].nconvs - 1)
             continue;
         scale = malloc(a->p->count * sizeof *scale);
         for (size_t k = 0; k < a->p->count; k++)

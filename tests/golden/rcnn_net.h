@@ -145,7 +145,7 @@ struct net {
 static const char *name_of(const struct net *n, int i)
 {
     static char name[128];
-    const struct rcnn_named *a = &rcnn_network_of(n->model)->named[i];
+    const struct rcnn_named *a = &rcnn_network_of(n->model)->front.named[i];
 
     assert_true(rcnn_spell(RCNN_TV, &a->part, a->array, name, sizeof name));
     return name;

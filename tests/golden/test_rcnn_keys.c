@@ -287,14 +287,14 @@ static void stages_freeze_from_the_first(void **state)
         snprintf(key, sizeof key, "model.freeze_at=%d", at);
         opened(&n, keys);
         net = rcnn_network_of(n.model);
-        check_frozen(&n, &net->body.stem, at >= 1);
+        check_frozen(&n, &net->front.body.stem, at >= 1);
         for (int stage = 0; stage < RESNET_STAGES; stage++)
-            for (int b = 0; b < net->body.nblocks[stage]; b++) {
-                check_frozen(&n, &net->body.block[stage][b].conv[1], at >= stage + 2);
-                if (net->body.block[stage][b].shortcut.w)
-                    check_frozen(&n, &net->body.block[stage][b].shortcut, at >= stage + 2);
+            for (int b = 0; b < net->front.body.nblocks[stage]; b++) {
+                check_frozen(&n, &net->front.body.block[stage][b].conv[1], at >= stage + 2);
+                if (net->front.body.block[stage][b].shortcut.w)
+                    check_frozen(&n, &net->front.body.block[stage][b].shortcut, at >= stage + 2);
             }
-        assert_true(net->lateral[0].w->trainable && net->rpn.w->trainable && net->fc1.w->trainable);
+        assert_true(net->front.lateral[0].w->trainable && net->rpn.w->trainable && net->fc1.w->trainable);
         net_close(&n);
     }
 }
@@ -319,9 +319,9 @@ static void channels_are_multiples_of_eight(void **state)
 
         opened(&n, keys);
         net = rcnn_network_of(n.model);
-        assert_int_equal(net->body.stem.w->k, rows[i].channels[0]);
+        assert_int_equal(net->front.body.stem.w->k, rows[i].channels[0]);
         for (int stage = 0; stage < RESNET_STAGES; stage++)
-            assert_int_equal(net->body.block[stage][0].conv[0].w->k, rows[i].channels[stage]);
+            assert_int_equal(net->front.body.block[stage][0].conv[0].w->k, rows[i].channels[stage]);
         net_close(&n);
     }
 }

@@ -18,10 +18,9 @@ struct st_array;
  * file with another kind of backbone than the job's is refused; heads of another flavor are mentioned. Errors name file
  * and array; a wrong file is ERR_DATA. */
 int rcnn_load(struct model *m, const struct jobspec *spec, struct model_classes classes, struct err *err);
-/* Metadata of files of weights, by the names of the keys. */
-#define RCNN_TRAIT_FLAVOR   "model.flavor"
-#define RCNN_TRAIT_BACKBONE "model.backbone"
-#define RCNN_TRAIT_POOL     "model.mask_pool" /* if it is not RCNN_USUAL_POOL */
+/* Metadata of files of weights, by the names of the keys; see also names.h. */
+#define RCNN_TRAIT_FLAVOR "model.flavor"
+#define RCNN_TRAIT_POOL   "model.mask_pool" /* if it is not RCNN_USUAL_POOL */
 
 /* model_family.export_as(): torchvision's names, then detectron2's, each with its order of columns. torchvision's
  * columns use a category's id as its row, if all ids are 1 .. 4095, as its programs label them; rows of no category are

@@ -96,6 +96,12 @@ static const struct head_name d2_heads[] = {
     [RCNN_PREDICTOR] = { "roi_heads.mask_head.predictor", COUNTED_NOT, "" },
 };
 
+/* Only the feature pyramid. */
+static const struct head_name mm_heads[] = {
+    [RCNN_LATERAL] = { "neck.lateral_convs.", 0, ".conv" },
+    [RCNN_OUTPUT] = { "neck.fpn_convs.", 0, ".conv" },
+};
+
 /* "res2_0_branch2a_w", "res2_0_branch2a_bn_s". */
 static bool caffe2(const struct rcnn_part *p, enum rcnn_array array, char *buf, size_t size)
 {
@@ -122,13 +128,14 @@ static void spell_part(enum rcnn_spelling spelling, const struct rcnn_part *p, b
 
     if (!in_backbone(p->place)) {
         bool old = spelling == RCNN_TV_OLD && tv_old_heads[p->place].before;
+        const struct head_name *heads = d2 ? d2_heads : spelling == RCNN_MM ? mm_heads : old ? tv_old_heads : tv_heads;
 
-        put_head(d2 ? &d2_heads[p->place] : old ? &tv_old_heads[p->place] : &tv_heads[p->place], p->i, buf, size);
+        put_head(&heads[p->place], p->i, buf, size);
         return;
     }
     *buf = '\0';
-    if (whole || spelling == RCNN_D2)
-        used = (size_t)snprintf(buf, size, "backbone.%s.", whole ? "body" : "bottom_up");
+    if (whole || spelling == RCNN_D2 || spelling == RCNN_MM)
+        used = (size_t)snprintf(buf, size, "backbone.%s", whole ? "body." : d2 ? "bottom_up." : "");
     if (d2)
         d2_backbone(p, norm, buf + used, size - used);
     else
@@ -142,7 +149,7 @@ bool rcnn_spell(enum rcnn_spelling spelling, const struct rcnn_part *p, enum rcn
 
     if (spelling == RCNN_CAFFE2)
         return caffe2(p, array, buf, size);
-    if (body && !in_backbone(p->place))
+    if (!in_backbone(p->place) && (body || (spelling == RCNN_MM && p->place > RCNN_OUTPUT)))
         return false;
     spell_part(spelling, p, is_norm(array), buf, size);
     used = strlen(buf);

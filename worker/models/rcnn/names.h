@@ -21,6 +21,7 @@ enum rcnn_place {
     RCNN_MASK_CONV, /* i */
     RCNN_DECONV,
     RCNN_PREDICTOR,
+    RCNN_PLACES, /* other families have their places from here on, and names of their own for them */
 };
 
 struct rcnn_part {
@@ -38,7 +39,11 @@ enum rcnn_spelling {
     RCNN_D2_BODY,
     RCNN_CAFFE2, /* a backbone of Detectron's time, its statistics within scale and shift */
     RCNN_SPELLINGS,
+    RCNN_MM = RCNN_SPELLINGS, /* mmdetection: the backbone and the feature pyramid */
 };
+
+/* Metadata of files of weights: the job's model.backbone. */
+#define RCNN_TRAIT_BACKBONE "model.backbone"
 
 struct rcnn_named {
     struct param *p;

@@ -5,29 +5,23 @@
 #include <stdbool.h>
 
 #include "worker/layers/layers.h"
-#include "worker/models/rcnn/names.h"
-#include "worker/models/resnet.h"
+#include "worker/models/pyramid.h"
 
 struct err;
 struct jobspec;
 struct model;
 
-enum { RCNN_LEVELS = 5 /* P2 .. P6 */, RCNN_POOLED = 4 /* P2 .. P5 */, RCNN_MASK_CONVS = 4 };
+enum { RCNN_LEVELS = 5 /* P2 .. P6 */, RCNN_POOLED = PYRAMID_LEVELS, RCNN_MASK_CONVS = 4 };
 enum { RCNN_RATIOS = 3, RCNN_BOX_POOL = 7, RCNN_USUAL_POOL = 14 /* of masks; older files do not store theirs */ };
 
 struct rcnn_network {
-    struct model *m;
-    struct view_colours colours;
-    struct resnet body;
-    struct net_conv lateral[RCNN_POOLED], output[RCNN_POOLED]; /* of C2 .. C5 */
+    struct pyramid front;
     struct net_conv rpn, objectness, deltas;
     struct net_conv fc1, fc2, cls, box;
     struct net_conv mask[RCNN_MASK_CONVS], deconv, predictor; /* of mask models */
     bool masks;
     /* pixels along either axis of the mask head's input for a region; its output has twice as many */
     int mask_pool;
-    struct rcnn_named *named; /* [m->nparams], by param.index: the name of each parameter */
-    int nnamed;
 };
 
 /* Columns of the last layers, which depend on the flavor. */

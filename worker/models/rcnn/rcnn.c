@@ -10,16 +10,14 @@
 #include "proto/job/jobspec.h"
 #include "worker/core/safetensors.h"
 #include "worker/data/make/batch.h"
-#include "worker/data/sample/instances.h"
 #include "worker/eval/masks/mask_paste.h"
 #include "worker/kernels/math.h"
 #include "worker/layers/rcnn.h"
+#include "worker/models/objects.h"
 #include "worker/models/rcnn/load.h"
 #include "worker/models/rcnn/network.h"
 #include "worker/models/rcnn/settings.h"
 #include "worker/ops/families.h"
-
-enum { MAX_LOCAL_SHARDS = JOB_MAX_SHARDS };
 
 /* The terms in a row of raw, in a row. */
 enum { RAW_RPN = 0, RAW_BOX = RAW_RPN + RPN_TERMS, RAW_MASK = RAW_BOX + RCNN_BOX_TERMS, RAW_TERMS = RAW_MASK + RCNN_MASK_TERMS };
@@ -30,7 +28,7 @@ struct found {
     struct value *level[RCNN_POOLED];
     struct value *logits, *deltas;
     const struct rpn_proposals *proposals;
-    struct rcnn_images images[MAX_LOCAL_SHARDS];
+    struct rcnn_images images[JOB_MAX_SHARDS];
 };
 
 struct rcnn {
@@ -44,8 +42,7 @@ struct rcnn {
     struct detection *dets;       /* [detection.max], of the last result */
     struct mask_paster *paster;   /* NULL: boxes only */
     float *maps, *map;            /* [detection.max][mask_side][mask_side][channels], from the mask head; the map of one object and class */
-    /* array and list numbers in a batch */
-    int image, size, truth, cls, box, polygon, point, xy, run, length;
+    struct objects_places places;
 };
 
 static const struct loss_term terms_of_boxes[] = {
@@ -79,35 +76,7 @@ static void rcnn_free(struct model *m)
     free(r);
 }
 
-/* ---- a batch, as layers read it ---- */
-
-struct inputs {
-    struct tensor picture[MAX_LOCAL_SHARDS];
-    const int32_t *size[MAX_LOCAL_SHARDS];
-    struct rcnn_images images[MAX_LOCAL_SHARDS];
-    struct rcnn_truth truth[MAX_LOCAL_SHARDS];
-    struct rcnn_outlines outlines[MAX_LOCAL_SHARDS];
-    int total; /* images of all shards */
-};
-
-static void read_batch(const struct rcnn *r, const struct batch *b, bool losses, struct inputs *in)
-{
-    assert(b->nshards <= MAX_LOCAL_SHARDS);
-    *in = (struct inputs){ 0 };
-    for (int s = 0; s < b->nshards; s++) {
-        const struct shard_batch *shard = &b->shard[s];
-
-        in->picture[s] = batch_tensor(b->form, shard, r->image);
-        in->size[s] = shard->array[r->size];
-        in->images[s] = (struct rcnn_images){ shard->n, shard->canvas, in->size[s] };
-        in->total += shard->n;
-        if (!losses)
-            continue;
-        in->truth[s] = (struct rcnn_truth){ shard->offset[r->truth], shard->array[r->cls], shard->array[r->box], shard->rows[r->truth] };
-        in->outlines[s] = (struct rcnn_outlines){ shard->offset[r->polygon], shard->offset[r->point], shard->array[r->xy],
-                                                  shard->offset[r->run], shard->array[r->length] };
-    }
-}
+/* ---- losses ---- */
 
 /* Random keys of every image, for one purpose. */
 static struct philox_key *keys(struct tape *t, const struct batch *b, int total, const char *purpose)
@@ -121,13 +90,11 @@ static struct philox_key *keys(struct tape *t, const struct batch *b, int total,
     return k;
 }
 
-/* ---- losses ---- */
-
 struct stage {
     struct rcnn *r;
     struct tape *t;
     const struct batch *b;
-    const struct inputs *in;
+    const struct objects *in;
     const struct model_want *want;
     float scale; /* scale of gradients */
     int nrows;   /* rows of want->raw */
@@ -190,7 +157,7 @@ static void losses(const struct stage *s, struct value *const *p, struct value *
                    const struct rpn_proposals *proposals)
 {
     struct rcnn *r = s->r;
-    const struct inputs *in = s->in;
+    const struct objects *in = s->in;
     const struct rpn_samples *anchors =
         layer_rpn_sample(s->t, logits, &r->how.rpn, in->images, in->truth, keys_of(s, "rpn.pos"), keys_of(s, "rpn.neg"));
     const struct rcnn_samples *samples;
@@ -248,10 +215,10 @@ static int rcnn_forward(struct model *m, struct tape *t, const struct batch *b, 
     bool train = tape_mode_of(t) == TAPE_TRAIN;
     struct value *p[RCNN_LEVELS], *logits[RCNN_LEVELS], *deltas[RCNN_LEVELS];
     const struct rpn_proposals *proposals;
-    struct inputs in;
+    struct objects in;
     struct stage s = { .r = r, .t = t, .b = b, .in = &in, .want = want };
 
-    read_batch(r, b, want->raw, &in);
+    objects_read(&r->places, b, want->raw, &in);
     s.scale = train ? 1.0f / (float)want->shards_of_step : 1;
     s.nrows = train ? b->nshards : in.total;
     rcnn_pyramid(&r->net, t, in.picture, in.size, p);
@@ -306,48 +273,6 @@ static int rcnn_plan(struct model *m, enum tape_mode mode, int n, int nshards, s
 }
 
 /* ---- results ---- */
-
-/* Converts a box of the canvas to the picture. The picture's height and width on the canvas are size[2]: specs rcnn
- * section 6.2. */
-static void to_picture(const struct rcnn *r, const struct candidate *c, const int32_t size[2], const struct model_picture *picture,
-                       double box[4])
-{
-    double sx = (double)picture->w / (double)size[1], sy = (double)picture->h / (double)size[0];
-
-    box[0] = (double)c->x1 * sx;
-    box[1] = (double)c->y1 * sy;
-    box[2] = (double)c->x2 * sx;
-    box[3] = (double)c->y2 * sy;
-    for (int i = 0; i < 4 && !r->how.tv; i++) {
-        double most = i % 2 ? picture->h : picture->w;
-
-        box[i] = box[i] < 0 ? 0 : box[i] > most ? most : box[i];
-    }
-}
-
-/* Drops candidates that are empty in the picture. Returns the number left. Candidates and detections keep the same
- * index. */
-static int to_detections(struct rcnn *r, int n, const int32_t size[2], const struct model_picture *picture)
-{
-    int kept = 0;
-
-    for (int i = 0; i < n; i++) {
-        const struct candidate c = r->candidates[i];
-        struct detection *d = &r->dets[kept];
-        double box[4];
-
-        to_picture(r, &c, size, picture, box);
-        if (!(box[2] > box[0]) || !(box[3] > box[1]))
-            continue;
-        *d = (struct detection){ .image = picture->index,
-                                 .cls = c.cls,
-                                 .slot = c.slot,
-                                 .score = (double)c.score,
-                                 .box = { box[0], box[1], box[2] - box[0], box[3] - box[1] } };
-        r->candidates[kept++] = c;
-    }
-    return kept;
-}
 
 /* The mask head's rows for n candidates of an image; boxes of the canvas, in device memory. There is always room for
  * the maximum, so that shapes do not depend on the number found. */
@@ -446,7 +371,10 @@ static int rcnn_result(struct model *m, int shard, int image, const struct model
         rc = m->dev->ops->download(m->dev, size, images->size + 2 * (size_t)image, sizeof size, err);
     if (rc < 0)
         return rc;
-    *ret = (struct result){ .kind = RESULT_BOXES, .image = picture->index, .n = to_detections(r, n, size, picture), .boxes = r->dets };
+    *ret = (struct result){ .kind = RESULT_BOXES,
+                            .image = picture->index,
+                            .n = objects_found(r->candidates, r->dets, n, size, picture, !r->how.tv),
+                            .boxes = r->dets };
     return r->paster ? masks(r, shard, image, picture, ret, err) : 0;
 }
 
@@ -455,22 +383,6 @@ static const struct model_ops rcnn_ops = {
 };
 
 /* ---- building ---- */
-
-static void set_places(struct rcnn *r)
-{
-    const struct batch_form *f = task_instances.form;
-
-    r->image = batch_array_of(f, "image");
-    r->size = batch_array_of(f, "size");
-    r->truth = batch_list_of(f, "truth");
-    r->cls = batch_array_of(f, "truth.class");
-    r->box = batch_array_of(f, "truth.box");
-    r->polygon = batch_list_of(f, "polygon");
-    r->point = batch_list_of(f, "point");
-    r->xy = batch_array_of(f, "point.xy");
-    r->run = batch_list_of(f, "run");
-    r->length = batch_array_of(f, "run.length");
-}
 
 static void set_traits(struct rcnn *r, const struct jobspec *s, bool masks)
 {
@@ -519,7 +431,7 @@ int rcnn_new(const struct jobspec *spec, int classes, struct device *dev, struct
     r->base.canvas = (struct canvas){ side, side };
     set_traits(r, spec, masks);
     r->base.grain = grain;
-    set_places(r);
+    objects_places(&r->places);
     columns = (struct rcnn_columns){ classes + 1, rcnn_box_columns(&r->how.head), masks ? rcnn_mask_channels(&r->how.head) : 0 };
     rc = allocate(r, masks, err);
     if (rc >= 0)

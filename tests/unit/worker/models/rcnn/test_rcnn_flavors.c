@@ -117,6 +117,7 @@ static struct begin begin_of_weight(bool tv, enum rcnn_place place, const struct
     case RCNN_BLOCK:
     case RCNN_SHORTCUT:
     case RCNN_MASK_CONV:
+    case RCNN_PLACES:
         break;
     }
     return normal(sqrt(2 / out));
@@ -168,8 +169,8 @@ static void check_beginnings(const char *flavor)
     double inputs = 0;
     int weights = 0, biases = 0;
 
-    for (int i = 0; i < net->nnamed; i++) {
-        const struct rcnn_named *a = &net->named[i];
+    for (int i = 0; i < net->front.nnamed; i++) {
+        const struct rcnn_named *a = &net->front.named[i];
 
         if (a->array == RCNN_WEIGHT) {
             weights++;
@@ -204,13 +205,13 @@ static void norms_decay_in_torchvision_alone(void **state)
         const struct rcnn_network *net = rcnn_network_of(m);
         int norms = 0;
 
-        for (int i = 0; i < net->nnamed; i++) {
-            const struct param_group *g = &m->groups[net->named[i].p->group];
-            bool norm = net->named[i].array == RCNN_GAMMA || net->named[i].array == RCNN_BETA;
+        for (int i = 0; i < net->front.nnamed; i++) {
+            const struct param_group *g = &m->groups[net->front.named[i].p->group];
+            bool norm = net->front.named[i].array == RCNN_GAMMA || net->front.named[i].array == RCNN_BETA;
 
             norms += norm;
             assert_true(g->lr == 1);
-            if (net->named[i].array <= RCNN_BETA)
+            if (net->front.named[i].array <= RCNN_BETA)
                 assert_true(g->decay == (norm && !tv ? 0 : 1));
         }
         assert_int_equal(norms, 2 * m->nnorms);

@@ -112,7 +112,7 @@ static void same_weights(struct model *a, struct model *b, bool but_columns)
 
     assert_int_equal(a->nparams, b->nparams);
     for (int i = 0; i < a->nparams; i++) {
-        enum rcnn_place place = n->named[i].part.place;
+        enum rcnn_place place = n->front.named[i].part.place;
         float *x = weights_get(a, a->params[i], &err), *y = weights_get(b, b->params[i], &err);
 
         if (!but_columns || (place != RCNN_CLASSES && place != RCNN_BOXES && place != RCNN_PREDICTOR))
@@ -469,7 +469,7 @@ static float (*detectron_number(const struct rcnn_named *a))(int)
 
 static void is_detectrons(struct model *m, struct model *again, int i)
 {
-    const struct rcnn_named *named = &rcnn_network_of(m)->named[i];
+    const struct rcnn_named *named = &rcnn_network_of(m)->front.named[i];
     float (*told)(int) = detectron_number(named);
     size_t count = m->params[i]->count;
     struct err err;
@@ -496,7 +496,7 @@ static void backbones_of_detectron(void **state)
     assert_non_null(strstr(again->loaded, " (a backbone of detectron2)"));
     assert_null(strstr(again->loaded, "without a place"));
     for (int i = 0; i < m->nparams; i++)
-        if (rcnn_network_of(m)->named[i].part.place <= RCNN_SHORTCUT) {
+        if (rcnn_network_of(m)->front.named[i].part.place <= RCNN_SHORTCUT) {
             struct err err;
             float *x = weights_get(m, m->params[i], &err), *y = weights_get(again, again->params[i], &err);
 
@@ -510,7 +510,7 @@ static void backbones_of_detectron(void **state)
     assert_non_null(strstr(again->loaded, "not in the file: the feature pyramid, the RPN, the box head, the box predictor"));
     assert_null(strstr(again->loaded, "without a place"));
     for (int i = 0; i < m->nparams; i++)
-        if (rcnn_network_of(m)->named[i].part.place <= RCNN_SHORTCUT) {
+        if (rcnn_network_of(m)->front.named[i].part.place <= RCNN_SHORTCUT) {
             is_detectrons(m, again, i);
             found++;
         }
@@ -828,11 +828,13 @@ static void freezing(void **state)
     const struct rcnn_network *a = rcnn_network_of(m), *b = rcnn_network_of(again);
 
     (void)state;
-    assert_true(a->body.stem.w->trainable && m->norms[a->body.stem.norm].gamma->trainable && !m->norms[a->body.stem.norm].frozen);
-    assert_true(!b->body.stem.w->trainable && again->norms[b->body.stem.norm].frozen && !again->norms[b->body.stem.norm].gamma->trainable);
-    assert_true(!b->body.block[0][1].conv[1].w->trainable);
-    assert_true(b->body.block[1][0].conv[0].w->trainable && again->norms[b->body.block[1][0].conv[0].norm].frozen);
-    assert_true(b->lateral[0].w->trainable);
+    assert_true(a->front.body.stem.w->trainable && m->norms[a->front.body.stem.norm].gamma->trainable &&
+                !m->norms[a->front.body.stem.norm].frozen);
+    assert_true(!b->front.body.stem.w->trainable && again->norms[b->front.body.stem.norm].frozen &&
+                !again->norms[b->front.body.stem.norm].gamma->trainable);
+    assert_true(!b->front.body.block[0][1].conv[1].w->trainable);
+    assert_true(b->front.body.block[1][0].conv[0].w->trainable && again->norms[b->front.body.block[1][0].conv[0].norm].frozen);
+    assert_true(b->front.lateral[0].w->trainable);
     model_free(m);
     model_free(again);
 }

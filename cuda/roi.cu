@@ -37,7 +37,7 @@ static_assert((int)ROI_MAX_POOL <= (int)WARP, "a lane a bin");
 
 DEVICE_FN int rows_of(const struct roi_shard *s)
 {
-    int n = *s->rows.count;
+    int n = s->rows.count ? *s->rows.count : s->rows.cap;
 
     return n < 0 ? 0 : n < s->rows.cap ? n : s->rows.cap;
 }
@@ -57,7 +57,7 @@ static __global__ void __launch_bounds__(ROI_AXES *ROI_MAX_POOL) roi_place_kerne
     if (row >= rows_of(s))
         return;
     level = roi_level(&a.roi, box);
-    image = s->rows.image[row];
+    image = roi_image(&s->rows, s->n, row);
     if (p == 0) {
         from[axis] = INT32_MAX;
         to[axis] = 0;

@@ -129,7 +129,7 @@ static void place_row(const struct roi_args *a, const struct tensor *const *leve
     int l = roi_level(a->roi, a->rows[v].box + (size_t)row * 4);
     const struct tensor *t = level[l] ? &level[l][v] : NULL;
 
-    *at = (struct roi_place){ .level = -1, .image = a->rows[v].image[row] };
+    *at = (struct roi_place){ .level = -1, .image = roi_image(&a->rows[v], t ? t->n : 1, row) };
     if (!t || at->image < 0 || at->image >= t->n)
         return;
     if (place_axis(a, v, row, ROI_Y, a->roi->scale[l], t->h) && place_axis(a, v, row, ROI_X, a->roi->scale[l], t->w))
@@ -143,7 +143,7 @@ struct place_args {
 
 static int count_of(const struct roi_rows *r)
 {
-    int n = *r->count;
+    int n = r->count ? *r->count : r->cap;
 
     return n < 0 ? 0 : n < r->cap ? n : r->cap;
 }

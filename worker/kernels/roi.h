@@ -38,6 +38,12 @@ KERNEL_FN int roi_level(const struct roi_align *roi, const float *box)
     return level < (float)(roi->first_level + roi->nlevels) ? (int)level - roi->first_level : roi->nlevels - 1;
 }
 
+/* The image of a row, in a shard of n images. */
+KERNEL_FN int roi_image(const struct roi_rows *r, int n, int row)
+{
+    return r->image ? r->image[row] : row / (r->cap / n);
+}
+
 /* ---- an axis of a box on its level ---- */
 
 struct roi_axis {

@@ -20,8 +20,8 @@ enum { ROI_MAX_LEVELS = 6, ROI_MAX_POOL = 32 };
  * has samples only where its definition has any. A box with an image outside the shard has no samples at all. */
 struct roi_rows {
     const float *box;     /* [cap][4]: x1, y1, x2, y2 in pixels of the canvas */
-    const int32_t *image; /* [cap]: image of the shard */
-    const int32_t *count; /* [1]: rows in use, 0 .. cap */
+    const int32_t *image; /* [cap]: image of the shard; NULL: the images own equal shares, in order */
+    const int32_t *count; /* [1]: rows in use, 0 .. cap; NULL: all are */
     int cap;
 };
 

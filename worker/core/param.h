@@ -19,13 +19,15 @@ enum param_init {
     INIT_FILL,    /* value everywhere; with a period, at elements first, first + period ... only, and 0 elsewhere */
     INIT_NORMAL,  /* mean 0, standard deviation `value` */
     INIT_UNIFORM, /* -value .. value */
+    INIT_GIVEN,   /* `given` */
 };
 
-/* Initial values: a function of the job's seed and the name alone. */
+/* Initial values: a function of the job's seed, the name and these fields alone. */
 struct param_start {
     enum param_init init;
     double value;
-    int first, period; /* period 0: everywhere */
+    int first, period;  /* period 0: everywhere */
+    const float *given; /* [count], of the model */
 };
 
 /* Layout of a parameter in model.safetensors. */

@@ -125,7 +125,9 @@ static int init_param(struct device *dev, struct param *p, uint64_t seed, struct
 
     if (!w)
         return err_set(err, ERR_DEVICE, "out of memory: %s", p->name);
-    if (p->start.init != INIT_FILL)
+    if (p->start.init == INIT_GIVEN)
+        memcpy(w, p->start.given, p->count * sizeof *w);
+    else if (p->start.init != INIT_FILL)
         fill_random(p, seed, w);
     else
         for (size_t i = (size_t)p->start.first; i<p->count; i += p->start.period> 0 ? (size_t)p->start.period : 1)

@@ -380,7 +380,7 @@ static struct param_start head_start(const struct yolo_head *head, double prior)
 {
     if (prior <= 0)
         return (struct param_start){ .init = INIT_FILL };
-    return (struct param_start){ INIT_FILL, -math_log64((1 - prior) / prior), 4, head->classes + 5 };
+    return (struct param_start){ .init = INIT_FILL, .value = -math_log64((1 - prior) / prior), .first = 4, .period = head->classes + 5 };
 }
 
 /* The two groups of a layer: weights of convolutions, and the rest behind them. Only the former decay: specs yolov3

@@ -32,7 +32,7 @@ FLOORS = (
     DEVICE + " worker/comm cuda",
     DEVICE + " worker/comm worker/backend worker/gradients worker/mask worker/eval worker/eval/masks+worker/eval/depth worker/eval/boxes"
     " worker/data/text worker/data/image worker/data/set worker/data/read/coco+worker/data/read/labels+worker/data/read/frames worker/data/read"
-    " worker/data/make worker/data/sample worker/data worker/layers worker/optim worker/models~worker/models/yolo~worker/models/rcnn~worker/models/depth"
+    " worker/data/make worker/data/sample worker/data worker/layers worker/optim worker/models~worker/models/yolo~worker/models/rcnn~worker/models/sparse~worker/models/depth"
     " worker/report worker/checkpoint worker/evidence worker/train worker/predict worker/modes worker",
 )
 # Circles of calls that stay: their files without folder and ending -> the reason.

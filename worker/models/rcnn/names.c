@@ -177,7 +177,8 @@ bool rcnn_is_idle(const char *name)
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
         if (strcmp(name, whole[i]) == 0)
             return true;
-    return ends_with(name, ".num_batches_tracked") || ends_with(name, "_momentum") || strstr(name, "anchor_generator.cell_anchors");
+    return ends_with(name, ".num_batches_tracked") || ends_with(name, "_momentum") || strncmp(name, "criterion.", 10) == 0 ||
+           strstr(name, "anchor_generator.cell_anchors");
 }
 
 const char *rcnn_group(enum rcnn_place place)

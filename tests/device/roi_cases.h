@@ -16,6 +16,7 @@ struct roi_case {
     const float (*box)[4]; /* [cap], the same in each shard */
     const int32_t *image;  /* [cap] */
     const int *turn;       /* [cap]: which of them, and of the numbers that come back, row i has; NULL: i */
+    bool shares;           /* all rows are in use, and images own equal shares: the op gets neither images nor counts */
     bool slice;            /* tensors have gaps */
     unsigned unwanted;     /* levels with an unwanted gradient, as bits */
     float beta[ROI_MAX_LEVELS];
@@ -117,8 +118,9 @@ static inline struct roi_rows put_rows(struct device *dev, const struct roi_case
         memcpy(box[i], t->box[row_of(t, i)], sizeof box[i]);
         image[i] = t->image[row_of(t, i)];
     }
-    return (struct roi_rows){ put(dev, box, (size_t)t->cap * sizeof *box), put(dev, image, (size_t)t->cap * sizeof *image),
-                              put(dev, &count, sizeof count), t->cap };
+    return (struct roi_rows){ put(dev, box, (size_t)t->cap * sizeof *box),
+                              t->shares ? NULL : put(dev, image, (size_t)t->cap * sizeof *image),
+                              t->shares ? NULL : put(dev, &count, sizeof count), t->cap };
 }
 
 static inline void set_numbers(struct device *dev, struct tensor *t, float *host, enum dtype dtype)

@@ -309,6 +309,21 @@ static void other_order(void **state)
     free(second);
 }
 
+static void equal_shares(void **state)
+{
+    static const int32_t image[6] = { 0, 0, 1, 1, 2, 2 };
+    static const float box[6][4] = {
+        { 1, 2, 30, 20 }, { 0, 0, 8, 8 }, { 3, 3, 20, 30 }, { 0, 0, 40, 40 }, { 9, 1, 12, 33 }, { 5, 5, 6, 6 }
+    };
+    struct roi_case t = single(roi_like(1, 3, 2, true), 9, 10, 4, box, 6);
+
+    (void)state;
+    t.n[0] = 3;
+    t.image = image;
+    t.shares = true;
+    check_case(&t);
+}
+
 /* A thousand times the same box. */
 static void identical(void **state)
 {
@@ -375,10 +390,11 @@ static void numeric_gradient(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(vector_levels), cmocka_unit_test(golden),    cmocka_unit_test_setup(bodies, draw_boxes),
-        cmocka_unit_test(widths),        cmocka_unit_test(pools),     cmocka_unit_test(not_finite),
-        cmocka_unit_test(many_shards),   cmocka_unit_test(unwanted),  cmocka_unit_test(no_rows),
-        cmocka_unit_test(other_order),   cmocka_unit_test(identical), cmocka_unit_test(numeric_gradient),
+        cmocka_unit_test(vector_levels),    cmocka_unit_test(golden),       cmocka_unit_test_setup(bodies, draw_boxes),
+        cmocka_unit_test(widths),           cmocka_unit_test(pools),        cmocka_unit_test(not_finite),
+        cmocka_unit_test(many_shards),      cmocka_unit_test(unwanted),     cmocka_unit_test(no_rows),
+        cmocka_unit_test(other_order),      cmocka_unit_test(equal_shares), cmocka_unit_test(identical),
+        cmocka_unit_test(numeric_gradient),
     };
 
     return cmocka_run_group_tests(tests, open_devices, close_devices);

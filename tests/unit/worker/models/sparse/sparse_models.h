@@ -33,6 +33,8 @@ static inline int close_device(void **state)
     return 0;
 }
 
+static int inner; /* model.dynamic_channels of jobs, below what a job file may say; 0: what it says */
+
 /* keys: of "model", as JSON; later ones count. init: model.init, or NULL. start: with initial weights. */
 static inline int try_open(const char *keys, const char *init, int classes, bool start, struct model **ret, struct err *err)
 {
@@ -43,13 +45,15 @@ static inline int try_open(const char *keys, const char *init, int classes, bool
 
     snprintf(text, sizeof text,
              "{\"model\": {%s%s%s%s}, \"data\": {\"train\": {\"annotations\": \"a\", \"images\": \"i\"}}, \"train\": {\"steps\": 1, "
-             "\"batch\": 1, \"backbone_lr\": 0.1}}",
-             keys, init ? ", \"init\": \"" : "", init ? init : "", init ? "\"" : "");
+             "\"batch\": 1%s}}",
+             keys, init ? ", \"init\": \"" : "", init ? init : "", init ? "\"" : "",
+             strstr(keys, "sparse") ? ", \"backbone_lr\": 0.1" : "");
     root = json_loads(text, 0, NULL);
     assert_non_null(root);
     if (jobspec_parse(root, &spec, err) < 0)
         fail_msg("%s", err->msg);
     json_decref(root);
+    spec->model_dynamic_channels = inner ? inner : spec->model_dynamic_channels;
     rc = (start ? model_open : model_open_unstarted)(&models_builtin, spec, (struct model_classes){ classes, NULL, NULL }, dev, ret, err);
     jobspec_free(spec);
     return rc;

@@ -39,6 +39,8 @@ static struct jobspec *spec_of(const char *preset)
 
     if (job_preset_depth(job_preset_find(&job_presets, preset)) == JOB_DEPTH_FEATURES) /* it needs weights; any path will do here */
         assert_int_equal(jobspec_override(json, "model.init_extractor=none", &err), 0);
+    if (strncmp(preset, "sparse", 6) == 0)
+        assert_int_equal(jobspec_override(json, "model.fpn_channels=16", &err), 0);
     if (jobspec_override(json, "model.width=0.01", &err) < 0 || jobspec_parse(json, &spec, &err) < 0)
         fail_msg("%s: %s", preset, err.msg);
     jobspec_forget_inits(spec);

@@ -1,7 +1,10 @@
 #include "proto/clean.h" /* SPDX-License-Identifier: Apache-2.0 */
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "proto/utf8.h"
 
 json_t *clean_string(const char *text)
 {
@@ -67,6 +70,28 @@ bool clean_is_obeyed(uint32_t code)
         if (code >= ranges[i].from && code <= ranges[i].to)
             return true;
     return false;
+}
+
+struct clean_shown clean_shown(uint32_t code)
+{
+    struct clean_shown ret;
+
+    snprintf(ret.s, sizeof ret.s, code < 0x80 ? "^%c" : "<U+%04X>", code < 0x80 ? code ^ 0x40 : code & 0x1fffff);
+    return ret;
+}
+
+char *clean_whole(const char *text)
+{
+    char *ret = strdup(text);
+    unsigned char *p = (unsigned char *)ret, *end = p ? p + strlen(ret) : p;
+
+    while (p < end) {
+        int n = utf8_length(p, end);
+
+        *p = n ? *p : '?';
+        p += n ? n : 1;
+    }
+    return ret;
 }
 
 bool clean_has_obeyed(const char *text)

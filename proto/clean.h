@@ -17,5 +17,13 @@ size_t clean_next(const char *text, size_t len, uint32_t *ret_code);
  * format characters such as U+202E, which turns the rest of a line around. The joiners U+200C and U+200D are shown:
  * scripts need them. */
 bool clean_is_obeyed(uint32_t code);
+/* How a terminal may show such a character: ^[ for ESC, <U+202E> for one beyond ASCII. */
+struct clean_shown {
+    char s[12];
+};
+struct clean_shown clean_shown(uint32_t code);
+/* The text with '?' in place of each byte that is in no whole character of UTF-8. The caller frees. NULL: out of
+ * memory. */
+char *clean_whole(const char *text);
 /* Whether a text of UTF-8 has such a character. */
 bool clean_has_obeyed(const char *text);

@@ -15,19 +15,65 @@
 #include "proto/grow.h"
 #include "proto/host/memory.h"
 
-void print_clean(FILE *out, const char *text)
+/* A stream in memory is for the terminal that stdout may be. */
+static bool is_terminal(FILE *out)
 {
+    return isatty(fileno(out) < 0 ? STDOUT_FILENO : fileno(out));
+}
+
+/* Length of a sequence that sets colours, such as ESC [1;31m; 0: the text begins with no such sequence. */
+static size_t colour(const char *text, size_t len)
+{
+    size_t n = 2;
+
+    if (len < 3 || strncmp(text, "\033[", 2) != 0)
+        return 0;
+    while (n < len && (text[n] == ';' || (text[n] >= '0' && text[n] <= '9')))
+        n++;
+    return n < len && text[n] == 'm' ? n + 1 : 0;
+}
+
+/* lines: keeps line ends, tabs and colours. */
+static void show(FILE *out, const char *text, size_t len, bool lines)
+{
+    bool coloured = false;
     uint32_t code;
     size_t n;
 
-    for (size_t left = strlen(text); left > 0; text += n, left -= n) {
-        n = clean_next(text, left, &code);
-        n = n ? n : left; /* the text ends in a part of a character */
-        if (clean_is_obeyed(code))
-            fputc('?', out);
+    for (; len > 0; text += n, len -= n) {
+        n = lines ? colour(text, len) : 0;
+        if (n > 0) {
+            coloured = true;
+            fwrite(text, 1, n, out);
+            continue;
+        }
+        n = clean_next(text, len, &code);
+        n = n ? n : len; /* the text ends in a part of a character */
+        if (clean_is_obeyed(code) && !(lines && (code == '\n' || code == '\t')))
+            fputs(clean_shown(code).s, out);
         else
             fwrite(text, 1, n, out);
     }
+    if (coloured)
+        fputs("\033[0m", out);
+}
+
+static void put(FILE *out, const char *text, size_t len, bool lines)
+{
+    if (is_terminal(out))
+        show(out, text, len, lines);
+    else
+        fwrite(text, 1, len, out);
+}
+
+void print_clean(FILE *out, const char *text)
+{
+    put(out, text, strlen(text), false);
+}
+
+void print_lines(FILE *out, const char *text, size_t len)
+{
+    put(out, text, len, true);
 }
 
 /* wcwidth() knows letters only in a locale that has them. */
@@ -54,7 +100,7 @@ int print_width(const char *text, size_t len)
     for (; len > 0; text += n, len -= n) {
         n = clean_next(text, len, &code);
         n = n ? n : len;
-        width += clean_is_obeyed(code) ? 1 : cells_of(code);
+        width += clean_is_obeyed(code) ? (int)strlen(clean_shown(code).s) : cells_of(code);
     }
     return width;
 }
@@ -76,9 +122,30 @@ double real_of(const json_t *obj, const char *name)
     return json_number_value(json_object_get(obj, name));
 }
 
+void print_json_as(const json_t *value, size_t flags)
+{
+    char *json = json_dumps(value, flags);
+    uint32_t code;
+    size_t n;
+
+    if (!json)
+        memory_out();
+    for (const char *at = json; *at; at += n) {
+        n = clean_next(at, strlen(at), &code);
+        n = n ? n : 1;
+        if (code < 0x7f || !clean_is_obeyed(code)) /* jansson escapes those below */
+            fwrite(at, 1, n, stdout);
+        else if (code < 0x10000)
+            printf("\\u%04x", code);
+        else
+            printf("\\u%04x\\u%04x", 0xd7c0 + (code >> 10), 0xdc00 + (code & 0x3ff));
+    }
+    free(json);
+}
+
 void print_json(const json_t *value)
 {
-    json_dumpf(value, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY);
+    print_json_as(value, JSON_INDENT(2) | JSON_ENCODE_ANY);
     fputc('\n', stdout);
 }
 
@@ -150,17 +217,18 @@ void print_size(int *ret_columns, int *ret_rows)
 
 void print_csv_text(const char *text)
 {
-    if (!strpbrk(text, ",\"\r\n")) {
-        fputs(text, stdout);
-        return;
+    const bool quoted = strpbrk(text, ",\"\r\n");
+
+    fputs(quoted ? "\"" : "", stdout);
+    for (size_t n; *text; text += n) {
+        n = strcspn(text, "\"");
+        put(stdout, text, n, false);
+        if (n == 0) {
+            fputs("\"\"", stdout);
+            n = 1;
+        }
     }
-    putchar('"');
-    for (; *text; text++) {
-        if (*text == '"')
-            putchar('"');
-        putchar(*text);
-    }
-    putchar('"');
+    fputs(quoted ? "\"" : "", stdout);
 }
 
 /* ---- short texts ---- */

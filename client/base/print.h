@@ -1,21 +1,25 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/base/print.h - the output of detctl: aligned columns, units, JSON, CSV numbers, and no
- * character that a terminal would obey. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/base/print.h - the output of detctl: aligned columns, units, JSON, CSV numbers. A
+ * terminal gets no character of a user that it would obey; files and pipes get the bytes as they are. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
-/* Prints foreign text (names, reasons, paths), with '?' for each character that a terminal would obey
- * (proto/clean.h). */
+/* Prints foreign text (names, reasons, paths): on a terminal, or in memory while stdout is one, with clean_shown() in
+ * place of each character that a terminal would obey. */
 void print_clean(FILE *out, const char *text);
-/* Number of terminal cells for len bytes of text in the output of print_clean(): letters of East Asia take two, accents
+/* The same for lines of a log: line ends, tabs and colours pass. */
+void print_lines(FILE *out, const char *text, size_t len);
+/* Number of cells for len bytes of text that print_clean() writes to a terminal: letters of East Asia take two, accents
  * that combine take zero. */
 int print_width(const char *text, size_t len);
 /* A CSV field on stdout, quoted if necessary. */
 void print_csv_text(const char *text);
-/* Indented JSON and a newline on stdout. */
+/* Indented JSON and a newline on stdout, with every character that a terminal would obey escaped. */
 void print_json(const json_t *value);
+/* The same with other flags of json_dumps(), and without the newline. */
+void print_json_as(const json_t *value, size_t flags);
 /* A number as %.17g; nothing if it is null. */
 void print_real(FILE *out, const json_t *value);
 

@@ -152,7 +152,7 @@ static void drain(const struct logs *l, size_t i, bool whole_only)
             printf("rank %d: ", rank_of(l, i));
         else if (l->prefix)
             fputs("detd-job: ", stdout);
-        fwrite(line, 1, (size_t)len, stdout);
+        print_lines(stdout, line, (size_t)len);
         if (line[len - 1] != '\n')
             putchar('\n');
     }

@@ -121,8 +121,9 @@ static void print_row(struct watch *w, const json_t *row)
 {
     bool val = strcmp(text_of(row, "split"), "val") == 0;
 
-    printf("step %lld/%lld  %s  %s  %s\n", (long long)int_of(row, "step"), (long long)last_step(w->job), text_of(row, "split"),
-           text_of(row, "term"), text_number(json_object_get(row, "value")).s);
+    printf("step %lld/%lld  %s  ", (long long)int_of(row, "step"), (long long)last_step(w->job), text_of(row, "split"));
+    print_clean(stdout, text_of(row, "term"));
+    printf("  %s\n", text_number(json_object_get(row, "value")).s);
     if (int_of(row, "step") > w->seen[val])
         w->seen[val] = int_of(row, "step");
 }
@@ -494,8 +495,11 @@ static void show_steps(struct watch *w)
         fputs(state, stderr);
         if (int_of(w->job, "steps") > 0)
             fprintf(stderr, "  step %lld/%lld", (long long)step, (long long)steps);
-        else /* an eval job */
-            fprintf(stderr, "  %s  %.1f images/s", text_of(w->job, "phase"), real_of(w->job, "images_per_s"));
+        else { /* an eval job */
+            fputs("  ", stderr);
+            print_clean(stderr, text_of(w->job, "phase"));
+            fprintf(stderr, "  %.1f images/s", real_of(w->job, "images_per_s"));
+        }
         if (int_of(w->job, "steps") > 0)
             print_left(w, stderr);
         fputs(why ? "  " : "", stderr);

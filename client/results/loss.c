@@ -39,12 +39,9 @@ static int csv_row(void *arg, const json_t *row)
 static int json_row(void *arg, const json_t *row)
 {
     struct output *out = arg;
-    char *text = json_dumps(row, JSON_COMPACT);
 
-    if (!text)
-        memory_out();
-    printf("%s%s", out->rows++ ? ",\n" : "", text);
-    free(text);
+    fputs(out->rows++ ? ",\n" : "", stdout);
+    print_json_as(row, JSON_COMPACT);
     return 0;
 }
 

@@ -3,11 +3,14 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "daemon/store/store.h"
 #include "daemon/store/store_impl.h"
+#include "proto/clean.h"
 #include "proto/err.h"
+#include "proto/utf8.h"
 
 #define JOB_COLUMNS                                                                                                                \
     "state=?2, reason=?3, want=?4, want_tier=?5, want_checkpoint=?6, want_eval=?7, tier=?8, threads=?9, deaths=?10, attempt=?11, " \
@@ -96,7 +99,13 @@ int writer_run(sqlite3_stmt *st)
 
 void bind_text(sqlite3_stmt *st, int at, const char *text)
 {
-    sqlite3_bind_text(st, at, text ? text : "", -1, SQLITE_STATIC);
+    const char *s = text ? text : "";
+    char *whole = utf8_good(s, strlen(s)) ? NULL : clean_whole(s); /* a text of a user may have been cut in a character */
+
+    if (whole)
+        sqlite3_bind_text(st, at, whole, -1, free);
+    else
+        sqlite3_bind_text(st, at, s, -1, SQLITE_STATIC);
 }
 
 void bind_real(sqlite3_stmt *st, int at, double v)

@@ -4,6 +4,7 @@
 usage: check.py BUILD_FOLDER"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
+import pty
 import re
 import struct
 import subprocess
@@ -63,6 +64,20 @@ class Place:
         with open(self.root + "/job.json", "w", encoding="utf-8") as f:
             json.dump(self.spec, f)
         return subprocess.run([WORKER, *args, self.root + "/job.json"], capture_output=True, text=True, check=False)
+
+    def shown(self, *args):
+        """Returns the output of the command on a terminal."""
+        self.run(*args)
+        ours, theirs = pty.openpty()
+        with subprocess.Popen([WORKER, *args, self.root + "/job.json"], stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL):
+            os.close(theirs)
+            said = b""
+            while True:
+                try:
+                    said += os.read(ours, 65536)
+                except OSError:  # no process has it open any more
+                    os.close(ours)
+                    return said.decode()
 
     def check(self, status, *wanted, never=()):
         done = self.run("--check")
@@ -227,15 +242,18 @@ def a_split_without_a_box(root):
 
 
 def names_that_a_terminal_would_obey(root):
-    """Control characters in the names of a data set's files and classes never reach the output of any command."""
+    """Control characters in the names of a data set's files and classes never reach the terminal of any command."""
     evil = "\033[31m\u009b31m\u202e"
     picture(root, evil + ".png", 90)
     place = Place(root, good(root) + [(evil + ".png", [(1, 0, 0, 9, 9)]), (evil, [])], [("d.png", [])], names=(evil, "dog"))
+    told = ""
     for on_bad in "error", "skip":
         place.spec["data"]["on_bad"] = on_bad
         for words in ["--check"], ["--anchors"], ["--layers"], ["--count-images"], ["--sample", "--out", root + "/seen"]:
-            done = place.run(*words)
-            assert not re.search("[\033\u009b\u202e]", done.stdout + done.stderr), (words, done)
+            said = place.shown(*words)
+            assert not re.search("[\033\u009b\u202e]", said), (words, said)
+            told += said
+    assert "^[[31m<U+009B>31m<U+202E>" in told, told
 
 
 def main():

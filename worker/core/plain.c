@@ -14,6 +14,7 @@ enum { PIECE = 512, CHARACTER = 4 };
 struct plain {
     struct plain *next;
     int fd;
+    bool terminal;
     char held[CHARACTER]; /* the first bytes of a character that is not complete */
     size_t nheld;
 };
@@ -26,7 +27,7 @@ static bool is_shown(uint32_t code)
     return !clean_is_obeyed(code) || code == '\n' || code == '\t';
 }
 
-/* Takes one byte. Returns the number of bytes now complete in `to`, at most CHARACTER. */
+/* Takes one byte. Returns the number of bytes now complete in `to`, at most CHARACTER times those of clean_shown(). */
 static size_t put(struct plain *p, char c, char *to)
 {
     size_t n, done = 0;
@@ -37,8 +38,8 @@ static size_t put(struct plain *p, char c, char *to)
         if (is_shown(code))
             memcpy(to + done, p->held, n);
         else
-            to[done] = '?';
-        done += is_shown(code) ? n : 1;
+            strcpy(to + done, clean_shown(code).s);
+        done += is_shown(code) ? n : strlen(clean_shown(code).s);
         p->nheld -= n;
         memmove(p->held, p->held + n, p->nheld);
     }
@@ -66,9 +67,11 @@ static ssize_t plain_write(void *cookie, const char *from, size_t size)
     char piece[PIECE];
     size_t n = 0;
 
+    if (!p->terminal)
+        return write_all(p->fd, from, size) ? (ssize_t)size : 0;
     for (size_t i = 0; i < size; i++) {
         n += put(p, from[i], piece + n);
-        if (n + CHARACTER > sizeof piece || i + 1 == size) {
+        if (n + CHARACTER * sizeof(struct clean_shown) > sizeof piece || i + 1 == size) {
             if (!write_all(p->fd, piece, n))
                 return 0;
             n = 0;
@@ -95,7 +98,7 @@ FILE *plain_open(int fd)
 
     if (!p)
         return NULL;
-    *p = (struct plain){ .next = first, .fd = fd };
+    *p = (struct plain){ .next = first, .fd = fd, .terminal = isatty(fd) };
     f = fopencookie(p, "w", (cookie_io_functions_t){ .write = plain_write, .close = plain_close });
     if (!f) {
         free(p);

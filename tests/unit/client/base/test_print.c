@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -83,6 +84,33 @@ static char *written(void (*print)(FILE *out, const void *arg), const void *arg)
     return text;
 }
 
+/* The same on a terminal. */
+static char *shown(void (*print)(FILE *out, const void *arg), const void *arg)
+{
+    int ours = posix_openpt(O_RDWR | O_NOCTTY), theirs;
+    char *text = calloc(1, 1000);
+    struct termios raw;
+    FILE *out;
+
+    if (ours < 0)
+        SKIP("no pseudo-terminal");
+    assert_true(grantpt(ours) == 0 && unlockpt(ours) == 0);
+    theirs = open(ptsname(ours), O_RDWR | O_NOCTTY);
+    assert_int_equal(tcgetattr(theirs, &raw), 0);
+    cfmakeraw(&raw);
+    tcsetattr(theirs, TCSANOW, &raw);
+    out = fdopen(theirs, "w");
+    fputs("<", out);
+    print(out, arg);
+    fputs(">", out);
+    fflush(out);
+    for (size_t n = 0; n == 0 || text[n - 1] != '>';)
+        n += (size_t)read(ours, text + n, 999 - n);
+    fclose(out);
+    close(ours);
+    return text;
+}
+
 static void clean(FILE *out, const void *arg)
 {
     print_clean(out, arg);
@@ -113,31 +141,74 @@ static void columns(FILE *out, const void *arg)
     table_free(NULL);
 }
 
-/* No control sequence in foreign text reaches the terminal. */
+static void lines(FILE *out, const void *arg)
+{
+    print_lines(out, arg, strlen(arg));
+}
+
+/* No control sequence in foreign text reaches the terminal. A file or a pipe gets the bytes as they are. */
 static void text_of_others_is_clean(void **state)
 {
     static const struct {
         const char *text, *want;
     } rows[] = {
         { "plain ~ text", "plain ~ text" },
-        { "\x1b[31mred\x7f\t\n", "?[31mred???" },
+        { "\x1b[31mred\x7f\t\n", "^[[31mred^?^I^J" },
         { "caf\xc3\xa9 \xc2\xa0", "caf\xc3\xa9 \xc2\xa0" },
         { "\xc2\x9b"
           "31m \xc2\x80\xc2\x9f",
-          "?31m ??" },
+          "<U+009B>31m <U+0080><U+009F>" },
         { "ends \xc2", "ends \xc2" },
         { "ends \xe2\x80", "ends \xe2\x80" },
-        { "a\u202eb\u2066c\u200ed\u2028e\ufefff", "a?b?c?d?e?f" },  /* turned around, or hidden */
-        { "\u0645\u06cc\u200c\u062e", "\u0645\u06cc\u200c\u062e" }, /* a joiner, as Persian has it */
+        { "a\u202eb\u2066c\u200ed\u2028e\ufefff", "a<U+202E>b<U+2066>c<U+200E>d<U+2028>e<U+FEFF>f" }, /* turned around, or hidden */
+        { "\u0645\u06cc\u200c\u062e", "\u0645\u06cc\u200c\u062e" },                                   /* a joiner, as Persian has it */
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char *got = written(clean, rows[i].text);
+        char *got = written(clean, rows[i].text), *seen = shown(clean, rows[i].text);
 
-        assert_string_equal(got, rows[i].want);
+        assert_string_equal(got, rows[i].text);
+        assert_int_equal(strlen(seen), strlen(rows[i].want) + 2);
+        assert_memory_equal(seen + 1, rows[i].want, strlen(rows[i].want));
         free(got);
+        free(seen);
     }
+}
+
+/* Lines of a log may be coloured, to their end. */
+static void logs_keep_colours(void **state)
+{
+    static const char log[] = "\x1b[1;31mbad\x1b[2J\n\tgood\r\x1b]0;owned\a\x1b[";
+    char *got = written(lines, log), *seen = shown(lines, log);
+
+    (void)state;
+    assert_string_equal(got, log);
+    assert_string_equal(seen, "<\x1b[1;31mbad^[[2J\n\tgood^M^[]0;owned^G^[[\x1b[0m>");
+    free(got);
+    free(seen);
+}
+
+/* JSON escapes them wherever it goes: the text stays the same. */
+static void json_is_escaped(void **state)
+{
+    json_t *text = json_string("\x1b\x7f\xc2\x9b\u202e\U000e0041\u00e9");
+    int saved = dup(STDOUT_FILENO), ends[2];
+    char got[200] = "";
+
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    fflush(stdout);
+    dup2(ends[1], STDOUT_FILENO);
+    print_json(text);
+    fflush(stdout);
+    dup2(saved, STDOUT_FILENO);
+    assert_true(read(ends[0], got, sizeof got - 1) > 0);
+    assert_string_equal(got, "\"\\u001B\\u007f\\u009b\\u202e\\udb40\\udc41\u00e9\"\n");
+    close(saved);
+    close(ends[0]);
+    close(ends[1]);
+    json_decref(text);
 }
 
 static void all_digits_of_a_number(void **state)
@@ -161,8 +232,8 @@ static void widths_are_cells(void **state)
         const char *text;
         int cells;
     } rows[] = {
-        { "plain", 5 },   { "caf\u00e9", 4 }, { "\u65e5\u672c\u8a9e", 6 }, { "e\u0301", 1 }, { "\U0001f600!", 3 }, { "a\u202eb", 3 },
-        { "\x1b[1m", 4 }, { "\xc2", 1 },
+        { "plain", 5 },   { "caf\u00e9", 4 }, { "\u65e5\u672c\u8a9e", 6 }, { "e\u0301", 1 }, { "\U0001f600!", 3 }, { "a\u202eb", 10 },
+        { "\x1b[1m", 5 }, { "\xc2", 1 },
     };
 
     (void)state;
@@ -230,10 +301,10 @@ static void columns_are_aligned(void **state)
     char *got = written(columns, NULL);
 
     (void)state;
-    assert_string_equal(got, "  ID  NAME        STEP\n"
-                             "   7  caf\xc3\xa9?[1m  12/400\n"
-                             "   8  \u65e5\u672c           4\n"
-                             "1234  x              -\n");
+    assert_string_equal(got, "  ID  NAME         STEP\n"
+                             "   7  caf\xc3\xa9\x1b[1m  12/400\n" /* ^[[1m on a terminal */
+                             "   8  \u65e5\u672c            4\n"
+                             "1234  x               -\n");
     free(got);
 }
 
@@ -244,6 +315,8 @@ int main(void)
         cmocka_unit_test(sizes),
         cmocka_unit_test(times_and_numbers),
         cmocka_unit_test(text_of_others_is_clean),
+        cmocka_unit_test(logs_keep_colours),
+        cmocka_unit_test(json_is_escaped),
         cmocka_unit_test(all_digits_of_a_number),
         cmocka_unit_test(widths_are_cells),
         cmocka_unit_test(columns_are_aligned),

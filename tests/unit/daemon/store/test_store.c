@@ -461,6 +461,21 @@ static void not_finite_is_null(void **state)
     assert_string_equal(sql(f, "SELECT count(*) FROM loss WHERE value IS NULL"), "2");
 }
 
+/* A text that was cut in a character, or has bytes of no character, is stored as whole UTF-8. */
+static void torn_text(void **state)
+{
+    static const char *const texts[] = { "caf\xc3", "\xc3\xa9\xff\xe2\x82", "\xed\xa0\x80", "whole \xc3\xa9" };
+    struct fixture *f = *state;
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        store_event(f->s, 0, "info", "k", texts[i], 1);
+    f->waiting++;
+    store_setting(f->s, "tier", "world", done, f);
+    wait_all(f);
+    assert_string_equal(sql(f, "SELECT group_concat(text, '|') FROM (SELECT text FROM events ORDER BY id)"),
+                        "caf?|\xc3\xa9???|???|whole \xc3\xa9");
+}
+
 static void events_and_pages(void **state)
 {
     struct fixture *f = *state;
@@ -711,6 +726,7 @@ int main(void)
         TEST(a_metric_told_twice_is_refused_and_noted),
         TEST(not_finite_is_null),
         TEST(events_and_pages),
+        TEST(torn_text),
         TEST(gpus_are_kept),
         TEST(live_and_newest_jobs),
         TEST(a_page_costs_what_it_shows),

@@ -155,7 +155,7 @@ static int open_launcher(struct daemon *d, struct err *err)
     rc = launcher_open(d->loop, d->cfg.launch, d->jobs_dir, scope_is_empty, d, &d->launcher, err);
     d->runner.launcher = d->removals.launcher = d->launcher;
     if (rc == 0 && !launcher_is_there(d->launcher))
-        log_line("info", "no detd-launch at '%s': jobs run as the user of this daemon, and only its admins may submit", d->cfg.launch);
+        log_line("info", "no detd-launch at '%s': no job is taken, and stored jobs wait", d->cfg.launch);
     return rc;
 }
 

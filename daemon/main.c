@@ -44,8 +44,8 @@ int main(int argc, char **argv)
     case CONFIG_RUN:
         break;
     }
-    umask(cfg.private ? 077 : 027); /* members of group detd may query the database of a system daemon */
-    mallopt(M_ARENA_MAX, 2);        /* an arena per thread would keep the most memory that each thread ever needed */
+    umask(077);              /* the database holds code of users, which admins may not see */
+    mallopt(M_ARENA_MAX, 2); /* an arena per thread would keep the most memory that each thread ever needed */
     if (daemon_run(&cfg, &err) < 0) {
         log_line("error", "%s", err.msg);
         return EXIT_REFUSED;

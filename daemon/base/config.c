@@ -342,28 +342,26 @@ int config_read(int argc, char **argv, struct config *ret, enum config_action *r
 
 void config_help(FILE *out)
 {
-    fprintf(
-        out,
-        "usage: detd [--state DIR] [--socket PATH] [--config FILE] [--system]\n"
-        "\n"
-        "Runs training jobs on this node and keeps their losses. Stays in the foreground; SIGTERM or Ctrl-C stops it and leaves "
-        "jobs running:\n"
-        "the next detd takes them over.\n"
-        "\n"
-        "  --state DIR     folder of the database and the jobs, on a local disk\n"
-        "  --socket PATH   control socket; give the same to detctl, or in DETD_SOCKET\n"
-        "  --config FILE   settings, see below\n"
-        "  --system        serve the node: every user may look, and may submit where detd-launch runs, else only admins; the default for "
-        "root without --state and --socket\n"
-        "  --probe-gpus    print the GPUs of the node, a JSON line each, and exit\n"
-        "  --watch-gpus    the same for each line of stdin, and errors of GPUs as they come; detd runs itself this way\n"
-        "  --version, --help\n"
-        "\n"
-        "With --state or --socket, or for any user but root, the daemon is private: it serves its own user only. Defaults:\n"
-        "  private  $XDG_STATE_HOME/detd (~/.local/state/detd)    $XDG_RUNTIME_DIR/detd/detd.sock\n"
-        "  system   /var/lib/detd                                 /run/detd/detd.sock          settings in /etc/detd.conf\n"
-        "\n"
-        "The settings file has lines `key = value`, and comments after #. Options on the command line win.\n");
+    fprintf(out, "usage: detd [--state DIR] [--socket PATH] [--config FILE] [--system]\n"
+                 "\n"
+                 "Runs training jobs on this node and keeps their losses. Stays in the foreground; SIGTERM or Ctrl-C stops it and leaves "
+                 "jobs running:\n"
+                 "the next detd takes them over.\n"
+                 "\n"
+                 "  --state DIR     folder of the database and the jobs, on a local disk\n"
+                 "  --socket PATH   control socket; give the same to detctl, or in DETD_SOCKET\n"
+                 "  --config FILE   settings, see below\n"
+                 "  --system        serve the node: every user may look, and may submit where detd-launch runs; the default for "
+                 "root without --state and --socket\n"
+                 "  --probe-gpus    print the GPUs of the node, a JSON line each, and exit\n"
+                 "  --watch-gpus    the same for each line of stdin, and errors of GPUs as they come; detd runs itself this way\n"
+                 "  --version, --help\n"
+                 "\n"
+                 "With --state or --socket, or for any user but root, the daemon is private: it serves its own user only. Defaults:\n"
+                 "  private  $XDG_STATE_HOME/detd (~/.local/state/detd)    $XDG_RUNTIME_DIR/detd/detd.sock\n"
+                 "  system   /var/lib/detd                                 /run/detd/detd.sock          settings in /etc/detd.conf\n"
+                 "\n"
+                 "The settings file has lines `key = value`, and comments after #. Options on the command line win.\n");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         fprintf(out, "  %-12s %s\n", keys[i].name, keys[i].help);
     fprintf(out, "\nexample: detd --state ~/detd --socket ~/detd/detd.sock\n");

@@ -32,6 +32,20 @@ static const struct method {
 } table[] = { METHODS(X) };
 #undef X
 
+/* No job of a system daemon runs as root or as the daemon's own user, who reads the tickets of all users. */
+static int check_submitter(const struct request *rq, struct err *err)
+{
+    if (!launcher_is_there(rq->d->launcher))
+        return err_set(err, ERR_DENIED,
+                       "this daemon takes no jobs without detd-launch, which starts jobs as their submitters; an admin starts it with "
+                       "`systemctl enable --now detd-launch.socket`, and any user a private daemon with `detd --state DIR --socket PATH`");
+    if (rq->caller.uid == 0)
+        return err_set(err, ERR_DENIED, ROOT_SUBMITS);
+    if (rq->caller.uid == geteuid())
+        return err_set(err, ERR_DENIED, "no job runs as the daemon's own user: submit it as another user");
+    return 0;
+}
+
 /* OWNER is checked by the method, which knows the job. On a private daemon every user that may connect is the owner. */
 static int check_access(const struct request *rq, const struct method *m, struct err *err)
 {
@@ -39,13 +53,8 @@ static int check_access(const struct request *rq, const struct method *m, struct
 
     if ((m->access == ACCESS_READ || m->access == ACCESS_SUBMIT) && !d->everyone_reads && !rq->caller.admin)
         return err_set(err, ERR_DENIED, "%s: this daemon answers its admins only", m->name);
-    /* Without detd-launch jobs run as the daemon's own user. So on a system daemon only users that could act as that
-     * user may start a job. */
-    if (m->access == ACCESS_SUBMIT && !rq->caller.admin && !launcher_is_there(d->launcher))
-        return err_set(err, ERR_DENIED,
-                       "%s: without detd-launch, which starts jobs as their submitters, this daemon does that for its admins "
-                       "only (root, its own user, group detd)",
-                       m->name);
+    if (m->access == ACCESS_SUBMIT && !d->private && check_submitter(rq, err) < 0)
+        return err->code;
     if (m->access == ACCESS_WRITE && !rq->caller.admin)
         return err_set(err, ERR_DENIED, "%s: this daemon does that for its admins only (root, its own user, group detd)", m->name);
     if (m->access != ACCESS_READ && d->stopping)

@@ -12,6 +12,7 @@
 #include "daemon/base/text.h"
 #include "daemon/job/view.h"
 #include "proto/err.h"
+#include "proto/job/jobspec.h"
 #include "proto/tier.h"
 
 enum { LIST_DEFAULT = 100, LIST_MAX = 1000 };
@@ -190,7 +191,7 @@ struct looking {
     bool details;
     const char *refused; /* the command that a job outside memory refuses; NULL: only looking */
     struct text out, more, losses;
-    char *spec;
+    char *spec, *hidden; /* hidden: keys of the spec whose values the caller may not see */
     struct job_row row;
     int rc;
     struct err err;
@@ -202,30 +203,22 @@ static void looking_free(struct looking *l)
     text_free(&l->more);
     text_free(&l->losses);
     free(l->spec);
+    free(l->hidden);
     free(l);
 }
 
-/* Values of the environment may be secrets, and so may a command. A caller that is neither owner nor admin sees the
- * names alone. */
-static int hide_secrets(char **spec, struct err *err)
+/* Code in a job, such as run.env and run.on_end, is for its owner alone: it may hold secrets, and an admin who submits
+ * it again would run it. */
+static int hide_code(struct looking *l)
 {
-    json_t *root = json_loads(*spec, 0, NULL), *run = json_object_get(root, "run"), *env = json_object_get(run, "env"), *value;
-    char *text = NULL;
-    const char *key;
-    bool whole = root != NULL;
+    json_t *root = json_loads(l->spec, 0, NULL), *names = jobspec_hide_code(root);
 
-    json_object_foreach (env, key, value)
-        whole = whole && json_object_set_new(env, key, json_null()) == 0;
-    if (json_object_get(run, "on_end"))
-        whole = whole && json_object_set_new(run, "on_end", json_null()) == 0;
-    if (whole)
-        text = json_dumps(root, JSON_COMPACT);
+    free(l->spec);
+    l->spec = root && names ? json_dumps(root, JSON_COMPACT) : NULL;
+    l->hidden = names ? json_dumps(names, JSON_COMPACT) : NULL;
     json_decref(root);
-    if (!text)
-        return err_set(err, -ENOMEM, "out of memory for a job's spec");
-    free(*spec);
-    *spec = text;
-    return 0;
+    json_decref(names);
+    return l->spec && l->hidden ? 0 : err_set(&l->err, -ENOMEM, "out of memory for a job's spec");
 }
 
 static bool has_checkpoint(void *arg, int64_t step)
@@ -251,8 +244,8 @@ static void look_work(void *arg)
         l->rc = store_job_details(s, l->id, folder, has_checkpoint, l, &l->more, &l->err);
     if (l->rc == 0 && l->details)
         l->rc = store_get_spec(s, l->id, &l->spec, &l->err);
-    if (l->rc == 0 && l->details && !l->rq->caller.admin && l->rq->caller.uid != l->row.uid)
-        l->rc = hide_secrets(&l->spec, &l->err);
+    if (l->rc == 0 && l->details && l->rq->caller.uid != l->row.uid)
+        l->rc = hide_code(l);
 }
 
 static void add_details(struct looking *l)
@@ -266,7 +259,7 @@ static void add_details(struct looking *l)
         text_add_bytes(&l->out, json, len - 1); /* without its closing brace */
     else
         view_job(&l->out, &l->row, d->jobs_dir, "", l->losses.p);
-    text_addf(&l->out, ",%s,\"spec\":%s}", l->more.p, l->spec);
+    text_addf(&l->out, ",%s,\"spec\":%s,\"hidden\":%s}", l->more.p, l->spec, l->hidden ? l->hidden : "[]");
 }
 
 static void look_after(void *arg)

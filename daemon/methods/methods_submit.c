@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods_submit.c - job.submit: the spec is parsed on a thread of the pool, as it may have a megabyte. Then the job gets its ticket, if detd-launch runs it as its submitter, and is stored. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods_submit.c - job.submit: the spec is parsed on a thread of the pool, as it may have a megabyte. Then the job of a system daemon gets its ticket, and the job is stored. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -145,7 +145,7 @@ static void refuse_submission(struct submission *s, int rc, const struct err *er
     submission_free(s);
 }
 
-/* ---- a ticket, if detd-launch runs the job as its submitter ---- */
+/* ---- a ticket: detd-launch runs jobs of a system daemon as their submitters ---- */
 
 static void sealed(void *arg, const char *ticket, const struct err *err)
 {
@@ -176,20 +176,12 @@ static void id_taken(void *arg, int rc, int64_t id, const struct err *err)
         refuse_submission(s, rc, &s->err);
 }
 
-/* Jobs of root and of the daemon's user run as the daemon's user: no job runs as root. */
-static bool needs_ticket(const struct submission *s)
-{
-    return launcher_is_there(s->rq->d->launcher) && s->row.uid != 0 && s->row.uid != geteuid();
-}
-
 static void user_named(void *arg)
 {
     struct submission *s = arg;
 
-    if (needs_ticket(s))
+    if (!s->rq->d->private)
         store_take_id(s->rq->d->store, id_taken, s);
-    else if (!s->rq->caller.admin) /* detd-launch has gone since */
-        refuse_submission(s, ERR_DENIED, (err_set(&s->err, ERR_DENIED, "detd-launch is gone"), &s->err));
     else
         jobs_submit(&s->rq->d->jobs, &s->row, s->token, s->text, s->device, submitted, s);
 }

@@ -129,7 +129,7 @@ static int64_t int_of(const json_t *msg, const char *key, int64_t otherwise)
 
 static bool is_ours(uid_t uid)
 {
-    return uid == geteuid() || uid == 0;
+    return uid == geteuid();
 }
 
 static int check_hello(struct sup *s, const json_t *msg, struct job **ret, struct err *err)

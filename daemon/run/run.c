@@ -135,12 +135,18 @@ static void end(struct runner *r, struct job *j, enum job_event event, const cha
     run_schedule(r);
 }
 
-/* Ends a job whose supervisors never came so far as to make a spool: there is nothing to read. */
+bool run_is_ownerless(const struct runner *r, const struct job *j)
+{
+    return r->launcher && !j->row.ticket[0];
+}
+
+/* Ends a job whose supervisors never came so far as to make a spool: there is nothing to read. An ownerless job gets no
+ * supervisor that could read it. */
 static bool end_unrecorded(struct runner *r, struct job *j)
 {
     char why[120];
 
-    if (!is_to_end(j) || j->row.last_seq > 0 || launch_has_spool(r->jobs->folder, j->row.id))
+    if (!is_to_end(j) || (!run_is_ownerless(r, j) && (j->row.last_seq > 0 || launch_has_spool(r->jobs->folder, j->row.id))))
         return false;
     tell_end(j, why, sizeof why);
     end(r, j, is_cancelled(j) ? JOB_EV_END_CANCELLED : JOB_EV_END_FAILED, why);
@@ -421,7 +427,9 @@ static void prepare(struct runner *r, struct job *j, const char *why)
     (void)why;
     if (end_unrecorded(r, j))
         return;
-    if (j->row.nonce[0])
+    if (run_is_ownerless(r, j))
+        give_slots_back(r, j);
+    else if (j->row.nonce[0])
         launch(r, j);
     else
         renew(r, j);
@@ -504,7 +512,7 @@ static void make_room(struct runner *r, int64_t id, int64_t head)
 /* Processes of an earlier run may still be on their way out: the job keeps its nonce until they have left. */
 static bool may_start(struct runner *r, struct job *j)
 {
-    if (j->row.state != JOB_QUEUED || j->row.after || j->life.phase != LIFE_IDLE || j->wishes)
+    if (j->row.state != JOB_QUEUED || j->row.after || j->life.phase != LIFE_IDLE || j->wishes || run_is_ownerless(r, j))
         return false;
     if (j->row.attempt == 0 || launch_lock_is_free(r->jobs->folder, j->row.id))
         return true;

@@ -50,6 +50,9 @@ int run_cpu_free(const struct runner *r);
 void run_adopt(struct runner *r);
 /* After that, and when the GPUs are known: jobs with processes take the slots they hold. */
 void run_take_slots(struct runner *r);
+/* Whether a system daemon has the job without a ticket, as earlier versions stored jobs of root. It never starts such a
+ * job. */
+bool run_is_ownerless(const struct runner *r, const struct job *j);
 /* Writes a sentence about why a job waits: it is queued; or has its slots without a supervisor (job.trouble); or its
  * supervisor cannot go on (job.says). */
 void run_why(struct runner *r, const struct job *j, char *ret, size_t size);

@@ -21,7 +21,7 @@ static bool waits_behind(const struct runner *r, const struct job *j, const stru
         int has;
         bool ahead = other->row.priority > j->row.priority || (other->row.priority == j->row.priority && other->row.id < j->row.id);
 
-        if (other->row.after || sched_gpu_need(&view) > node->gpus ||
+        if (other->row.after || run_is_ownerless(r, other) || sched_gpu_need(&view) > node->gpus ||
             sched_user_limit(&view, node, &has)) /* passed over until that changes */
             continue;
         if (other != j && other->row.state == JOB_QUEUED && other->row.cuda == j->row.cuda && ahead) {
@@ -146,6 +146,11 @@ void run_why(struct runner *r, const struct job *j, char *ret, size_t size)
         snprintf(ret, size, "has its slots; its folder is made and its supervisor is started");
     else if (j->life.phase != LIFE_IDLE)
         snprintf(ret, size, "waits till the processes of its last run have left");
+    else if (run_is_ownerless(r, j))
+        snprintf(ret, size,
+                 "is not started: an earlier version took it to run as the daemon's user; `detctl clone %lld --as NAME` queues it for a "
+                 "user",
+                 (long long)j->row.id);
     else if (waits_for_other(r, j, ret, size))
         return;
     else if (r->drained[0])
@@ -166,7 +171,7 @@ double run_expected_wait(struct runner *r, const struct job *j)
     for (int i = 0; queue && i < r->jobs->count; i++) {
         const struct job *other = r->jobs->all[i];
 
-        if (other->row.state == JOB_QUEUED && !other->row.after && other->life.phase == LIFE_IDLE)
+        if (other->row.state == JOB_QUEUED && !other->row.after && other->life.phase == LIFE_IDLE && !run_is_ownerless(r, other))
             queue[n++] = slots_view(other);
     }
     if (queue && slots_holders(r, &node) && j->row.state == JOB_QUEUED && !r->drained[0]) {

@@ -28,8 +28,9 @@ enum { JOB_MAX_SOURCES = 3 };
  *   neutral  the value, as JSON text, that means "as before this key existed". jobspec_deciding() leaves out a key with
  *            this value, so that checkpoints older than the key stay good. A stored job without the key has this value,
  *            independent of the default.
- *            "-" = always given: the keys of the first release; "*" = never given, the key decides no result; "~" =
- *            neither given nor stored: the submitter turns the key into another one
+ *            "-" = always given: the keys of the first release; "*" = never given, the key decides no result; "*code"
+ *            = the same, and the value is code that the job runs or loads: only the job's owner may see or reuse it; "~"
+ *            = neither given nor stored: the submitter turns the key into another one
  *   families the families of models (presets.h) that have the key, separated by blanks; "" = all, "!rcnn" = all but
  *            that one. For a model of another family the key is an error, and neither jobspec_json() nor
  *            jobspec_deciding() gives it. A family may have its own default: job_defaults of presets.h
@@ -394,7 +395,7 @@ enum { JOB_MAX_SOURCES = 3 };
       "Consecutive failures without a newer checkpoint after which the job is still restarted")                                           \
     X(run_on_hang, "run.on_hang", ENUM, "\"restart\"", "*", "", 0, 0, "", "restart|fail",                                                 \
       "Reaction to a rank that hangs: restart from the newest checkpoint, or fail")                                                       \
-    X(run_on_end, "run.on_end", STR, "null", "*", "", 1, 4095, "", "",                                                                    \
+    X(run_on_end, "run.on_end", STR, "null", "*code", "", 1, 4095, "", "",                                                                \
       "Shell command that is run when the job ends, fails or hangs. It gets the event as a JSON line on its input, and has 60 s. It "     \
       "is not run for a job that is cancelled while it waits or is paused")                                                               \
     X(run_after, "run.after", INT, "null", "*", "", 1, 9007199254740991, "", "", "Id of a job that must end before this one starts")      \
@@ -407,7 +408,7 @@ enum { JOB_MAX_SOURCES = 3 };
     X(run_stress, "errand.stress", INT, "null", "*", "", 0, 9007199254740991, "", "",                                                     \
       "Seed that varies everything that is otherwise chance: contents and places of memory, order of pictures and ranks; shows that "     \
       "no bit depends on it")                                                                                                             \
-    X(run_env, "run.env", MAP, "{}", "*", "", 0, 64, "", "", "Environment variables of the ranks")                                        \
+    X(run_env, "run.env", MAP, "{}", "*code", "", 0, 64, "", "", "Environment variables of the ranks")                                    \
     X(run_evidence, "run.evidence", ENUM, "\"tensors\"", "*", "", 0, 0, "", "off|losses|tensors",                                         \
       "Hashes kept of each step, for comparison with another run: losses keeps those of data, losses and state; tensors those of "        \
       "gradients and weights too. Averages (train.ema) have no such hashes; those of a checkpoint's files protect them")                  \
@@ -515,6 +516,9 @@ int jobspec_extend(json_t *root, int64_t steps, struct jobspec **ret_was, struct
 int jobspec_absolute(json_t *root, const char *dir, struct err *err);
 /* For a receiver without a folder to resolve against: every PATH must be absolute; the error names the key. */
 int jobspec_require_absolute(const struct jobspec *s, struct err *err);
+/* Hides code: in an object that jobspec_json() gave, sets the values of keys with code to null; of run.env each value.
+ * Returns the names of those keys that had one, a new array; NULL: out of memory. */
+json_t *jobspec_hide_code(json_t *root);
 /* Walks over the paths that are given. Begins with *i = 0 and advances *i. False: there are no more paths. Borrowed
  * from s. */
 bool jobspec_next_path(const struct jobspec *s, size_t *i, const char **ret_key, const char **ret_path);

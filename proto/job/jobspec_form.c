@@ -148,3 +148,39 @@ json_t *jobspec_portable(const struct jobspec *s)
 {
     return deciding(s, NULL, false);
 }
+
+/* Sets the value, or each value of an object, to null. Returns 1: it had one; 0: it had none; -1: out of memory. */
+static int hide(json_t *group, const char *name)
+{
+    json_t *value = json_object_get(group, name), *member;
+    const char *key;
+    int had = 0;
+
+    if (!json_is_object(value))
+        return !value || json_is_null(value) ? 0 : json_object_set_new(group, name, json_null()) < 0 ? -1 : 1;
+    json_object_foreach (value, key, member)
+        had = had < 0 || json_object_set_new(value, key, json_null()) < 0 ? -1 : 1;
+    return had;
+}
+
+json_t *jobspec_hide_code(json_t *root)
+{
+    json_t *names = json_array();
+
+    for (size_t i = 0; i < JOB_KEY_COUNT && names; i++) {
+        const char *path = job_keys[i].path, *dot;
+        json_t *group = root;
+        int had;
+
+        if (!job_key_is_code(&job_keys[i]))
+            continue;
+        for (; (dot = strchr(path, '.')); path = dot + 1)
+            group = json_object_getn(group, path, (size_t)(dot - path));
+        had = hide(group, path);
+        if (had < 0 || (had > 0 && json_array_append_new(names, json_string(job_keys[i].path)) < 0)) {
+            json_decref(names);
+            names = NULL;
+        }
+    }
+    return names;
+}

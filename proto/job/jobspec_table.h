@@ -27,7 +27,7 @@ struct job_key {
     const char *path;
     enum job_type type;
     const char *def;      /* JSON text, or "-" */
-    const char *neutral;  /* JSON text, or "-", "*" or "~" */
+    const char *neutral;  /* JSON text, or "-", "*", "*code" or "~" */
     const char *families; /* separated by blanks; "": all */
     double min, max;
     const char *unit, *values, *help;
@@ -46,7 +46,12 @@ extern const struct job_key job_keys[JOB_KEY_COUNT];
 /* Whether the key has a neutral value. */
 static inline int job_key_has_neutral(const struct job_key *k)
 {
-    return strcmp(k->neutral, "-") != 0 && strcmp(k->neutral, "*") != 0 && strcmp(k->neutral, "~") != 0;
+    return strcmp(k->neutral, "-") != 0 && k->neutral[0] != '*' && strcmp(k->neutral, "~") != 0;
+}
+/* Whether the value is code that the job runs or loads. */
+static inline int job_key_is_code(const struct job_key *k)
+{
+    return strcmp(k->neutral, "*code") == 0;
 }
 /* Whether stored jobs have the key. */
 static inline int job_key_is_stored(const struct job_key *k)

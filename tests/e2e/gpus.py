@@ -327,42 +327,6 @@ def lost_and_worn():
         assert "3 uncorrected memory errors" in d.gpus()[2]["reason"], d.gpus()[2]
 
 
-def daemons_of_both_kinds():
-    """The node's daemon and a user's daemon never share a GPU. Files in the folder where users' daemons lock take no
-    GPU from the node's daemon."""
-    with tempfile.TemporaryDirectory(prefix="detd-e2e-gpus-", dir="/dev/shm") as folder:  # the kernel lists a lock by the numbers that its file has there
-        conf = "gpu_locks = %s/gpus\n" % folder
-        with Node(1, system=True, conf=conf) as node, Node(uuids=node.uuids, conf=conf) as user:
-            held = "GPU 0 is foreign: a job of another daemon has its lock"
-            for one, other in ((user, node), (node, user)):
-                first = one.train()
-                one.wait(first, "running")
-                second = other.train(30)
-                assert held in other.why(second), other.why(second)
-                one.call("job.cancel", id=first)
-                assert other.wait(second, "completed")["attempt"] == 1
-                other.wait_gpu(0, "free")
-            path = lock_holder(node.uuids[0]).name
-            os.unlink(path)
-            for plant, remove, what in ((lambda: os.symlink("/etc/passwd", path), os.unlink, "a symbolic link"), (lambda: os.mkdir(path), os.rmdir, "no plain file")):
-                plant()
-                waits = user.train(5, restarts=0)
-                node.wait(node.train(5, restarts=0), "completed")
-                node.wait_gpu(0, "free")
-                assert "'%s' is %s" % (path, what) in user.why(waits) and user.job(waits)["state"] == "queued", user.why(waits)
-                remove(path)
-                user.wait(waits, "completed")
-                user.wait_gpu(0, "free")
-                os.unlink(path)
-            own = "%s/gpus/%s.lock" % (folder, node.uuids[0])
-            os.unlink(own)
-            os.mkdir(own)
-            waits = node.train(5, restarts=0)  # in a lock's own place a folder is busy, and no failure of the job
-            assert "GPU 0 is foreign: " in node.why(waits) and "'%s' is no plain file" % own in node.why(waits), node.why(waits)
-            os.rmdir(own)
-            node.wait(waits, "completed")
-
-
 def lock_lost_in_a_race():
     """detd saw the lock free, and detd-job finds it taken: the job is queued again, as often as it takes, and nothing counts as a failure."""
     with Node(1) as d:
@@ -540,7 +504,7 @@ def first_word_waits_for_the_driver():
 
 
 SCENARIOS = [the_driver_hangs, inventory, grants_and_locks, ranks_share_a_gpu, foreign_use, foreign_use_beside_a_job, errors_move_the_job, errors_beside_a_pause, errors_of_an_instance,
-             leftover_memory, lost_and_worn, daemons_of_both_kinds, lock_lost_in_a_race, a_rank_on_the_wrong_gpu,
+             leftover_memory, lost_and_worn, lock_lost_in_a_race, a_rank_on_the_wrong_gpu,
              nobody_stays_in_an_idle_driver, the_driver_is_broken, without_a_driver, the_probe_dies, auto_decides, first_word_waits_for_the_driver]
 
 run_scenarios(SCENARIOS)

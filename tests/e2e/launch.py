@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import socket
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -306,11 +307,10 @@ def jobs_run_as_their_submitters():
         assert refused(lambda: bob.call("job.rm", id=short)).reason == "DENIED"
         ann.call("job.rm", id=short)
         d.until(lambda: not os.path.exists(d.folder(short)) and not os.path.exists(d.state + "/held/%d" % short), "its folder stays")
-        # root's run as detd's user: nothing runs as root
-        roots = d.submit(100000, threads=1)
-        d.wait(roots, "running")
-        assert status(min(d.members(roots)))["Uid"].split() == [str(DETD)] * 4
-        d.call("job.cancel", id=roots)
+        # nothing runs as root or as detd's user
+        for uid, words in ((0, "--as NAME"), (DETD, "the daemon's own user")):
+            e = refused(lambda u=uid: d.submit_as(u, 10))
+            assert e.reason == "DENIED" and words in str(e), e
         ann.call("job.cancel", id=job)
         d.wait(job, "cancelled")
         d.until(lambda: not of_uid(ANN) and not of_uid(BOB), "processes stay: %s" % of_uid(ANN))
@@ -789,27 +789,18 @@ def links_in_its_own_folder():
         as_user(BOB, lambda: [os.unlink(d.folder(job) + "/spool.%d" % i) for i in (0, 1)])
         bob.call("job.resume", id=job)
         assert "spool lost" in d.wait(job, "failed", 60)["reason"]
-        # nor do his links mislead root, who looks at his job or begins with its weights
+        # nor do his links mislead root, who looks at his job
         os.chmod(precious, 0o600)
-        os.mkdir(d.root + "/roots")
 
         def plant_more():
             for name in ("evidence.json", "identity.json"):
                 os.symlink(precious, d.folder(job) + "/" + name)
-            os.makedirs(d.folder(job) + "/checkpoints/step-5")
-            open(d.folder(job) + "/checkpoints/step-5/model.safetensors", "w").close()
-            os.symlink(d.root + "/roots", d.folder(job) + "/inits")
         as_user(BOB, plant_more)
 
         def ctl(*words):
             return subprocess.run([BUILD + "/detctl", "--socket", d.path, *words], capture_output=True, text=True, cwd=d.root, check=False)
         done = ctl("evidence", "export", str(job), d.root + "/copy")
         assert done.returncode == 1 and "symbolic links" in done.stderr and not os.path.exists(d.root + "/copy"), done
-        with open(d.root + "/job.json", "w") as f:
-            json.dump({"model": {"preset": "yolov3_tiny", "init": d.folder(job) + "/checkpoints/step-5/model.safetensors"},
-                       "data": {"train": {"annotations": "/etc/passwd", "images": "/etc"}}, "train": {"steps": 1, "batch": 8}}, f)
-        done = ctl("submit", "job.json", "--no-check")
-        assert done.returncode == 0 and not os.listdir(d.root + "/roots"), (done, os.listdir(d.root + "/roots"))
 
 
 def an_unusable_folder():
@@ -1351,6 +1342,50 @@ def a_lock_of_a_gpu_that_is_taken_away():
         os.close(kept)
 
 
+def daemons_of_both_kinds():
+    """The node's daemon and a user's daemon never share a GPU. Files in the folder where users' daemons lock take no
+    GPU from the node's daemon."""
+    with GpuNode() as node:
+        user = Daemon(conf="gpu_locks = %s\n" % node.locks)
+        open(user.bin + "/libdetd-cuda.so", "w").close()
+
+        def free(d):
+            d.until(lambda: [g["state"] for g in d.call("gpu.list")["gpus"]] == ["free"] * 2, "no free GPUs")
+
+        def why(d, job):
+            return d.call("job.why", id=job)["text"]
+        with user:
+            train = {node: lambda steps: node.submit_as(ANN, steps, device="cuda", ranks=2), user: lambda steps: user.submit(steps, device="cuda", ranks=2)}
+            held = "GPU 0 is foreign: a job of another daemon has its lock"
+            for one, other in ((user, node), (node, user)):
+                free(one)
+                first = train[one](100000)
+                one.wait(first, "running")
+                second = train[other](30)
+                other.until(lambda d=other, j=second: held in why(d, j), "it does not wait")
+                one.call("job.cancel", id=first)
+                assert other.wait(second, "completed")["attempt"] == 1
+                free(other)
+            path = "/run/lock/detd-%s.lock" % node.uuids[0]
+            os.unlink(path)
+            for plant, remove, what in ((lambda: os.symlink("/etc/passwd", path), os.unlink, "a symbolic link"), (lambda: os.mkdir(path), os.rmdir, "no plain file")):
+                plant()
+                waits = train[user](5)
+                node.wait(train[node](5), "completed")
+                free(node)
+                user.until(lambda w=what, j=waits: "'%s' is %s" % (path, w) in why(user, j) and user.job(j)["state"] == "queued", "it does not wait")
+                remove(path)
+                user.wait(waits, "completed")
+                free(user)
+                os.unlink(path)
+            os.unlink(node.lock(0))
+            os.mkdir(node.lock(0))
+            waits = train[node](5)  # in a lock's own place a folder is busy, and no failure of the job
+            node.until(lambda: "GPU 0 is foreign: " in why(node, waits) and "'%s' is no plain file" % node.lock(0) in why(node, waits), "it does not wait")
+            os.rmdir(node.lock(0))
+            node.wait(waits, "completed")
+
+
 def options_of_the_helper():
     for value, why in (("0%", "must be 1% to 100%, is '0%'"), ("101%", "must be 1% to 100%, is '101%'"), ("9x", "must be a number from 1, is '9x'"), ("-5", "must be a number from 1")):
         done = subprocess.run([BUILD + "/detd-launch", "--memory", value], capture_output=True, text=True, timeout=60, check=False)
@@ -1389,22 +1424,43 @@ def without_scopes():
 
 
 def without_launch():
-    """Without detd-launch only admins submit, and jobs run as detd's user."""
-    with Node(helper=False) as d:
+    """Without detd-launch detd answers and takes no job. Stored jobs wait; a job without a ticket, as earlier versions
+    stored root's, waits for ever, in whatever state it was stored."""
+    with Node() as d:
+        done = d.submit_as(ANN, 30)
+        d.wait(done, "completed")
+        d.call("daemon.drain", reason="none starts")
+        old = [d.submit_as(ANN, 100000) for _ in range(3)]
+        d.stop_helper()
+        d.call("daemon.undrain")
+        for uid in (ANN, 0, DETD):
+            e = refused(lambda u=uid: d.submit_as(u, 10))
+            assert e.reason == "DENIED" and "detd-launch.socket" in str(e) and "detd --state DIR" in str(e), e
+        assert d.call("daemon.info")["launch"] is False and d.job(done)["state"] == "completed"
+        d.until(lambda: "detd-launch" in d.call("job.why", id=old[0])["text"], "it does not say why it waits")
+        assert not of_uid(ANN), of_uid(ANN)
+        d.kill()
+        with sqlite3.connect(d.state + "/detd.db") as db:
+            db.execute("UPDATE jobs SET ticket='', state='queued', attempt=0 WHERE id>1")
+            db.execute("UPDATE jobs SET state='running', attempt=1, nonce='x' WHERE id>2")
+            db.execute("UPDATE jobs SET state='stopping', want='cancel' WHERE id>3")
+        d.wants = False
+        d.start()
         assert "no detd-launch at" in open(d.root + "/log").read()
-        e = refused(lambda: d.submit_as(ANN, 10))
-        assert e.reason == "DENIED" and "detd-launch" in str(e), e
-        job = d.submit(100000)
-        d.wait(job, lambda now: now["step"] > 3)
-        assert status(min(d.members(job)))["Uid"].split()[0] == str(DETD) and not os.path.exists(d.state + "/held/%d" % job)
-        assert d.call("daemon.info")["launch"] is False
-        d.call("job.cancel", id=job)
-        d.wait(job, "cancelled")
+        d.start_helper()
+        d.wait(old[2], "cancelled")
+        d.wait(d.submit_as(ANN, 10), "completed")
+        for job in old[:2]:
+            why = d.call("job.why", id=job)["text"]
+            assert d.job(job)["state"] == "queued" and "`detctl clone %d --as NAME`" % job in why, why
+            d.of(ANN).call("job.cancel", id=job)
+            d.wait(job, "cancelled")
+        assert not any(d.members(job) for job in old)
 
 
 SCENARIOS = [a_launch_that_does_not_answer, a_start_that_is_refused_and_tried_again, who_cancels_what_cannot_be_started, an_unusable_folder, a_hostile_job, who_says_hello_again_and_again,
              what_is_taken_away_while_nobody_looks, what_is_taken_away_while_detd_is_another, without_scopes, a_removal_that_is_held_up, jobs_run_as_their_submitters,
-             who_speaks_for_a_job_that_has_left, the_last_word, a_doctor_sees_them, restarts, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy, a_lock_of_a_gpu_that_is_taken_away, limits,
+             who_speaks_for_a_job_that_has_left, the_last_word, a_doctor_sees_them, restarts, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy, a_lock_of_a_gpu_that_is_taken_away, daemons_of_both_kinds, limits,
              links_in_its_own_folder, a_forged_ticket, programs_of_others, options_of_the_helper, without_launch]
 
 

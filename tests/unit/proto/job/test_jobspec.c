@@ -726,6 +726,42 @@ static void neutral_values(void **state)
     jobspec_free(s);
 }
 
+/* Every value of a key that is marked as code is hidden, and no other value. */
+static void code_is_hidden(void **state)
+{
+    static const struct {
+        const char *set, *names;
+    } rows[] = { { "", "[]" },
+                 { "run.env={}", "[]" },
+                 { "run.env={\"A\": \"x\", \"B\": \"\"}", "[\"run.env\"]" },
+                 { "run.on_end=true;run.env={\"A\": \"x\"}", "[\"run.on_end\", \"run.env\"]" } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct jobspec *s = good(rows[i].set);
+        json_t *open = jobspec_json(s), *hidden = jobspec_json(s), *names = jobspec_hide_code(hidden),
+               *env = json_object_get(json_object_get(hidden, "run"), "env"), *value;
+        char *text = json_dumps(names, 0);
+        const char *key;
+
+        assert_string_equal(text, rows[i].names);
+        assert_int_equal(json_object_size(env), json_object_size(json_object_get(json_object_get(open, "run"), "env")));
+        json_object_foreach (env, key, value)
+            assert_true(json_is_null(value));
+        assert_true(json_is_null(json_object_get(json_object_get(hidden, "run"), "on_end")));
+        for (int k = 0; k < 2; k++) {
+            json_object_del(json_object_get(k ? open : hidden, "run"), "env");
+            json_object_del(json_object_get(k ? open : hidden, "run"), "on_end");
+        }
+        assert_true(json_equal(open, hidden));
+        free(text);
+        json_decref(names);
+        json_decref(open);
+        json_decref(hidden);
+        jobspec_free(s);
+    }
+}
+
 /* Combinations that are refused for new jobs only: stored jobs continue as before. */
 static void idle_keys_of_stored_jobs(void **state)
 {
@@ -912,6 +948,7 @@ int main(void)
         cmocka_unit_test(uncounted_jobs_are_checked),
         cmocka_unit_test(full_form),
         cmocka_unit_test(neutral_values),
+        cmocka_unit_test(code_is_hidden),
         cmocka_unit_test(idle_keys_of_stored_jobs),
         cmocka_unit_test(keys_of_later_days),
         cmocka_unit_test(verifying),

@@ -5,18 +5,19 @@
 
 /* clang-format off */
 const struct command commands[] = {
-    { "submit", "FILE [KEY=VALUE ...] [--init WEIGHTS] [--after ID[:ok]] [--time LIMIT] [--no-check] [--wait | --watch]", "Queues a job and prints its id",
+    { "submit", "FILE [KEY=VALUE ...] [--init WEIGHTS] [--after ID[:ok]] [--time LIMIT] [--no-check] [--as NAME] [--wait | --watch]", "Queues a job and prints its id",
       "FILE is a job file (FILE.json is tried too); KEY=VALUE changes one of its keys. Paths in FILE are relative to FILE,\n"
       "paths in KEY=VALUE to the current folder; each is opened before anything is queued. train.epochs, and texts such as \"2\n"
       "epochs\" in other keys, are turned into steps: detd-worker counts the images, and reads all of them if data.on_bad=skip\n"
       "or data.val.fraction is given.\n"
       "Data and weights are checked first, as by detctl check; a job that would fail is not queued. A good check is remembered\n"
-      "in ~/.cache/detd as long as the files of labels and weights do not change. For root, files of other users are read with\n"
-      "the rights of their owner.\n\n"
+      "in ~/.cache/detd as long as the files of labels and weights do not change. Root submits to the system's daemon only\n"
+      "for a user, with --as.\n\n"
       "  --init W     start from these weights (model.init): a file, or job:12, with @best, @last or @STEP\n"
       "  --after ID   start the job when job ID has ended (run.after); with ID:ok when it has completed, else cancel the job\n"
       "  --time LIMIT end the job, after a checkpoint, when it has run so long: 30d, 12h, 45m, 90s or 2w (run.time_limit)\n"
       "  --no-check   queue the job without a check of data and weights\n"
+      "  --as NAME    as root: submit for this user, as `sudo -u NAME detctl ...` does; the files are opened as NAME, too\n"
       "  --wait       wait silently until the job ends\n"
       "  --watch      follow the job as detctl watch does\n"
       "  --help-keys  list the keys of a job file: those of a preset if FILE or the preset's name is given, else all\n",
@@ -24,13 +25,14 @@ const struct command commands[] = {
       command_submit },
     { "check", "FILE [KEY=VALUE ...]", "Checks a job file and all of its data, and queues nothing", "",
       "  detctl check bccd.json data.on_bad=skip\n", command_check },
-    { "clone", "ID [KEY=VALUE ...] [--same-data] [--no-check] [--wait | --watch]", "Queues a new job with the keys of a job, perhaps some of them changed, and prints its id",
+    { "clone", "ID [KEY=VALUE ...] [--same-data] [--no-check] [--as NAME] [--wait | --watch]", "Queues a new job with the keys of a job, perhaps some of them changed, and prints its id",
       "The new job starts at step 0. To continue a failed job from its newest checkpoint, use detctl resume. Relative paths\n"
       "are relative to the current folder. All keys keep the values of that job, except run.after. If train.steps or\n"
       "train.epochs is given, val.every is adjusted if it was a tenth of the steps, the default; checkpoint.every is adjusted\n"
-      "if it was equal to val.every.\n\n"
+      "if it was equal to val.every. A job with code of its owner, run.env or run.on_end, is cloned by its owner only.\n\n"
       "  --same-data  refuse to train if the training data differs from that of job ID\n"
       "  --no-check   queue the job without a check of data and weights\n"
+      "  --as NAME    as root: submit for this user, as `sudo -u NAME detctl ...` does; the files are opened as NAME, too\n"
       "  --wait       wait silently until the job ends\n"
       "  --watch      follow the job as detctl watch does\n",
       "  detctl clone 3 train.lr=0.002 model.init=job:3@best\n", command_clone },
@@ -149,7 +151,7 @@ const struct command commands[] = {
       "  --json      print an array of rows\n"
       "  --plot      draw the curves, and mark changes of the deterministic tier\n",
       "  detctl loss 3 --split val --term total --csv > val.csv\n", command_loss },
-    { "eval", "[ID] [--metric NAME | --per-class] [--set NAME] [--on SET [--images DIR] [--format F] [--checkpoint STEP|best|last] [KEY=VALUE ...]] [--csv | --json] [--now]",
+    { "eval", "[ID] [--metric NAME | --per-class] [--set NAME] [--on SET [--images DIR] [--format F] [--checkpoint STEP|best|last] [KEY=VALUE ...]] [--as NAME] [--csv | --json] [--now]",
       "Prints evaluation results: the newest, or the history of one metric; or evaluates a checkpoint on a data set",
       "  --metric NAME   print the whole history of this metric\n"
       "  --per-class     print for each class: the number of objects, COUNT; AP and AP50; PRECISION and RECALL at IoU .50,\n"
@@ -164,6 +166,7 @@ const struct command commands[] = {
       "                  checkpoint.best\n"
       "  KEY=VALUE       another value of a key of data or val, such as data.voc_boxes=corners, data.names=FILE or val.nms=0.6\n"
       "  --set NAME      print the results of that set; with --on: name for the set (default: its file name without .json)\n"
+      "  --as NAME       as root, with --on: submit that job for this user, as `sudo -u NAME detctl ...` does\n"
       "  --csv, --json   print everything, for scripts\n"
       "  --now           ask the running job to evaluate at its next step\n"
       "Metrics of a class are AP:CLASS, AP50:CLASS, P50:, R50:, conf: and n:, as in the table eval; those of masks begin with\n"
@@ -242,16 +245,18 @@ const struct command commands[] = {
       "  --rerun  if shard and tensor of that step were not kept, train the step again, as jobs, to find them\n"
       "  --json   print everything, for scripts\n",
       "  detctl diff 6 7\n", command_diff },
-    { "verify", "ID|FOLDER [KEY=VALUE ...] [--from STEP] [--steps N] [--ranks P] [--isa I] [--device D] [--stress SEED] [--json]",
+    { "verify", "ID|FOLDER [KEY=VALUE ...] [--from STEP] [--steps N] [--ranks P] [--isa I] [--device D] [--stress SEED] [--as NAME] [--json]",
       "Trains steps of a run again and says whether they come out equal",
       "It queues a job that starts at a checkpoint of the run, compares each step with the evidence of the run, saves nothing,\n"
       "and ends at the first step that differs. FOLDER is a folder written by evidence export; KEY=VALUE then gives the place\n"
-      "of its data on this node (data.train.annotations, data.train.images, ...). Exit code 0: equal, 6: not equal, 4: the job\n"
+      "of its data on this node (data.train.annotations, data.train.images, ...), and all of run.env, which is never taken from\n"
+      "a folder. A job with run.env or run.on_end is verified by its owner only. Exit code 0: equal, 6: not equal, 4: the job\n"
       "failed before it could decide (other keys or data, no evidence of a step), 1: refused.\n\n"
       "  --from STEP  verify the steps after this one (0: all), starting at the newest checkpoint at or before it\n"
       "  --steps N    number of steps to verify (default: all that are recorded)\n"
       "  --ranks P    use P ranks; --isa I: use that CPU build; --device D: use that device\n"
       "  --stress S   vary everything that is otherwise left to chance, by a seed\n"
+      "  --as NAME    as root: submit for this user, as `sudo -u NAME detctl ...` does; the files are opened as NAME, too\n"
       "  --json       print the verdict as an object: outcome (equal, differs, ...), reason, first and last step, or the step;\n"
       "               compared (all, or data, losses); and identity: other conditions that decide the bits and differ on this\n"
       "               node\n",

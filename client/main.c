@@ -7,6 +7,7 @@
 #include "client/base/command.h"
 #include "client/base/link.h"
 #include "client/base/print.h"
+#include "client/base/user.h"
 #include "proto/near.h"
 #include "proto/host/output.h"
 #include "proto/host/start.h"
@@ -49,30 +50,34 @@ static void explain(const struct command *c)
     printf("\nexample:\n%s", c->example);
 }
 
-/* Takes --socket and --utc out of argv wherever they stand before "--", so that commands need not know them. Returns
- * false if a value is missing. */
-static bool take_common(int *argc, char **argv, const char **ret_socket)
+/* Takes the option with its value if it is argv[*i]. */
+static bool take_value(int argc, char **argv, int *i, const char *name, const char **ret)
+{
+    const char *word = argv[*i] + strlen(name);
+
+    if (strncmp(argv[*i], name, strlen(name)) != 0 || (*word && *word != '='))
+        return false;
+    *ret = *word ? word + 1 : *i + 1 < argc ? argv[++*i] : "";
+    return true;
+}
+
+/* Takes --socket, --as and --utc out of argv wherever they stand before "--", so that commands need not know them. */
+static void take_common(int *argc, char **argv, struct context *ctx)
 {
     int kept = 1, i = 1;
 
     for (; i < *argc && strcmp(argv[i], "--") != 0; i++) {
-        if (strcmp(argv[i], "--socket") == 0) {
-            if (++i >= *argc)
-                return false;
-            *ret_socket = argv[i];
-        } else if (strncmp(argv[i], "--socket=", 9) == 0) {
-            *ret_socket = argv[i] + 9;
-        } else if (strcmp(argv[i], "--utc") == 0) {
+        if (take_value(*argc, argv, &i, "--socket", &ctx->socket) || take_value(*argc, argv, &i, "--as", &ctx->as))
+            continue;
+        if (strcmp(argv[i], "--utc") == 0)
             print_times_in_utc();
-        } else {
+        else
             argv[kept++] = argv[i];
-        }
     }
     while (i < *argc)
         argv[kept++] = argv[i++];
     argv[kept] = NULL;
     *argc = kept;
-    return !*ret_socket || **ret_socket;
 }
 
 static bool wants_help(int argc, char **argv)
@@ -148,6 +153,7 @@ static int run(struct context *ctx, int argc, char **argv)
 {
     const struct command *c = command_find(argv[0]);
     char name[64];
+    int code;
 
     if (!c)
         return refuse(argv[0]);
@@ -158,6 +164,10 @@ static int run(struct context *ctx, int argc, char **argv)
     snprintf(name, sizeof name, "detctl %s", c->name);
     argv[0] = name; /* getopt puts this name in front of its messages */
     ctx->command = c;
+    if (ctx->as && !strstr(c->args, "[--as "))
+        return misuse(ctx, "--as is for commands that submit a job");
+    if (ctx->as && (code = user_become(ctx->as)))
+        return code;
     return c->run(ctx, argc, argv);
 }
 
@@ -166,8 +176,9 @@ static int run_line(int argc, char **argv)
     struct context ctx = { 0 };
     int code;
 
-    if (!take_common(&argc, argv, &ctx.socket)) {
-        fputs("detctl: --socket needs a path\n", stderr);
+    take_common(&argc, argv, &ctx);
+    if ((ctx.socket && !*ctx.socket) || (ctx.as && !*ctx.as)) {
+        fputs(ctx.socket && !*ctx.socket ? "detctl: --socket needs a path\n" : "detctl: --as needs the name of a user\n", stderr);
         return CODE_USAGE;
     }
     if (argc < 2) {

@@ -26,6 +26,7 @@ enum exit_code { EXIT_CODES(X) };
 
 struct context {
     const char *socket; /* from --socket, or NULL */
+    const char *as;     /* from --as, or NULL */
     struct link *link;  /* opened by the first call */
     const struct command *command;
 };

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/base/command.h"
+#include "client/base/print.h"
 #include "proto/err.h"
 #include "proto/hash/hash.h"
 #include "proto/job/jobspec.h"
@@ -29,8 +30,8 @@ static json_t *env_of(const json_t *spec)
     return json_object_get(json_object_get(spec, "run"), "env");
 }
 
-/* For another user's job detd tells only the names in run.env: the values are null, which no job file may have. */
-static json_t *without_secrets(const json_t *stored)
+/* Hidden values of run.env are null, which no job file may have. */
+static json_t *without_hidden(const json_t *stored)
 {
     json_t *spec = json_deep_copy(stored), *value;
     const char *key;
@@ -44,7 +45,7 @@ static json_t *without_secrets(const json_t *stored)
     return spec;
 }
 
-static void put_secrets_back(const json_t *stored, json_t *spec)
+static void put_hidden_back(const json_t *stored, json_t *spec)
 {
     json_t *run = json_object_get(spec, "run"), *value;
     const char *key;
@@ -62,7 +63,7 @@ static void put_secrets_back(const json_t *stored, json_t *spec)
 static int take_spec(const json_t *stored, struct run *r, struct err *err)
 {
     struct jobspec *s;
-    json_t *told = without_secrets(stored);
+    json_t *told = without_hidden(stored);
     int rc = jobspec_parse_stored(told, &s, err);
 
     json_decref(told);
@@ -72,29 +73,38 @@ static int take_spec(const json_t *stored, struct run *r, struct err *err)
     }
     r->spec = jobspec_json(s);
     jobspec_free(s);
-    put_secrets_back(stored, r->spec);
+    put_hidden_back(stored, r->spec);
     return r->spec ? 0 : err_set(err, ERR_INPUT, "out of memory");
 }
 
-void run_hide_secrets(json_t *spec)
+void run_hide_code(json_t *spec)
 {
-    const char *key;
-    json_t *value;
+    json_t *names = jobspec_hide_code(spec);
 
-    json_object_foreach (env_of(spec), key, value)
-        if (json_object_set_new(env_of(spec), key, json_null()) < 0)
-            memory_out();
-    json_object_del(json_object_get(spec, "run"), "on_end");
+    if (!names)
+        memory_out();
+    json_decref(names);
 }
 
-int run_check_secrets(const json_t *spec, const char *name, struct err *err)
+int run_check_owner(const struct run *r)
+{
+    struct err err;
+
+    if (json_array_size(r->hidden) == 0)
+        return 0;
+    err_set(&err, ERR_DENIED, "%s has %s, which is code: only its owner, %.80s, may see it and submit the job again", r->name,
+            json_string_value(json_array_get(r->hidden, 0)), r->user);
+    return complain(&err);
+}
+
+int run_check_env(const json_t *spec, const char *name, struct err *err)
 {
     const char *key;
     json_t *value;
 
     json_object_foreach (env_of(spec), key, value)
         if (json_is_null(value))
-            return err_set(err, ERR_DENIED, "%s: run.env.%s is visible to its owner only: give all of run.env", name, key);
+            return err_set(err, ERR_DENIED, "%s: the value of run.env.%s is hidden: give all of run.env", name, key);
     return 0;
 }
 
@@ -112,6 +122,8 @@ static int take_job(struct context *ctx, const char *text, struct run *r)
     dir = json_string_value(json_object_get(job, "dir"));
     snprintf(r->name, sizeof r->name, "job %lld", (long long)r->id);
     snprintf(r->dir, sizeof r->dir, "%s", dir ? dir : "");
+    snprintf(r->user, sizeof r->user, "%s", text_of(job, "user"));
+    r->hidden = json_incref(json_object_get(job, "hidden"));
     attempts = json_object_get(job, "attempts");
     for (size_t i = json_array_size(attempts); i-- > 0;) /* newest first: the newest identity counts */
         take_identity(json_object_get(json_array_get(attempts, i), "identity"), r);
@@ -138,6 +150,8 @@ static int take_folder(const char *text, struct run *r)
     if (rc == 0)
         rc = read_file(r, "spec.json", &spec, &err);
     if (rc == 0)
+        run_hide_code(spec); /* the folder may come from anybody */
+    if (rc == 0)
         rc = take_spec(spec, r, &err);
     if (rc == 0 && read_file(r, "identity.json", &identity, &none) == 0)
         take_identity(identity, r);
@@ -161,5 +175,6 @@ void run_free(struct run *r)
 {
     json_decref(r->spec);
     json_decref(r->identity);
-    r->spec = r->identity = NULL;
+    json_decref(r->hidden);
+    r->spec = r->identity = r->hidden = NULL;
 }

@@ -12,7 +12,9 @@ struct run {
     int64_t id;         /* 0: a folder */
     char name[80];      /* "job 12", or the folder in the user's words */
     char dir[PATH_MAX]; /* absolute: folder of the job, or the folder */
-    json_t *spec;       /* its job file with all keys; a key newer than the run has its neutral value, a secret of run.env is null */
+    char user[80];      /* owner of the job; "": a folder */
+    json_t *spec;       /* its job file with all keys; a key newer than the run has its neutral value, a hidden value of run.env is null */
+    json_t *hidden;     /* of a job: names of its keys with code, if it belongs to another user */
     json_t *identity;   /* of its newest attempt with an identity; NULL: there is no such attempt */
     char data_hash[33]; /* of the training data, "": not known */
 };
@@ -21,8 +23,9 @@ struct run {
  * after complaining. */
 int run_take(struct context *ctx, const char *text, struct run *ret);
 void run_free(struct run *r);
-/* For exports from the node: sets the values of run.env to null, and removes run.on_end. Out of memory ends the
- * program. */
-void run_hide_secrets(json_t *spec);
+/* For exports from the node: jobspec_hide_code(). Out of memory ends the program. */
+void run_hide_code(json_t *spec);
+/* Refuses to submit a job again that has code of another user. Returns 0, or an exit code after complaining. */
+int run_check_owner(const struct run *r);
 /* Returns 0 if the spec can be used for a new job. ERR_DENIED: a value of run.env is hidden. name: of the run. */
-int run_check_secrets(const json_t *spec, const char *name, struct err *err);
+int run_check_env(const json_t *spec, const char *name, struct err *err);

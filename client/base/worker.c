@@ -2,17 +2,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
-#include <glob.h>
-#include <grp.h>
 #include <limits.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,137 +34,21 @@ struct child {
     void (*on_interrupt)(int); /* our handler, for when the worker is gone */
 };
 
-/* ---- the user that it runs as ---- */
-
-/* Whether this user namespace maps the user. Files of users that it does not map all show one uid (65534). setuid() to
- * that uid fails, and root of the namespace has no rights to those files. */
-static bool is_user_here(uid_t uid)
-{
-    FILE *map = fopen("/proc/self/uid_map", "re");
-    unsigned inside, outside, count;
-    bool found = !map;
-
-    while (map && !found && fscanf(map, "%u %u %u", &inside, &outside, &count) == 3)
-        found = uid >= inside && uid - inside < count;
-    if (map)
-        fclose(map);
-    return found;
-}
-
-static bool is_users(const struct stat *st)
-{
-    return st->st_uid != 0 && is_user_here(st->st_uid);
-}
-
-/* True for a file of another user. A link of another user counts, too: it may lead to another file in a moment. */
-static bool is_of_another(const char *path, struct stat *ret)
-{
-    return geteuid() == 0 && ((stat(path, ret) == 0 && is_users(ret)) || (lstat(path, ret) == 0 && is_users(ret)));
-}
-
-static struct stat below; /* the first file in a folder that is another user's: nftw() has no argument for it */
-
-static int look_below(const char *path, const struct stat *st, int kind, struct FTW *at)
-{
-    (void)path;
-    (void)at;
-    if (kind == FTW_NS || kind == FTW_SLN || !is_users(st))
-        return 0;
-    below = *st;
-    return 1;
-}
-
-bool worker_is_of_another(const char *path, struct stat *ret)
-{
-    enum { FOLDERS = 32 }; /* folders open at once */
-
-    if (is_of_another(path, ret))
-        return true;
-    if (geteuid() != 0 || nftw(path, look_below, FOLDERS, 0) != 1)
-        return false;
-    *ret = below;
-    return true;
-}
-
-/* Pictures: a file, a folder with all its contents, or a pattern. */
-static bool is_picture_of_another(const char *word, struct stat *ret)
-{
-    bool found = false;
-    glob_t g;
-
-    if (geteuid() != 0 || glob(word, GLOB_NOCHECK, NULL, &g) != 0)
-        return false;
-    for (size_t i = 0; i < g.gl_pathc && !found; i++)
-        found = worker_is_of_another(g.gl_pathv[i], ret);
-    globfree(&g);
-    return found;
-}
-
-/* Finds the first of the files that is another user's. */
-static bool find_owner(char *const *argv, struct stat *ret)
-{
-    bool pictures = false;
-
-    for (int i = 1; argv[i]; i++) {
-        if (pictures ? is_picture_of_another(argv[i], ret) : is_of_another(argv[i], ret))
-            return true;
-        pictures = pictures || strcmp(argv[i], "--") == 0;
-    }
-    return false;
-}
-
-static void tell_user(uid_t uid)
-{
-    const struct passwd *p = getpwuid(uid);
-    char name[32];
-
-    snprintf(name, sizeof name, "uid %u", uid);
-    fprintf(stderr,
-            "detctl: you are root: detd-worker runs as %s, the owner of the files it reads; it cannot read files that only root may read\n",
-            p ? p->pw_name : name);
-}
-
-/* Gives up root's rights for good. */
-static int become(uid_t uid, gid_t gid)
-{
-    const struct passwd *p = getpwuid(uid);
-
-    if (p)
-        gid = p->pw_gid;
-    if ((p ? initgroups(p->pw_name, gid) : setgroups(1, &gid)) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
-        return -1;
-    return 0;
-}
-
-/* ---- running it ---- */
-
 /* Starts the worker, with its standard output going to `out`. Returns 0, or -1 after complaining. */
-static int start(struct child *c, char **argv, const struct stat *owner, int out)
+static int start(struct child *c, char **argv, int out)
 {
     static char path[PATH_MAX];
-    struct stat st;
-    bool other = find_owner(argv, &st);
 
     if (!worker_path(path)) {
         fprintf(stderr, "detctl: detd-worker is not beside detctl: %s\n", strerror(errno));
         return -1;
     }
     argv[0] = "detctl"; /* the worker's messages look like ours */
-    if (owner && !other) {
-        st = *owner;
-        other = true;
-    }
-    if (other)
-        tell_user(st.st_uid);
     fflush(stdout);
     c->on_interrupt = signal(SIGINT, SIG_IGN); /* Ctrl-C is for the worker; we report how it ended */
     c->pid = fork();
     if (c->pid == 0) {
         signal(SIGINT, SIG_DFL);
-        if (other && become(st.st_uid, st.st_gid) < 0) {
-            fprintf(stderr, "detctl: run detd-worker as uid %u: %s\n", st.st_uid, strerror(errno));
-            _exit(127);
-        }
         if (out == STDOUT_FILENO || dup2(out, STDOUT_FILENO) >= 0)
             execv(path, argv);
         fprintf(stderr, "detctl: run '%s': %s\n", path, strerror(errno));
@@ -202,16 +81,11 @@ static int end(const struct child *c)
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? CODE_DONE : CODE_REFUSED;
 }
 
-int worker_run_for(const struct stat *owner, char **argv)
+int worker_run(char **argv)
 {
     struct child c;
 
-    return start(&c, argv, owner, STDOUT_FILENO) < 0 ? CODE_REFUSED : end(&c);
-}
-
-int worker_run(char **argv)
-{
-    return worker_run_for(NULL, argv);
+    return start(&c, argv, STDOUT_FILENO) < 0 ? CODE_REFUSED : end(&c);
 }
 
 /* Reads the stream to its end. It must hold one number above 0, on a line of its own. */
@@ -237,7 +111,7 @@ int worker_count(char **argv, int64_t *ret_count)
         fprintf(stderr, "detctl: a pipe for detd-worker: %s\n", strerror(errno));
         return CODE_REFUSED;
     }
-    rc = start(&c, argv, NULL, ends[1]);
+    rc = start(&c, argv, ends[1]);
     close(ends[1]);
     counted = rc == 0 && read_count(in, ret_count) == 0;
     fclose(in);

@@ -9,6 +9,7 @@
 #include "client/jobs/checked.h"
 #include "client/base/command.h"
 #include "client/jobs/spec.h"
+#include "client/base/user.h"
 #include "client/base/worker.h"
 #include "proto/err.h"
 #include "proto/job/jobspec.h"
@@ -87,7 +88,8 @@ static bool remember(const json_t *spec, char ret_entry[PATH_MAX])
 int command_check(struct context *ctx, int argc, char **argv)
 {
     static const struct option options[] = { { 0 } };
-    char entry[PATH_MAX];
+    char entry[PATH_MAX], path[PATH_MAX];
+    struct err err = { 0 };
     json_t *spec;
     int rc;
 
@@ -97,7 +99,9 @@ int command_check(struct context *ctx, int argc, char **argv)
         return misuse(ctx, "no job file given");
     if (refuse_name(ctx, argv[optind], "the job file comes first"))
         return CODE_USAGE;
-    if ((rc = spec_load(ctx, argv[optind], argv + optind + 1, argc - optind - 1, &spec)))
+    if (spec_find(argv[optind], path, &err) < 0)
+        return complain(&err);
+    if ((rc = user_owns_file(ctx, path)) || (rc = spec_load(ctx, path, argv + optind + 1, argc - optind - 1, &spec)))
         return rc;
     rc = run(spec, false, remember(spec, entry) ? entry : NULL);
     json_decref(spec);

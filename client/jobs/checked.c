@@ -10,7 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "client/jobs/spec.h"
 #include "proto/hash/hash.h"
 #include "proto/job/jobspec.h"
 
@@ -63,7 +62,7 @@ bool checked_path(const struct jobspec *s, const char *worker, char ret_path[PAT
     struct stat st;
     int n = -1;
 
-    text = job && !spec_is_of_another(job, &st) ? json_dumps(job, JSON_SORT_KEYS | JSON_COMPACT) : NULL;
+    text = job ? json_dumps(job, JSON_SORT_KEYS | JSON_COMPACT) : NULL;
     if (text && stat(worker, &st) == 0 && find_folder(folder) &&
         asprintf(&whole, "%s %lld %lld.%09ld %s", worker, (long long)st.st_size, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec, text) >=
             0) {

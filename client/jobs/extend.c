@@ -15,8 +15,10 @@
 #include "client/base/run.h"
 #include "client/jobs/spec.h"
 #include "client/jobs/submit.h"
+#include "client/base/user.h"
 #include "client/base/worker.h"
 #include "proto/err.h"
+#include "proto/host/memory.h"
 #include "proto/job/jobspec.h"
 
 /* ---- extend ---- */
@@ -77,34 +79,22 @@ static int take_more(struct context *ctx, int argc, char **argv, struct more *re
 
 /* A job that finds its data changed fails, and a failed job cannot get more steps. So its data are checked before.
  * Files that cannot be read from here are left to the job. */
-static int check_data(struct context *ctx, int64_t id)
+static int check_data(const json_t *job)
 {
-    char spec[PATH_MAX], *slash;
-    struct stat other;
-    json_t *logs, *theirs;
-    int n, rc = call(ctx, "job.logs", json_pack("{s:I}", "id", (json_int_t)id), &logs);
+    char *folder = strdup(text_of(job, "dir")), spec[PATH_MAX];
+    long long id = int_of(job, "id");
+    int n = folder ? snprintf(spec, sizeof spec, "%s/spec.json", folder) : -1, rc = 0;
 
-    if (rc)
-        return rc;
-    n = snprintf(spec, sizeof spec, "%s/spec.json", text_of(logs, "dir"));
-    json_decref(logs);
-    if (n < 0 || (size_t)n >= sizeof spec || access(spec, R_OK) < 0)
-        return 0;
-    theirs = spec_of_another(spec, NULL, 0, &other);
-    json_decref(theirs);
-    slash = strrchr(spec, '/');
-    *slash = '\0';
-    if (theirs && !worker_is_of_another(spec, &other)) {
-        fputs("detctl: data and weights are not checked: you are root, and they belong to a user without access to the job's folder\n",
-              stderr);
-        return 0;
-    }
-    rc = worker_run((char *[]){ NULL, (char *)"--check", (char *)"--job-dir", spec, NULL });
+    if (n < 0)
+        memory_out();
+    if ((size_t)n < sizeof spec && access(spec, R_OK) == 0)
+        rc = worker_run((char *[]){ NULL, (char *)"--check", (char *)"--job-dir", folder, NULL });
     if (rc == CODE_REFUSED)
         fprintf(stderr,
                 "detctl: job %lld is not extended, because it would fail; put its data back as it was, or train a new job on it with "
                 "`detctl clone %lld`\n",
-                (long long)id, (long long)id);
+                id, id);
+    free(folder);
     return rc;
 }
 
@@ -173,10 +163,10 @@ int command_extend(struct context *ctx, int argc, char **argv)
         return rc;
     if (argc - optind != 1)
         return misuse(ctx, "one job id is needed; keys stay as they are (clone changes them)");
-    if ((rc = take_id(ctx, argv[optind], &id)) || (rc = check_data(ctx, id)) ||
-        (rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job)))
+    if ((rc = take_id(ctx, argv[optind], &id)) || (rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job)))
         return rc;
-    rc = extend(ctx, id, job, &more);
+    if (!(rc = user_owns_job(ctx, job)) && !(rc = check_data(job)))
+        rc = extend(ctx, id, job, &more);
     json_decref(job);
     return rc ? rc : submitted(ctx, id, more.wait, more.watch);
 }
@@ -269,7 +259,7 @@ static int clone_spec(struct context *ctx, const struct run *r, char *const *ass
         json_object_set_new(errand, "data_hash", json_string(r->data_hash));
     forget_followers(r->spec, assignments, n);
     rc = spec_change(ctx, r->spec, r->name, assignments, n, ret);
-    if (rc == 0 && run_check_secrets(*ret, r->name, &err) < 0) {
+    if (rc == 0 && run_check_env(*ret, r->name, &err) < 0) {
         json_decref(*ret);
         return complain(&err);
     }
@@ -298,10 +288,11 @@ int command_clone(struct context *ctx, int argc, char **argv)
         return misuse(ctx, "no job id given");
     assignments = argv + optind + 1;
     n = argc - optind - 1;
-    if ((rc = take_id(ctx, argv[optind], &id)) || (rc = run_take(ctx, argv[optind], &r)))
+    if ((rc = take_id(ctx, argv[optind], &id)) || (rc = user_may_submit(ctx)) || (rc = run_take(ctx, argv[optind], &r)))
         return rc;
     followed = forget_intervals(r.spec, assignments, n); /* looks at the steps, which may be dropped next */
-    rc = clone_spec(ctx, &r, assignments, n, same_data, &spec);
+    if (!(rc = run_check_owner(&r)))
+        rc = clone_spec(ctx, &r, assignments, n, same_data, &spec);
     run_free(&r);
     if (rc || (rc = submit_checked(ctx, spec, &q, &id)))
         return rc;

@@ -12,13 +12,11 @@
 #include "client/jobs/inits.h"
 #include "client/base/print.h"
 #include "client/jobs/spec.h"
-#include "client/base/worker.h"
 #include "proto/err.h"
 #include "proto/job/jobspec.h"
 
-/* Finds the absolute name of the job file. A folder `shapes` does not hide shapes.json: data often lies in a folder of
- * the job's name. */
-static int find(const char *file, char ret_path[PATH_MAX], struct err *err)
+/* A folder `shapes` does not hide shapes.json: data often lies in a folder of the job's name. */
+int spec_find(const char *file, char ret_path[PATH_MAX], struct err *err)
 {
     char with[PATH_MAX];
     struct stat st;
@@ -110,14 +108,14 @@ int spec_check(const json_t *root, const char *name, struct err *err)
 int spec_read(const char *file, json_t **ret_root, struct err *err)
 {
     char path[PATH_MAX];
-    int rc = find(file, path, err);
+    int rc = spec_find(file, path, err);
 
     return rc == 0 ? jobspec_read(path, ret_root, err) : rc;
 }
 
 static int read_job(const char *file, char ret_path[PATH_MAX], json_t **ret_root, struct err *err)
 {
-    int rc = find(file, ret_path, err);
+    int rc = spec_find(file, ret_path, err);
 
     if (rc == 0)
         rc = jobspec_read(ret_path, ret_root, err);
@@ -200,20 +198,6 @@ int spec_change(struct context *ctx, const json_t *spec, const char *name, char 
     else
         json_decref(root);
     return rc;
-}
-
-json_t *spec_of_another(const char *file, char *const *assignments, int count, struct stat *ret)
-{
-    char path[PATH_MAX];
-    json_t *root = NULL;
-    struct err err;
-
-    if (geteuid() != 0)
-        return NULL;
-    if (read_job(file, path, &root, &err) == 0 && spec_assign(root, assignments, count, &err) == 0 && spec_is_of_another(root, ret))
-        return root;
-    json_decref(root);
-    return NULL;
 }
 
 json_t *spec_group(json_t *root, const char *name)

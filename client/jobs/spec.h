@@ -3,12 +3,12 @@
 #pragma once
 #include <jansson.h>
 #include <limits.h>
-#include <stdbool.h>
-#include <sys/stat.h>
 
 struct context;
 struct err;
 
+/* Finds the absolute name of the job file `file`, or file.json if there is no such file. */
+int spec_find(const char *file, char ret_path[PATH_MAX], struct err *err);
 /* Reads the object in `file` (or file.json if there is no such file) without changes; a new reference. */
 int spec_read(const char *file, json_t **ret_root, struct err *err);
 /* Reads `file` (or file.json if there is no such file) and applies `count` assignments. Paths are relative to the file;
@@ -27,12 +27,5 @@ json_t *spec_group(json_t *root, const char *name);
 void spec_drop_wishes(json_t *run);
 /* The same checks for an object with absolute paths and counted steps. Errors about its keys begin with name. */
 int spec_check(const json_t *root, const char *name, struct err *err);
-/* True if the caller is root, and a file or folder with data or weights belongs to another user. *ret gives the first
- * such owner. */
-bool spec_is_of_another(const json_t *spec, struct stat *ret);
-/* The object of a job file with the assignments applied, a new reference, if spec_is_of_another() is true for it. NULL
- * if it is not, or the file cannot be read. */
-json_t *spec_of_another(const char *file, char *const *assignments, int count, struct stat *ret);
-/* Writes that object to a file for detd-worker, in the folder for temporary files. If spec_is_of_another(), the file
- * belongs to that user. The caller unlinks it. */
+/* Writes the object to a file for detd-worker, in the folder for temporary files. The caller unlinks it. */
 int spec_file(const json_t *spec, char ret_path[PATH_MAX], struct err *err);

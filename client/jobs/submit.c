@@ -12,6 +12,7 @@
 #include "client/base/command.h"
 #include "client/jobs/inits.h"
 #include "client/base/print.h"
+#include "client/base/user.h"
 #include "client/jobs/spec.h"
 #include "client/jobs/watch.h"
 #include "proto/err.h"
@@ -192,7 +193,7 @@ int command_submit(struct context *ctx, int argc, char **argv)
         return misuse(ctx, "no job file given");
     if (refuse_name(ctx, argv[optind], "the job file comes first"))
         return CODE_USAGE;
-    if ((rc = load(ctx, argv + optind, argc - optind, init, &spec)))
+    if ((rc = user_may_submit(ctx)) || (rc = load(ctx, argv + optind, argc - optind, init, &spec)))
         return rc;
     for (int i = 0; i < 3; i++)
         if (more[i][0] && jobspec_override(spec, more[i], &err) < 0) {

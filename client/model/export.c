@@ -200,7 +200,7 @@ static int add_job(struct copy *c, int64_t id)
     }
     c->job = id;
     c->jobs++;
-    run_hide_secrets(json_object_get(job, "spec"));
+    run_hide_code(json_object_get(job, "spec"));
     if (rc == 0)
         rc = add_row(c, JOBS, job);
     if (rc == 0)

@@ -12,6 +12,7 @@
 #include "client/jobs/inits.h"
 #include "client/model/predict.h"
 #include "client/jobs/spec.h"
+#include "client/base/user.h"
 #include "client/base/worker.h"
 #include "proto/err.h"
 #include "proto/host/memory.h"
@@ -61,6 +62,8 @@ static int find(struct context *ctx, const char *what, char ret_name[PATH_MAX])
     }
     if (!is_file(what) && snprintf(with, sizeof with, "%s.json", what) < (int)sizeof with && is_file(with))
         what = with;
+    if ((rc = user_owns_file(ctx, what)))
+        return rc;
     if (!is_file(what) || !realpath(what, ret_name))
         snprintf(ret_name, PATH_MAX, "%s", what);
     return 0;
@@ -93,27 +96,10 @@ static int name_inits(struct context *ctx, const char *name, char *const *change
     return rc;
 }
 
-/* For root: the worker runs as the files' owner, which may not be able to read root's job file. */
-static int run_theirs(const struct look *l, const json_t *spec)
-{
-    char path[PATH_MAX], *argv[WORDS + 2] = { NULL };
-    struct err err = { 0 };
-    int rc = spec_file(spec, path, &err);
-
-    if (rc < 0)
-        return complain(&err);
-    memcpy(argv, l->words, (size_t)l->n * sizeof *argv);
-    argv[l->n] = path;
-    rc = worker_run(argv);
-    unlink(path);
-    return rc;
-}
-
 /* rest: the thing to look at, and changes of its keys. */
 static int run(struct context *ctx, struct look *l, char **rest, int count)
 {
-    json_t *more = NULL, *theirs;
-    struct stat other;
+    json_t *more = NULL;
     char **argv;
     int rc = find(ctx, rest[0], l->name), n = l->n;
 
@@ -129,9 +115,7 @@ static int run(struct context *ctx, struct look *l, char **rest, int count)
         n += count - 1;
         for (size_t i = 0; i < json_array_size(more); i++)
             argv[n++] = (char *)json_string_value(json_array_get(more, i));
-        theirs = spec_of_another(l->name, argv + l->n + 1, n - l->n - 1, &other);
-        rc = theirs ? run_theirs(l, theirs) : worker_run_for(worker_is_of_another(rest[0], &other) ? &other : NULL, argv);
-        json_decref(theirs);
+        rc = worker_run(argv);
     }
     free(argv);
     json_decref(more);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* client/model/predict.c - draws the findings of a job's network in pictures: detd names the job's folder, detd-worker does the work as the caller. */
 #include <getopt.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +7,7 @@
 
 #include "client/base/command.h"
 #include "client/model/predict.h"
-#include "client/jobs/spec.h"
+#include "client/base/user.h"
 #include "client/base/worker.h"
 #include "proto/host/memory.h"
 
@@ -42,6 +41,10 @@ int job_folder(struct context *ctx, int64_t id, char **ret)
 
     if (rc)
         return rc;
+    if ((rc = user_owns_job(ctx, job))) {
+        json_decref(job);
+        return rc;
+    }
     dir = json_string_value(json_object_get(job, "dir"));
     *ret = dir ? strdup(dir) : NULL;
     json_decref(job);
@@ -54,9 +57,7 @@ int job_folder(struct context *ctx, int64_t id, char **ret)
 
 static int run(const struct request *r, char *folder)
 {
-    char spec[PATH_MAX], name[OPTIONS][32], **argv = calloc((size_t)r->count + 2 * OPTIONS + 6, sizeof *argv);
-    struct stat other;
-    json_t *theirs;
+    char name[OPTIONS][32], **argv = calloc((size_t)r->count + 2 * OPTIONS + 6, sizeof *argv);
     int n = 1, rc;
 
     if (!argv)
@@ -75,10 +76,7 @@ static int run(const struct request *r, char *folder)
     argv[n++] = "--";
     for (int i = 0; i < r->count; i++)
         argv[n++] = r->images[i];
-    snprintf(spec, sizeof spec, "%s/spec.json", folder);
-    theirs = r->value[SPLIT] ? spec_of_another(spec, NULL, 0, &other) : NULL;
-    rc = worker_run_for(theirs ? &other : NULL, argv);
-    json_decref(theirs);
+    rc = worker_run(argv);
     free(argv);
     return rc;
 }

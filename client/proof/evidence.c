@@ -110,7 +110,7 @@ static int write_spec(const char *from_dir, const char *to_dir, struct err *err)
     fclose(in);
     if (!spec)
         return err_set(err, ERR_INPUT, "%s:%d: %s", from, why.line, why.text);
-    run_hide_secrets(spec);
+    run_hide_code(spec);
     fd = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0 || json_dumpfd(spec, fd, JSON_COMPACT) < 0)
         rc = err_sys(err, "write '%s'", to);

@@ -10,6 +10,7 @@
 #include "client/jobs/inits.h"
 #include "client/base/print.h"
 #include "client/base/run.h"
+#include "client/base/user.h"
 #include "client/jobs/spec.h"
 #include "client/jobs/submit.h"
 #include "client/proof/verdict.h"
@@ -94,7 +95,7 @@ static int build(struct context *ctx, const struct run *r, const struct wish *w,
     if (rc == 0)
         rc = spec_assign(root, assignments, count, err);
     if (rc == 0)
-        rc = run_check_secrets(root, r->name, err);
+        rc = run_check_env(root, r->name, err);
     if (rc < 0)
         rc = complain(err);
     if (rc == 0)
@@ -113,9 +114,9 @@ int verify_step(struct context *ctx, const struct run *r, int64_t step, int64_t 
     struct wish w = { .from = step - 1, .steps = 1, .ranks = -1, .stress = -1 };
     int64_t recorded;
     json_t *spec;
-    int rc = build(ctx, r, &w, NULL, 0, &spec, &recorded);
+    int rc = user_may_submit(ctx);
 
-    return rc ? rc : submit_spec(ctx, spec, ret_id);
+    return rc || (rc = run_check_owner(r)) || (rc = build(ctx, r, &w, NULL, 0, &spec, &recorded)) ? rc : submit_spec(ctx, spec, ret_id);
 }
 
 /* Tells where the verify job begins, and how long it will take at the run's own pace. For a folder neither is known.
@@ -199,9 +200,10 @@ int command_verify(struct context *ctx, int argc, char **argv)
     }
     if (optind >= argc)
         return misuse(ctx, "no job id or folder given");
-    if ((rc = run_take(ctx, argv[optind], &r)))
+    if ((rc = user_may_submit(ctx)) || (rc = run_take(ctx, argv[optind], &r)))
         return rc;
-    rc = build(ctx, &r, &w, argv + optind + 1, argc - optind - 1, &spec, &recorded);
+    if (!(rc = run_check_owner(&r)))
+        rc = build(ctx, &r, &w, argv + optind + 1, argc - optind - 1, &spec, &recorded);
     if (rc == 0)
         rc = compare(ctx, &r, spec, recorded, w.json);
     run_free(&r);

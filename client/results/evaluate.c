@@ -9,6 +9,7 @@
 #include "client/base/command.h"
 #include "client/base/print.h"
 #include "client/base/run.h"
+#include "client/base/user.h"
 #include "client/jobs/spec.h"
 #include "client/jobs/submit.h"
 #include "client/jobs/watch.h"
@@ -86,7 +87,7 @@ static int build(const struct run *r, const struct evaluation *e, const char *se
     if (rc == 0)
         rc = put_text(root, "name", name, "--set", err);
     if (rc == 0)
-        rc = run_check_secrets(root, r->name, err);
+        rc = run_check_env(root, r->name, err);
     if (rc == 0)
         rc = spec_check(root, r->name, err);
     if (rc == 0)
@@ -147,11 +148,12 @@ int evaluate(struct context *ctx, const char *id, const struct evaluation *e, ch
     json_t *spec = NULL;
     struct run r;
     int64_t by = 0;
-    int rc = run_take(ctx, id, &r);
+    int rc = user_may_submit(ctx);
 
-    if (rc)
+    if (rc || (rc = run_take(ctx, id, &r)))
         return rc;
     name_of(e, ret_set);
+    rc = run_check_owner(&r);
     if (r.id == 0) {
         fprintf(stderr, "detctl: '%s' is not a job of detd: results are listed under a job\n", id);
         rc = CODE_REFUSED;

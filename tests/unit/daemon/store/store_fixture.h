@@ -21,7 +21,7 @@ struct fixture {
     struct store *s;
     int waiting;
     int rc;
-    char said[512]; /* of the last failure */
+    char said[sizeof((struct err *)NULL)->msg]; /* of the last failure */
     int64_t value;
 };
 

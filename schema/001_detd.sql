@@ -44,10 +44,13 @@ CREATE TABLE jobs (
     seconds         REAL NOT NULL DEFAULT 0,        -- for which it ran, with its slots: without pauses
     seconds_before  REAL NOT NULL DEFAULT 0,        -- part of it by supervisors before the running one
     limited         REAL NOT NULL DEFAULT 0,        -- part of it since submit, extend or resume after a failure: counts against run.time_limit
+    held            REAL NOT NULL DEFAULT 0,        -- the same seconds by detd's own clock, while detd ran
+    time_limit      REAL NOT NULL DEFAULT 0,        -- run.time_limit in seconds; 0: no limit
     max_rss         INTEGER NOT NULL DEFAULT 0,     -- bytes
     submitted       REAL NOT NULL,
     started         REAL,                           -- first grant of slots
     ended           REAL,
+    ended_running   REAL,                           -- value of meta.running at that time: keep_jobs, keep_points and keep_logs count from it
     cleared         INTEGER NOT NULL DEFAULT 0,     -- 1: only last points of curves are left; 2: logs are removed; 3: both (keep_points, keep_logs)
     note            TEXT NOT NULL DEFAULT '',       -- in the words of its owner
     tags            TEXT NOT NULL DEFAULT ''        -- words with commas between, sorted: 'base,night'

@@ -99,7 +99,7 @@ static void begin_again(struct job_row *row)
 {
     row->want = JOB_WANT_RUN;
     row->deaths = 0;
-    row->limited = 0;
+    row->limited = row->held = 0;
     row->backfill = false;
 }
 

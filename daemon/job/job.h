@@ -89,6 +89,7 @@ struct job_row {
     double images_per_s, cpu_seconds, cpu_before; /* cpu_seconds: of all ranks; cpu_before: of supervisors before the running one */
     double seconds, seconds_before;               /* time that it ran, with its slots; seconds_before: before the running supervisor */
     double limited;                               /* the part of these seconds that counts against run.time_limit */
+    double held, time_limit; /* held: the same by detd's own clock, while detd ran; time_limit: run.time_limit, 0: none */
     int64_t max_rss;
     double submitted, started, ended;
     char note[JOB_NOTE_MAX + 1], tags[JOB_TAGS_BYTES]; /* labels by users: label.h; only store_label() writes them */

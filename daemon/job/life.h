@@ -57,6 +57,7 @@ enum {
     LIFE_OBEY_S = 60,   /* detd-job gives its ranks 30 s after a cancel; after twice that its session is killed */
     LIFE_LEAVE_S = 20,  /* for a supervisor that only has to leave, or to read a spool */
     LIFE_EXIT_S = 5,    /* for processes that a supervisor has left behind */
+    LIFE_MARGIN_S = 20, /* after a deadline that the supervisor keeps for others, until detd keeps it */
     LIFE_NAME_S = 60,   /* between two tries to kill a process that does not die */
     LIFE_SILENT_S = 60, /* a supervisor that beats must not be silent longer */
     LIFE_BACKOFF_MAX_S = 60,

@@ -489,6 +489,13 @@ json_t *jobs_wishes(const struct jobs *jobs, const struct job *j)
     return all;
 }
 
+void jobs_send_away(struct jobs *jobs, struct job *j)
+{
+    if (jobs->leave_s > 0 && j->leave_by == 0)
+        j->leave_by = mono_s() + jobs->leave_s + LIFE_MARGIN_S;
+    jobs->hooks.word(jobs->hooks.arg, j, "pause", NULL);
+}
+
 static void granted(struct wish *w, struct job *j)
 {
     if (w->word)

@@ -58,6 +58,7 @@ struct job {
     bool killing;        /* a thread, or detd-launch, is searching for its processes */
     bool off_gpu;        /* it was told to leave a quarantined GPU */
     int64_t yields_to;   /* the job that it was told to make room for; 0: no job. With this or off_gpu, detd sends the job away */
+    double leave_by;     /* detd kills it then, and queues it again; 0: no such time */
     int submissions;     /* number of jobs with run.after on it that are on their way to the disk */
     bool awaited;        /* another job waits for it: jobs_trim() keeps it */
     bool reopening;      /* it had ended; its new place in the queue is on the way to the disk */
@@ -139,6 +140,9 @@ int jobs_want_priority(struct jobs *jobs, struct job *j, int priority, store_don
 json_t *jobs_word(const struct jobs *jobs, const struct job *j, const char *word, const char *tier);
 /* An array of these words, for all wishes that the job has not carried out yet; new reference. */
 json_t *jobs_wishes(const struct jobs *jobs, const struct job *j);
+/* Tells the job to write a checkpoint and leave, after yields_to or off_gpu was set. Sets leave_by: detd does not rely on
+ * its supervisor. */
+void jobs_send_away(struct jobs *jobs, struct job *j);
 
 /* Notes that its supervisor has had the job for so many seconds. The value never falls: a lost supervisor may have told
  * more than its last report says. */

@@ -67,6 +67,7 @@ static void fill_row(struct submission *s, const struct jobspec *spec)
     row->restarts = (int)spec->run_restarts;
     row->steps = spec->eval_run ? 0 : spec->train_steps;
     row->submitted = now_s();
+    row->time_limit = spec->run_time_limit;
 }
 
 /* Refuses a job that would wait for ever. */

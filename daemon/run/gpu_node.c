@@ -89,19 +89,20 @@ static void recall(struct gpu_node *n, struct gpu *g)
 /* ---- effects of a change ---- */
 
 /* A job on a quarantined GPU writes a checkpoint, or loses its work since the last one, and is queued for another GPU.
- * A job that its owner has paused is already writing one, and now gets a deadline. */
+ * A job that its owner has paused is already writing one, and now gets a deadline. A supervisor that is not connected is
+ * told when it connects. */
 static void move_job(struct gpu_node *n, const struct gpu *g)
 {
     struct job *j = g->job ? jobs_find(n->c.jobs, g->job) : NULL;
 
     bool pauses = j && j->row.state == JOB_STOPPING && j->row.want != JOB_WANT_CANCEL;
 
-    if (!j || !j->sup || j->off_gpu || (j->row.state != JOB_RUNNING && !pauses))
+    if (!j || j->off_gpu || (j->row.state != JOB_STARTING && j->row.state != JOB_RUNNING && !pauses))
         return;
     j->off_gpu = true;
     event_add(n->c.events, j->row.id, "warning", "gpu", "leaves GPU %s, which is quarantined, and is %s", g->seen.uuid,
               j->row.want == JOB_WANT_PAUSE ? "paused" : "queued again");
-    n->c.jobs->hooks.word(n->c.jobs->hooks.arg, j, "pause", NULL);
+    jobs_send_away(n->c.jobs, j);
 }
 
 static void tell_quarantine(struct gpu_node *n, struct gpu *g)

@@ -86,25 +86,6 @@ static void release(struct runner *r, struct job *j)
 
 /* ---- facts ---- */
 
-static void tell_life(struct runner *r, struct job *j, enum life_fact fact, const char *why);
-
-/* The lock tells whether any process of the job lives. */
-static void look(struct runner *r, struct job *j)
-{
-    if (!j->sup && life_is_to_look(&j->life) && launch_lock_is_free(r->jobs->folder, j->row.id))
-        tell_life(r, j, job_is_live(j->row.state) ? LIFE_FACT_LOST : LIFE_FACT_LEFT, "");
-}
-
-static void look_at_clock(struct runner *r, struct job *j)
-{
-    enum life_fact fact = life_clock(&j->life, mono_s());
-
-    if (fact != LIFE_FACT_COUNT && !r->stopping)
-        tell_life(r, j, fact, "");
-}
-
-/* ---- ends that detd writes itself ---- */
-
 static bool is_cancelled(const struct job *j)
 {
     return jobs_sure(j)->want == JOB_WANT_CANCEL;
@@ -115,6 +96,32 @@ static bool is_to_end(const struct job *j)
 {
     return is_cancelled(j) || j->row.deaths > j->row.restarts;
 }
+
+static void tell_life(struct runner *r, struct job *j, enum life_fact fact, const char *why);
+
+/* The lock tells whether any process of the job lives. */
+static void look(struct runner *r, struct job *j)
+{
+    if (!j->sup && life_is_to_look(&j->life) && launch_lock_is_free(r->jobs->folder, j->row.id))
+        tell_life(r, j, job_is_live(j->row.state) ? LIFE_FACT_LOST : LIFE_FACT_LEFT, "");
+}
+
+static bool is_late(const struct job *j)
+{
+    return j->leave_by > 0 && mono_s() > j->leave_by && !is_to_end(j);
+}
+
+static void look_at_clock(struct runner *r, struct job *j)
+{
+    enum life_fact fact = life_clock(&j->life, mono_s());
+
+    if (is_late(j) && (j->life.phase == LIFE_STARTED || j->life.phase == LIFE_CONNECTED))
+        fact = LIFE_FACT_OVERDUE;
+    if (fact != LIFE_FACT_COUNT && !r->stopping)
+        tell_life(r, j, fact, "");
+}
+
+/* ---- ends that detd writes itself ---- */
 
 static void tell_end(const struct job *j, char *ret, size_t size)
 {
@@ -483,6 +490,7 @@ static void grant(struct runner *r, const struct sched_grant *g)
     j->cpu_slots = g->cpu_slots;
     j->off_gpu = false;
     j->yields_to = 0;
+    j->leave_by = 0;
     j->row.backfill = g->backfill;
     j->life = (struct life){ .refusals = j->life.refusals, .unreachable = j->life.unreachable, .mute = j->life.mute };
     take_gpus(r, j, g->gpus);
@@ -505,7 +513,7 @@ static void make_room(struct runner *r, int64_t id, int64_t head)
               j->row.state != JOB_STOPPING ? "it writes a checkpoint and is queued again"
               : r->jobs->leave_s > 0       ? "its pause has a deadline from now on"
                                            : "it is paused");
-    r->jobs->hooks.word(r->jobs->hooks.arg, j, "pause", NULL);
+    jobs_send_away(r->jobs, j);
     job_changed(r->jobs, j);
 }
 
@@ -688,6 +696,11 @@ static void lose(struct runner *r, struct job *j, const char *why)
         end_mute(r, j, text);
         return;
     }
+    if (is_late(j)) {
+        snprintf(j->trouble, sizeof j->trouble, "it did not leave its slots in time, and was killed");
+        give_slots_back(r, j);
+        return;
+    }
     if (is_cancelled(j))
         release(r, j);
     j->row.deaths += counted && !is_to_end(j);
@@ -715,6 +728,34 @@ static void left(struct runner *r, struct job *j, const char *why)
         spent_job(r->jobs, j);
     jobs_trim(r->jobs);
     run_schedule(r);
+}
+
+/* ---- time limits ---- */
+
+static void overtime(void *arg, int rc, int64_t id, const struct err *err)
+{
+    const struct runner *r = arg;
+
+    (void)err;
+    if (rc == 0)
+        event_add(r->events, id, "warning", "limit", "it still had its slots long after its run.time_limit, and was cancelled by detd");
+}
+
+/* The supervisor ends the job when its run.time_limit is over. detd counts by its own clock, and cancels a job that has
+ * not ended in the time that a checkpoint may take. */
+static void keep_limit(struct runner *r, struct job *j, double passed_s)
+{
+    const int phase = j->life.phase, save_s = 600;
+    double before = j->row.held;
+    struct err err;
+
+    if (!job_is_live(j->row.state) || (phase != LIFE_STARTED && phase != LIFE_CONNECTED && phase != LIFE_STUCK))
+        return;
+    j->row.held += passed_s;
+    j->unsaved = j->unsaved || (int64_t)before / save_s < (int64_t)j->row.held / save_s;
+    if (j->row.time_limit > 0 && r->jobs->leave_s > 0 && !j->wishes && !is_cancelled(j) &&
+        j->row.held > j->row.time_limit + r->jobs->leave_s + LIFE_MARGIN_S)
+        jobs_command(r->jobs, j, JOB_EV_CANCEL, overtime, r, &err);
 }
 
 /* ---- killing ---- */
@@ -847,11 +888,14 @@ void run_adopt(struct runner *r)
 void run_tick(struct runner *r)
 {
     bool heard = store_backlog(r->store) <= STORE_QUEUE_ROWS / 2; /* else supervisors are not read */
+    double now = mono_s(), passed = r->ticked > 0 ? now - r->ticked : 0;
     int64_t id = 0;
 
+    r->ticked = now;
     for (struct job *j; (j = jobs_after(r->jobs, id));) { /* by id: the calls below may forget jobs */
         id = j->row.id;
         j->life.silent_s = j->sup && heard ? j->life.silent_s + 1 : 0;
+        keep_limit(r, j, passed);
         look(r, j);
         j = jobs_find(r->jobs, id);
         if (j)

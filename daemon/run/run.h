@@ -32,6 +32,7 @@ struct runner {
     int user_running, user_gpus;       /* sched.h */
     int64_t log_max;                   /* launch.h */
     char drained[RUN_DRAINED_MAX + 1]; /* why no job is started now, in an admin's words; "": jobs are started */
+    double ticked;                     /* when run_tick() was called last; 0: never */
     atomic_bool stopping;              /* nothing is started any more, and ends are left to the next daemon */
 };
 

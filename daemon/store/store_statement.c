@@ -16,7 +16,9 @@
     "state=?2, reason=?3, want=?4, want_tier=?5, want_checkpoint=?6, want_eval=?7, tier=?8, threads=?9, deaths=?10, attempt=?11, " \
     "nonce=?12, last_seq=?13, step=?14, images_per_s=?15, cpu_seconds=?16, max_rss=?17, started=?18, ended=?19, gpus=?20, "        \
     "cpu_before=?21, "                                                                                                             \
-    "priority=?22, after=?23, backfill=?24, reported=?25, seconds=?26, seconds_before=?27, limited=?28"
+    "priority=?22, after=?23, backfill=?24, reported=?25, seconds=?26, seconds_before=?27, limited=?28, held=?29, "                \
+    "ended_running=CASE WHEN ?19 IS NULL THEN NULL WHEN ended IS ?19 THEN ended_running "                                          \
+    "ELSE coalesce((SELECT CAST(value AS REAL) FROM meta WHERE key='running'), 0) END"
 
 /* Rows about a job that was removed meanwhile would stay for good, so they are not inserted. */
 #define IS_THERE "EXISTS (SELECT 1 FROM jobs WHERE id=?1)"
@@ -25,8 +27,8 @@ static const char *const sql[ST_COUNT] = {
     [ST_TOKEN] = "SELECT id FROM jobs WHERE uid=?1 AND token=?2 UNION ALL SELECT job FROM removed WHERE uid=?1 AND token=?2",
     [ST_QUEUED] = "SELECT count(*) FROM (SELECT 1 FROM jobs WHERE state IN ('queued', 'paused') AND uid=?1 LIMIT ?2)",
     [ST_SUBMIT] = "INSERT INTO jobs (name, user, uid, token, state, reason, tier, device, ranks, threads, priority, restarts, steps, "
-                  "submitted, ranks_per_gpu, after, after_ok, ticket, kind, id) "
-                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?20, nullif(?19, 0))",
+                  "submitted, ranks_per_gpu, after, after_ok, ticket, kind, time_limit, id) "
+                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?20, ?21, nullif(?19, 0))",
     [ST_STATE] = "SELECT state FROM jobs WHERE id=?1",
     [ST_FIRST_ID] = "INSERT INTO sqlite_sequence (name, seq) SELECT 'jobs', 0 "
                     "WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name='jobs')",

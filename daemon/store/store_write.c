@@ -103,6 +103,7 @@ static int submit(struct writer *w, struct op *op)
     bind_text(st, 18, row->ticket);
     sqlite3_bind_int64(st, 19, row->id);
     bind_text(st, 20, job_kind_name(row->kind));
+    sqlite3_bind_double(st, 21, row->time_limit);
     rc = writer_run(st);
     if (rc != SQLITE_OK)
         return rc;
@@ -169,6 +170,7 @@ static int save(struct writer *w, const struct job_row *row)
     bind_real(st, 26, row->seconds);
     bind_real(st, 27, row->seconds_before);
     bind_real(st, 28, row->limited);
+    bind_real(st, 29, row->held);
     return writer_run(st);
 }
 

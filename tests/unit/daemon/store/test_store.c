@@ -53,6 +53,7 @@ static void rows_survive_and_ids_are_not_reused(void **state)
     row.seconds = 9.5;
     row.seconds_before = 4.25;
     row.limited = 3.5;
+    row.held = 2.75;
     strcpy(row.nonce, "abc");
     strcpy(row.gpus, "GPU-1,GPU-2");
     strcpy(row.reason, "because");

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""What detd does not believe: bob's supervisors keep no deadline."""  # SPDX-License-Identifier: Apache-2.0
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from launch import ANN, BOB, Node, as_user, main, of_uid  # noqa: E402
+
+
+class Deaf:
+    """A supervisor of bob's in the place of detd-job: says that it is well, and does nothing that it is told."""
+
+    def __init__(self, d, job):
+        d.until(lambda: d.nonce(job), "its detd-job does not run")
+        nonce = d.nonce(job)
+        d.signal_supervisor(job, signal.SIGSTOP)
+        self.sock, self.lock = socket.socket(socket.AF_UNIX), threading.Lock()
+        as_user(BOB, lambda: self.sock.connect(d.state + "/sup.sock"))
+        self.say(type="hello", protocol=1, job=job, attempt=1, nonce=nonce, pid=1, beats=True)
+        self.thread = threading.Thread(target=self.live, daemon=True)
+        self.over = threading.Event()
+        self.thread.start()
+
+    def say(self, **message):
+        self.sock.sendall(json.dumps(message).encode() + b"\n")
+
+    def live(self):
+        try:
+            while not self.over.wait(0.5):
+                self.say(type="status", attempt=1, step=1, phase="forward", images_per_s=1, cpu_seconds=1, seconds=1, max_rss=1, ranks=[])
+        except OSError:
+            pass  # it was hung up on
+
+    def end(self):
+        self.over.set()
+        self.thread.join()
+        self.sock.close()
+
+
+def submit(d, uid, steps, **run):
+    return as_user(uid, lambda: d.submit(steps, **run))
+
+
+def who_does_not_make_room():
+    """The slots that bob's job was lent as backfill go to the job ahead, whatever his supervisor says."""
+    with Node(conf="leave_deadline = 1\n") as d:
+        holder = submit(d, ANN, 100000, threads=7)
+        d.wait(holder, "running")
+        head = submit(d, ANN, 5, threads=8)
+        past = submit(d, BOB, 100000, threads=1)
+        d.wait(past, lambda now: now["step"] > 3 and now["backfill"])
+        deaf = Deaf(d, past)
+        try:
+            d.of(ANN).call("job.cancel", id=holder)
+            d.wait_event("room", past)
+            d.wait(head, "completed", 100)
+            assert d.events("kill", past)
+        finally:
+            deaf.end()
+        d.wait(past, lambda now: now["state"] == "running" and now["attempt"] >= 2)  # it lost nothing but its slots
+        d.of(BOB).call("job.cancel", id=past)
+        d.wait(past, "cancelled")
+
+
+def who_does_not_end_in_time():
+    with Node(conf="leave_deadline = 1\n") as d:
+        job = submit(d, BOB, 100000, threads=1, time_limit=5)
+        deaf = Deaf(d, job)
+        try:
+            d.wait_event("limit", job, 100)
+            assert d.sql("SELECT state, want FROM jobs WHERE id=?", job) == [("stopping", "cancel")]
+        finally:
+            deaf.end()
+
+
+if __name__ == "__main__":
+    main([who_does_not_end_in_time, who_does_not_make_room])

@@ -316,14 +316,16 @@ static void look_at_node(struct daemon *d)
 /* Loads settings that admins made while detd ran, and other facts that outlive a daemon. */
 static int load_settings(struct daemon *d, struct err *err)
 {
-    char name[16];
+    char name[16], running[32];
     int rc = store_get_setting(d->store, "tier", name, sizeof name, err);
 
     d->tier = rc == 0 && tier_parse(name) >= 0 ? tier_parse(name) : d->cfg.tier;
     if (rc == 0)
         rc = store_get_setting(d->store, "drained", d->runner.drained, sizeof d->runner.drained, err);
-    d->retention.opened = mono_s();
-    return rc < 0 ? rc : store_newest_time(d->store, &d->retention.newest, err);
+    if (rc == 0)
+        rc = store_get_setting(d->store, "running", running, sizeof running, err);
+    d->retention.running = rc == 0 ? strtod(running, NULL) : 0;
+    return rc;
 }
 
 /* ---- stopping ---- */
@@ -346,6 +348,7 @@ static void stop(struct daemon *d)
     log_line("info", "stops; jobs run on");
     notify_systemd("STOPPING=1");
     removal_stop(&d->removals);
+    retention_note(&d->retention);
     gpu_node_stop(d->gpu_node);
     conns_close(d->conns);
     ingest_close(d->ingest);

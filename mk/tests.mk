@@ -41,10 +41,10 @@ $(B)/tests/fuzz/fuzz_$(1): $(B)/tests/fuzz/test_$(1).o $(B)/tests/fuzz/libfuzzer
 endef
 $(foreach t,$(FUZZ),$(eval $(call FUZZ_RULE,$(t))))
 
-# Tests that stand between the code and a library: a thread between its last check and its sleep, one more version of the schema, a clock that is not kept.
+# Tests that stand between the code and a library: a thread between its last check and its sleep, one more version of the schema, a clock.
 $(B)/tests/unit/worker/core/test_threads: LDFLAGS += $(addprefix -Wl$(comma)--wrap=pthread_,mutex_lock cond_wait cond_signal cond_broadcast)
 $(B)/tests/unit/daemon/store/test_store_open: LDFLAGS += -Wl,--wrap=schema_version,--wrap=schema_step
-$(B)/tests/unit/daemon/run/test_retention: LDFLAGS += -Wl,--wrap=clock_is_kept
+$(B)/tests/unit/daemon/run/test_retention: LDFLAGS += -Wl,--wrap=boot_s
 
 # The emulated GPU (cuda-emu.o, and emu/ with a worker and a plugin), the worker with a toy model, the simulator of the daemon
 include tests/stand/emu/rules.mk tests/search/prove/rules.mk tests/stand/sim/rules.mk

@@ -2,7 +2,8 @@
 -- detd.db: detd's records of jobs. The tables and views are an interface: query them with any SQLite client.
 -- Times are Unix seconds. NNN_*.sql is never edited once it has been released: later changes go into a file of the next number.
 
--- A value per key: store_id (a random name of this database), tier (deterministic tier given to new jobs).
+-- A value per key: store_id (a random name of this database), tier (deterministic tier given to new jobs), running (seconds
+-- that detd has run on this database; the wall clock does not count).
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
 -- A row per job, kept until the job is removed. `want` is the user's last request; the want_ columns are commands not yet carried out.
@@ -130,6 +131,12 @@ CREATE TABLE events (
     text  TEXT NOT NULL
 );
 CREATE INDEX events_job ON events (job, id);
+
+-- A row per day that detd has run (meta.running / 86400): the newest event at its begin. keep_events counts these days.
+CREATE TABLE days (
+    day   INTEGER PRIMARY KEY,
+    event INTEGER NOT NULL
+);
 
 CREATE TABLE checkpoints (
     job      INTEGER NOT NULL,

@@ -1,25 +1,25 @@
 #include "daemon/base/clock.h" /* SPDX-License-Identifier: Apache-2.0 */
 
-#include <sys/timex.h>
 #include <time.h>
 
 #include "proto/host/clock.h"
 
-double now_s(void)
+static double read_s(clockid_t clock)
 {
     struct timespec t;
 
-    clock_gettime(CLOCK_REALTIME, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-bool clock_is_kept(void)
+double now_s(void)
 {
-    struct timex t = { 0 };
+    return read_s(CLOCK_REALTIME);
+}
 
-    int rc = adjtimex(&t);
-
-    return rc >= 0 && rc != TIME_ERROR && !(t.status & STA_UNSYNC);
+double boot_s(void)
+{
+    return read_s(CLOCK_BOOTTIME);
 }
 
 double mono_s(void)

@@ -1,7 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/clock.h - the two clocks of the daemon. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/clock.h - the clocks of the daemon. */
 #pragma once
-#include <stdbool.h>
 
-double now_s(void);       /* Unix time: for times that are stored and shown */
-bool clock_is_kept(void); /* whether the kernel calls the first one synchronised; false if it may not be asked */
-double mono_s(void);      /* monotonic, never set: for pauses and deadlines */
+double now_s(void);  /* Unix time: for times that are stored and shown */
+double boot_s(void); /* since the boot of the node, the time that it slept included; never set: for ages of stored things */
+double mono_s(void); /* monotonic, never set: for pauses and deadlines */

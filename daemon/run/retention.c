@@ -8,15 +8,18 @@
 #include "daemon/run/removal.h"
 #include "daemon/store/store.h"
 
-enum { HOUR_TICKS = 3600, DAY_S = 24 * 3600, IDLE_DAYS = 30 };
+enum { HOUR_TICKS = 3600, NOTE_S = 600, DAY_S = 24 * 3600 };
 
 static void go_on(struct retention *r);
 
+/* detd must have run for less than that when a thing was stored, for the thing to be removed; 0: nothing is. */
 static double before(const struct retention *r)
 {
     const int days[RETENTION_PARTS] = { r->days.jobs, r->days.points, r->days.logs, r->days.events };
 
-    return days[r->part] == 0 ? 0 : now_s() - (double)days[r->part] * DAY_S;
+    double age_s = (double)days[r->part] * DAY_S;
+
+    return days[r->part] == 0 || r->running <= age_s ? 0 : r->running - age_s;
 }
 
 static void next_part(struct retention *r)
@@ -44,7 +47,7 @@ static void work(void *arg)
 {
     struct retention *r = arg;
     struct jobs *jobs = r->removals->jobs;
-    const struct store_ended_query q = { .after = r->after, .before = before(r), .limit = 1, .uid = -1, .not_cleared = cleared_bit(r) };
+    const struct store_ended_query q = { .after = r->after, .running = before(r), .limit = 1, .uid = -1, .not_cleared = cleared_bit(r) };
 
     r->row.id = 0;
     r->rc = store_ended_jobs(jobs->store, &q, found, r, &r->err);
@@ -126,20 +129,22 @@ static void go_on(struct retention *r)
         r->busy = false;
 }
 
-/* A clock that starts years ahead must not be taken for age. A node without events for weeks is normal. */
-static bool clock_is_plausible(struct retention *r)
-{
-    double away = now_s() - r->newest - (mono_s() - r->opened); /* at the start, or since the clock was set */
+/* ---- time ---- */
 
-    if (r->newest == 0 || away < IDLE_DAYS * DAY_S || clock_is_kept())
-        return true;
-    if (!r->doubts)
-        log_line(
-            "warning",
-            "the clock is %.0f days later than the newest stored row, and is not synchronised: nothing is removed by its age until it is",
-            away / DAY_S);
-    r->doubts = true;
-    return false;
+void retention_note(const struct retention *r)
+{
+    store_running(r->removals->jobs->store, r->running);
+}
+
+static void count(struct retention *r)
+{
+    double now = boot_s(), before_s = r->running;
+
+    if (r->counted > 0)
+        r->running += now - r->counted;
+    if (r->counted == 0 || (int64_t)before_s / NOTE_S < (int64_t)r->running / NOTE_S)
+        retention_note(r);
+    r->counted = now;
 }
 
 static bool keeps_all(const struct config_keep *days)
@@ -149,12 +154,11 @@ static bool keeps_all(const struct config_keep *days)
 
 void retention_tick(struct retention *r)
 {
+    count(r);
     if (r->busy || keeps_all(&r->days) || (r->begun && ++r->ticks < HOUR_TICKS))
         return;
     r->begun = true;
     r->ticks = 0;
-    if (!clock_is_plausible(r))
-        return;
     r->busy = true;
     r->part = RETENTION_JOBS;
     r->after = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/retention.h - removes things that detd.conf keeps only for some days: jobs that have
  * ended, their curves and logs, and events. Looks for them when detd starts and once an hour, one thing after the
- * other, in pieces. */
+ * other, in pieces. Ages are counted in time that detd has run, so that a wrong clock removes nothing. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,15 +13,14 @@ struct removals;
 
 enum retention_part { RETENTION_JOBS, RETENTION_POINTS, RETENTION_LOGS, RETENTION_EVENTS, RETENTION_PARTS };
 
-/* All zero except the first four. */
+/* All zero except the first three. */
 struct retention {
     struct removals *removals; /* with jobs, store and threads */
     struct config_keep days;
-    double newest; /* newest time in the database when detd was started; 0: it was empty */
-    double opened; /* time of that start, on the monotonic clock */
-    int ticks;     /* since the last round began */
-    bool begun;    /* a round has begun */
-    bool doubts;   /* the clock seems wrong, and that was logged */
+    double running; /* seconds that detd has run on this database, all its processes together */
+    double counted; /* boot_s() up to which this is counted; 0: not begun */
+    int ticks;      /* since the last round began */
+    bool begun;     /* a round has begun */
     /* belongs to the thread while it works, otherwise to the loop */
     bool busy;
     enum retention_part part;
@@ -33,3 +32,5 @@ struct retention {
 
 /* Once a second. */
 void retention_tick(struct retention *r);
+/* Stores how long detd has run; for its end. */
+void retention_note(const struct retention *r);

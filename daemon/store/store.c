@@ -262,9 +262,14 @@ void store_clear_logs(struct store *s, int64_t job, store_done *done, void *arg)
     enqueue_of(s, OP_CLEAR, job, 0, done, arg);
 }
 
-void store_forget_events(struct store *s, double before, store_done *done, void *arg)
+void store_running(struct store *s, double seconds)
 {
-    enqueue_of(s, OP_FORGET, 0, before, done, arg);
+    enqueue_of(s, OP_RUNNING, 0, seconds, NULL, NULL);
+}
+
+void store_forget_events(struct store *s, double running, store_done *done, void *arg)
+{
+    enqueue_of(s, OP_FORGET, 0, running, done, arg);
 }
 
 void store_shrink(struct store *s)

@@ -88,8 +88,10 @@ void store_sweep(struct store *s, int64_t job, double now, store_done *done, voi
 void store_thin_points(struct store *s, int64_t job, store_done *done, void *arg);
 /* Marks that its logs are gone; ERR_STATE for the same reasons. */
 void store_clear_logs(struct store *s, int64_t job, store_done *done, void *arg);
-/* Removes some of the events before that time. value 1: there may be more. */
-void store_forget_events(struct store *s, double before, store_done *done, void *arg);
+/* Notes how many seconds detd has run on this database. Ages are counted by this number. */
+void store_running(struct store *s, double seconds);
+/* Removes some of the events that were stored before detd had run so long, in whole days. value 1: there may be more. */
+void store_forget_events(struct store *s, double running, store_done *done, void *arg);
 /* Gives memory back and shortens the WAL; for idle times. */
 void store_shrink(struct store *s);
 /* Called on the loop after the answers of a batch were given. */
@@ -134,13 +136,13 @@ int store_next_removed(struct store *s, int64_t after, struct job_row *ret, stru
 int store_get_spec(struct store *s, int64_t id, char **ret, struct err *err); /* caller frees */
 /* {"train":{TERM:value}, "val":{...}} */
 int store_losses(struct store *s, int64_t id, struct text *out, struct err *err);
-/* Jobs that ended before a time, by id: at most `limit` with larger ids than `after`, of a user by number (-1: all) and
- * by name ("": all). */
+/* Jobs that ended before a time, or before detd had run so many seconds, by id: at most `limit` with larger ids than
+ * `after`, of a user by number (-1: all) and by name ("": all). */
 enum { STORE_CLEARED_POINTS = 1, STORE_CLEARED_LOGS = 2 };
 struct store_ended_query {
     int64_t after, limit, uid;
-    double before;
-    int not_cleared; /* STORE_CLEARED_...: only jobs that still have these; 0: all */
+    double before, running; /* running 0: `before` counts */
+    int not_cleared;        /* STORE_CLEARED_...: only jobs that still have these; 0: all */
     char user[JOB_USER_MAX + 1];
 };
 int store_ended_jobs(struct store *s, const struct store_ended_query *q, void (*each)(void *arg, const struct job_row *row), void *arg,
@@ -169,5 +171,4 @@ int store_usage_rows(struct store *s, int64_t id, const struct store_page *page,
 int store_usage_count(struct store *s, int64_t id, int64_t *ret, struct err *err); /* at most 1000 */
 int store_tiers(struct store *s, int64_t id, struct text *out, struct err *err);   /* [{"step":..,"tier":..}] */
 int store_load_gpus(struct store *s, void (*each)(void *arg, const struct store_gpu *gpu), void *arg, struct err *err);
-int store_newest_time(struct store *s, double *ret, struct err *err);                             /* 0: no job or event */
 int store_get_setting(struct store *s, const char *key, char *ret, size_t size, struct err *err); /* "" if it is not set */

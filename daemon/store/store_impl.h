@@ -33,6 +33,7 @@ enum op_kind {
     OP_THIN,
     OP_CLEAR,
     OP_FORGET,
+    OP_RUNNING,
     OP_SHRINK
 };
 
@@ -179,6 +180,7 @@ int writer_sweep(struct writer *w, struct op *op);
 int writer_thin(struct writer *w, struct op *op);
 int writer_clear(struct writer *w, struct op *op);
 int writer_forget(struct writer *w, struct op *op);
+int writer_running(struct writer *w, const struct op *op);
 
 /* store_read.c */
 sqlite3 *reader_take(struct store *s); /* waits for a free one */

@@ -213,10 +213,12 @@ int store_ended_jobs(struct store *s, const struct store_ended_query *q, void (*
 {
     sqlite3 *db = reader_take(s);
     sqlite3_stmt *st = NULL;
-    int rc = reader_prepare(db,
-                            JOB_SELECT "WHERE id>?1 AND state IN ('completed', 'failed', 'cancelled') AND ended<?2 AND (?3<0 OR uid=?3) "
-                                       "AND (?4='' OR user=?4) AND (cleared & ?6)=0 ORDER BY id LIMIT ?5",
-                            &st, err);
+    int rc = reader_prepare(
+        db,
+        JOB_SELECT
+        "WHERE id>?1 AND state IN ('completed', 'failed', 'cancelled') AND iif(?7>0, ended_running<?7, ended<?2) AND (?3<0 OR uid=?3) "
+        "AND (?4='' OR user=?4) AND (cleared & ?6)=0 ORDER BY id LIMIT ?5",
+        &st, err);
 
     if (rc == 0) {
         sqlite3_bind_int64(st, 1, q->after);
@@ -225,6 +227,7 @@ int store_ended_jobs(struct store *s, const struct store_ended_query *q, void (*
         sqlite3_bind_text(st, 4, q->user, -1, SQLITE_STATIC);
         sqlite3_bind_int64(st, 5, q->limit);
         sqlite3_bind_int(st, 6, q->not_cleared);
+        sqlite3_bind_double(st, 7, q->running);
         rc = each_job(db, st, each, arg, err);
     }
     sqlite3_finalize(st);
@@ -350,23 +353,6 @@ int store_get_spec(struct store *s, int64_t id, char **ret, struct err *err)
     *ret = NULL;
     rc = one_text(s, "SELECT spec FROM specs WHERE job=?1", id, NULL, ret, err);
     return rc == 0 && !*ret ? no_such_job(id, err) : rc;
-}
-
-int store_newest_time(struct store *s, double *ret, struct err *err)
-{
-    sqlite3 *db = reader_take(s);
-    sqlite3_stmt *st = NULL;
-    int rc = reader_prepare(db,
-                            "SELECT max((SELECT coalesce(max(time), 0) FROM (SELECT time FROM events ORDER BY id DESC LIMIT 1000)), "
-                            "(SELECT coalesce(max(max(submitted, coalesce(ended, 0))), 0) FROM (SELECT submitted, ended FROM jobs "
-                            "ORDER BY id DESC LIMIT 1000)))",
-                            &st, err);
-
-    if (rc == 0 && (rc = reader_step(db, st, err)) == 1)
-        *ret = sqlite3_column_double(st, 0);
-    sqlite3_finalize(st);
-    reader_give(s, db);
-    return rc < 0 ? rc : 0;
 }
 
 int store_get_setting(struct store *s, const char *key, char *ret, size_t size, struct err *err)

@@ -156,12 +156,23 @@ int writer_clear(struct writer *w, struct op *op)
     return rc != SQLITE_OK || op->rc < 0 ? rc : mark_cleared(w, op->job, STORE_CLEARED_LOGS);
 }
 
-/* The oldest events by number. Unless the clock was set, they are the oldest by time. */
+/* Events are numbered in the order in which they were stored, so the day of an event needs no clock. */
 int writer_forget(struct writer *w, struct op *op)
 {
-    int rc =
-        change(w, "DELETE FROM events WHERE id IN (SELECT id FROM events ORDER BY id LIMIT ?2) AND time<?1", (int64_t)op->time, SWEEP_ROWS);
+    int rc = change(w,
+                    "DELETE FROM events WHERE id IN (SELECT id FROM events ORDER BY id LIMIT ?2) "
+                    "AND id<=(SELECT max(event) FROM days WHERE day*86400<=?1)",
+                    (int64_t)op->time, SWEEP_ROWS);
 
     op->value = rc == SQLITE_OK && sqlite3_changes(w->db) == SWEEP_ROWS;
     return rc;
+}
+
+int writer_running(struct writer *w, const struct op *op)
+{
+    int rc =
+        change(w, "INSERT INTO meta VALUES ('running', ?1) ON CONFLICT (key) DO UPDATE SET value=excluded.value", (int64_t)op->time, 0);
+
+    return rc == SQLITE_OK ? change(w, "INSERT OR IGNORE INTO days SELECT ?1/86400, coalesce(max(id), 0) FROM events", (int64_t)op->time, 0)
+                           : rc;
 }

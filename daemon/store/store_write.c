@@ -651,6 +651,8 @@ static int apply(struct writer *w, struct op *op)
         return writer_clear(w, op);
     case OP_FORGET:
         return writer_forget(w, op);
+    case OP_RUNNING:
+        return writer_running(w, op);
     case OP_SHRINK:
         break;
     }

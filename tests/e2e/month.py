@@ -24,7 +24,7 @@ def columns(db, table, *without):
 
 
 def copy_job(db, state, template, job, ended):
-    """Adds rows and a folder like the template's, of a job that ended at that time."""
+    """Adds rows and a folder like the template's, of a job that ended when detd had run so long."""
     for table, key in TABLES.items():
         rest = columns(db, table, key)
         db.execute("INSERT INTO %s (%s, %s) SELECT ?, %s FROM %s WHERE %s=?" % (table, key, rest, rest.replace("token", "'copy-%d'" % job), table, key), (job, template))
@@ -33,7 +33,7 @@ def copy_job(db, state, template, job, ended):
         rest = columns(db, "point", "series")
         db.execute("INSERT INTO point (series, %s) SELECT ?, %s FROM point WHERE series=?" % (rest, rest), (new, series))
     db.execute("INSERT INTO events (job, time, level, kind, text) SELECT ?, ?, level, kind, text FROM events WHERE job=?", (job, ended, template))
-    db.execute("UPDATE jobs SET ended=? WHERE id=?", (ended, job))
+    db.execute("UPDATE jobs SET ended_running=? WHERE id=?", (ended, job))
     shutil.copytree("%s/jobs/%d" % (state, template), "%s/jobs/%d" % (state, job))
 
 
@@ -41,16 +41,16 @@ def a_day(d, template, rng):
     """While no detd runs: everything is a day older, and JOBS more have ended in between."""
     with sqlite3.connect(d.state + "/detd.db") as db:
         newest, = db.execute("SELECT max(id) FROM jobs").fetchone()
-        now, = db.execute("SELECT ended FROM jobs WHERE id=?", (template,)).fetchone()
-        db.execute("UPDATE jobs SET ended=ended-? WHERE id<>?", (DAY, template))
-        db.execute("UPDATE events SET time=time-?", (DAY,))
+        now, = db.execute("UPDATE meta SET value=CAST(value AS INTEGER)+? WHERE key='running' RETURNING CAST(value AS INTEGER)", (DAY,)).fetchone()
+        db.execute("INSERT INTO days SELECT ?, max(id) FROM events", (now // DAY,))
+        db.execute("UPDATE jobs SET ended_running=? WHERE id=?", (now, template))
         for job in range(newest + 1, newest + 1 + JOBS):
             copy_job(db, d.state, template, job, now - rng.random() * DAY)
     db.close()
 
 
 def is_done(d, template):
-    old = lambda days: ("FROM jobs WHERE ended < (SELECT ended FROM jobs WHERE id=?) - ?", (template, days * DAY + 60))
+    old = lambda days: ("FROM jobs WHERE ended_running < (SELECT ended_running FROM jobs WHERE id=?) - ?", (template, days * DAY + 60))
     for days, more in ((KEEP_JOBS, ""), (KEEP_POINTS, " AND (cleared & 1)=0"), (KEEP_LOGS, " AND (cleared & 2)=0")):
         query, args = old(days)
         if d.sql("SELECT 1 %s%s LIMIT 1" % (query, more), *args):

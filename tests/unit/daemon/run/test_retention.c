@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/run/test_retention.c - uses: proto daemon
- * When detd trusts the clock enough to remove old data. */
+ * Ages are counted in time that detd has run, whatever the wall clock says. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,55 +16,85 @@
 
 enum { DAY_S = 24 * 3600 };
 
-bool __wrap_clock_is_kept(void);
+double __wrap_boot_s(void);
 
-static bool kept;
+static double booted;
 
-bool __wrap_clock_is_kept(void)
+double __wrap_boot_s(void)
 {
-    return kept;
+    return booted;
 }
 
-/* Whether a detd removes old events after `up` seconds, if the newest time in its database was `idle` seconds before
- * its start. */
-static bool removes(struct fixture *f, double up, double idle)
+/* Lets `days` pass for a detd, with a look at each, and returns how many events are left. */
+static int left(struct fixture *f, struct retention *r, int days)
 {
+    for (int i = 0; i < days; i++) {
+        booted += DAY_S;
+        r->ticks = 3600;
+        retention_tick(r);
+        while (r->busy)
+            uv_run(&f->loop, UV_RUN_ONCE);
+    }
+    f->waiting++;
+    store_setting(f->s, "k", "v", done, f);
+    wait_all(f);
+    return atoi(sql(f, "SELECT count(*) FROM events"));
+}
+
+static void events_age_while_detd_runs(void **state)
+{
+    struct fixture *f = *state;
     struct jobs jobs = { .store = f->s };
     bool stopping = false;
     struct removals removals = { .jobs = &jobs, .stopping = &stopping };
-    struct retention r = { .removals = &removals, .days = { .events = 400 }, .newest = now_s() - up - idle, .opened = mono_s() - up };
-    bool begun;
+    struct retention r = { .removals = &removals, .days = { .events = 10 } }, next = r;
+    char running[32];
 
+    booted = 1000 * DAY_S; /* the node has been up for long */
     retention_tick(&r);
-    begun = r.busy;
-    while (r.busy)
-        uv_run(&f->loop, UV_RUN_ONCE);
-    assert_true(begun != r.doubts);
-    return begun;
+    store_event(f->s, 0, "info", "k", "of year 1970", 1);
+    store_event(f->s, 0, "info", "k", "of a year to come", now_s() + 1000.0 * DAY_S);
+    assert_int_equal(left(f, &r, 8), 2);
+    retention_note(&r);
+    booted += 100 * DAY_S; /* no detd ran */
+    store_get_setting(f->s, "running", running, sizeof running, NULL);
+    next.running = strtod(running, NULL);
+    assert_int_equal((int)next.running, 8 * DAY_S);
+    retention_tick(&next);
+    store_event(f->s, 0, "info", "k", "younger", 1);
+    assert_int_equal(left(f, &next, 2), 3);
+    assert_int_equal(left(f, &next, 1), 1);
+    assert_string_equal(sql(f, "SELECT text FROM events"), "younger");
 }
 
-static void a_clock_far_ahead_is_not_trusted(void **state)
+/* A job's age begins with its end, and anew if it is queued again. */
+static void jobs_age_from_their_end(void **state)
 {
-    kept = false;
-    assert_true(removes(*state, 0, 29 * DAY_S));
-    assert_false(removes(*state, 0, 31 * DAY_S));
-    kept = true;
-    assert_true(removes(*state, 0, 31 * DAY_S));
-}
+    struct fixture *f = *state;
+    struct job_row row;
 
-static void time_that_detd_was_up_is_no_jump(void **state)
-{
-    kept = false;
-    assert_true(removes(*state, 40 * DAY_S, DAY_S));
-    assert_true(removes(*state, 40 * DAY_S, 29 * DAY_S));
-    assert_false(removes(*state, 40 * DAY_S, 31 * DAY_S));
+    submit(f, "a", 7);
+    store_get_job(f->s, 1, &row, NULL);
+    for (int i = 0; i < 3; i++) {
+        store_running(f->s, 100 + i);
+        row.state = i == 1 ? JOB_QUEUED : JOB_COMPLETED;
+        row.ended = i == 1 ? 0 : 1e12 * (i + 1);
+        for (int again = 0; again < 2; again++) {
+            f->waiting++;
+            store_save(f->s, &row, done, f);
+            wait_all(f);
+            assert_string_equal(sql(f, "SELECT coalesce(ended_running, 'none') FROM jobs"), i == 0 ? "100.0" : i == 1 ? "none" : "102.0");
+            if (again == 0)
+                store_running(f->s, 100.0 + i); /* as detd does, again and again */
+        }
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_clock_far_ahead_is_not_trusted),
-        TEST(time_that_detd_was_up_is_no_jump),
+        TEST(events_age_while_detd_runs),
+        TEST(jobs_age_from_their_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

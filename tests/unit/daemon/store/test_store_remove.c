@@ -344,11 +344,14 @@ static void old_events_are_forgotten(void **state)
     int64_t job[3] = { 0, submit(f, "a", 7), submit(f, "b", 7) };
     int pieces = 1;
 
-    for (int i = 0; i < 2500; i++)
+    for (int i = 0; i < 2500; i++) {
+        if (i == 2400)
+            store_running(f->s, 3 * 86400 + 7);
         store_event(f->s, job[i % 3], "info", "k", "t", i);
-    forget(f, -1);
+    }
+    forget(f, 3 * 86400 - 1);
     assert_string_equal(sql(f, "SELECT count(*) FROM events"), "2500");
-    while (forget(f, 2400))
+    while (forget(f, 3 * 86400))
         pieces++;
     assert_int_equal(pieces, 3);
     assert_string_equal(sql(f, "SELECT count(*) || ' ' || min(time) FROM events"), "100 2400.0");

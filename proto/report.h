@@ -49,7 +49,8 @@
  *   hello   {protocol, job, attempt, nonce, pid, beats, first}
  *           beats true: a status comes every 10 s, changed or not. nonce: as given by --nonce (string). first: number
  *           of the oldest report that detd-job still has; earlier reports that detd lacks are lost
- *   report  {seq, rec:{"type":T, ...}}                   seq counts per job across attempts, without a gap
+ *   report  {seq, rec:{"type":T, ...}}                   seq counts per job across attempts, without a gap. A time
+ *                                  before the submission, or after now, is moved there
  *     T = loss, eval, data         as the rank wrote it
  *     T = checkpoint               as the rank wrote it, phase "published" only; its other members are as in `ready`
  *     T = event                    {level, kind, text, time, rank|null, attempt, tier?}     rank null: from detd-job.
@@ -58,7 +59,7 @@
  *                                  on
  *     T = attempt                  {attempt, resume_step, time, ranks, device, first} detd deletes the job's rows with
  *                                  step > resume_step. first: the first attempt of this detd-job, which counts
- *                                  cpu_seconds from 0
+ *                                  cpu_seconds from 0. Numbers rise, and are at most 1,000,000: others are left out
  *     T = identity                 {attempt, time, identity:{hash, ...}}       of that attempt; a later one replaces
  *                                  it
  *     T = ended                    {attempt, outcome:"failed"|"stopped", reason, class, time, cpu_seconds, seconds,

@@ -52,6 +52,7 @@ enum {
     JOB_UUID_MAX = 47,
     JOB_PRIORITY_MAX = 1000, /* and its negative; run.priority */
     JOB_NOTE_MAX = 400,
+    JOB_ATTEMPT_MAX = 1000000,
     JOB_TAGS = 16,
     JOB_TAG_MAX = 32,
     JOB_TAGS_BYTES = JOB_TAGS * (JOB_TAG_MAX + 1)

@@ -157,7 +157,7 @@ static int parse_attempt(struct report *r, const json_t *rec, struct err *err)
     int64_t attempt = 0;
     int rc = count_of(rec, "attempt", &attempt, err);
 
-    if (rc == 0 && (attempt < 1 || attempt > INT32_MAX))
+    if (rc == 0 && (attempt < 1 || attempt > JOB_ATTEMPT_MAX))
         rc = bad(err, "attempt", "out of range");
     r->attempt = (int)attempt;
     r->first = json_is_true(json_object_get(rec, "first"));
@@ -171,7 +171,7 @@ static int parse_identity(struct report *r, const json_t *rec, struct err *err)
     int64_t attempt = 0;
     int rc = count_of(rec, "attempt", &attempt, err);
 
-    r->attempt = attempt > INT32_MAX ? INT32_MAX : (int)attempt;
+    r->attempt = attempt > JOB_ATTEMPT_MAX ? JOB_ATTEMPT_MAX : (int)attempt;
     if (rc == 0 && !json_is_object(identity))
         return bad(err, "identity", "must be an object");
     if (rc == 0 && json_dumpb(identity, r->json, IDENTITY_MAX_BYTES, JSON_COMPACT) > IDENTITY_MAX_BYTES)
@@ -195,7 +195,7 @@ static int parse_ended(struct report *r, const json_t *rec, struct err *err)
     int64_t attempt = 0;
     int rc = count_of(rec, "attempt", &attempt, err);
 
-    r->attempt = attempt > INT32_MAX ? INT32_MAX : (int)attempt;
+    r->attempt = attempt > JOB_ATTEMPT_MAX ? JOB_ATTEMPT_MAX : (int)attempt;
     return rc < 0 ? rc : parse_outcome(r, rec, err);
 }
 
@@ -205,7 +205,7 @@ static int parse_end(struct report *r, const json_t *rec, struct err *err)
     int64_t attempt = size_of(rec, "attempt");
     int rc = parse_outcome(r, rec, err);
 
-    r->attempt = attempt > INT32_MAX ? INT32_MAX : (int)attempt;
+    r->attempt = attempt > JOB_ATTEMPT_MAX ? JOB_ATTEMPT_MAX : (int)attempt;
     for (size_t i = 0; rc == 0 && i < sizeof known / sizeof *known; i++)
         if (strcmp(r->kind, known[i]) == 0)
             return 0;

@@ -170,11 +170,14 @@ static void load_one(void *arg, const struct job_row *row)
 /* Loads facts that an earlier daemon stored about the job outside its row. */
 static int load_living(struct jobs *jobs, struct job *j, struct err *err)
 {
-    int64_t rows = 0;
+    int64_t rows = 0, attempt = 0;
     int rc = store_newest_checkpoint(jobs->store, j->row.id, &j->saved, err);
 
     if (rc == 0)
         rc = store_usage_count(jobs->store, j->row.id, &rows, err);
+    if (rc == 0)
+        rc = store_newest_attempt(jobs->store, j->row.id, &attempt, err);
+    j->attempted = (int)attempt;
     j->usage.rows = (int)rows;
     return rc;
 }

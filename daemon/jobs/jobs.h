@@ -39,6 +39,7 @@ struct job {
     size_t json_len;
     int64_t hidden_until;    /* seq of an `end` that is not on disk yet: until then clients see the job as before; 0: no such end */
     int64_t saved;           /* step of the newest known checkpoint: ranks repeat the checkpoint that they begin from */
+    int attempted;           /* highest number of a reported attempt; 0: not known */
     int64_t committed;       /* newest seq on disk; row.last_seq is the newest seq received */
     int64_t rss;             /* bytes that its ranks have now, from its supervisor's last message */
     const struct sup *heard; /* the supervisor that reported the usage; only compared */

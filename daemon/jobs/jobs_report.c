@@ -193,8 +193,9 @@ static void on_end(struct jobs *jobs, struct job *j, const struct report *rep)
     }
     j->hidden_until = rep->seq;
     take_usage(j, rep);
-    j->row.seconds_before = j->row.seconds;                /* the next supervisor may end before it reports an attempt */
-    if (rep->attempt > 0 && rep->attempt < j->row.attempt) /* it ended in an earlier attempt, before this start */
+    j->row.seconds_before = j->row.seconds; /* the next supervisor may end before it reports an attempt */
+    if (rep->attempt > 0 && rep->attempt >= j->attempted &&
+        rep->attempt < j->row.attempt) /* it ended in an earlier attempt, before this start */
         j->row.attempt = rep->attempt;
     j->phase[0] = '\0';
     j->row.want_checkpoint = j->row.want_eval = false;
@@ -250,7 +251,7 @@ bool jobs_report(struct jobs *jobs, struct job *j, const struct report *rep)
             j->row.seconds_before = j->row.seconds;
         j->counts = true;
         job_apply(&j->row, JOB_EV_ATTEMPT, NULL, rep->time, NULL);
-        j->row.attempt = rep->attempt;
+        j->row.attempt = j->attempted = rep->attempt;
         j->row.step = rep->step;
         j->trouble[0] = '\0';
         goes_on(j);

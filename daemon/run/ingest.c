@@ -227,10 +227,15 @@ static int take_record(struct sup *s, const json_t *rec, int64_t seq, struct err
     struct report *rep;
     bool save, rewound;
     struct err why = { 0 };
-    int rc = report_parse(rec, j->row.id, seq, now_s(), &rep, &why);
+    double now = now_s();
+    int rc = report_parse(rec, j->row.id, seq, now, &rep, &why);
 
+    if (rc == 0 && rep->type == REPORT_ATTEMPT && rep->attempt <= j->attempted) {
+        rc = err_set(&why, ERR_PROTO, "attempt %d comes after attempt %d", rep->attempt, j->attempted);
+        free(rep);
+    }
     if (rc == ERR_PROTO) /* else it comes again for ever, and blocks all that follow */
-        rc = report_left_out(why.msg, j->row.id, seq, now_s(), &rep, err);
+        rc = report_left_out(why.msg, j->row.id, seq, now, &rep, err);
     else if (rc < 0)
         *err = why;
     if (rc < 0)
@@ -245,6 +250,8 @@ static int take_record(struct sup *s, const json_t *rec, int64_t seq, struct err
     *p = (struct pending){ c->jobs, j->row.id, seq };
     rep->dropped = !jobs_keep(c->jobs, j, report_bytes(rep), report_is_vital(rep));
     rep->reported = j->row.reported;
+    rep->time = rep->time > now ? now : rep->time; /* the time of a supervisor is not believed */
+    rep->time = rep->time < j->row.submitted ? j->row.submitted : rep->time;
     rewound = rep->type == REPORT_ATTEMPT && rep->attempt > 1;
     if (rep->type == REPORT_EVENT && !rep->dropped)
         event_tell(c->events, j->row.id, rep->kind, rep->label, rep->text, rep->time);

@@ -160,6 +160,17 @@ static bool end_unrecorded(struct runner *r, struct job *j)
     return true;
 }
 
+/* For example a supervisor that finds a damaged file or lacks a library: further tries would find the same. Its spool
+ * stays. */
+static void end_mute(struct runner *r, struct job *j, const char *why)
+{
+    char text[JOB_REASON_MAX + 1];
+    bool unread = launch_has_spool(r->jobs->folder, j->row.id);
+
+    snprintf(text, sizeof text, "%s%s", unread ? JOB_SPOOL_UNREAD ": " : "", why);
+    end(r, j, JOB_EV_END_FAILED, text);
+}
+
 /* The database is a copy from before the job ended. Its spool has been removed since, and would only say the same. */
 static void end_as_before(struct runner *r, struct job *j, const struct launch_end *was)
 {
@@ -471,6 +482,11 @@ static void commit(struct runner *r, struct job *j, const char *why)
         tell_life(r, j, LIFE_FACT_UNCOMMITTED, "");
         return;
     }
+    if (j->row.attempt >= JOB_ATTEMPT_MAX && !is_to_end(j)) {
+        free(c);
+        end_mute(r, j, "it has had 1000000 attempts, the most that a job may have");
+        return;
+    }
     *c = (struct commit){ r, j->row.id };
     j->row.attempt += !is_to_end(j);
     j->counts = false;
@@ -666,17 +682,6 @@ static void tell_mute(const struct job *j, char *ret, size_t size)
         snprintf(how, sizeof how, "status %d", status);
     snprintf(ret, size, "its supervisor ended without a message (%s); log/supervisor.log says why; %d starts are tried", how,
              LIFE_MUTE_MAX);
-}
-
-/* For example a supervisor that finds a damaged file or lacks a library: further tries would find the same. Its spool
- * stays. */
-static void end_mute(struct runner *r, struct job *j, const char *why)
-{
-    char text[JOB_REASON_MAX + 1];
-    bool unread = launch_has_spool(r->jobs->folder, j->row.id);
-
-    snprintf(text, sizeof text, "%s%s", unread ? JOB_SPOOL_UNREAD ": " : "", why);
-    end(r, j, JOB_EV_END_FAILED, text);
 }
 
 /* No process of the job lives, and the job has not ended. A supervisor that left while no detd watched may have ended

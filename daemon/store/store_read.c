@@ -407,6 +407,11 @@ int store_newest_checkpoint(struct store *s, int64_t id, int64_t *ret_step, stru
     return one_number(s, "SELECT max(step) FROM checkpoints WHERE job=?1", id, ret_step, err);
 }
 
+int store_newest_attempt(struct store *s, int64_t id, int64_t *ret, struct err *err)
+{
+    return one_number(s, "SELECT max(attempt) FROM attempts WHERE job=?1", id, ret, err);
+}
+
 int store_usage_count(struct store *s, int64_t id, int64_t *ret, struct err *err)
 {
     return one_number(s, "SELECT count(*) FROM (SELECT 1 FROM usage WHERE job=?1 LIMIT 1000)", id, ret, err);

@@ -408,11 +408,65 @@ static void strangers_are_told_of_now_and_then(void **state)
     assert_in_range(stored(f, "SELECT count(*) FROM events WHERE kind = 'supervisor'"), 1, 19);
 }
 
+static void report(struct fixture *f, int64_t seq, const char *rec)
+{
+    char line[512];
+
+    snprintf(line, sizeof line, "{\"type\":\"report\",\"seq\":%lld,\"rec\":{%s}}\n", (long long)seq, rec);
+    say(f, line);
+}
+
+static void times_are_not_believed(void **state)
+{
+    struct fixture *f = *state;
+    double now = (double)time(NULL);
+    struct job *j = the_job(f);
+
+    j->row.submitted = now - 100;
+    greet(f);
+    report(f, 1, "\"type\":\"event\",\"level\":\"info\",\"kind\":\"k\",\"text\":\"t\",\"time\":-7e9");
+    report(f, 2, "\"type\":\"event\",\"level\":\"info\",\"kind\":\"k\",\"text\":\"t\",\"time\":1e12");
+    report(f, 3, "\"type\":\"end\",\"attempt\":1,\"outcome\":\"completed\",\"reason\":\"\",\"class\":\"\",\"time\":1e12");
+    await_stored(f, 3);
+    assert_true(j->row.ended >= now && j->row.ended < now + PATIENCE_S);
+    close_store(f);
+    assert_int_equal(stored(f, "SELECT CAST(min(time) AS INTEGER) FROM events WHERE kind='k'"), (int64_t)now - 100);
+    assert_true(stored(f, "SELECT CAST(max(time) AS INTEGER) FROM events WHERE kind='k'") < (int64_t)now + PATIENCE_S);
+    assert_true(stored(f, "SELECT CAST(ended AS INTEGER) FROM jobs") < (int64_t)now + PATIENCE_S);
+}
+
+/* Numbers of attempts rise, and are at most a million; any other record of an attempt is left out. */
+static void numbers_of_attempts_rise(void **state)
+{
+    static const struct {
+        int attempt, is_now;
+    } rows[] = { { 2, 2 }, { 2147483647, 2 }, { 1000001, 2 }, { 2, 2 }, { 1, 2 }, { 7, 7 }, { 6, 7 }, { 1000000, 1000000 } };
+    struct fixture *f = *state;
+    char rec[128];
+    int64_t seq = 0;
+
+    greet(f);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(rec, sizeof rec, "\"type\":\"attempt\",\"attempt\":%d,\"resume_step\":0,\"time\":5", rows[i].attempt);
+        report(f, ++seq, rec);
+        await_stored(f, seq);
+        assert_int_equal(the_job(f)->row.attempt, rows[i].is_now);
+    }
+    report(f, ++seq, "\"type\":\"end\",\"attempt\":3,\"outcome\":\"paused\",\"reason\":\"\",\"class\":\"\",\"time\":5");
+    await_stored(f, seq);
+    assert_int_equal(the_job(f)->row.attempt, 1000000);
+    close_store(f);
+    assert_int_equal(stored(f, "SELECT count(*) * 10000000 + max(attempt) FROM attempts"), 31000000);
+    assert_int_equal(stored(f, "SELECT count(*) FROM events WHERE text LIKE '%is left out: %attempt%'"), 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(no_report_is_lost_without_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(what_a_job_reports_is_bounded, setup, teardown),
+        cmocka_unit_test_setup_teardown(times_are_not_believed, setup, teardown),
+        cmocka_unit_test_setup_teardown(numbers_of_attempts_rise, setup, teardown),
         cmocka_unit_test_setup_teardown(names_of_losses_are_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(strangers_are_told_of_now_and_then, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_given_up_is_not_committed, setup, teardown),

@@ -119,10 +119,15 @@ static void tie(struct daemon *d)
 static int open_store(struct daemon *d, struct err *err)
 {
     int rc = store_open(d->cfg.state, d->loop, &d->store, err);
+    int64_t highest = 0;
 
     d->events.store = d->jobs.store = d->runner.store = d->store;
     if (rc == 0)
         store_limit_queued(d->store, d->cfg.user_queued);
+    if (rc == 0)
+        rc = launch_highest(d->jobs_dir, &highest, err);
+    if (rc == 0)
+        store_skip_ids(d->store, highest);
     return rc;
 }
 

@@ -99,6 +99,9 @@ enum { LAUNCH_ITS_USERS = -20900 };
 /* Removes at most `max` entries of the folder of a removed job. Returns 1 if there are more, 0 if the folder is gone.
  * The folder is renamed to jobs/<id>.removed before the first entry is removed. */
 int launch_remove_folder(const char *jobs_dir, const struct job_row *row, const char *store_id, int max, struct err *err);
+/* The highest number in a name of jobs/ and held/: of a job's folder, or of one that was renamed. They outlive their rows
+ * if an older database is put back. File work. */
+int launch_highest(const char *jobs_dir, int64_t *ret, struct err *err);
 /* Reads the ticket of a job that ran as its submitter, and takes its lock; caller closes *ret_lock. ret: of
  * LAUNCH_TICKET_HEX + 1. */
 int launch_held_ticket(const char *jobs_dir, int64_t job, char *ret, int *ret_lock, struct err *err);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -13,6 +14,7 @@
 #include "daemon/launch/launch_impl.h"
 #include "daemon/store/store.h"
 #include "proto/err.h"
+#include "proto/record.h"
 #include "proto/host/wipe.h"
 
 enum { PATH_ROOM = 4096 + 64 };
@@ -103,6 +105,34 @@ int launch_remove_folder(const char *jobs_dir, const struct job_row *row, const 
         return rc;
     rc = rename_removed(jobs_dir, row->id, path, removed, err);
     return rc < 0 ? rc : wipe_folder(removed, max, err);
+}
+
+/* ---- numbers ---- */
+
+int launch_highest(const char *jobs_dir, int64_t *ret, struct err *err)
+{
+    char held[PATH_ROOM];
+    const char *const folders[] = { jobs_dir, held };
+
+    *ret = 0;
+    snprintf(held, sizeof held, "%s/../held", jobs_dir);
+    for (int i = 0; i < 2; i++) {
+        const struct dirent *entry;
+        DIR *dir = opendir(folders[i]);
+
+        if (!dir && errno != ENOENT)
+            return err_sys(err, "open '%s'", folders[i]);
+        while (dir && (entry = readdir(dir))) {
+            char *end;
+            long long job = strtoll(entry->d_name, &end, 10);
+
+            if (job > *ret && job <= RECORD_MAX_COUNT && (!*end || *end == '.'))
+                *ret = job;
+        }
+        if (dir)
+            closedir(dir);
+    }
+    return 0;
 }
 
 /* ---- parts of it ---- */

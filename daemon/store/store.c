@@ -262,6 +262,11 @@ void store_clear_logs(struct store *s, int64_t job, store_done *done, void *arg)
     enqueue_of(s, OP_CLEAR, job, 0, done, arg);
 }
 
+void store_skip_ids(struct store *s, int64_t highest)
+{
+    enqueue_of(s, OP_SKIP_IDS, highest, 0, NULL, NULL);
+}
+
 void store_running(struct store *s, double seconds)
 {
     enqueue_of(s, OP_RUNNING, 0, seconds, NULL, NULL);

@@ -39,6 +39,8 @@ enum { STORE_REPEATED = 1, STORE_CLEAR, STORE_CHANGED };
 /* Takes a number for a new job, to be its row->id; value = the number. If the token turns out to be repeated, the
  * number stays unused. */
 void store_take_id(struct store *s, store_done *done, void *arg);
+/* No later job gets a number up to `highest`, or one of which the database holds anything. */
+void store_skip_ids(struct store *s, int64_t highest);
 /* From now on a user other than root has at most so many jobs that wait or are paused (0: no limit); a further one is
  * refused with ERR_STATE. */
 void store_limit_queued(struct store *s, int most);

@@ -20,6 +20,7 @@ enum { STORE_READERS = 4, SERIES_SLOTS = 4096, SWEEP_ROWS = 1000 };
 enum op_kind {
     OP_SUBMIT,
     OP_TAKE_ID,
+    OP_SKIP_IDS,
     OP_REOPEN,
     OP_LABEL,
     OP_SAVE,
@@ -71,6 +72,7 @@ enum stmt_name {
     ST_STATE,
     ST_FIRST_ID,
     ST_NEXT_ID,
+    ST_SKIP_IDS,
     ST_SPEC,
     ST_REOPEN,
     ST_LABEL,

@@ -33,6 +33,11 @@ static const char *const sql[ST_COUNT] = {
     [ST_FIRST_ID] = "INSERT INTO sqlite_sequence (name, seq) SELECT 'jobs', 0 "
                     "WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name='jobs')",
     [ST_NEXT_ID] = "UPDATE sqlite_sequence SET seq=seq+1 WHERE name='jobs' RETURNING seq",
+    [ST_SKIP_IDS] = "UPDATE sqlite_sequence SET seq=max(seq, ?1, (SELECT coalesce(max(n), 0) FROM (SELECT max(id) AS n FROM jobs "
+                    "UNION ALL SELECT max(job) FROM removed UNION ALL SELECT max(job) FROM specs UNION ALL SELECT max(job) FROM attempts "
+                    "UNION ALL SELECT max(job) FROM series UNION ALL SELECT max(job) FROM eval UNION ALL SELECT max(job) FROM events "
+                    "UNION ALL SELECT max(job) FROM checkpoints UNION ALL SELECT max(job) FROM tiers UNION ALL SELECT max(job) FROM usage "
+                    "UNION ALL SELECT max(by) FROM evaluations))) WHERE name='jobs'",
     [ST_SPEC] = "INSERT INTO specs VALUES (?1, ?2)",
     [ST_REOPEN] = "UPDATE jobs SET steps=?2, ticket=?3, cleared=0 WHERE id=?1 AND state IN ('completed', 'failed')",
     [ST_LABEL] = "UPDATE jobs SET note=?2, tags=?3 WHERE id=?1 AND note=?4 AND tags=?5",

@@ -138,6 +138,14 @@ static int take_id(struct writer *w, struct op *op)
     return rc == SQLITE_DONE ? SQLITE_OK : rc & 0xff;
 }
 
+static int skip_ids(struct writer *w, int64_t highest)
+{
+    int rc = writer_run(w->stmt[ST_FIRST_ID]);
+
+    sqlite3_bind_int64(w->stmt[ST_SKIP_IDS], 1, highest);
+    return rc == SQLITE_OK ? writer_run(w->stmt[ST_SKIP_IDS]) : rc;
+}
+
 static int save(struct writer *w, const struct job_row *row)
 {
     sqlite3_stmt *st = w->stmt[ST_SAVE];
@@ -617,6 +625,8 @@ static int apply(struct writer *w, struct op *op)
         return submit(w, op);
     case OP_TAKE_ID:
         return take_id(w, op);
+    case OP_SKIP_IDS:
+        return skip_ids(w, op->job);
     case OP_REOPEN: {
         int rc = flush(w);
 

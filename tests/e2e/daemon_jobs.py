@@ -130,9 +130,9 @@ def put_back_database(d):
             os.unlink(d.state + "/detd.db" + rest)
 
 
-def numbers_that_are_given_again():
-    """An older copy of the database is put back, which knows fewer jobs than ran. The folders of the other jobs are
-    reported and moved aside, and no later job continues from them."""
+def numbers_are_not_given_again():
+    """An older copy of the database is put back, which knows fewer jobs than ran. The folders of the other jobs stay as
+    they are, and the next job has a number above them."""
     with Daemon(step_s=0) as d:
         first = d.submit(10, threads=1)
         d.wait(first, "completed")
@@ -142,16 +142,13 @@ def numbers_that_are_given_again():
         d.until(lambda: not has_spool(d, later), "the spool stays")
         d.stop()
         put_back_database(d)
+        os.rename("%s/jobs/%d" % (d.state, later), "%s/jobs/%d.old" % (d.state, later + 7))
         d.start()
         job = d.submit(10, threads=1)
-        assert job == later
-        done = d.wait(job, "completed")
-        assert done["step"] == 10 and done["attempts"][0]["resume_step"] == 0, "it went on from another job's checkpoint"
+        assert job == later + 8
+        d.wait(job, "completed")
         d.check_rows(job, 10)
-        (text,) = d.wait_event("folder", job)
-        aside = text.split()[-1]
-        assert "step-20" in os.listdir("%s/%s/checkpoints" % (d.state, aside)) and aside.startswith("jobs/%d." % job), text
-        assert not d.events("folder", first)
+        assert "step-20" in os.listdir("%s/jobs/%d.old/checkpoints" % (d.state, later + 7)) and not d.events("folder")
 
 
 def ends_outlive_an_older_database():
@@ -485,17 +482,21 @@ def trainer_cannot_be_opened():
 
 
 def another_database_while_a_job_runs():
-    """The first job of the new database finds its folder taken. It names the processes there, and runs in a new folder
-    when they have left."""
+    """The first job of a new database has a number above the old folders. A job whose folder is taken all the same names
+    the processes there, and runs in a new folder when they have left."""
     with Daemon() as d:
-        d.wait(d.submit(100000, every=10), lambda j: j["checkpoints"])
+        old = d.submit(100000, every=10)
+        d.wait(old, lambda j: j["checkpoints"])
         (store,), = d.sql("SELECT value FROM meta WHERE key='store_id'")
         d.kill()
         for name in os.listdir(d.state):
             if name.startswith("detd.db"):
                 os.unlink(d.state + "/" + name)
+        d.signal_session(old, signal.SIGSTOP)
         d.start()
+        os.rename("%s/jobs/%d" % (d.state, old), "%s/jobs/%d" % (d.state, old + 1))
         job = d.submit(20)
+        assert job == old + 1
         holder = "process %d (" % d.session(job)
         assert holder in d.wait_event("waits", job)[0], (holder, d.events("waits", job))
         assert holder in d.call("job.why", id=job)["text"], d.call("job.why", id=job)
@@ -1185,7 +1186,7 @@ SCENARIOS = [what_holds_the_lock_does_not_die, a_silent_supervisor_is_killed, no
              a_supervisor_that_says_nothing, a_cancelled_job_whose_supervisor_says_nothing, a_tier_for_a_step_that_never_comes, pauses_do_not_count, a_folder_that_cannot_be_used, a_lock_that_is_no_file, a_checkpoint_without_room, the_spool_is_lost, a_fifo_in_a_folder, a_forgotten_job_is_not_run_again,
              runs_to_the_end, the_database_is_damaged_while_it_runs, job_ends_while_nobody_listens,
              spools_go_with_their_jobs, what_looks_like_a_spent_spool_is_kept, ends_outlive_an_older_database, an_end_that_nobody_reported_outlives_an_older_database,
-             numbers_that_are_given_again,
+             numbers_are_not_given_again,
              budget_counts_from_a_checkpoint_that_nobody_told_of, supervisor_dies, a_checkpoint_starts_the_count_anew,
              commands, many_label_at_once, reports_that_cannot_be, half_of_a_spool_is_lost, an_older_database_under_a_live_job, a_lock_that_is_removed, trainer_cannot_be_opened,
              another_database_while_a_job_runs, the_node_shuts_down, the_terminal_is_closed,

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""What detd does not believe: bob's supervisors keep no deadline."""  # SPDX-License-Identifier: Apache-2.0
+"""What detd does not believe: bob's supervisors keep no deadline, and an older database
+reaches nothing."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -77,5 +79,32 @@ def who_does_not_end_in_time():
             deaf.end()
 
 
+def numbers_of_an_older_database():
+    """ann's new job has a number of its own, though the database has forgotten bob's job, which still runs."""
+    with Node() as d:
+        d.wait(submit(d, ANN, 3), "completed")
+        d.stop()
+        shutil.copytree(d.state, d.root + "/copy", ignore=lambda at, names: [n for n in names if not n.startswith("detd.db")])
+        d.start()
+        forgotten = submit(d, BOB, 100000, threads=1)
+        d.wait(forgotten, lambda now: now["step"] > 3)
+        own = d.processes(forgotten)
+        d.stop()
+        for name in os.listdir(d.state):
+            if name.startswith("detd.db"):
+                os.unlink(d.state + "/" + name)
+        for name in os.listdir(d.root + "/copy"):
+            shutil.copy(d.root + "/copy/" + name, d.state)
+            shutil.chown(d.state + "/" + name, "detd", "detd")
+        d.start()
+        job = submit(d, ANN, 100000, threads=1)
+        assert job > forgotten, (job, forgotten)
+        d.wait(job, lambda now: now["step"] > 3)
+        d.of(ANN).call("job.cancel", id=job)
+        d.wait(job, "cancelled")
+        d.until(lambda: not of_uid(ANN), "it does not leave")
+        assert set(of_uid(BOB)) == set(own), "bob's job was killed"
+
+
 if __name__ == "__main__":
-    main([who_does_not_end_in_time, who_does_not_make_room])
+    main([who_does_not_end_in_time, who_does_not_make_room, numbers_of_an_older_database])

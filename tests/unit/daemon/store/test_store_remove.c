@@ -357,10 +357,44 @@ static void old_events_are_forgotten(void **state)
     assert_string_equal(sql(f, "SELECT count(*) || ' ' || min(time) FROM events"), "100 2400.0");
 }
 
+/* No number comes back, of whatever job a trace is left. */
+static void numbers_are_above_all_traces(void **state)
+{
+    static const char *const traces[] = {
+        "INSERT INTO removed (job, name, user, uid, token, time, submitted, attempt) VALUES (%d, '', '', 1, 'x', 1, 1, 1)",
+        "INSERT INTO attempts (job, attempt, node, resume_step, started) VALUES (%d, 1, '', 0, 1)",
+        "INSERT INTO series (job, split, term) VALUES (%d, '', '')",
+        "INSERT INTO eval VALUES (%d, '', 1, 1, 1)",
+        "INSERT INTO events (job, time, level, kind, text) VALUES (%d, 1, '', '', '')",
+        "INSERT INTO checkpoints VALUES (%d, 1, '', 1, 1, 1, 1)",
+        "INSERT INTO tiers VALUES (%d, 1, '')",
+        "INSERT INTO usage VALUES (%d, 1, 1, 1, 1, 1)",
+        "INSERT INTO evaluations VALUES (%d, 1, 1, '')",
+        "INSERT INTO specs VALUES (%d, '')"
+    };
+    struct fixture *f = *state;
+    char text[200], token[8];
+    int n = 0;
+
+    for (size_t i = 0; i <= sizeof traces / sizeof *traces; i++) {
+        n += 100;
+        if (i > 0) {
+            snprintf(text, sizeof text, traces[i - 1], n);
+            close_store(f);
+            sql(f, text);
+            open_again(f);
+        }
+        store_skip_ids(f->s, i > 0 ? 1 : n);
+        snprintf(token, sizeof token, "t%zu", i);
+        assert_int_equal(submit(f, token, 7), n + 1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_job_goes_and_its_neighbours_stay),
+        TEST(numbers_are_above_all_traces),
         TEST(what_comes_behind_it_is_not_stored),
         TEST(the_next_detd_goes_on),
         TEST(what_lives_is_refused),

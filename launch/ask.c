@@ -91,8 +91,10 @@ int ask_check(const struct launch_ask *a, int nfds, struct err *err)
 
 int ask_check_seal(const struct launch_ask *a, struct err *err)
 {
-    return a->ticket.job >= 1 && is_text(a->ticket.store, sizeof a->ticket.store, "") ? 0
-                                                                                      : err_set(err, ERR_PROTO, "a job that no detd has");
+    bool sound = a->ticket.job >= 1 && is_text(a->ticket.store, sizeof a->ticket.store, "") && a->ticket.user[0] &&
+                 memchr(a->ticket.user, 0, sizeof a->ticket.user);
+
+    return sound ? 0 : err_set(err, ERR_PROTO, "a job that no detd has");
 }
 
 int ask_check_start(const struct launch_ask *a, struct err *err)

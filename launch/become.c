@@ -20,6 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "launch/account.h"
 #include "launch/args.h"
 #include "launch/scope.h"
 #include "launch/ticket.h"
@@ -259,6 +260,18 @@ static char *format(const char *fmt, ...)
     return text;
 }
 
+/* The folder of a removed job may be emptied whatever became of the account: that runs nothing of the user's. */
+static void take_account(const struct passwd *user, const struct launch_ask *ask)
+{
+    struct err err = { 0 };
+
+    if (ask->kind == LAUNCH_START && account_check(user, &ask->ticket, &err) < 0) {
+        errno = 0;
+        give_up("%s", err.msg);
+    }
+    account_log_in(ask->ticket.uid);
+}
+
 static void fill_env(char **env, const struct passwd *user)
 {
     static const char *const kept[] = { "LANG",      "TZ",           "DETD_CUDA_PATH", "CUDA_HOME",
@@ -291,6 +304,7 @@ void become(const struct become *what)
     user = getpwuid(b.ask->ticket.uid);
     if (!user || user->pw_uid != b.ask->ticket.uid)
         give_up("user %u, the submitter, is no longer known on this node", b.ask->ticket.uid);
+    take_account(user, b.ask);
     fill_env(env, user);
     if (args_fill(argv, b.path, b.ask, b.ngpu_locks) < 0)
         give_up("out of memory");

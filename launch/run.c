@@ -17,7 +17,7 @@ static struct run *first;
 
 static bool is_of(const struct run *r, const struct launch_ticket *t)
 {
-    return r->ticket.job == t->job && memcmp(r->ticket.store, t->store, sizeof t->store) == 0;
+    return memcmp(r->ticket.seal, t->seal, sizeof t->seal) == 0;
 }
 
 static struct run *find(const struct launch_ticket *t)

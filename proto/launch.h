@@ -18,16 +18,19 @@
  *   SEAL   detd passes the descriptor of the submitting client, with the job's number, the store's name and the hash of
  *          the stored spec. detd-launch asks the kernel for the user that connected by that descriptor. It must be an
  *          accepted end of a stream (its other end has no name, so it is not a foreign listening socket that detd has
- *          called), and not root's. The answer is a ticket: those four and the group, sealed with the key.
+ *          called), and not root's. The answer is a ticket: those four, the group, and the name of the user's account as
+ *          detd found it, sealed with the key.
  *   START  detd shows the ticket, with the job's lock, the spec in a sealed file of memory, whose hash must be the
  *          ticket's, and the locks of its GPUs, which only detd may open (gpulock.h). If another daemon has one of the
  *          GPUs, only the locks before it are passed, and the reason names that daemon: the job is then given back.
  *          Remains of the job's last run are killed first; a new start waits until they are gone. detd-launch makes the
  *          job's folder if it is missing (in <state>/jobs, which must be detd's own) and gives it to the user. It puts
- *          a child into a scope with limits and makes it the user. The child enters the folder, which must be the
- *          user's, and executes the detd-job beside detd-launch. A child that has not done so within LAUNCH_BEGIN_S is
- *          killed, since its user may have mounted a file system that does not answer. detd-launch writes the
- *          arguments itself: numbers, and texts of a few harmless characters. STARTED tells the session.
+ *          a child into a scope with limits. The child refuses an account that is expired or has another name than the
+ *          ticket's: so a wrong name of detd's only makes the start fail. It becomes the user, enters the folder, which
+ *          must be the user's, and executes the detd-job beside detd-launch. A child that has not done so within
+ *          LAUNCH_BEGIN_S is killed, since its user may have mounted a file system that does not answer. detd-launch
+ *          writes the arguments itself: numbers, and texts of a few harmless characters. The scope's name holds the
+ *          begin of the seal, so a ticket reaches only what it has started. STARTED tells the session.
  *          EXITED comes when detd-job has left and its scope is empty (or its processes did not die within
  *          LAUNCH_DIE_S), with the number of the START, and tells whether anything of it lives.
  *   CLEAR  with the ticket of a removed job, and its lock: like START, but the child only removes the contents of the
@@ -65,7 +68,8 @@ enum {
     LAUNCH_GPUS = 1024,
     LAUNCH_GPU_LOCKS = 16,
     LAUNCH_REASON = 256,
-    LAUNCH_NAME = 40 /* store, nonce */
+    LAUNCH_NAME = 40, /* store, user, nonce */
+    LAUNCH_USER = 32
 };
 
 #define LAUNCH_SOCKET "/run/detd-launch/sock"
@@ -74,6 +78,7 @@ struct launch_ticket {
     uint32_t version, uid, gid, unused;
     int64_t job;
     char store[LAUNCH_NAME];
+    char user[LAUNCH_NAME]; /* its account, as detd named it; at most LAUNCH_USER bytes of the name */
     unsigned char spec[32]; /* SHA-256 */
     unsigned char seal[32]; /* over all bytes before it */
 };
@@ -136,4 +141,4 @@ struct launch_answer {
     struct launch_ticket ticket;
 };
 
-_Static_assert(sizeof(struct launch_ticket) == 4 * 4 + 8 + LAUNCH_NAME + 64, "no byte of a ticket is unsealed or undefined");
+_Static_assert(sizeof(struct launch_ticket) == 4 * 4 + 8 + 2 * LAUNCH_NAME + 64, "no byte of a ticket is unsealed or undefined");

@@ -250,20 +250,43 @@ static void sealed(void *arg, const char *ticket, const struct err *err)
     reopen(x);
 }
 
-/* detd-launch runs as the job's submitter only a spec that it has sealed for that user. */
-static int seal(struct reopening *x)
+/* The old ticket reaches nothing any more. detd-launch runs as the job's submitter only a spec that it has sealed for that
+ * user. */
+static void emptied(void *arg, bool gone, const char *who, const char *one, const struct err *err)
+{
+    struct reopening *x = arg;
+    struct daemon *d = x->rq->d;
+    int client = request_fd(x->rq), rc = err ? err->code : 0;
+
+    (void)gone;
+    (void)one;
+    if (err)
+        x->err = *err;
+    else if (who[0])
+        rc = err_field(&x->err, ERR_STATE, "id", "processes of job %lld's last run were still alive, and were killed: try again",
+                       (long long)x->id);
+    else if (client < 0)
+        rc = err_set(&x->err, ERR_STATE, "the client is gone");
+    else
+        rc = launcher_seal(d->launcher, client, x->id, x->row.user, store_id(d->store), x->text, sealed, x, &x->err);
+    if (rc < 0)
+        finish(x, rc, &x->err);
+}
+
+/* A kill with the new ticket would not reach processes that the old one has started: they must be gone first. */
+static int renew_ticket(struct reopening *x)
 {
     struct daemon *d = x->rq->d;
-    int client = request_fd(x->rq);
+    const struct job *j = jobs_find(&d->jobs, x->id);
 
     if (x->rq->caller.uid != x->row.uid)
         return err_field(&x->err, ERR_DENIED, "id", "job %lld runs as %s: only this user may give it more steps", (long long)x->id,
                          x->row.user);
-    if (client < 0)
-        return err_set(&x->err, ERR_STATE, "the client is gone");
+    if (j && j->life.phase != LIFE_IDLE)
+        return err_field(&x->err, ERR_STATE, "id", "the processes of job %lld's last run have not left yet: try again", (long long)x->id);
     if (!launcher_is_there(d->launcher))
         return err_set(&x->err, ERR_STATE, "job %lld runs as its submitter, and there is no detd-launch to start it", (long long)x->id);
-    return launcher_seal(d->launcher, client, x->id, store_id(d->store), x->text, sealed, x, &x->err);
+    return launcher_kill(d->launcher, x->row.ticket, emptied, x, &x->err);
 }
 
 static void noted(void *arg)
@@ -275,7 +298,7 @@ static void noted(void *arg)
         return;
     }
     if (x->rc == 0)
-        x->rc = seal(x);
+        x->rc = renew_ticket(x);
     if (x->rc < 0)
         finish(x, x->rc, &x->err);
 }

@@ -172,7 +172,7 @@ static void id_taken(void *arg, int rc, int64_t id, const struct err *err)
     else if (client < 0)
         rc = err_set(&s->err, ERR_STATE, "the client is gone");
     else
-        rc = launcher_seal(d->launcher, client, id, store_id(d->store), s->text, sealed, s, &s->err);
+        rc = launcher_seal(d->launcher, client, id, s->row.user, store_id(d->store), s->text, sealed, s, &s->err);
     if (rc < 0)
         refuse_submission(s, rc, &s->err);
 }

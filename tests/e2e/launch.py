@@ -23,7 +23,8 @@ DETD, ANN, BOB, LAB = 4242, 2001, 2002, 3001
 INSIDE = os.environ.get("DETD_USERS")
 PASSWD = "detd:x:%d:%d::/nonexistent:/bin/false\nann:x:%d:%d::/home/ann:/bin/sh\nbob:x:%d:%d::/home/bob:/bin/sh\n" % (DETD, DETD, ANN, ANN, BOB, BOB)
 GROUP = "detd:x:%d:\nann:x:%d:\nbob:x:%d:\nlab:x:%d:ann\n" % (DETD, ANN, BOB, LAB)
-TICKET, ASK = 16 + 8 + 40 + 64, 4 + 4 + 8 + 128 + 16 + 32 + 40 + 1024 + 256
+TICKET = 16 + 8 + 40 + 40 + 64
+ASK = 4 + 4 + 8 + TICKET + 16 + 32 + 40 + 1024 + 256
 SEAL, START, KILL, SEALED, STARTED, EXITED, KILLED, REFUSED, CLEAR = range(1, 10)
 
 
@@ -1022,8 +1023,8 @@ class Asker:
                 return status, got[40:40 + 256].split(b"\0")[0].decode()
 
 
-def blank(job, spec, store=b"s"):
-    return struct.pack("<IIIIq40s", 0, 0, 0, 0, job, store) + hashlib.sha256(spec).digest() + bytes(32)
+def blank(job, spec, store=b"s", user=b"ann"):
+    return struct.pack("<IIIIq40s40s", 0, 0, 0, 0, job, store, user) + hashlib.sha256(spec).digest() + bytes(32)
 
 
 def memory(text, sealed=True):
@@ -1083,7 +1084,7 @@ def a_forged_ticket():
         for fd in (listens.fileno(), memory(b"x"), os.open("/dev/null", os.O_RDONLY)):
             assert asker.ask(SEAL, blank(77, spec), [fd])[0] == REFUSED
         assert asker.ask(SEAL, blank(77, spec))[0] == asker.ask(SEAL, blank(0, spec), [accepted.fileno()])[0] == REFUSED
-        assert asker.ask(SEAL, blank(7, spec, b"../../x"), [accepted.fileno()])[0] == REFUSED
+        assert asker.ask(SEAL, blank(7, spec, b"../../x"), [accepted.fileno()])[0] == asker.ask(SEAL, blank(7, spec, user=b""), [accepted.fileno()])[0] == REFUSED
 
         # the uses of a ticket
         lock, text = os.open(d.root + "/lock", os.O_RDWR | os.O_CREAT), memory(spec)

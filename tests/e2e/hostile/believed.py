@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""What detd does not believe: bob's supervisors keep no deadline, and an older database
-reaches nothing."""  # SPDX-License-Identifier: Apache-2.0
+"""What detd does not believe: bob's supervisors keep no deadline, and an older database, an account of another user and a
+ticket of another job reach nothing."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from launch import ANN, BOB, Node, as_user, main, of_uid  # noqa: E402
+from launch import ANN, BOB, KILL, KILLED, SEAL, SEALED, START, STARTED, Asker, Node, as_user, blank, main, memory, of_uid  # noqa: E402
 
 
 class Deaf:
@@ -106,5 +107,76 @@ def numbers_of_an_older_database():
         assert set(of_uid(BOB)) == set(own), "bob's job was killed"
 
 
+def a_ticket_of_that_number():
+    """A ticket reaches only what it has started, not the job of another ticket with that number."""
+    with Node() as d:
+        os.kill(d.proc.pid, signal.SIGSTOP)  # its connection is taken over
+        asker, spec, tickets = Asker(d), json.dumps({"run": {}}).encode(), []
+        server = socket.socket(socket.AF_UNIX)
+        server.bind(d.root + "/run/server")
+        server.listen(8)
+        os.chmod(d.root + "/run/server", 0o666)
+        for uid, name in ((ANN, b"ann"), (BOB, b"bob")):
+            client = socket.socket(socket.AF_UNIX)
+            as_user(uid, lambda c=client: c.connect(d.root + "/run/server"))
+            accepted = server.accept()[0]
+            kind, why, ticket = asker.ask(SEAL, blank(77, spec, user=name), [accepted.fileno()])
+            assert kind == SEALED, why
+            tickets.append(ticket)
+        lock = os.open(d.root + "/lock", os.O_RDWR | os.O_CREAT)
+        assert asker.ask(START, tickets[0], [lock, memory(spec)])[0] == STARTED
+        d.until(lambda: of_uid(ANN), "it does not start")
+        os.kill(of_uid(ANN)[0], signal.SIGSTOP)  # else it ends by itself: there is no such job
+        assert asker.ask(KILL, tickets[1])[0] == KILLED and of_uid(ANN)
+        assert asker.ask(KILL, tickets[0])[0] == KILLED
+        d.until(lambda: not of_uid(ANN), "it lives")
+        os.kill(d.proc.pid, signal.SIGCONT)
+
+
+def write(path, text):
+    with open(path, "w") as f:
+        f.write(text)
+
+
+def an_account_of_another():
+    """Jobs of an account that is expired, or whose number has gone to another account, wait without slots."""
+    entry = "ann:!:19000:0:99999:7::%s:\n"  # its password is locked, which is no reason
+    write("/run/shadow", entry % "")
+    subprocess.run(["mount", "--bind", "/run/shadow", "/etc/shadow"], check=True)
+    with Node() as d:
+        ann = d.of(ANN)
+        job = submit(d, ANN, 100000, threads=1, on_end="touch $HOME/ended")
+        d.wait(job, lambda now: now["step"] > 3)
+        for pid in d.processes(job) if os.path.exists("/proc/self/loginuid") else ():
+            with open("/proc/%d/loginuid" % pid) as f, open("/proc/self/loginuid") as own:
+                assert f.read() == str(ANN) or own.read() != str(2 ** 32 - 1)
+
+        def waits(why):
+            d.until(lambda: why in d.call("job.why", id=job)["text"], "it starts")
+            d.until(lambda: d.call("daemon.info")["cpu_free"] == 8 and d.job(job)["state"] == "queued", "it holds its slots")
+            assert why in d.job(job)["reason"] and not of_uid(ANN), d.job(job)
+        ann.call("job.pause", id=job)
+        d.wait(job, "paused")
+        write("/run/shadow", entry % "1")
+        ann.call("job.resume", id=job)
+        waits("the account of ann is expired")
+        write("/run/shadow", entry % "")
+        ann.call("job.resume", id=job)
+        d.wait(job, "running")
+        ann.call("job.pause", id=job)
+        d.wait(job, "paused")
+        os.path.exists("/home/ann/ended") and os.unlink("/home/ann/ended")
+        with open("/etc/passwd") as f:
+            users = f.read()
+        write("/run/passwd", users.replace("ann:x:", "eve:x:"))
+        d.call("job.resume", id=job)
+        waits("user %d is eve now, and the job belongs to ann" % ANN)
+        assert not os.path.exists("/home/ann/ended")
+        d.call("job.cancel", id=job)
+        d.wait(job, "cancelled")
+        d.call("job.rm", id=job)
+        d.until(lambda: not os.path.exists(d.folder(job)), "its folder stays")
+
+
 if __name__ == "__main__":
-    main([who_does_not_end_in_time, who_does_not_make_room, numbers_of_an_older_database])
+    main([who_does_not_end_in_time, who_does_not_make_room, numbers_of_an_older_database, a_ticket_of_that_number, an_account_of_another])

@@ -12,9 +12,12 @@
 #include "launch/ask.h"
 #include "proto/err.h"
 
-static const struct launch_ask sound = {
-    .version = LAUNCH_VERSION, .kind = LAUNCH_START, .ticket = { .job = 1, .store = "s" }, .attempt = 1, .nonce = "n", .reason = "a b, c"
-};
+static const struct launch_ask sound = { .version = LAUNCH_VERSION,
+                                         .kind = LAUNCH_START,
+                                         .ticket = { .job = 1, .store = "s", .user = "ann" },
+                                         .attempt = 1,
+                                         .nonce = "n",
+                                         .reason = "a b, c" };
 
 static bool starts(const struct launch_ask *a)
 {
@@ -100,6 +103,9 @@ static void what_is_sealed_is_a_job_of_a_store(void **state)
     assert_int_equal(ask_check_seal(&a, &err), ERR_PROTO);
     a = sound;
     memset(a.ticket.store, 'a', sizeof a.ticket.store);
+    assert_int_equal(ask_check_seal(&a, &err), ERR_PROTO);
+    a = sound;
+    memset(a.ticket.user, 'a', sizeof a.ticket.user);
     assert_int_equal(ask_check_seal(&a, &err), ERR_PROTO);
 }
 

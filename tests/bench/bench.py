@@ -4,13 +4,13 @@ the target.
 
     bench.py BUILD [--only PART,...] [--json FILE] [--smoke]
 
-Parts: step, shards, rcnn, depth, hashes, conv, roi, warp, ranks, loader, coco, evaluate, comm, report, daemon, crowd. A
+Parts: step, shards, rcnn, depth, sparse, hashes, conv, roi, warp, ranks, loader, coco, evaluate, comm, report, daemon, crowd. A
 part and its peer take turns, and the best time of each counts, so that a busy machine does less harm. A part that lacks
 something is skipped and says so. If a part dies, the rows of the other parts are still printed. --smoke does all of it
 once in its smallest form, for the sake of the table's shape: its numbers mean nothing. Peers need Python packages; the
 variable DETD_TORCH_PYTHON names an interpreter that has them:
 
-    python3 -m venv torchenv && torchenv/bin/pip install torch torchvision --index-url https://download.pytorch.org/whl/cpu && torchenv/bin/pip install numpy pillow pycocotools
+    python3 -m venv torchenv && torchenv/bin/pip install torch torchvision --index-url https://download.pytorch.org/whl/cpu && torchenv/bin/pip install numpy scipy pillow pycocotools
     DETD_TORCH_PYTHON=torchenv/bin/python make bench
 """  # SPDX-License-Identifier: Apache-2.0
 import argparse
@@ -178,31 +178,43 @@ class Bench:
     def depth(self):
         """A step of FeatDepth with its extractor frozen, beside PyTorch's."""
         width, height, batch, steps = (64, 64, 1, 1) if self.smoke else (320, 192, 4, 4)
-        python, ours, peer, ways = peer_python("torchvision, numpy"), (0, 0), {}, [(), ("--layout", "plain"), ("--compile",)][:1 if self.smoke else 3]
+        self.beside("depth", "featdepth_r18 %d x %d" % (width, height), "torchvision, numpy", 1.7,
+                    dict(model="featdepth_r18", steps=steps, batch=batch, size="%dx%d" % (width, height)),
+                    ("peer_depth.py", "step", "--width", width, "--height", height, "--batch", batch, "--steps", steps))
+
+    def sparse(self):
+        """A step of the small Sparse R-CNN of specs sparse_rcnn section 12.1, beside PyTorch's."""
+        px, batch, steps = (64, 1, 1) if self.smoke else (320, 2, 8)
+        self.beside("sparse", "sparse_rcnn_r18_fpn x 0.25, %d px" % px, "torchvision, scipy, numpy", 2,
+                    dict(model="sparse_rcnn_r18_fpn", steps=steps, batch=batch, size=px),
+                    ("peer_sparse.py", "--px", px, "--batch", batch, "--steps", steps))
+
+    def beside(self, part, network, modules, least, args, command):
+        """A training step of bench_step with `args`, beside the best of the peer's."""
+        python, ours, peer, ways = peer_python(modules), (0, 0), {}, [(), ("--layout", "plain"), ("--compile",)][:1 if self.smoke else 3]
         if not python:
-            skip("depth against PyTorch", HOW_TO % "torch, torchvision and numpy")
+            skip("%s against PyTorch" % part, HOW_TO % ("torch, " + modules))
         for _ in self.rounds(2):
-            r = record(self.program("bench_step", threads=THREADS, model="featdepth_r18", steps=steps, batch=batch, size="%dx%d" % (width, height)), "step")
-            ours = max(ours, (batch * 1e3 / r.number("best_ms"), r.number("peak_mib")))
+            r = record(self.program("bench_step", threads=THREADS, **args), "step")
+            ours = max(ours, (args["batch"] * 1e3 / r.number("best_ms"), r.number("peak_mib")))
             for how in list(ways) if python else ():
                 try:
-                    r = record(output(python, HERE / "peer_depth.py", "step", "--threads", THREADS, "--width", width, "--height", height, "--batch", batch,
-                                      "--steps", steps, *how), "peer")
+                    r = record(output(python, HERE / command[0], *command[1:], "--threads", THREADS, *how), "peer")
                 except subprocess.TimeoutExpired as late:
                     if "--compile" not in how:
                         raise
                     # Its compiler takes minutes, and on a busy machine more than there are.
-                    skip("depth against PyTorch compiled", "it did not end within %d s" % late.timeout)
+                    skip("%s against PyTorch compiled" % part, "it did not end within %d s" % late.timeout)
                     ways.remove(how)
                     continue
                 name = r.word("layout") + (" compiled" if r.number("compiled") else "")
                 peer[name] = max(peer.get(name, (0,)), (r.number("images_per_s"), r.number("peak_mib")))
-        what, measured = "training step, featdepth_r18 %d x %d, batch %d, fp32, %d threads" % (width, height, batch, THREADS), ("%.2f images/s, %.0f MiB", *ours)
+        what, measured = "training step, %s, batch %d, fp32, %d threads" % (network, args["batch"], THREADS), ("%.2f images/s, %.0f MiB", *ours)
         if not peer:
-            row("depth", what, measured, NO_PEER, None)
+            row(part, what, measured, NO_PEER, None)
             return
         name, best = max(peer.items(), key=lambda p: p[1])
-        at_least("depth", what, measured, "%.2f, %.0f MiB: PyTorch %s" % (*best, name), ours[0] / best[0], 1.7)
+        at_least(part, what, measured, "%.2f, %.0f MiB: PyTorch %s" % (*best, name), ours[0] / best[0], least)
 
     # ---- evidence ----
 
@@ -472,7 +484,7 @@ class Bench:
 
 
 # Each part, and its least number of rows.
-PARTS = {"step": 2, "shards": 2, "rcnn": 2, "depth": 1, "hashes": 6, "ranks": 2, "conv": 2, "roi": 4, "warp": 2, "loader": 4, "coco": 4, "evaluate": 2, "comm": 7, "report": 1, "daemon": 8, "crowd": 4}
+PARTS = {"step": 2, "shards": 2, "rcnn": 2, "depth": 1, "sparse": 1, "hashes": 6, "ranks": 2, "conv": 2, "roi": 4, "warp": 2, "loader": 4, "coco": 4, "evaluate": 2, "comm": 7, "report": 1, "daemon": 8, "crowd": 4}
 
 
 def run(bench, part):

@@ -11,161 +11,13 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "tests/golden/net_training.h"
 #include "tests/golden/rcnn_net.h"
-#include "worker/comm/comm.h"
-#include "worker/comm/staged.h"
-#include "worker/gradients/gradients.h"
-#include "worker/optim/optimizer.h"
-#include "worker/optim/schedule.h"
 
 const struct device_ops *cpu_backend_avx512(void);
 const struct device_ops *cpu_backend_avx2(void);
 const struct device_ops *cpu_backend_generic(void);
 const struct device_ops *cuda_backend_emu(void);
-
-/* The training of a network: gradients of one shard, and the product's optimizer with the job's keys and the model's
- * groups. */
-struct training {
-    struct device *side;
-    struct comm *comm, *link; /* link: over the device's memory */
-    struct gradients *gradients;
-    struct optimizer *optimizer;
-    int64_t steps;
-};
-
-static void training_open(struct training *t, const struct device_ops *ops, const struct net *n)
-{
-    const struct device_options one = { 1, "auto", PRECISION_FP32 };
-    const struct comm_options alone = { .fd = -1, .nranks = 1, .timeout_ms = 60000 };
-    struct gradients_options opt = { .dev = n->dev, .nshards = 1, .nwaves = 1 };
-    struct err err = { 0 };
-
-    *t = (struct training){ 0 };
-    assert_int_equal(ops->open(0, &one, &t->side, &err), 0);
-    assert_int_equal(comm_open_shm(&alone, &t->comm, &err), 0);
-    t->link = t->comm;
-    if (!n->dev->host_memory)
-        assert_int_equal(comm_open_staged(t->comm, n->dev, t->side, &t->link, &err), 0);
-    opt.side = t->side;
-    opt.comm = t->link;
-    if (gradients_open(&opt, n->model->params, n->model->nparams, &t->gradients, &err) < 0 ||
-        optimizer_open(n->dev, n->spec, n->model->params, n->model->nparams, n->model->groups, &t->optimizer, &err) < 0)
-        fail_msg("%s", err.msg);
-}
-
-static void training_close(struct training *t)
-{
-    optimizer_close(t->optimizer);
-    gradients_close(t->gradients);
-    if (t->link != t->comm)
-        comm_close(t->link);
-    comm_close(t->comm);
-    t->side->ops->close(t->side);
-}
-
-static float *sum_dest(void *arg, const struct param *p, int shard, bool *ret_written)
-{
-    return gradients_dest(((struct training *)arg)->gradients, p, shard, ret_written);
-}
-
-static int sum_ready(void *arg, const struct param *p, struct err *err)
-{
-    return gradients_ready(((struct training *)arg)->gradients, p, err);
-}
-
-/* ret: [nterms] losses; gradients stand in t->gradients. */
-static void step(struct net *n, struct training *t, double *ret)
-{
-    const struct tape_hooks hooks = { t, sum_dest, sum_ready, NULL, NULL };
-    const struct model_want want = { .raw = n->raw, .images_of_step = IMAGES, .shards_of_step = 1 };
-    double raw[64], record[32];
-    struct err err = { 0 };
-
-    n->dev->ops->set_tier(n->dev, TIER_WORLD);
-    gradients_begin(t->gradients);
-    gradients_wave(t->gradients, 0);
-    tape_begin(n->tape, TAPE_TRAIN, 1, &hooks);
-    if (n->model->ops->forward(n->model, n->tape, &n->batch, &want, &err) < 0 ||
-        tape_backward(n->tape, n->model->params, n->model->nparams, &err) < 0 || gradients_wait(t->gradients, &err) < 0)
-        fail_msg("%s", err.msg);
-    assert_int_equal(n->dev->ops->download(n->dev, raw, n->raw[0], n->model->raw_terms * sizeof *raw, &err), 0);
-    n->model->ops->sum_terms(n->model, raw, IMAGES, record);
-    for (int k = 0; k < n->model->nterms; k++)
-        ret[k] = record[2 * k] / record[2 * k + 1];
-}
-
-static void update(const struct net *n, struct training *t)
-{
-    struct err err;
-
-    t->steps++;
-    if (optimizer_step(t->optimizer, t->gradients, 1, schedule_lr(n->spec, t->steps), t->steps, &err) < 0)
-        fail_msg("%s", err.msg);
-}
-
-/* ---- comparisons ---- */
-
-static struct safetensors *golden(const char *name)
-{
-    char path[64];
-    struct safetensors *f;
-    struct err err;
-
-    snprintf(path, sizeof path, "tests/golden/%s.safetensors", name);
-    if (safetensors_open(path, &f, &err) < 0)
-        fail_msg("%s", err.msg);
-    return f;
-}
-
-static const float *array(const struct safetensors *f, const char *name, size_t *ret_n)
-{
-    const struct st_array *a = safetensors_find(f, name);
-
-    if (!a)
-        fail_msg("%s is not in the golden file", name);
-    *ret_n = (size_t)st_count(a);
-    return a->data;
-}
-
-/* Compares two lists of numbers: the largest difference, relative to the largest number. */
-static void close_to(const char *what, const float *got, size_t every, const float *want, size_t n, double tol)
-{
-    double most = 0, largest = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        double d = fabs((double)got[i * every] - (double)want[i]);
-
-        if (!(d <= most))
-            most = d;
-        largest = fabs((double)want[i]) > largest ? fabs((double)want[i]) : largest;
-    }
-    if (!(most <= tol * largest + 1e-9))
-        fail_msg("%s: differs by %g where numbers reach %g", what, most, largest);
-}
-
-/* The gradient of p as its file would have it. */
-static float *gradient(struct net *n, const struct training *t, struct param *p)
-{
-    float *weights = p->data, *ret;
-    struct err err;
-
-    p->data = gradients_sum(t->gradients, p);
-    ret = weights_get_stored(n->model, p, &err);
-    p->data = weights;
-    assert_non_null(ret);
-    return ret;
-}
-
-static void check_gradient(struct net *n, const struct training *t, const struct safetensors *f, struct param *p, const char *name,
-                           double tol)
-{
-    size_t count;
-    const float *want = array(f, name, &count);
-    float *got = gradient(n, t, p);
-
-    close_to(name, got, p->count > LARGE ? EVERY : 1, want, count, tol);
-    free(got);
-}
 
 static void check_mask_gradients(struct net *n, const struct training *t, const struct safetensors *f)
 {
@@ -373,7 +225,7 @@ static void check(const struct device_ops *ops, const char *preset, bool tv, con
         check_losses(&n, f, s, got, s == 0 ? 1e-4 : 1e-3);
         if (s == 0)
             check_gradients(&n, &t, f, tol);
-        update(&n, &t);
+        update(&n, &t, 1);
     }
     if (steps == STEPS) {
         check_biases(&n, f);
@@ -404,7 +256,7 @@ static void check_edges(const struct device_ops *ops, const char *preset, bool t
     check_losses(&n, f, 0, got, 1e-4);
     if (keys != of_edges)
         check_mask_gradients(&n, &t, f);
-    update(&n, &t);
+    update(&n, &t, 1);
     check_found(&n, f);
     training_close(&t);
     net_close(&n);

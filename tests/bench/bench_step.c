@@ -148,9 +148,14 @@ static void die(const struct err *err)
     exit(1);
 }
 
+static bool is_of(const struct bench *b, const char *family)
+{
+    return strcmp(b->spec->family->name, family) == 0;
+}
+
 static bool is_rcnn(const struct bench *b)
 {
-    return strcmp(b->spec->family->name, "rcnn") == 0;
+    return is_of(b, "rcnn");
 }
 
 static float *grad_dest(void *arg, const struct param *p, int shard, bool *ret_written)
@@ -261,7 +266,9 @@ static void make_batch(struct bench *b)
         b->stats[v] = bench_device_memory(b->dev, NULL, (stats + 1) * sizeof(double));
     }
     b->clip = bench_device_memory(b->dev, NULL, sizeof *b->clip);
-    (is_rcnn(b) ? make_instances : job_preset_depth(b->spec->preset) != JOB_DEPTH_NONE ? make_frames : make_boxes)(b, b->batch / b->shards);
+    (is_rcnn(b) || is_of(b, "sparse")                      ? make_instances
+     : job_preset_depth(b->spec->preset) != JOB_DEPTH_NONE ? make_frames
+                                                           : make_boxes)(b, b->batch / b->shards);
 }
 
 /* Each block adds to its input: with random weights and frozen statistics, sixteen blocks would make numbers that no
@@ -344,6 +351,9 @@ static json_t *model_of(const struct options *o)
         return json_pack("{s:s,s:[i,i],s:s}", "preset", o->model, "size", o->size.w, o->size.h, "init_extractor", "/made/up");
     if (job_preset_depth(preset) != JOB_DEPTH_NONE)
         return json_pack("{s:s,s:[i,i]}", "preset", o->model, "size", o->size.w, o->size.h);
+    if (preset && strcmp(preset->family->name, "sparse") == 0) /* the small one of specs sparse_rcnn section 12.1 */
+        return json_pack("{s:s,s:f,s:i,s:i,s:i,s:i,s:i}", "preset", o->model, "width", 0.25, "fpn_channels", 64, "proposals", 20, "stages",
+                         3, "dynamic_channels", 16, "ffn_channels", 256);
     if (!preset || strcmp(preset->family->name, "rcnn") != 0)
         return json_pack("{s:s,s:[i,i],s:b}", "preset", o->model, "size", o->size.w, o->size.h, "freeze_bn", o->freeze);
     return json_pack("{s:s,s:s,s:i,s:b,s:s}", "preset", o->model, "flavor", o->flavor, "freeze_at", o->freeze ? 2 : 0, "freeze_bn",

@@ -6,7 +6,7 @@ E2E      ?= $(filter-out %/rank.py,$(sort $(shell find tests/e2e tests/e2e/hosti
 # Scans look at code instead of running it.
 SCANS    := $(filter-out tests/gpu/cuda_msan.sh,$(wildcard tests/gpu/cuda_*.sh)) tests/harness/layers.py tests/search/planted.sh
 # The longest tests start first. A name that is missing here costs time only.
-SLOW     := $(addprefix tests/,search/prove/short search/prove/planted e2e/bits e2e/cuda_train e2e/launch search/learn/road bench/smoke bench/smoke_gpu) \
+SLOW     := $(addprefix tests/,search/prove/short search/prove/planted e2e/bits e2e/cuda_train e2e/sparse e2e/launch search/learn/road bench/smoke bench/smoke_gpu) \
             $(addprefix tests/e2e/,daemon_jobs ranks daemon_crowd depth torchvision detctl_node detctl super_job super_train gpus) tests/gpu/cuda_msan
 SLOW     := $(addsuffix .sh,$(SLOW)) $(addsuffix .py,$(SLOW)) \
             $(addprefix $(B)/tests/,stand/sim/sim golden/test_yolov3 device/test_conv device/test_conv_bf16)
@@ -22,7 +22,7 @@ check-parts: all tests $(SIM) $(CHECK_TOO)
 # The same tests with more rounds, seeds and shapes, and the kernels under another sanitizer.
 LONG     := $(SIM) tests/gpu/cuda_msan.sh \
             $(filter %/test_cuda_plans %/test_cuda_plans_rcnn %/test_cuda_plans_depth %/test_repeat $(B)/tests/fuzz/%,$(TESTS)) \
-            $(filter %/ranks.py %/bits.py %/order.py %/month.py,$(RUN_E2E)) \
+            $(filter %/ranks.py %/bits.py %/order.py %/month.py %/sparse.py,$(RUN_E2E)) \
             $(if $(SAN),,tests/fuzz/short.sh $(addprefix tests/search/,prove/short.sh prove/planted.sh learn/road.sh)) \
             $(if $(findstring thread,$(SAN)),,tests/search/torture/torture.sh)
 check-long: deps

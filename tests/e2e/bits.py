@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that training gives the same bits as an earlier commit: YOLOv3 with momentum, decay, clipping, averaged
-weights and changing sizes, once with SyncBN and once in waves, Mask R-CNN and depth networks, on 1, 3 and 8 ranks, on
-every ISA of this CPU and on an emulated GPU (without TEST_LONG on one rank, and no depth network: these take it
+weights and changing sizes, once with SyncBN and once in waves, Mask and Sparse R-CNN and depth networks, on 1, 3 and 8
+ranks, on every ISA of this CPU and on an emulated GPU (without TEST_LONG on one rank, and no depth network: these take it
 minutes); the jobs of three ranks are killed and resumed. In bf16 only CPUs are compared, since a GPU's bf16 bits are
 its own. bits.json has the expected results: hashes of the last checkpoint's weights and of its state, and of the rows
 of each split.
@@ -20,7 +20,7 @@ import sys
 
 from daemon import tensors_of
 from gpu_node import REAL, Node
-from ranks import base_spec, draw, draw_frames, draw_masks, finish, frames_spec, isas, mask_spec, merged, rows, struck, submit
+from ranks import base_spec, draw, draw_frames, draw_masks, finish, frames_spec, isas, mask_spec, merged, rows, sparse_spec, struck, submit
 
 KNOWN = os.path.dirname(os.path.abspath(__file__)) + "/bits.json"
 GPU_ALONE = bool(os.environ.get("BITS_GPU_ALONE"))  # no jobs of the CPU, and fewer ranks: for little time on a GPU
@@ -39,9 +39,10 @@ def specs_of(root):
     common = {"name": "bits", "train": {"steps": STEPS, "batch": 8, "shards": 8, "log_every": 2, "clip_norm": 30}, "val": {"every": 5},
               "checkpoint": {"every": SAVED}, "run": {"restarts": 5}}
     yolo = merged(merged(base_spec(root + "/shapes"), common), {"data": {"augment": {"multiscale": True, "size_min": 32, "size_max": 64}}, "train": {"ema": 0.9}})
+    cut = merged(merged(sparse_spec(root + "/masks"), common), {"train": {"clip_norm": 1}})
     return {"sync_bn": merged(yolo, {"model": {"sync_bn": True}}), "waves": merged(yolo, {"train": {"waves": 2}}),
-            "masks": merged(mask_spec(root + "/masks"), common), "depth": merged(frames_spec(root + "/frames"), common),
-            "bf16": merged(yolo, HALF), "masks_bf16": merged(merged(mask_spec(root + "/masks"), common), HALF),
+            "masks": merged(mask_spec(root + "/masks"), common), "sparse": cut, "depth": merged(frames_spec(root + "/frames"), common),
+            "bf16": merged(yolo, HALF), "masks_bf16": merged(merged(mask_spec(root + "/masks"), common), HALF), "sparse_bf16": merged(cut, HALF),
             "depth_bf16": merged(merged(frames_spec(root + "/frames"), common), HALF)}
 
 

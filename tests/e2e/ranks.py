@@ -53,6 +53,16 @@ def mask_spec(data):
             "run": {"device": "cpu", "threads": 1, "ranks": 1}}
 
 
+def sparse_spec(data):
+    """A Sparse R-CNN of few channels from scratch, with batch normalisation, whose pictures are drawn at two sizes and cut."""
+    split = {name: {"annotations": "%s/%s.json" % (data, name), "images": data + "/images"} for name in ("train", "val")}
+    return {"name": "sparse", "data": dict(split, augment={"crop": 0.5}),
+            "model": {"preset": "sparse_rcnn_r18_fpn", "width": 0.125, "fpn_channels": 16, "proposals": 12, "stages": 2, "heads": 4, "dynamic_channels": 8,
+                      "ffn_channels": 32, "min_size": [48, 64], "max_size": 96},
+            "train": {"steps": 5, "batch": 8, "shards": 8, "log_every": 1, "lr": 0.001, "burn_in": 0}, "val": {"every": 5, "batch": 2},
+            "run": {"device": "cpu", "threads": 1, "ranks": 1}}
+
+
 def frames_spec(data):
     """Depth, motion and features with few channels, all of them trained."""
     return {"name": "depth", "data": {name: {"annotations": "%s/%s.txt" % (data, name), "images": data} for name in ("train", "val")},
@@ -415,6 +425,15 @@ def two_stages(d):
     assert models(d, alone) != models(d, jobs[0][1]), "model.sync_bn changes nothing of Mask R-CNN"
 
 
+def as_a_set(d):
+    """A Sparse R-CNN, whose gradient is divided by the objects of all shards."""
+    spec = sparse_spec(d.root + "/masks")
+    jobs = [("%d ranks" % n, submit(d, merged(spec, run_keys(ranks=n, deterministic="world")), "Sparse R-CNN, %d ranks" % n)) for n in (1, 2, 3, 5, 8)]
+    jobs.append(("3 ranks, 2 waves, 2 threads", submit(d, merged(spec, {"train": {"waves": 2}, "run": {"ranks": 3, "threads": 2, "isa": isas()[-1]}}),
+                                                       "Sparse R-CNN, 2 waves")))
+    compare(d, "Sparse R-CNN", jobs)
+
+
 def main():
     rng = random.Random(SEED)
     began = time.time()
@@ -440,6 +459,7 @@ def main():
         compare(d, "larger", enlarge(d, base))
         compare(d, "wide", widen(d, base))
         two_stages(d)
+        as_a_set(d)
     print("%.0f s" % (time.time() - began))
 
 

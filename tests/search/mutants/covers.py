@@ -48,6 +48,7 @@ SCRIPTS = {
     "rcnn.py": TRAINER,
     "recorder.py": TRAINER,
     "remove.py": DETD,
+    "sparse.py": TRAINER,
     "stress.sh": {"cuda"} | TRAINER,
     "super_job.py": {"supervisor"},
     "super_train.py": {"supervisor"} | TRAINER,

@@ -88,12 +88,15 @@ classes=3
 MASKS = {"model": {"preset": "mask_rcnn_r18_fpn", "width": 0.125, "fpn_channels": 16, "head_channels": 32, "mask_channels": 8, "min_size": [48, 64], "max_size": 96,
                    "anchors": [8, 16, 32, 48, 64], "rpn_batch": 64, "rpn_pre_nms": 100, "rpn_pre_nms_val": 100, "rpn_post_nms": 50, "rpn_post_nms_val": 50,
                    "roi_batch": 32}}
+SPARSE = {"model": {"preset": "sparse_rcnn_r18_fpn", "width": 0.125, "fpn_channels": 16, "proposals": 12, "stages": 2, "heads": 4, "dynamic_channels": 8,
+                    "ffn_channels": 32, "min_size": [48, 64], "max_size": 96}, "data": {"augment": {"crop": 0.5}}}
 MODELS = {
     "tiny sgd": merged(TINY, {"train": {"lr": 0.004, "clip_norm": 30, "ema": 0.9}}),
     "tiny sync_bn": merged(TINY, {"model": {"sync_bn": True}, "train": {"lr": 0.004, "nesterov": True, "clip_norm": 30}}),
     "tiny adamw": merged(TINY, {"train": {"optimizer": "adamw", "lr": 0.002, "weight_decay": 0.05, "schedule": "cosine", "ema": 0.9}}),
     "cfg": {"model": {"cfg": "net.cfg"}, "data": {"augment": {"scale": 0.2}}, "train": {"lr": 0.01, "momentum": 0.9}},
     "mask rcnn": merged(MASKS, {"train": {"lr": 0.005}}),
+    "sparse rcnn": merged(SPARSE, {"train": {"lr": 0.001}}),
     "depth": {"model": {"preset": "featdepth_joint_r18", "width": 0.125, "size": [96, 96], "pose_size": [64, 64]}, "train": {"lr": 0.001}},
     "toy": {"model": {"preset": "toy"}, "train": {"optimizer": "adamw", "lr": 0.01, "batch": 8, "shards": 8}},
 }

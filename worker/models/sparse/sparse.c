@@ -385,7 +385,7 @@ int sparse_new(const struct jobspec *spec, int classes, struct device *dev, stru
     for (int i = 0; i < s->net.front.nnamed; i++) {
         const struct rcnn_named *a = &s->net.front.named[i];
 
-        a->p->group = a->part.place <= RCNN_SHORTCUT ? SPARSE_GROUP_BODY : SPARSE_GROUP_REST;
+        a->p->group = a->part.place <= RCNN_OUTPUT ? SPARSE_GROUP_BODY : SPARSE_GROUP_REST;
     }
     *ret_model = &s->base;
     return 0;

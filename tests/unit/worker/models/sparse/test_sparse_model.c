@@ -100,7 +100,7 @@ static void the_body_has_a_rate_of_its_own(void **state)
     for (int i = 0; i < m->nparams; i++) {
         const struct param_group *g = &m->groups[m->params[i]->group];
 
-        assert_true(g->lr == (begins(m->params[i]->name, "backbone.bottom_up.") ? 0.1f : 1) && g->decay == 1);
+        assert_true(g->lr == (begins(m->params[i]->name, "backbone.") ? 0.1f : 1) && g->decay == 1);
     }
     model_free(m);
 }

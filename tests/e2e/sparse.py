@@ -8,9 +8,9 @@ import subprocess
 import sys
 import tempfile
 
-from daemon import BUILD, ROOT, SANITIZED
+from daemon import BUILD, HERE, SANITIZED
 
-DATA = os.path.normpath(ROOT + "/../shared/data/bccd")
+DATA = os.path.normpath(HERE + "/../../../shared/data/bccd")
 WINDOW = 25  # steps of a mean
 
 
@@ -18,8 +18,8 @@ def train(folder, splits, model=None, **keys):
     """Trains in a new folder; returns {split: {step: {term: quotient}}} and the metrics of the last validation."""
     spec = {"model": {"preset": "sparse_rcnn_r18_fpn", "width": 0.25, "fpn_channels": 64, "proposals": 20, "stages": 3, "heads": 8,
                       "dynamic_channels": 16, "ffn_channels": 256, "min_size": [240], "max_size": 320} | (model or {}),
-            "data": {s: {"annotations": path, "images": DATA + "/images"} for s, path in splits.items()},
-            "train": {"batch": 4, "shards": 1, "lr": 0.001, "seed": 1, "log_every": WINDOW} | keys, "val": {"every": keys["steps"]},
+            "data": {s: {"annotations": path, "images": DATA + "/images"} for s, path in splits.items()} | {"on_bad": "skip"},
+            "train": {"batch": 4, "shards": 1, "lr": 0.001, "seed": 1, "log_every": WINDOW} | keys, "val": {"every": keys["steps"] if "val" in splits else 0},
             "run": {"device": "cpu", "threads": 2, "evidence": "off"}}
     with open(folder + ".json", "w", encoding="utf-8") as f:
         json.dump(spec, f)

@@ -16,6 +16,8 @@ struct training {
     struct comm *comm, *link; /* link: over the device's memory */
     struct gradients *gradients;
     struct optimizer *optimizer;
+    double *stats; /* of all normalisations, for nobody */
+    struct model *model;
     int64_t steps;
 };
 
@@ -24,9 +26,13 @@ static inline void training_open(struct training *t, const struct device_ops *op
     const struct device_options one = { 1, "auto", PRECISION_FP32 };
     const struct comm_options alone = { .fd = -1, .nranks = 1, .timeout_ms = 60000 };
     struct gradients_options opt = { .dev = n->dev, .nshards = 1, .nwaves = 1 };
+    size_t stats = 1;
     struct err err = { 0 };
 
-    *t = (struct training){ 0 };
+    *t = (struct training){ .model = n->model };
+    for (int i = 0; i < n->model->nnorms; i++)
+        stats += 2 * n->model->norms[i].mean->count + 1;
+    t->stats = n->dev->ops->alloc(n->dev, stats * sizeof *t->stats);
     assert_int_equal(ops->open(0, &one, &t->side, &err), 0);
     assert_int_equal(comm_open_shm(&alone, &t->comm, &err), 0);
     t->link = t->comm;
@@ -41,6 +47,7 @@ static inline void training_open(struct training *t, const struct device_ops *op
 
 static inline void training_close(struct training *t)
 {
+    t->model->dev->ops->free(t->model->dev, t->stats);
     optimizer_close(t->optimizer);
     gradients_close(t->gradients);
     if (t->link != t->comm)
@@ -59,10 +66,21 @@ static inline int sum_ready(void *arg, const struct param *p, struct err *err)
     return gradients_ready(((struct training *)arg)->gradients, p, err);
 }
 
+static inline double *stats_dest(void *arg, int index, int use, int shard)
+{
+    const struct training *t = arg;
+    size_t at = 0;
+
+    (void)use, (void)shard;
+    for (int i = 0; i < index; i++)
+        at += 2 * t->model->norms[i].mean->count + 1;
+    return t->stats + at;
+}
+
 /* ret: [nterms] losses; gradients stand in t->gradients. */
 static inline void step(struct net *n, struct training *t, double *ret)
 {
-    const struct tape_hooks hooks = { t, sum_dest, sum_ready, NULL, NULL };
+    const struct tape_hooks hooks = { t, sum_dest, sum_ready, stats_dest, NULL };
     const struct model_want want = { .raw = n->raw, .images_of_step = IMAGES, .shards_of_step = 1 };
     double raw[64], record[32];
     struct err err = { 0 };

@@ -156,7 +156,9 @@ static int match_seen(struct device *dev, const struct set_head *head, const str
     int rc = seen.on->set->match(dev, head, ret, logits, box, images, truth, nshards, err);
 
     for (int s = 0; s < STAGES; s++) {
-        fetch(dev, seen.logits[s], logits[s][0].data, rows * CLASSES * sizeof(float));
+        for (size_t r = 0; r < rows; r++)
+            fetch(dev, seen.logits[s] + r * CLASSES, (const float *)logits[s][0].data + r * (size_t)logits[s][0].stride,
+                  CLASSES * sizeof(float));
         fetch(dev, seen.box[s], box[s][0], rows * 4 * sizeof(float));
     }
     fetch(dev, seen.truth, ret[0].truth, STAGES * rows * sizeof(int32_t));
@@ -185,13 +187,19 @@ static void open_one(struct net *n, const struct device_ops *ops, const struct o
     n->dev->on = &on;
 }
 
-static void close_one(struct net *n)
+/* The next pass leaves its pyramid. */
+static void forget_pyramid(void)
 {
-    n->dev->on = seen.on;
     for (int l = 0; l < LEVELS; l++) {
         free(seen.level[l]);
         seen.level[l] = NULL;
     }
+}
+
+static void close_one(struct net *n)
+{
+    n->dev->on = seen.on;
+    forget_pyramid();
     net_close(n);
 }
 
@@ -388,6 +396,7 @@ static void check(const struct device_ops *ops, const struct one *o, int steps)
     open_one(&n, ops, o);
     training_open(&t, ops, &n);
     check_validation(&n, f, o, 2e-5);
+    forget_pyramid();
     for (int s = 0; s < steps; s++) {
         double weight = check_step(&n, &t, f, o, s);
 

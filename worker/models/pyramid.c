@@ -188,3 +188,20 @@ void pyramid_visit(const struct pyramid *p, struct net_visit *v, int i, int h, i
     net_visit(v, &(struct net_use){ .conv = &p->lateral[i], .h = h, .w = w, .last = true });
     net_visit(v, &(struct net_use){ .conv = &p->output[i], .h = h, .w = w, .last = i == 0 });
 }
+
+/* Levels have their real numbers: number and logarithm are added in fp32, which rounds near a border. */
+struct roi_align pyramid_align(int pool, int sampling, bool aligned)
+{
+    struct roi_align a = { .nlevels = PYRAMID_LEVELS,
+                           .levels = aligned ? ROI_LEVELS_D2 : ROI_LEVELS_TV,
+                           .first_level = 2,
+                           .canonical_level = 4,
+                           .canonical_side = 224,
+                           .pool = pool,
+                           .sampling = sampling,
+                           .aligned = aligned };
+
+    for (int i = 0; i < PYRAMID_LEVELS; i++)
+        a.scale[i] = 1.0f / (float)(4 << i);
+    return a;
+}

@@ -52,3 +52,5 @@ void pyramid_forward(const struct pyramid *p, struct tape *t, const struct tenso
                      struct value *ret[PYRAMID_LEVELS]);
 /* Visits the convolutions of level i, 0 .. PYRAMID_LEVELS - 1, on maps of h x w. */
 void pyramid_visit(const struct pyramid *p, struct net_visit *v, int i, int h, int w);
+/* How regions are cut out of P2 .. P5: aligned as in detectron2, else as in torchvision. */
+struct roi_align pyramid_align(int pool, int sampling, bool aligned);

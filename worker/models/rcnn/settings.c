@@ -56,21 +56,6 @@ static void set_head(struct rcnn_settings *r, const struct jobspec *s, int class
     h->masks = r->tv ? RCNN_MASKS_OF_BITMAPS : RCNN_MASKS_OF_OUTLINES;
 }
 
-static struct roi_align align_of(const struct rcnn_settings *r, int pool)
-{
-    struct roi_align a = { .nlevels = RCNN_POOLED,
-                           .levels = r->tv ? ROI_LEVELS_TV : ROI_LEVELS_D2,
-                           .canonical_level = 2,
-                           .canonical_side = 224,
-                           .pool = pool,
-                           .sampling = r->tv ? 2 : 0,
-                           .aligned = !r->tv };
-
-    for (int i = 0; i < RCNN_POOLED; i++)
-        a.scale[i] = 1.0f / (float)(4 << i);
-    return a;
-}
-
 void rcnn_settings_of(const struct jobspec *spec, int classes, struct rcnn_settings *r)
 {
     memset(r, 0, sizeof *r);
@@ -79,8 +64,8 @@ void rcnn_settings_of(const struct jobspec *spec, int classes, struct rcnn_setti
     r->train = selection(r, spec, true);
     r->val = selection(r, spec, false);
     set_head(r, spec, classes);
-    r->box_align = align_of(r, RCNN_BOX_POOL);
-    r->mask_align = align_of(r, (int)spec->model_mask_pool);
+    r->box_align = pyramid_align(RCNN_BOX_POOL, r->tv ? 2 : 0, !r->tv);
+    r->mask_align = pyramid_align((int)spec->model_mask_pool, r->tv ? 2 : 0, !r->tv);
     r->detection =
         (struct rcnn_detection_options){ (float)spec->val_conf, (float)spec->val_nms, r->tv ? 0.01f : 0.0f, (int)spec->val_max_det };
 }

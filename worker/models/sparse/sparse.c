@@ -311,15 +311,7 @@ static void settings(struct sparse *s, const struct jobspec *spec, int classes)
                                  .cls_gain = (float)spec->model_cls_gain,
                                  .l1_gain = (float)spec->model_l1_gain,
                                  .giou_gain = (float)spec->model_giou_gain };
-    s->align = (struct roi_align){ .nlevels = PYRAMID_LEVELS,
-                                   .levels = ROI_LEVELS_D2,
-                                   .canonical_level = 2,
-                                   .canonical_side = 224,
-                                   .pool = SPARSE_POOL,
-                                   .sampling = 2,
-                                   .aligned = true };
-    for (int i = 0; i < PYRAMID_LEVELS; i++)
-        s->align.scale[i] = 1.0f / (float)(4 << i);
+    s->align = pyramid_align(SPARSE_POOL, 2, true);
     s->groups[SPARSE_GROUP_REST] = (struct param_group){ "head", 1, 1 };
     s->groups[SPARSE_GROUP_BODY] = (struct param_group){ "backbone", (float)spec->train_backbone_lr, 1 };
     s->score = (float)spec->val_conf;

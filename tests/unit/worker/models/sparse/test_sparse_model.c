@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "tests/unit/worker/models/sparse/sparse_models.h"
+#include "worker/kernels/roi.h"
 #include "worker/models/sparse/network.h"
 #include "worker/models/sparse/sparse.h"
 
@@ -164,6 +165,30 @@ static void proposals_begin_on_the_picture_or_a_grid(void **state)
     model_free(m);
 }
 
+/* ---- regions ---- */
+
+/* The level of a square. */
+static int level_of(float side)
+{
+    const struct roi_align align = pyramid_align(7, 2, true);
+    const float box[4] = { 0, 0, side, side };
+
+    return roi_level(&align, box);
+}
+
+/* The reference adds 4 to a logarithm in fp32. Right below a border the sum is a whole number already. */
+static void levels_are_the_references(void **state)
+{
+    static const float border[] = { 112, 224, 448 };
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(level_of(border[i] - 0.01f), i);
+        assert_int_equal(level_of(nextafterf(border[i], 0)), i + 1);
+        assert_int_equal(level_of(border[i]), i + 1);
+    }
+}
+
 /* ---- terms and detections ---- */
 
 static void terms_are_weighted_sums_over_pairs(void **state)
@@ -215,8 +240,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(networks_have_the_references_sizes),       cmocka_unit_test(the_small_network_is_as_small),
         cmocka_unit_test(the_body_has_a_rate_of_its_own),           cmocka_unit_test(weights_begin_as_the_references),
-        cmocka_unit_test(proposals_begin_on_the_picture_or_a_grid), cmocka_unit_test(terms_are_weighted_sums_over_pairs),
-        cmocka_unit_test(detections_are_the_best_pairs_in_order)
+        cmocka_unit_test(proposals_begin_on_the_picture_or_a_grid), cmocka_unit_test(levels_are_the_references),
+        cmocka_unit_test(terms_are_weighted_sums_over_pairs),       cmocka_unit_test(detections_are_the_best_pairs_in_order)
     };
 
     return cmocka_run_group_tests(tests, open_device, close_device);

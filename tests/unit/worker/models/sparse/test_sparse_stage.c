@@ -204,14 +204,7 @@ static struct model *stage_model(void)
 
 static void a_stage_and_its_gradients(void **state)
 {
-    static const struct roi_align roi = { .nlevels = LEVELS,
-                                          .scale = { 1 / 4.0f, 1 / 8.0f, 1 / 16.0f, 1 / 32.0f },
-                                          .levels = ROI_LEVELS_D2,
-                                          .canonical_level = 2,
-                                          .canonical_side = 224,
-                                          .pool = 7,
-                                          .sampling = 2,
-                                          .aligned = true };
+    const struct roi_align roi = pyramid_align(7, 2, true);
     const struct tensor rows = tensor_f32(NULL, ROWS, 1, 1, D);
     struct model *m = stage_model();
     struct arena *arena = arena_new(dev, 1 << 20);

@@ -197,6 +197,7 @@ static void terms_are_weighted_sums_over_pairs(void **state)
     static const double want[] = { 2 + 10 + 6 + 20 + 100 + 60, 22, 110, 66, 20, 100, 60, 18, 180 };
     struct model *m = opened(SPARSE_SMALL, NULL, 3);
     double ret[2 * 9], broken[2 * SET_TERMS];
+    char why[160] = "";
 
     (void)state;
     assert_int_equal(m->nterms, 9);
@@ -204,10 +205,14 @@ static void terms_are_weighted_sums_over_pairs(void **state)
     m->ops->sum_terms(m, raw, 1, ret);
     for (int k = 0; k < 9; k++)
         assert_true(ret[2 * k] == want[k] && ret[2 * k + 1] == 4 && m->terms[k].aggregate == TERM_RATIO);
+    m->ops->explain(m, ret, why, sizeof why);
+    assert_string_equal(why, "");
     memcpy(broken, raw, sizeof raw);
     broken[SET_TERMS + SET_BROKEN] = 1;
     m->ops->sum_terms(m, broken, 1, ret);
     assert_true(isnan(ret[0]) && isnan(ret[2 * 8]) && ret[2 * 7] == 18 && ret[2] == 22);
+    m->ops->explain(m, ret, why, sizeof why);
+    assert_true(strncmp(why, "stage 2: ", 9) == 0 && strlen(why) < sizeof why - 1);
     assert_string_equal(m->terms[8].name, "total_2");
     model_free(m);
 }

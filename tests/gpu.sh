@@ -25,11 +25,13 @@ cd "$(dirname "$0")/.." || exit
 
 # The tests of results of the CUDA device, the most important first; SECONDS for a program that needs more than 60.
 ops=(memory act stem conv_gpu dtypes hash norm norm_shards norm_running norm_uses norm_pooled pool resize smooth view roi roi_layer warp photo photo_loss
-    depth_layers reduce optimizer feed families yolo yolo_decode layers frozen shard_shapes rpn rcnn rcnn_layers rcnn_masks rcnn_found rcnn_detect)
+    depth_layers reduce optimizer feed families yolo yolo_decode layers frozen shard_shapes rpn rcnn rcnn_layers rcnn_masks rcnn_found rcnn_detect
+    assign set set_layers mat mat_layer layernorm attention row_layers)
 plans=(lt_plan plan_names plan_cache cuda_plans)
 linked=(nccl nccl_gradients) # over the real NCCL
 # The tests with code or expectations that changed after the last figures in tests/GPU.md.
-changed=(families norm_pooled layers frozen view roi rpn rcnn resize warp photo smooth)
+changed=(assign set set_layers mat mat_layer layernorm attention row_layers optimizer families norm_pooled layers frozen view roi rpn rcnn resize warp photo
+    smooth)
 declare -A seconds=([conv_gpu]=150 [cuda_plans]=200 [nccl]=60)
 if [ "${1-}" = --programs ]; then
     printf '%s\n' "${ops[@]/#/device/test_}" golden/test_yolov3 "${plans[@]/#/device/test_}" device/test_repeat "${linked[@]/#/device/test_}"
@@ -116,7 +118,8 @@ sanitize() { # sanitize TOOL TEST...
     done
 }
 # Under memcheck a case of the convolutions takes seconds, so it is every seventh. For races there are only our own kernels to look at.
-own=(stem norm norm_shards norm_uses pool yolo yolo_decode act reduce resize optimizer view roi warp photo photo_loss smooth rpn rcnn rcnn_masks depth_layers)
+own=(stem norm norm_shards norm_uses pool yolo yolo_decode act reduce resize optimizer view roi warp photo photo_loss smooth rpn rcnn rcnn_masks depth_layers
+    assign set mat layernorm attention)
 part_deep() {
     bccd 300 "all of BCCD" whole
     if command -v compute-sanitizer >/dev/null; then

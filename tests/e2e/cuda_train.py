@@ -15,7 +15,7 @@ import time
 
 from daemon import BUILD
 from gpu_node import REAL, Node
-from ranks import base_spec, change_tier, compare, draw, draw_masks, finish, mask_spec, merged, strike, submit
+from ranks import base_spec, change_tier, compare, draw, draw_masks, finish, mask_spec, merged, sparse_spec, strike, submit
 
 UNPLANNED = tempfile.mktemp(prefix="detd-unplanned-")  # here the emulated GPU lists the plans that it had to make in the middle of a step
 NEAR = {"fp32": 1e-3, "tf32": 2e-2, "bf16": 0.1}  # of losses over a few steps, relative
@@ -164,6 +164,26 @@ def two_stages(d):
     print("Mask R-CNN, bf16: total at most %.2g from fp32's" % max(abs(seen["bf16"][at]["total"] / v["total"] - 1) for at, v in seen["fp32"].items()))
 
 
+def as_a_set(d):
+    """Sparse R-CNN in both precisions of both devices: fp32 near the CPU's, and bf16 near that. Its first losses are close in every term, later ones in
+    total: predictions that lie alike may be matched to other objects."""
+    base = merged(sparse_spec(d.root + "/masks"), {"data": {"augment": {"crop": 0}}, "model": {"proposal_init": "grid", "min_size": [64]},
+                                                   "train": {"steps": 2, "batch": 2, "shards": 2}, "val": {"every": 2}})
+    ways = [(device, precision) for device in ("cpu", "cuda") for precision in ("fp32", "bf16")]
+    keys = [cuda(precision=p) if device == "cuda" else {"run": {"precision": p}} for device, p in ways]
+    jobs = in_turn(d, base, "Sparse R-CNN", [(" ".join(way), key) for way, key in zip(ways, keys)])
+    want, *others = [terms(d, job) for _, job in jobs]
+    assert len(want) == 3 and len(want[("train", 1)]) == 9, want
+    for (device, precision), have in zip(ways[1:], others):
+        assert have.keys() == want.keys() and (precision == "fp32" or have != want), (device, precision, have, want)
+        for at, first in want.items():
+            for term in first if at == ("train", 1) else ("total",):
+                assert abs(have[at][term] - first[term]) <= NEAR[precision] * first[term], "%s of %s, %s in %s: %.7g, of the CPU in fp32 %.7g" % (
+                    term, at, device, precision, have[at][term], first[term])
+        print("Sparse R-CNN, %s in %s: total at most %.2g from the CPU's in fp32" % (
+            device, precision, max(abs(have[at]["total"] / first["total"] - 1) for at, first in want.items())))
+
+
 def forgetful(d):
     """A device that drops each plan as early as it may must give the same bits as a device that keeps all plans. Some
     steps have rare canvases, and the plans of a validation are made at the start, dropped, and made again before it
@@ -222,6 +242,7 @@ def main():
         (device,) = {row[0] for row in d.sql("SELECT device FROM jobs WHERE id=?", sizes)}
         assert device == "cuda", device
         two_stages(d)
+        as_a_set(d)
         forgetful(d)
         check_plans()
     print("%.0f s" % (time.time() - began))

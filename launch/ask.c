@@ -99,7 +99,7 @@ int ask_check_seal(const struct launch_ask *a, struct err *err)
 
 int ask_check_start(const struct launch_ask *a, struct err *err)
 {
-    if (a->attempt < 1 || a->threads < 0 || a->threads > 1 << 16 || a->tier < 0 || a->tier >= TIERS || a->drain < 0 ||
+    if (a->attempt < 1 || a->threads < 0 || a->threads > 1 << 16 || a->slots < 0 || a->tier < 0 || a->tier >= TIERS || a->drain < 0 ||
         a->drain >= LAUNCH_DRAINS || a->last_seq < 0 || a->saved < 0 || a->log_max < 0 || a->ran_s < 0)
         return err_set(err, ERR_PROTO, "a number that no detd sends");
     if (!is_text(a->ticket.store, sizeof a->ticket.store, "") || !is_text(a->nonce, sizeof a->nonce, "") ||

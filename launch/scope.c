@@ -8,12 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "proto/err.h"
 #include "proto/host/tell.h"
 
 enum { NAME = 48, PATH = 4096 };
+enum { SLOT_WEIGHT = 10, WEIGHT_MAX = 10000 }; /* of the CPUs */
+
+#define SLOTS "user.detd.slots" /* attribute of a scope's folder */
 
 static int root = -1;        /* folder of our own control group */
 static char group[2 * PATH]; /* its name */
@@ -46,7 +50,7 @@ static bool find_line(const char *file, const char *format, char *ret)
     return found;
 }
 
-static int open_own_group(void)
+static bool find_own_group(void)
 {
     char mount[PATH] = "", own[PATH] = "", path[PATH], line[PATH], kind[64];
     FILE *f = fopen("/proc/self/mounts", "re");
@@ -57,9 +61,9 @@ static int open_own_group(void)
     if (f)
         fclose(f);
     if (!mount[0] || !find_line("/proc/self/cgroup", "0::%4000s", own))
-        return -1;
+        return false;
     snprintf(group, sizeof group, "%s%s", mount, own);
-    return open(group, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return true;
 }
 
 /* A controller that is not given to this service (-ENOENT) is no error here: scope_open() has reported it. */
@@ -74,7 +78,17 @@ static void limit(int scope, const char *file, long long value)
         tell_line("<4>", "%s of a scope: %s", file, strerror(-rc));
 }
 
-static int open_limited(const char *name)
+/* The number of slots stands in the scope itself, for a detd-launch that comes later. */
+static void share_cpus(int scope)
+{
+    int slots;
+
+    if (fgetxattr(scope, SLOTS, &slots, sizeof slots) == sizeof slots)
+        limit(scope, "cpu.weight", slots < WEIGHT_MAX / SLOT_WEIGHT ? slots * SLOT_WEIGHT : WEIGHT_MAX);
+}
+
+/* slots: 0: those of before. */
+static int open_limited(const char *name, int slots)
 {
     int fd = openat(root, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
@@ -82,6 +96,9 @@ static int open_limited(const char *name)
         return -errno;
     limit(fd, "pids.max", limits.tasks);
     limit(fd, "memory.max", limits.memory);
+    if (slots > 0 && fsetxattr(fd, SLOTS, &slots, sizeof slots, 0) < 0)
+        tell_line("<4>", "the slots of a scope: %s", strerror(errno));
+    share_cpus(fd);
     return fd;
 }
 
@@ -94,7 +111,7 @@ static void look_over(void)
 
     while (dir && (entry = readdir(dir)))
         if (strncmp(entry->d_name, "job-", 4) == 0) {
-            int fd = open_limited(entry->d_name);
+            int fd = open_limited(entry->d_name, 0);
 
             if (fd >= 0)
                 close(fd);
@@ -111,13 +128,32 @@ static void give_up(const char *what)
     root = -1;
 }
 
+static void give_controllers(void)
+{
+    if (put(root, "cgroup.subtree_control", "+pids") < 0 && limits.tasks > 0)
+        tell_line("<4>", "scopes have no limit of tasks here: the controller pids is not given to this service");
+    if (put(root, "cgroup.subtree_control", "+memory") < 0 && limits.memory > 0)
+        tell_line("<4>", "scopes have no limit of memory here: the controller memory is not given to this service");
+    if (put(root, "cgroup.subtree_control", "+cpu") < 0)
+        tell_line("<4>", "jobs share the CPUs without regard to their slots: the controller cpu is not given to this service");
+}
+
 /* A group that limits groups below it must have no process of its own. So we move into the group `main` beside the
  * scopes. */
 void scope_open(const struct scope_limits *l, const char *folder)
 {
+    scope_open_at(find_own_group() ? group : "", l, folder);
+}
+
+void scope_open_at(const char *own, const struct scope_limits *l, const char *folder)
+{
+    int main_group;
+
     limits = *l;
     notes = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    root = open_own_group();
+    if (own != group)
+        snprintf(group, sizeof group, "%s", own);
+    root = open(group, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (root < 0) {
         give_up("no group of cgroup version 2");
         return;
@@ -132,10 +168,10 @@ void scope_open(const struct scope_limits *l, const char *folder)
     }
     if (put(root, "main/cgroup.procs", "0") < 0)
         tell_line("<4>", "the group 'main' cannot be entered, and scopes have no limits");
-    if (put(root, "cgroup.subtree_control", "+pids") < 0 && limits.tasks > 0)
-        tell_line("<4>", "scopes have no limit of tasks here: the controller pids is not given to this service");
-    if (put(root, "cgroup.subtree_control", "+memory") < 0 && limits.memory > 0)
-        tell_line("<4>", "scopes have no limit of memory here: the controller memory is not given to this service");
+    give_controllers();
+    main_group = openat(root, "main", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    limit(main_group, "cpu.weight", WEIGHT_MAX);
+    close(main_group);
     look_over();
 }
 
@@ -168,7 +204,7 @@ static bool is_noted(const struct launch_ticket *t)
     return n == (ssize_t)strlen(group) && memcmp(found, group, (size_t)n) == 0;
 }
 
-int scope_make(const struct launch_ticket *t, struct err *err)
+int scope_make(const struct launch_ticket *t, int slots, struct err *err)
 {
     char name[NAME];
     int fd;
@@ -176,7 +212,7 @@ int scope_make(const struct launch_ticket *t, struct err *err)
     scope_forget(t);
     if (symlinkat(group, notes, name_of(t, name)) < 0)
         tell_line("<4>", "the scope of job %lld is not noted: %s", (long long)t->job, strerror(errno));
-    fd = mkdirat(root, name_of(t, name), 0755) < 0 && errno != EEXIST ? -errno : open_limited(name);
+    fd = mkdirat(root, name_of(t, name), 0755) < 0 && errno != EEXIST ? -errno : open_limited(name, slots);
     return fd >= 0 ? fd : err_set(err, fd, "make a scope for job %lld: %s", (long long)t->job, strerror(-fd));
 }
 

@@ -15,11 +15,13 @@ struct scope_limits {
  * are used instead. notes: a permanent folder of root's, with a note of the group below which each job was last
  * started. */
 void scope_open(const struct scope_limits *limits, const char *notes);
+/* The same with another group's folder: absolute. */
+void scope_open_at(const char *group, const struct scope_limits *limits, const char *notes);
 bool scope_there_are(void);
 /* Notes that the job is started without a scope. */
 void scope_forget(const struct launch_ticket *t);
-/* Makes the job's scope, with its limits. Returns a descriptor of its folder, for scope_join(), or an error. */
-int scope_make(const struct launch_ticket *t, struct err *err);
+/* Makes the job's scope, with its limits and a share of the CPUs by its slots. Returns a descriptor of its folder, for scope_join(), or an error. */
+int scope_make(const struct launch_ticket *t, int slots, struct err *err);
 int scope_join(int scope);
 /* Kills all processes in the scope. */
 void scope_kill(const struct launch_ticket *t);

@@ -108,7 +108,7 @@ static int fork_job(const struct launch_ask *a, const int *fds, int nfds, int jo
     if (b.trouble < 0)
         rc = err_sys(err, "a file of memory");
     else if (scope_there_are())
-        rc = b.scope = scope_make(&a->ticket, err);
+        rc = b.scope = scope_make(&a->ticket, a->slots, err);
     else
         scope_forget(&a->ticket);
     if (rc >= 0)

@@ -34,6 +34,7 @@ struct launch_request {
     double submitted;
     char nonce[JOB_NONCE_LEN + 1];
     int threads, tier;                            /* written to spec.json */
+    int slots;                                    /* weight of its scope */
     int64_t log_max;                              /* maximum bytes of each log; 0: no bound */
     const char *jobs_dir;                         /* borrowed, absolute */
     const char *store_id;                         /* borrowed */

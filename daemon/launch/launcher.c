@@ -424,6 +424,7 @@ static int fill_start(const struct launch_request *rq, struct launch_ask *a, str
     *a = (struct launch_ask){ .kind = LAUNCH_START,
                               .attempt = rq->attempt,
                               .threads = rq->threads,
+                              .slots = rq->slots,
                               .tier = rq->tier,
                               .drain = rq->drain == JOB_CANCELLED ? LAUNCH_DRAIN_CANCELLED
                                        : rq->drain                ? LAUNCH_DRAIN_FAILED

@@ -361,6 +361,7 @@ static void fill_request(struct runner *r, const struct job *j, struct launch_re
                                    .ran_s = (int64_t)j->row.limited,
                                    .store_id = store_id(r->store),
                                    .threads = j->row.threads,
+                                   .slots = slots_of_ranks(r, j),
                                    .tier = j->row.tier,
                                    .log_max = r->log_max,
                                    .jobs_dir = r->jobs->folder,

@@ -21,6 +21,13 @@ int run_cpu_free(const struct runner *r)
     return free_slots < 0 ? 0 : free_slots;
 }
 
+int slots_of_ranks(const struct runner *r, const struct job *j)
+{
+    int64_t all = (int64_t)j->row.ranks * j->row.threads;
+
+    return all > r->cpu_slots ? r->cpu_slots : (int)all;
+}
+
 struct sched_job slots_view(const struct job *j)
 {
     bool stays = j->trouble[0] || j->life.phase == LIFE_STUCK; /* it may hold its slots for an unknown time, whatever its deadline */

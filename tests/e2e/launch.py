@@ -24,7 +24,7 @@ INSIDE = os.environ.get("DETD_USERS")
 PASSWD = "detd:x:%d:%d::/nonexistent:/bin/false\nann:x:%d:%d::/home/ann:/bin/sh\nbob:x:%d:%d::/home/bob:/bin/sh\n" % (DETD, DETD, ANN, ANN, BOB, BOB)
 GROUP = "detd:x:%d:\nann:x:%d:\nbob:x:%d:\nlab:x:%d:ann\n" % (DETD, ANN, BOB, LAB)
 TICKET = 16 + 8 + 40 + 40 + 64
-ASK = 4 + 4 + 8 + TICKET + 16 + 32 + 40 + 1024 + 256
+ASK = 4 + 4 + 8 + TICKET + 24 + 32 + 40 + 1024 + 256
 SEAL, START, KILL, SEALED, STARTED, EXITED, KILLED, REFUSED, CLEAR = range(1, 10)
 
 
@@ -1002,7 +1002,7 @@ class Asker:
 
     def ask(self, kind, ticket, fds=(), version=1, nonce=b"n", gpus=b"", reason=b"", attempt=1, log_max=0, cut=0):
         self.number += 1
-        text = struct.pack("<IIq", version, kind, self.number) + ticket + struct.pack("<iiiiqqqq", attempt, 1, 1, 0, 0, 0, log_max, 0)
+        text = struct.pack("<IIq", version, kind, self.number) + ticket + struct.pack("<iiiiiiqqqq", attempt, 1, 1, 0, 1, 0, 0, 0, log_max, 0)
         text += struct.pack("40s1024s256s", nonce, gpus, reason)
         assert len(text) == ASK
         socket.send_fds(self.sock, [text[:len(text) - cut]], list(fds))

@@ -34,9 +34,8 @@ static void numbers_have_ranges(void **state)
         size_t offset;
         int32_t least, most;
     } rows[] = {
-        { offsetof(struct launch_ask, attempt), 1, INT32_MAX },
-        { offsetof(struct launch_ask, threads), 0, 1 << 16 },
-        { offsetof(struct launch_ask, tier), 0, 2 },
+        { offsetof(struct launch_ask, attempt), 1, INT32_MAX }, { offsetof(struct launch_ask, threads), 0, 1 << 16 },
+        { offsetof(struct launch_ask, slots), 0, INT32_MAX },   { offsetof(struct launch_ask, tier), 0, 2 },
         { offsetof(struct launch_ask, drain), 0, 3 },
     };
     static const size_t wide[] = { offsetof(struct launch_ask, last_seq), offsetof(struct launch_ask, saved),

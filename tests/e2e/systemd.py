@@ -76,7 +76,9 @@ ExecStop=/bin/sh -c 'ls /var/lib/detd/jobs/*/checkpoints >/var/seen'
 
 # The trainer: reports the parts of the machine that the unit lets it see, then trains.
 TRAINER = r"""#!/usr/bin/python3
-import json, os, resource, socket, sys
+import json, os, resource, socket, subprocess, sys, time
+CONTAINER = ["unshare", "--user", "--map-root-user", "--mount", "--uts", "--pid", "--fork", "--mount-proc", "sh", "-c",
+             "hostname c && mount -t tmpfs t /mnt && touch /mnt/f && chmod 4755 /mnt/f && stat -c %a /mnt/f"]
 status = dict(line.rstrip().split(":\t", 1) for line in open("/proc/self/status") if ":\t" in line)
 def tried(what):
     try:
@@ -86,11 +88,11 @@ def tried(what):
 facts = {"data": tried(lambda: open("/home/ann/data.json").read()), "interfaces": tried(lambda: [name for _, name in socket.if_nameindex()]),
          "oom": int(open("/proc/self/oom_score_adj").read()), "oom_detd_job": int(open("/proc/%d/oom_score_adj" % os.getppid()).read()),
          "capabilities": int(status["CapBnd"], 16) | int(status["CapEff"], 16), "seccomp": status["Seccomp"], "new_privileges": status["NoNewPrivs"],
-         "lock": tried(lambda: os.close(os.open("/run/detd/gpus/GPU-test.lock", os.O_RDWR | os.O_CREAT))),
          "tmp": tried(lambda: os.close(os.open("/tmp/x", os.O_RDWR | os.O_CREAT))), "usr": tried(lambda: os.mkdir("/usr/local/x")),
          "affinity": tried(lambda: os.sched_setaffinity(0, os.sched_getaffinity(0))), "hostname": tried(lambda: socket.sethostname("x")),
          "nvidiactl": tried(lambda: os.close(os.open("/dev/nvidiactl", os.O_RDWR))), "session": tried(lambda: os.getsid(1)),
-         "locked": resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]}
+         "container": subprocess.run(CONTAINER, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True).stdout,
+         "clock": tried(lambda: time.clock_settime(time.CLOCK_REALTIME, time.time())), "umask": os.umask(0o77), "locked": resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]}
 with open("facts.new", "w") as f:
     json.dump(facts, f)
 os.rename("facts.new", "facts")
@@ -165,8 +167,18 @@ class Node:
         got = self.ctl("show", str(job), "--json")
         return json.loads(got.stdout) if got.returncode == 0 else {"state": got.stderr, "step": 0}
 
-    def property(self, name):
-        return self.inside("systemctl", "show", "-p", name, "--value", "detd.service").stdout.strip()
+    def property(self, name, unit="detd.service"):
+        return self.inside("systemctl", "show", "-p", name, "--value", unit).stdout.strip()
+
+    def limit(self, unit, name, file, value):
+        """Checks a limit of a unit, and that the kernel has it. Returns False if the hierarchy has not the controller."""
+        assert self.property(name, unit) == str(value), (unit, name, self.property(name, unit))
+        path = self.group + self.property("ControlGroup", unit) + "/" + file
+        if not os.path.exists(path):
+            return False
+        with open(path, encoding="ascii") as f:
+            assert f.read().strip() == str(value), path
+        return True
 
     @staticmethod
     def until(test, what, seconds=120):
@@ -224,16 +236,27 @@ class Node:
                     time.sleep(0.05)
 
 
+def limits(node):
+    """All jobs together have at most 90% of the memory, and a tenth of detd's weight."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    most = int(node.property("MemoryMax", "detd-launch.service"))
+    assert most < memory, (most, memory)
+    seen = [node.limit("detd-launch.service", "MemoryMax", "memory.max", most), node.limit("detd-launch.service", "CPUWeight", "cpu.weight", 100),
+            node.limit("detd.service", "CPUWeight", "cpu.weight", 1000), node.limit("detd.service", "MemoryHigh", "memory.high", 1 << 30)]
+    if not all(seen):
+        print("skip: limits of the units in the kernel: no controllers of cgroup version 2 here")
+
+
 def check_facts(path):
-    """Checks which settings of the unit ranks inherit, and which they do not."""
+    """Checks which settings of detd-launch.service ranks inherit, and which they do not."""
     with open(path, encoding="utf-8") as f:
         facts = json.load(f)
     assert facts["data"] == "of ann" and "lo" in facts["interfaces"], facts
     assert facts["oom"] > 0 >= facts["oom_detd_job"], facts
     assert facts["capabilities"] == 0 and facts["seccomp"] == "2" and facts["new_privileges"] == "1", facts
     assert facts["lock"] == "Permission denied" and facts["tmp"] == facts["affinity"] == "done", facts  # detd alone takes locks of GPUs
-    assert facts["usr"] == "Read-only file system" and facts["hostname"] == "Operation not permitted", facts
-    assert isinstance(facts["session"], int), facts
+    assert facts["usr"] in ("Read-only file system", "Permission denied") and facts["hostname"] == facts["clock"] == "Operation not permitted", facts
+    assert isinstance(facts["session"], int) and facts["container"] == "4755\n" and facts["umask"] == 0o77, facts
     assert facts["nvidiactl"] in ("done", "No such device or address"), facts  # the unit lets ranks open it; most often there is no driver here
     with open(TMP + "/var/modprobe", encoding="utf-8") as f:
         assert f.read().splitlines()[0] == "0 -u", "files of devices are not made by root"
@@ -241,8 +264,9 @@ def check_facts(path):
 
 def restarts(node):
     """Stopped, killed again and again, restarted: the job's rank stays the same process all the time."""
-    job = node.submit(1000000)
+    job = node.submit(1000000, "ann")
     node.wait(job, lambda j: j["step"] > 3)
+    node.inside("touch", "/run/detd/gpus/GPU-test.lock", check=True)
     check_facts(TMP + "/var/lib/detd/jobs/%d/facts" % job)
     rank = node.ranks(job)
     assert len(rank) == 1, rank
@@ -317,6 +341,7 @@ def main():
     try:
         node.await_socket()
         job = restarts(node)
+        limits(node)
         theirs = users(node)
         saved = shutdown(node, job, theirs)
         node.close()

@@ -106,9 +106,14 @@ const struct command commands[] = {
     { "events", "[ID] [-n COUNT] [--json]", "Prints the events of a job, or of all jobs and the node",
       "  -n, --limit COUNT  number of newest events (50)\n",
       "  detctl events 3\n", command_events },
-    { "usage", "[ID] [-n COUNT] [--json]", "Prints the use of CPU cores, memory and GPUs by a job over time",
-      "  -n, --limit COUNT  number of newest rows (60)\n",
-      "  detctl usage 3\n", command_usage },
+    { "usage", "[ID] [-n COUNT] [--json] | --by user [--since TIME] [--json]",
+      "Prints the use of CPU cores, memory and GPUs by a job over time, or the slot hours granted to each user",
+      "  -n, --limit COUNT  number of newest rows (60)\n"
+      "  --by user          GPU hours and CPU slot hours that the jobs of each user held\n"
+      "  --since TIME       only those of this time: 30d, 12h or 2w; it counts only while detd runs\n",
+      "  detctl usage 3\n"
+      "  detctl usage --by user --since 30d\n",
+      command_usage },
     { "cancel", "ID ...", "Ends jobs for good", "", "  detctl cancel 3\n", command_control },
     { "pause", "ID ...", "Writes a checkpoint and gives the slots back", "", "  detctl pause 3\n", command_control },
     { "resume", "ID ...", "Queues paused and failed jobs again; each continues from its newest checkpoint",

@@ -113,6 +113,7 @@ static void tie(struct daemon *d)
                                  .events = &d->events,
                                  .user_running = d->cfg.user_running,
                                  .user_gpus = d->cfg.user_gpus,
+                                 .shares = d->cfg.fair_share ? &d->shares : NULL,
                                  .log_max = (int64_t)d->cfg.log_max_mib << 20 };
 }
 
@@ -438,6 +439,7 @@ static void on_tick(uv_timer_t *timer)
     usage_tick(&d->jobs, &d->gpus);
     removal_tick(&d->removals);
     retention_tick(&d->retention);
+    shares_tick(&d->shares, &d->jobs, d->retention.running);
     d->idle_ticks = activity == d->last_activity ? d->idle_ticks + 1 : 0;
     d->last_activity = activity;
     if (d->idle_ticks == IDLE_TICKS) /* once in an idle period */
@@ -482,6 +484,7 @@ static void free_all(struct daemon *d)
         launcher_close(d->launcher);
         conns_drop(d->conns);
         leave_threads(d);
+        shares_close(&d->shares);
         store_close(d->store);
         uv_run(d->loop, UV_RUN_NOWAIT);
         uv_walk(d->loop, close_left, NULL);
@@ -549,6 +552,8 @@ static int start(struct daemon *d, struct err *err)
         rc = open_threads(d, err);
     if (rc == 0)
         rc = load_settings(d, err);
+    if (rc == 0)
+        rc = shares_open(&d->shares, d->store, d->retention.running, err);
     if (rc == 0)
         rc = jobs_load(&d->jobs, err);
     if (rc == 0)

@@ -15,6 +15,7 @@
 #include "daemon/run/removal.h"
 #include "daemon/run/retention.h"
 #include "daemon/run/run.h"
+#include "daemon/run/shares.h"
 #include "daemon/base/turns.h"
 #include "daemon/socket/wire.h"
 #include "proto/err.h"
@@ -40,6 +41,7 @@ struct daemon {
     struct runner runner;
     struct removals removals;
     struct retention retention;
+    struct shares shares;
     struct gpu_node *gpu_node;
     struct launcher *launcher; /* NULL: jobs run as our own user; always NULL in a private daemon */
     struct conns *conns;

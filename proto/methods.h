@@ -40,5 +40,6 @@
     X(deterministic_set, "deterministic.set", OWNER, "tier:string id:int?", "node default, or a running job from an agreed step") \
     X(event_query, "event.query", READ, "id:int? limit:int? cursor:int?", "events of a job or of the node")                      \
     X(job_usage, "job.usage", READ, "id:int limit:int? cursor:int?", "CPU, memory and GPUs that a job used, over time")          \
+    X(user_usage, "user.usage", READ, "hours:int?", "slot hours granted to each user")                                            \
     X(subscribe, "subscribe", READ, "id:int? topics:string?", "notifications of jobs, losses, events, and of drops")
 /* clang-format on */

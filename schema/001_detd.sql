@@ -13,6 +13,7 @@ CREATE TABLE jobs (
     user            TEXT NOT NULL,
     uid             INTEGER NOT NULL,
     token           TEXT NOT NULL,                  -- chosen by the client: a repeated submission is the same job
+    admin           INTEGER NOT NULL DEFAULT 0,     -- 1: submitted by an admin: limits of users do not hold for it
     kind            TEXT NOT NULL DEFAULT 'train',  -- verify: it trains steps of another run again; eval: it evaluates another run's checkpoint
     state           TEXT NOT NULL CHECK (state IN ('queued', 'starting', 'running', 'stopping', 'paused', 'completed', 'failed', 'cancelled')),
     reason          TEXT NOT NULL DEFAULT '',
@@ -176,6 +177,16 @@ CREATE TABLE usage (
     gpu        REAL,             -- mean of its GPUs, percent, as the driver last reported; NULL: it has no GPU, or the value is unknown
     gpu_memory INTEGER,          -- bytes of its GPUs in use; NULL: the same
     PRIMARY KEY (job, time)
+) WITHOUT ROWID;
+
+-- Slots granted to users, by hours for which detd has run. It serves fair_share of detd.conf and `detctl usage --by user`.
+CREATE TABLE granted (
+    hour         INTEGER NOT NULL, -- 0: the first hour that detd ran on this database; the wall clock does not count
+    uid          INTEGER NOT NULL,
+    device       TEXT NOT NULL,    -- cpu or cuda: the slots are those of the CPU, or GPUs
+    user         TEXT NOT NULL,
+    slot_seconds REAL NOT NULL,
+    PRIMARY KEY (hour, uid, device)
 ) WITHOUT ROWID;
 
 -- Evaluations of jobs' checkpoints on other sets than the validation split, by jobs of their own (detctl eval ID --on SET).

@@ -266,6 +266,27 @@ static int clone_spec(struct context *ctx, const struct run *r, char *const *ass
     return rc;
 }
 
+/* A user of this node may not give every priority that the old job had, perhaps from an admin. */
+static int lower_priority(struct context *ctx, json_t *spec, char *const *assignments, int n)
+{
+    json_t *run = json_object_get(spec, "run"), *info;
+    const long long had = int_of(run, "priority");
+    long long most;
+    int rc;
+
+    if (had <= 0 || given(assignments, n, "run.priority"))
+        return 0;
+    if ((rc = call(ctx, "daemon.info", json_object(), &info)))
+        return rc;
+    most = json_object_get(info, "priority_max") ? int_of(info, "priority_max") : had;
+    json_decref(info);
+    if (had <= most)
+        return 0;
+    fprintf(stderr, "run.priority, which was %lld, is %lld: users of this node may not give more (user_priority)\n", had, most);
+    json_object_set_new(run, "priority", json_integer(most));
+    return 0;
+}
+
 int command_clone(struct context *ctx, int argc, char **argv)
 {
     static const struct option options[] = { QUEUEING_OPTIONS, { "same-data", no_argument, NULL, 'd' }, { 0 } };
@@ -294,6 +315,8 @@ int command_clone(struct context *ctx, int argc, char **argv)
     if (!(rc = run_check_owner(&r)))
         rc = clone_spec(ctx, &r, assignments, n, same_data, &spec);
     run_free(&r);
+    if (rc == 0 && (rc = lower_priority(ctx, spec, assignments, n)))
+        json_decref(spec);
     if (rc || (rc = submit_checked(ctx, spec, &q, &id)))
         return rc;
     tell_followed(followed);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/jobs.c - ls, show, why, events, usage: facts that detd knows about jobs. */
 #include <getopt.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -457,7 +458,7 @@ static void print_usage(const json_t *rows)
     table_print(t, stdout);
 }
 
-/* Takes the options of usage and events. Returns 0, or CODE_USAGE after complaining. */
+/* Takes the options of events. Returns 0, or CODE_USAGE after complaining. */
 static int take_rows_options(struct context *ctx, int argc, char **argv, struct list *l, bool *ret_json)
 {
     static const struct option options[] = { { "json", no_argument, NULL, 'j' }, { "limit", required_argument, NULL, 'n' }, { 0 } };
@@ -487,15 +488,67 @@ static int show_rows(struct context *ctx, struct list *l, bool json, void (*prin
     return CODE_DONE;
 }
 
-int command_usage(struct context *ctx, int argc, char **argv)
+static void print_users(const json_t *rows)
 {
-    struct list l = { .method = "job.usage", .member = "rows", .limit = USAGE_DEFAULT };
-    int64_t id = 0;
-    bool json;
+    static const char *const headers[] = { "<USER", ">GPU HOURS", ">CPU SLOT HOURS" };
+    struct table *t = table_new(sizeof headers / sizeof *headers, headers);
+    json_t *r;
+    size_t i;
+
+    json_array_foreach ((json_t *)rows, i, r) {
+        table_add(t, text_of(r, "user"));
+        table_addf(t, "%.1f", real_of(r, "gpu_hours"));
+        table_addf(t, "%.1f", real_of(r, "cpu_slot_hours"));
+    }
+    table_print(t, stdout);
+}
+
+/* ago: seconds; below 0: all. */
+static int usage_by_user(struct context *ctx, double ago, bool json)
+{
+    json_t *result, *params = json_object();
     int rc;
 
-    if (take_rows_options(ctx, argc, argv, &l, &json))
-        return CODE_USAGE;
+    if (ago >= 0)
+        json_object_set_new(params, "hours", json_integer((json_int_t)ceil(fmax(ago / 3600, 1))));
+    rc = call(ctx, "user.usage", params, &result);
+    if (rc)
+        return rc;
+    if (json)
+        print_json(json_object_get(result, "rows"));
+    else
+        print_users(json_object_get(result, "rows"));
+    json_decref(result);
+    return CODE_DONE;
+}
+
+int command_usage(struct context *ctx, int argc, char **argv)
+{
+    static const struct option options[] = { { "json", no_argument, NULL, 'j' },
+                                             { "limit", required_argument, NULL, 'n' },
+                                             { "by", required_argument, NULL, 'b' },
+                                             { "since", required_argument, NULL, 'S' },
+                                             { 0 } };
+    struct list l = { .method = "job.usage", .member = "rows", .limit = USAGE_DEFAULT };
+    bool json = false, by_user = false;
+    double ago = -1;
+    int64_t id = 0;
+    int rc, o;
+
+    while ((o = next_option(argc, argv, "n:", options)) != -1) {
+        if (o == '?' || (o == 'n' && take_limit(ctx, optarg, &l.limit)) || (o == 'S' && take_duration(ctx, optarg, &ago)))
+            return CODE_USAGE;
+        if (o == 'b' && strcmp(optarg, "user") != 0)
+            return misuse(ctx, "--by: must be user, is '%s'", optarg);
+        json |= o == 'j';
+        by_user |= o == 'b';
+    }
+    if (by_user && optind < argc)
+        return misuse(ctx, "'%s': --by user tells about all jobs", argv[optind]);
+    if (by_user)
+        return usage_by_user(ctx, ago, json);
+    if (ago >= 0)
+        return misuse(ctx, "--since belongs to --by user");
     if (argc - optind > 1)
         return misuse(ctx, "one job at a time");
     if ((rc = take_id_or_newest(ctx, argv[optind], &id)))

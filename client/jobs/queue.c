@@ -14,13 +14,13 @@ enum { SHOWN = 1000 };
 
 /* ---- queue ---- */
 
-/* Higher priority first, then the older job, as in the daemon's sched.h. */
+/* By the place that the daemon tells. Two jobs may have the same place if the queue has changed in between. */
 static int by_service(const void *a, const void *b)
 {
     const json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
-    long long px = int_of(x, "priority"), py = int_of(y, "priority"), ix = int_of(x, "id"), iy = int_of(y, "id");
+    long long px = int_of(x, "place"), py = int_of(y, "place"), ix = int_of(x, "id"), iy = int_of(y, "id");
 
-    return px != py ? (px < py) - (px > py) : (ix > iy) - (ix < iy);
+    return px != py ? (px > py) - (px < py) : (ix > iy) - (ix < iy);
 }
 
 /* If the job has left the queue meanwhile, this is its present reason. */
@@ -33,6 +33,7 @@ static int add_reason(struct context *ctx, json_t *job)
         return rc;
     json_object_set(job, "why", json_object_get(why, "text"));
     json_object_set(job, "expected", json_object_get(why, "expected"));
+    json_object_set(job, "place", json_object_get(why, "place"));
     json_decref(why);
     return 0;
 }
@@ -88,10 +89,10 @@ int command_queue(struct context *ctx, int argc, char **argv)
     l.params = json_pack("{s:s}", "state", "queued");
     if ((rc = call_list(ctx, &l, &all)))
         return rc;
+    for (size_t i = 0; rc == 0 && i < json_array_size(all); i++)
+        rc = add_reason(ctx, json_array_get(all, i));
     jobs = in_order(all);
     json_decref(all);
-    for (size_t i = 0; rc == 0 && i < json_array_size(jobs); i++)
-        rc = add_reason(ctx, json_array_get(jobs, i));
     if (rc == 0 && json)
         print_json(jobs);
     else if (rc == 0 && json_array_size(jobs) == 0)

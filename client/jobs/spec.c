@@ -209,7 +209,7 @@ json_t *spec_group(json_t *root, const char *name)
 
 void spec_drop_wishes(json_t *run)
 {
-    static const char *const keys[] = { "after", "after_ok", "time_limit", "on_end" };
+    static const char *const keys[] = { "after", "after_ok", "time_limit", "on_end", "priority" };
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         json_object_del(run, keys[i]);

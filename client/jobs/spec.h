@@ -23,7 +23,7 @@ int spec_change(struct context *ctx, const json_t *spec, const char *name, char 
 int spec_assign(json_t *root, char *const *assignments, int count, struct err *err);
 /* The object `name` of root, borrowed; makes it if it is missing. */
 json_t *spec_group(json_t *root, const char *name);
-/* Drops from the job's run its start conditions, its time limit and the people to tell. */
+/* Drops from the job's run its start conditions, time limit and priority, and the people to tell. */
 void spec_drop_wishes(json_t *run);
 /* The same checks for an object with absolute paths and counted steps. Errors about its keys begin with name. */
 int spec_check(const json_t *root, const char *name, struct err *err);

@@ -16,6 +16,9 @@ enum {
     FILE_MAX_BYTES = 64 << 10,
     SLOTS_MAX = 4096,
     USER_MAX = 1000000,
+    USER_QUEUED = 1000,
+    PRIORITY_MAX = 1000,
+    TIME_LIMIT_MAX_S = 1000000000, /* that of run.time_limit */
     GPU_DEADLINE_S = 30,
     GPU_DEADLINE_MAX = 600,
     LEAVE_DEADLINE_S = 600,
@@ -65,6 +68,25 @@ static int set_number(const struct key *key, void *to, const char *value, struct
     return 0;
 }
 
+static int set_priority(const struct key *key, void *to, const char *value, struct err *err)
+{
+    char *end;
+    long n = strtol(value, &end, 10);
+
+    if (*end || end == value || n < 0 || n > key->max)
+        return err_field(err, ERR_INPUT, key->name, "%s: must be 0 to %d, is '%.40s'", key->name, key->max, value);
+    *(int *)to = (int)n;
+    return 0;
+}
+
+static int set_switch(const struct key *key, void *to, const char *value, struct err *err)
+{
+    if (strcmp(value, "on") != 0 && strcmp(value, "off") != 0)
+        return err_field(err, ERR_INPUT, key->name, "%s: must be on or off, is '%.40s'", key->name, value);
+    *(bool *)to = strcmp(value, "on") == 0;
+    return 0;
+}
+
 static int set_tier(const struct key *key, void *to, const char *value, struct err *err)
 {
     int tier = tier_parse(value);
@@ -98,12 +120,20 @@ static const struct key keys[] = {
       AT(leave_deadline_s), LEAVE_DEADLINE_MAX },
     { "tier", "deterministic tier of new jobs, until `detctl deterministic` changes it: off, rerun (default) or world", set_tier, AT(tier),
       0 },
-    { "user_queued", "maximum number of waiting and paused jobs of a user other than root; default: no limit", set_number, AT(user_queued),
+    { "fair_share",
+      "on (default): among jobs of equal priority, the user who was granted fewer slot hours in the last 7 days goes first; off",
+      set_switch, AT(fair_share), 0 },
+    { "user_priority", "highest run.priority that a user other than an admin may give; default: 0", set_priority, AT(user_priority),
+      PRIORITY_MAX },
+    { "user_queued", "maximum number of waiting and paused jobs of a user other than an admin; default: 1000", set_number, AT(user_queued),
       USER_MAX },
-    { "user_running", "maximum number of running jobs of a user other than root; default: no limit", set_number, AT(user_running),
+    { "user_running", "maximum number of running jobs of a user other than an admin; default: no limit", set_number, AT(user_running),
       USER_MAX },
-    { "user_gpus", "maximum number of GPUs that the jobs of a user other than root hold together; default: no limit", set_number,
+    { "user_gpus", "maximum number of GPUs that the jobs of a user other than an admin hold together; default: no limit", set_number,
       AT(user_gpus), USER_MAX },
+    { "time_limit_max",
+      "maximum run.time_limit of a user other than an admin, in seconds; a job without a limit gets this one; default: no limit",
+      set_number, AT(time_limit_max_s), TIME_LIMIT_MAX_S },
     { "log_max", "maximum size of the log of a rank, in MiB; the older half of a larger log is dropped; default: 64", set_number,
       AT(log_max_mib), LOG_MAX_MIB },
     { "report_max",
@@ -328,6 +358,8 @@ int config_read(int argc, char **argv, struct config *ret, enum config_action *r
     ret->log_max_mib = LOG_MIB;
     ret->report_max_mib = REPORT_MIB;
     ret->everyone_reads = true;
+    ret->fair_share = true;
+    ret->user_queued = USER_QUEUED;
     ret->private = !o.system && (o.state || o.socket || geteuid() != 0);
     if (o.config)
         rc = read_file(o.config, true, ret, err);

@@ -26,7 +26,11 @@ struct config {
     int gpu_deadline_s;                       /* for an answer of the GPU driver */
     int leave_deadline_s;                     /* for the checkpoint of a job that is sent away */
     int tier;                                 /* of new jobs until deterministic.set changes it */
-    int user_queued, user_running, user_gpus; /* maximum for each user except root; 0: no limit */
+    /* for users other than admins; a private daemon's user is an admin */
+    int user_queued, user_running, user_gpus; /* maximum for each; 0: no limit */
+    int user_priority;                        /* the highest that they may give */
+    int time_limit_max_s;                     /* 0: no limit */
+    bool fair_share;                          /* see shares.h */
 };
 
 enum config_action { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION, CONFIG_PROBE, CONFIG_WATCH };

@@ -70,6 +70,7 @@ struct job_row {
     char name[4 * JOB_NAME_MAX + 1]; /* the limit counts characters */
     char user[JOB_USER_MAX + 1];
     uint32_t uid;
+    bool admin; /* its submitter was one: limits of users do not hold for it */
     enum job_kind kind;
     enum job_state state;
     char reason[JOB_REASON_MAX + 1];

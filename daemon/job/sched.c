@@ -10,7 +10,14 @@ static int by_service(const void *pa, const void *pb)
 
     if (a->priority != b->priority)
         return a->priority > b->priority ? -1 : 1;
+    if (a->granted != b->granted)
+        return a->granted < b->granted ? -1 : 1;
     return a->id < b->id ? -1 : a->id > b->id;
+}
+
+bool sched_is_before(const struct sched_job *a, const struct sched_job *b)
+{
+    return by_service(a, b) < 0;
 }
 
 int sched_threads(const struct sched_job *job, const struct sched_node *node)
@@ -50,9 +57,9 @@ static void count_user(const struct sched_job *job, const struct sched_job *all,
 
 static const char *over_limit(const struct sched_job *job, const struct sched_node *node, int jobs, int gpus)
 {
-    if (job->uid != 0 && node->user_running > 0 && jobs >= node->user_running)
+    if (!job->free && node->user_running > 0 && jobs >= node->user_running)
         return "user_running";
-    if (job->uid != 0 && node->user_gpus > 0 && job->cuda && gpus + sched_gpu_need(job) > node->user_gpus)
+    if (!job->free && node->user_gpus > 0 && job->cuda && gpus + sched_gpu_need(job) > node->user_gpus)
         return "user_gpus";
     return NULL;
 }
@@ -75,7 +82,7 @@ static bool user_has_enough(const struct sched_job *job, const struct sched_node
 {
     int jobs = 0, gpus = 0;
 
-    if (job->uid == 0 || node->user_running + node->user_gpus == 0)
+    if (job->free || node->user_running + node->user_gpus == 0)
         return false;
     count_user(job, node->holders, node->nholders, &jobs, &gpus);
     for (int i = 0; i < ahead; i++)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* daemon/job/sched.h - the scheduler: decides which jobs get the node's slots. A pure function of
  * queue, slots and clock.
  *
- * A job gets all its slots or none (gang). Higher priority goes first, then the older job (smaller id). Jobs on GPUs
+ * A job gets all its slots or none (gang). Higher priority goes first, then the job whose user was granted less lately,
+ * then the older job (smaller id). Jobs on GPUs
  * and jobs on the CPU have separate queues. In each queue, a job that finds too few free slots is a head. Jobs behind a
  * head may pass it (backfill) if they fit into slots that the head cannot use yet. They make room for the head, and for
  * any other job ahead of them, once their slots are all that it waits for: they write a checkpoint and are queued
@@ -10,7 +11,7 @@
  *
  * A job whose retry is due later is passed over until then; jobs that pass it make room for it afterwards. A job that
  * needs more GPUs than are healthy is passed over until enough are. A job is also passed over if its user has reached a
- * limit (except root); the slots that a head waits for count for its user. */
+ * limit (except admins); the slots that a head waits for count for its user. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,7 +19,9 @@
 struct sched_job {
     int64_t id;
     uint32_t uid;
+    bool free; /* an admin's: limits of users do not hold for it */
     int priority;
+    double granted; /* slot seconds of its user lately, on its kind of slots */
     bool cuda;
     int ranks;
     int ranks_per_gpu; /* at most; 0 counts as 1 */
@@ -49,6 +52,8 @@ struct sched_grant {
     bool backfill;       /* it passes others */
 };
 
+/* Whether a comes before b in the order of service. */
+bool sched_is_before(const struct sched_job *a, const struct sched_job *b);
 /* CPU slots that a job takes: ranks * threads, but never more than the node has (more ranks than slots: the whole idle
  * node). 0 for GPU jobs. */
 int sched_cpu_need(const struct sched_job *job, const struct sched_node *node);

@@ -165,7 +165,7 @@ int do_daemon_info(struct request *rq, struct err *err)
     store_trouble(d->store, trouble, sizeof trouble);
     rq->result = json_pack(
         "{s:s, s:i, s:s, s:s, s:s, s:f, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:s, s:s, "
-        "s:b, s:i, s:s, s:b, s:o, s:i, s:I}",
+        "s:b, s:i, s:s, s:b, s:o, s:i, s:I, s:i}",
         "version", DETD_VERSION, "protocol", DETD_PROTOCOL, "store_id", store_id(d->store), "state", d->cfg.state, "socket", d->cfg.socket,
         "uptime_s", mono_s() - d->started, "cpu_slots", d->runner.cpu_slots, "cpu_free", run_cpu_free(&d->runner), "gpus", counts.devices,
         "gpus_free", counts.free, "jobs_live", jobs_live(&d->jobs), "clients", conns_count(d->conns), "tier", tier_name(d->tier), "drained",
@@ -173,7 +173,8 @@ int do_daemon_info(struct request *rq, struct err *err)
         (json_int_t)store_backlog(d->store), "rss_bytes", (json_int_t)node_resident_bytes(), "heap_bytes", (json_int_t)mallinfo2().uordblks,
         "loop_max_ms", loop_ms, "loop_cpu_max_ms", cpu_ms, "trouble", trouble, "gpu_trouble", d->gpus.trouble, "private", d->private, "pid",
         (int)getpid(), "libraries", libraries, "launch", launcher_is_there(d->launcher), "launch_trouble",
-        clean_string(launcher_trouble(d->launcher)), "removals", d->removals.held_up, "removal", (json_int_t)d->removals.held_job);
+        clean_string(launcher_trouble(d->launcher)), "removals", d->removals.held_up, "removal", (json_int_t)d->removals.held_job,
+        "priority_max", rq->caller.admin ? JOB_PRIORITY_MAX : d->cfg.user_priority);
     return rq->result ? 0 : err_set(err, -1, "daemon.info: cannot be written as JSON");
 }
 

@@ -16,10 +16,10 @@ int method_call(struct request *rq, const char *name, struct err *err);
  * job.resume; methods_label.c job.label; methods_remove.c job.rm and job.prune; methods_job.c the other job.*;
  * methods_gpu.c gpu.*; methods_query.c the queries of the store; methods.c the rest. */
 typedef int method_fn(struct request *rq, struct err *err);
-method_fn do_daemon_info, do_daemon_drain, do_daemon_undrain, do_gpu_list, do_gpu_release, do_job_submit, do_job_list, do_job_get,
-    do_job_cancel, do_job_pause, do_job_resume, do_job_checkpoint, do_job_eval, do_job_priority, do_job_extend, do_job_label, do_job_rm,
-    do_job_prune, do_job_logs, do_job_why, do_loss_query, do_eval_query, do_deterministic_get, do_deterministic_set, do_event_query,
-    do_job_usage, do_subscribe;
+method_fn do_daemon_info, do_user_usage, do_daemon_drain, do_daemon_undrain, do_gpu_list, do_gpu_release, do_job_submit, do_job_list,
+    do_job_get, do_job_cancel, do_job_pause, do_job_resume, do_job_checkpoint, do_job_eval, do_job_priority, do_job_extend, do_job_label,
+    do_job_rm, do_job_prune, do_job_logs, do_job_why, do_loss_query, do_eval_query, do_deterministic_get, do_deterministic_set,
+    do_event_query, do_job_usage, do_subscribe;
 
 /* Prepares an event of the job (0: of the node) that names the caller; request_granted() adds it once the change is
  * durable. Must be called before the change is requested: the answer may come at once, and frees the request. */

@@ -412,6 +412,9 @@ int do_job_priority(struct request *rq, struct err *err)
         rc = own_job(rq, "another priority", &j, err);
     if (rc < 0 || !j)
         return rc;
+    if (!rq->caller.admin && priority > rq->d->cfg.user_priority)
+        return err_field(err, ERR_INPUT, "priority", "priority: must be at most %d on this node (user_priority), is %d",
+                         rq->d->cfg.user_priority, priority);
     request_note(rq, j->row.id, "priority %d", priority);
     rc = jobs_want_priority(&rq->d->jobs, j, priority, command_durable, rq, err);
     return rc < 0 ? rc : REQUEST_LATER;

@@ -16,7 +16,7 @@
 #include "proto/err.h"
 #include "proto/tier.h"
 
-enum { ROWS_DEFAULT = 1000, ROWS_MAX = 5000, POINTS_MAX = 5000, EVENTS_DEFAULT = 100 };
+enum { ROWS_DEFAULT = 1000, ROWS_MAX = 5000, POINTS_MAX = 5000, EVENTS_DEFAULT = 100, USAGE_HOURS_MAX = 1000000 };
 
 struct query {
     struct request *rq;
@@ -173,6 +173,26 @@ int do_job_usage(struct request *rq, struct err *err)
     return rc < 0 ? rc : start_page(rq, &q, id, (struct store_page){ limit, cursor }, err);
 }
 
+static int run_user_usage(struct query *q, struct err *err)
+{
+    return store_user_usage(q->rq->d->store, q->page.cursor, &q->out, err);
+}
+
+/* Hours are those for which detd has run, as in the table. */
+int do_user_usage(struct request *rq, struct err *err)
+{
+    json_int_t hours = 0, now = (json_int_t)(rq->d->shares.at / 3600);
+    struct query q = { .run = run_user_usage };
+    int rc = params_unpack(rq, err, "{s?I}", "hours", &hours);
+
+    if (rc == 0 && json_object_get(rq->params, "hours"))
+        rc = check_limit(hours, USAGE_HOURS_MAX, "hours", err);
+    if (rc < 0)
+        return rc;
+    q.page.cursor = hours > 0 ? now - hours + 1 : 0;
+    return start(rq, &q, err);
+}
+
 /* ---- tiers ---- */
 
 static int run_tiers(struct query *q, struct err *err)
@@ -276,7 +296,7 @@ static int run_why_work(struct query *q, struct err *err)
     why_text(&q->row, text, sizeof text);
     text_addf(&q->out, "{\"state\":\"%s\",\"text\":", job_state_name(q->row.state));
     text_json(&q->out, text);
-    text_add(&q->out, ",\"expected\":null}");
+    text_add(&q->out, ",\"expected\":null,\"place\":null}");
     return 0;
 }
 
@@ -286,6 +306,7 @@ int do_job_why(struct request *rq, struct err *err)
     char text[1500];
     const struct job *j;
     double wait_s;
+    bool queued;
     int rc = params_unpack(rq, err, "{s:I}", "id", &id);
 
     if (rc < 0)
@@ -296,7 +317,9 @@ int do_job_why(struct request *rq, struct err *err)
         return start(rq, &(struct query){ .run = run_why_work, .id = id }, err);
     run_why(&rq->d->runner, j, text, sizeof text);
     wait_s = run_expected_wait(&rq->d->runner, j);
-    rq->result = json_pack("{s:s, s:o, s:o}", "state", job_state_name(j->row.state), "text", clean_string(text), "expected",
-                           isfinite(wait_s) ? json_real(now_s() + wait_s) : json_null());
+    queued = j->row.state == JOB_QUEUED;
+    rq->result = json_pack("{s:s, s:o, s:o, s:o}", "state", job_state_name(j->row.state), "text", clean_string(text), "expected",
+                           isfinite(wait_s) ? json_real(now_s() + wait_s) : json_null(), "place",
+                           queued ? json_integer(run_place(&rq->d->runner, j)) : json_null());
     return 0;
 }

@@ -31,7 +31,8 @@ struct submission {
     const char *token;
     /* the node, as it was when the request came */
     struct device_node node;
-    int tier, user_gpus;
+    const struct config *cfg; /* limits of users */
+    int tier;
     /* result */
     struct job_row row;
     char device[DEVICE_TEXT]; /* the decision about `auto`; "": `auto` was not given */
@@ -53,6 +54,7 @@ static void fill_row(struct submission *s, const struct jobspec *spec)
     memset(row, 0, sizeof *row);
     snprintf(row->name, sizeof row->name, "%s", spec->name);
     row->uid = s->rq->caller.uid;
+    row->admin = s->rq->caller.admin;
     row->kind = spec->eval_run ? JOB_EVALUATES : spec->verify_evidence ? JOB_VERIFIES : JOB_TRAINS;
     row->state = JOB_QUEUED;
     row->want_tier = -1;
@@ -70,15 +72,27 @@ static void fill_row(struct submission *s, const struct jobspec *spec)
     row->time_limit = spec->run_time_limit;
 }
 
-/* Refuses a job that would wait for ever. */
-static int check_limits(const struct submission *s, const struct jobspec *spec, struct err *err)
+/* Limits of users other than admins. A job that needs more GPUs than its user may hold would wait for ever. */
+static int check_limits(struct submission *s, struct jobspec *spec, struct err *err)
 {
     const struct sched_job view = { .cuda = s->row.cuda, .ranks = s->row.ranks, .ranks_per_gpu = s->row.ranks_per_gpu };
+    const struct config *cfg = s->cfg;
 
-    if (s->user_gpus == 0 || s->row.uid == 0 || sched_gpu_need(&view) <= s->user_gpus)
+    if (s->row.admin)
         return 0;
-    return err_field(err, ERR_INPUT, "run.ranks", "run.ranks: %lld ranks need %d GPUs, and the jobs of a user hold at most %d (user_gpus)",
-                     (long long)spec->run_ranks, sched_gpu_need(&view), s->user_gpus);
+    if (cfg->user_gpus > 0 && sched_gpu_need(&view) > cfg->user_gpus)
+        return err_field(err, ERR_INPUT, "run.ranks",
+                         "run.ranks: %lld ranks need %d GPUs, and the jobs of a user hold at most %d (user_gpus)",
+                         (long long)spec->run_ranks, sched_gpu_need(&view), cfg->user_gpus);
+    if (s->row.priority > cfg->user_priority)
+        return err_field(err, ERR_INPUT, "run.priority", "run.priority: must be at most %d on this node (user_priority), is %d",
+                         cfg->user_priority, s->row.priority);
+    if (cfg->time_limit_max_s > 0 && spec->run_time_limit > cfg->time_limit_max_s)
+        return err_field(err, ERR_INPUT, "run.time_limit", "run.time_limit: must be at most %d s on this node (time_limit_max), is %.10g s",
+                         cfg->time_limit_max_s, spec->run_time_limit);
+    if (cfg->time_limit_max_s > 0 && spec->run_time_limit == 0)
+        s->row.time_limit = spec->run_time_limit = cfg->time_limit_max_s;
+    return 0;
 }
 
 static int fill_tier(struct jobspec *spec, int tier, struct err *err)
@@ -226,7 +240,7 @@ static int start_submission(struct request *rq, const json_t *spec, const char *
                               .spec = spec,
                               .token = token,
                               .tier = rq->d->tier,
-                              .user_gpus = rq->d->cfg.user_gpus,
+                              .cfg = &rq->d->cfg,
                               .node.plugin = rq->d->plugin,
                               .node.bf16_unit = cpu_has_bf16_unit() };
     if (rq->d->plugin && !rq->d->gpus.known)

@@ -39,7 +39,7 @@ void run_take_slots(struct runner *r)
 
     for (int i = 0; i < r->jobs->count; i++) {
         struct job *j = r->jobs->all[i];
-        struct sched_job view = slots_view(j);
+        struct sched_job view = slots_view(r, j);
 
         if (!slots_are_held(j))
             continue;
@@ -587,7 +587,7 @@ void run_schedule(struct runner *r)
         struct job *j = r->jobs->all[i];
 
         if (may_start(r, j)) {
-            queue[n++] = slots_view(j);
+            queue[n++] = slots_view(r, j);
             cuda = cuda || j->row.cuda;
         }
     }

@@ -14,6 +14,7 @@ struct gpus;
 struct job;
 struct jobs;
 struct launcher;
+struct shares;
 struct store;
 
 enum { RUN_DRAINED_MAX = 200 };
@@ -30,6 +31,7 @@ struct runner {
     const struct events *events;
     int cpu_slots;                     /* of the node */
     int user_running, user_gpus;       /* sched.h */
+    const struct shares *shares;       /* NULL: fair_share = off */
     int64_t log_max;                   /* launch.h */
     char drained[RUN_DRAINED_MAX + 1]; /* why no job is started now, in an admin's words; "": jobs are started */
     double ticked;                     /* when run_tick() was called last; 0: never */
@@ -57,5 +59,7 @@ bool run_is_ownerless(const struct runner *r, const struct job *j);
 /* Writes a sentence about why a job waits: it is queued; or has its slots without a supervisor (job.trouble); or its
  * supervisor cannot go on (job.says). */
 void run_why(struct runner *r, const struct job *j, char *ret, size_t size);
+/* Number of queued jobs that come before it in the order of service. */
+int run_place(const struct runner *r, const struct job *j);
 /* Seconds until a queued job starts; INFINITY: not known. */
 double run_expected_wait(struct runner *r, const struct job *j);

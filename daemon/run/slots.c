@@ -5,6 +5,7 @@
 #include "daemon/gpu/gpu.h"
 #include "daemon/jobs/jobs.h"
 #include "daemon/run/run.h"
+#include "daemon/run/shares.h"
 
 /* A supervisor that only reads the spool of a cancelled job needs no slots, and may take long. */
 bool slots_are_held(const struct job *j)
@@ -28,14 +29,16 @@ int slots_of_ranks(const struct runner *r, const struct job *j)
     return all > r->cpu_slots ? r->cpu_slots : (int)all;
 }
 
-struct sched_job slots_view(const struct job *j)
+struct sched_job slots_view(const struct runner *r, const struct job *j)
 {
     bool stays = j->trouble[0] || j->life.phase == LIFE_STUCK; /* it may hold its slots for an unknown time, whatever its deadline */
     bool sent = j->off_gpu || j->yields_to, stops = j->row.state != JOB_STARTING && j->row.state != JOB_RUNNING;
 
     return (struct sched_job){ .id = j->row.id,
                                .uid = j->row.uid,
+                               .free = j->row.admin,
                                .priority = j->row.priority,
+                               .granted = r->shares ? shares_granted(r->shares, j->row.uid, j->row.cuda) : 0,
                                .cuda = j->row.cuda,
                                .ranks = j->row.ranks,
                                .ranks_per_gpu = j->row.ranks_per_gpu,
@@ -66,7 +69,7 @@ bool slots_holders(const struct runner *r, struct sched_node *node)
 
     for (int i = 0; all && i < r->jobs->count; i++)
         if (slots_are_held(r->jobs->all[i]))
-            all[node->nholders++] = slots_view(r->jobs->all[i]);
+            all[node->nholders++] = slots_view(r, r->jobs->all[i]);
     node->holders = all;
     return all != NULL;
 }

@@ -13,24 +13,50 @@
 #include "daemon/store/store.h"
 #include "daemon/jobs/usage.h"
 
+/* Both jobs have the same priority, and the other one's user was granted less. */
+static void tell_share(const struct job *j, const struct sched_job *view, const struct job *other, const struct sched_job *ahead, char *ret,
+                       size_t size)
+{
+    snprintf(ret, size,
+             "waits behind job %lld: in the last 7 days %s was granted %.1f %s hours, and %s %.1f (fair_share); both jobs have priority %d",
+             (long long)other->row.id, other->row.user, ahead->granted / 3600, j->row.cuda ? "GPU" : "CPU slot", j->row.user,
+             view->granted / 3600, j->row.priority);
+}
+
 static bool waits_behind(const struct runner *r, const struct job *j, const struct sched_node *node, char *ret, size_t size)
 {
+    const struct sched_job own = slots_view(r, j);
+
     for (int i = 0; i < r->jobs->count; i++) {
         const struct job *other = r->jobs->all[i];
-        struct sched_job view = slots_view(other);
+        struct sched_job view = slots_view(r, other);
         int has;
-        bool ahead = other->row.priority > j->row.priority || (other->row.priority == j->row.priority && other->row.id < j->row.id);
 
-        if (other->row.after || run_is_ownerless(r, other) || sched_gpu_need(&view) > node->gpus ||
+        if (other->row.state != JOB_QUEUED || other->row.cuda != j->row.cuda || !sched_is_before(&view, &own) || other->row.after ||
+            run_is_ownerless(r, other) || sched_gpu_need(&view) > node->gpus ||
             sched_user_limit(&view, node, &has)) /* passed over until that changes */
             continue;
-        if (other != j && other->row.state == JOB_QUEUED && other->row.cuda == j->row.cuda && ahead) {
+        if (view.priority == own.priority && view.granted < own.granted)
+            tell_share(j, &own, other, &view, ret, size);
+        else
             snprintf(ret, size, "waits behind job %lld, which is queued with priority %d and waits for slots itself",
                      (long long)other->row.id, other->row.priority);
-            return true;
-        }
+        return true;
     }
     return false;
+}
+
+int run_place(const struct runner *r, const struct job *j)
+{
+    const struct sched_job own = slots_view(r, j);
+    int n = 0;
+
+    for (int i = 0; i < r->jobs->count; i++) {
+        const struct sched_job other = slots_view(r, r->jobs->all[i]);
+
+        n += r->jobs->all[i]->row.state == JOB_QUEUED && sched_is_before(&other, &own);
+    }
+    return n;
 }
 
 static bool waits_for_other(const struct runner *r, const struct job *j, char *ret, size_t size)
@@ -90,7 +116,7 @@ static void tell_room(const struct runner *r, const struct job *j, char *ret, si
 
 static bool is_kept_from_queue(const struct runner *r, const struct job *j, char *ret, size_t size)
 {
-    struct sched_job view = slots_view(j);
+    struct sched_job view = slots_view(r, j);
     struct sched_node node = slots_node(r);
     bool found;
 
@@ -103,7 +129,7 @@ static bool is_kept_from_queue(const struct runner *r, const struct job *j, char
 /* Writes which slots or GPUs the queued job needs and how many are free, then what stopped its last run. */
 static void tell_need(const struct runner *r, const struct job *j, char *ret, size_t size)
 {
-    struct sched_job view = slots_view(j);
+    struct sched_job view = slots_view(r, j);
     struct sched_node node = slots_node(r);
     struct gpu_counts gpus;
     size_t len;
@@ -172,7 +198,7 @@ double run_expected_wait(struct runner *r, const struct job *j)
         const struct job *other = r->jobs->all[i];
 
         if (other->row.state == JOB_QUEUED && !other->row.after && other->life.phase == LIFE_IDLE && !run_is_ownerless(r, other))
-            queue[n++] = slots_view(other);
+            queue[n++] = slots_view(r, other);
     }
     if (queue && slots_holders(r, &node) && j->row.state == JOB_QUEUED && !r->drained[0]) {
         for (int i = 0; i < node.nholders; i++)

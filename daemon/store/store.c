@@ -207,6 +207,16 @@ void store_usage(struct store *s, const struct store_usage *u)
     enqueue(s, op);
 }
 
+void store_grant(struct store *s, const struct store_grant *g)
+{
+    struct op *op = op_new(OP_GRANT, NULL, NULL, NULL, NULL, NULL);
+
+    if (!op)
+        return;
+    op->grant = *g;
+    enqueue(s, op);
+}
+
 void store_setting(struct store *s, const char *key, const char *value, store_done *done, void *arg)
 {
     ask(s, op_new(OP_SETTING, NULL, NULL, (const char *const[3]){ key, value, NULL }, done, arg));

@@ -41,7 +41,7 @@ enum { STORE_REPEATED = 1, STORE_CLEAR, STORE_CHANGED };
 void store_take_id(struct store *s, store_done *done, void *arg);
 /* No later job gets a number up to `highest`, or one of which the database holds anything. */
 void store_skip_ids(struct store *s, int64_t highest);
-/* From now on a user other than root has at most so many jobs that wait or are paused (0: no limit); a further one is
+/* From now on a user other than an admin has at most so many jobs that wait or are paused (0: no limit); a further one is
  * refused with ERR_STATE. */
 void store_limit_queued(struct store *s, int most);
 void store_submit(struct store *s, const struct job_row *row, const char *token, const char *spec, store_done *done, void *arg);
@@ -79,6 +79,15 @@ struct store_usage {
     int64_t gpu_memory;
 };
 void store_usage(struct store *s, const struct store_usage *u);
+/* Slots granted to a user within an hour of those for which detd has run. They are added to earlier ones. */
+struct store_grant {
+    int64_t hour;
+    uint32_t uid;
+    bool cuda; /* GPUs; false: slots of the CPU */
+    char user[JOB_USER_MAX + 1];
+    double slot_s;
+};
+void store_grant(struct store *s, const struct store_grant *g);
 /* Removes a job that has ended: its row, for good, with an event of the node with the text `text`. Afterwards the job
  * is pending until store_sweep() has finished. */
 void store_remove(struct store *s, int64_t job, const char *text, double now, store_done *done, void *arg);
@@ -172,6 +181,9 @@ int store_events(struct store *s, int64_t id, const struct store_page *page, str
 int store_usage_rows(struct store *s, int64_t id, const struct store_page *page, struct text *out,
                      struct err *err);                                             /* {"rows":[...],"cursor":...} */
 int store_usage_count(struct store *s, int64_t id, int64_t *ret, struct err *err); /* at most 1000 */
+/* What was granted from the hour `from` on: each row; or sums of users, {"rows":[...]}, those with most first. */
+int store_load_grants(struct store *s, int64_t from, void (*each)(void *arg, const struct store_grant *g), void *arg, struct err *err);
+int store_user_usage(struct store *s, int64_t from, struct text *out, struct err *err);
 int store_tiers(struct store *s, int64_t id, struct text *out, struct err *err);   /* [{"step":..,"tier":..}] */
 int store_load_gpus(struct store *s, void (*each)(void *arg, const struct store_gpu *gpu), void *arg, struct err *err);
 int store_get_setting(struct store *s, const char *key, char *ret, size_t size, struct err *err); /* "" if it is not set */

@@ -29,6 +29,7 @@ enum op_kind {
     OP_SETTING,
     OP_GPU,
     OP_USAGE,
+    OP_GRANT,
     OP_REMOVE,
     OP_SWEEP,
     OP_THIN,
@@ -51,6 +52,7 @@ struct op {
     int64_t number[2]; /* SUBMIT, REOPEN: maximum of queued jobs of the user; GPU: memory, errors */
     double time, since;
     struct store_usage usage; /* USAGE */
+    struct store_grant grant; /* GRANT */
     bool asked;               /* by a user: refused at once if the disk is full */
     void (*done)(void *arg, int rc, int64_t value, const struct err *err);
     void *arg;
@@ -84,6 +86,7 @@ enum stmt_name {
     ST_SETTING,
     ST_GPU,
     ST_USAGE,
+    ST_GRANT,
     ST_SERIES,
     ST_NEW_SERIES,
     ST_POINT,

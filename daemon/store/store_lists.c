@@ -148,6 +148,45 @@ int store_usage_rows(struct store *s, int64_t id, const struct store_page *page,
                      "rows", id, page, out, err);
 }
 
+int store_load_grants(struct store *s, int64_t from, void (*each)(void *arg, const struct store_grant *g), void *arg, struct err *err)
+{
+    sqlite3 *db = reader_take(s);
+    sqlite3_stmt *st = NULL;
+    int rc = reader_prepare(db, "SELECT hour, uid, device='cuda', user, slot_seconds FROM granted WHERE hour>=?1", &st, err);
+
+    if (rc == 0)
+        sqlite3_bind_int64(st, 1, from);
+    while (rc == 0 && (rc = reader_step(db, st, err)) == 1) {
+        struct store_grant g = { .hour = sqlite3_column_int64(st, 0),
+                                 .uid = (uint32_t)sqlite3_column_int64(st, 1),
+                                 .cuda = sqlite3_column_int(st, 2) != 0,
+                                 .slot_s = sqlite3_column_double(st, 4) };
+
+        snprintf(g.user, sizeof g.user, "%s", (const char *)sqlite3_column_text(st, 3));
+        each(arg, &g);
+        rc = 0;
+    }
+    sqlite3_finalize(st);
+    reader_give(s, db);
+    return rc;
+}
+
+int store_user_usage(struct store *s, int64_t from, struct text *out, struct err *err)
+{
+    sqlite3 *db = reader_take(s);
+    int rc;
+
+    text_add(out, "{\"rows\":");
+    rc = rows_list(db,
+                   "SELECT user, uid, sum(iif(device='cpu', slot_seconds, 0))/3600 AS cpu_slot_hours, "
+                   "sum(iif(device='cuda', slot_seconds, 0))/3600 AS gpu_hours FROM granted WHERE hour>=?1 GROUP BY uid "
+                   "ORDER BY gpu_hours DESC, cpu_slot_hours DESC, uid LIMIT ?2",
+                   from, out, err);
+    text_add(out, "}");
+    reader_give(s, db);
+    return rc;
+}
+
 #define TIERS_SELECT "SELECT step, tier FROM tiers WHERE job=?1 ORDER BY step LIMIT ?2"
 
 /* A row outlives its checkpoint, which `keep` or a user may have removed. So each row says whether the checkpoint is

@@ -27,8 +27,8 @@ static const char *const sql[ST_COUNT] = {
     [ST_TOKEN] = "SELECT id FROM jobs WHERE uid=?1 AND token=?2 UNION ALL SELECT job FROM removed WHERE uid=?1 AND token=?2",
     [ST_QUEUED] = "SELECT count(*) FROM (SELECT 1 FROM jobs WHERE state IN ('queued', 'paused') AND uid=?1 LIMIT ?2)",
     [ST_SUBMIT] = "INSERT INTO jobs (name, user, uid, token, state, reason, tier, device, ranks, threads, priority, restarts, steps, "
-                  "submitted, ranks_per_gpu, after, after_ok, ticket, kind, time_limit, id) "
-                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?20, ?21, nullif(?19, 0))",
+                  "submitted, ranks_per_gpu, after, after_ok, ticket, kind, time_limit, id, admin) "
+                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?20, ?21, nullif(?19, 0), ?22)",
     [ST_STATE] = "SELECT state FROM jobs WHERE id=?1",
     [ST_FIRST_ID] = "INSERT INTO sqlite_sequence (name, seq) SELECT 'jobs', 0 "
                     "WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name='jobs')",
@@ -54,6 +54,8 @@ static const char *const sql[ST_COUNT] = {
                "ON CONFLICT (uuid) DO UPDATE SET name=excluded.name, quarantine=excluded.quarantine, memory_bytes=excluded.memory_bytes, "
                "ecc_errors=excluded.ecc_errors, seen=excluded.seen, quarantined=excluded.quarantined",
     [ST_USAGE] = "INSERT OR REPLACE INTO usage SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE " IS_THERE,
+    [ST_GRANT] = "INSERT INTO granted VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (hour, uid, device) "
+                 "DO UPDATE SET user=excluded.user, slot_seconds=slot_seconds+excluded.slot_seconds",
     [ST_SERIES] = "SELECT id FROM series WHERE job=?1 AND split=?2 AND term=?3",
     [ST_NEW_SERIES] = "INSERT INTO series (job, split, term) VALUES (?1, ?2, ?3)",
     [ST_POINT] = "INSERT INTO point VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",

@@ -26,7 +26,7 @@ static int refuse_queued(struct writer *w, struct op *op)
     sqlite3_stmt *st = w->stmt[ST_QUEUED];
     int rc;
 
-    if (op->number[0] == 0 || op->row->uid == 0)
+    if (op->number[0] == 0 || op->row->admin)
         return SQLITE_OK;
     sqlite3_bind_int64(st, 1, op->row->uid);
     sqlite3_bind_int64(st, 2, op->number[0]);
@@ -104,6 +104,7 @@ static int submit(struct writer *w, struct op *op)
     sqlite3_bind_int64(st, 19, row->id);
     bind_text(st, 20, job_kind_name(row->kind));
     sqlite3_bind_double(st, 21, row->time_limit);
+    sqlite3_bind_int(st, 22, row->admin);
     rc = writer_run(st);
     if (rc != SQLITE_OK)
         return rc;
@@ -618,6 +619,18 @@ static int add_usage(struct writer *w, const struct store_usage *u)
     return writer_run(st);
 }
 
+static int add_grant(struct writer *w, const struct store_grant *g)
+{
+    sqlite3_stmt *st = w->stmt[ST_GRANT];
+
+    sqlite3_bind_int64(st, 1, g->hour);
+    sqlite3_bind_int64(st, 2, g->uid);
+    bind_text(st, 3, g->cuda ? "cuda" : "cpu");
+    bind_text(st, 4, g->user);
+    sqlite3_bind_double(st, 5, g->slot_s);
+    return writer_run(st);
+}
+
 static int apply(struct writer *w, struct op *op)
 {
     switch (op->kind) {
@@ -649,6 +662,8 @@ static int apply(struct writer *w, struct op *op)
         return set_gpu(w, op);
     case OP_USAGE:
         return add_usage(w, &op->usage);
+    case OP_GRANT:
+        return add_grant(w, &op->grant);
     case OP_REMOVE:
     case OP_SWEEP: {
         int rc = flush(w); /* writes losses of the same batch before rows are removed */

@@ -190,31 +190,7 @@ def who_asked_is_an_event():
         assert all("job %d: audit: %s" % (job, text) in log for text in by), log
 
 
-def a_user_has_limits():
-    """A job over a limit waits, and does not make other jobs wait. A job too many in the queue is refused, but not a
-    repetition of an accepted submission."""
-    with Node(conf="user_running = 1\nuser_queued = 2\nuser_gpus = 1\n") as d:
-        def submit(uid, token=None):
-            return as_user(uid, DETD, [], lambda: d.submit(100000, token=token or str(time.monotonic()), threads=1))
-        first = submit(OWNER)
-        d.wait(first, "running")
-        second, third, root = submit(OWNER), submit(OWNER, "again"), d.client()
-        try:
-            submit(OWNER)
-            raise AssertionError("a fourth job was taken")
-        except Refused as e:
-            assert e.reason == "STATE" and "ann has 2 jobs that wait or are paused" in str(e) and "user_queued" in str(e), e
-        assert submit(OWNER, "again") == third
-        why = root.call("job.why", id=second)["text"]
-        assert "ann's 1 running jobs" in why and "user_running" in why, why
-        d.wait(submit(OTHER), "running")
-        assert d.job(second)["state"] == d.job(third)["state"] == "queued"
-        root.call("job.cancel", id=first)
-        d.wait(second, "running")
-        assert d.job(third)["state"] == "queued"
-
-
-SCENARIOS = [every_method_asks_who_calls, nobody_prunes_jobs_of_others, others_runs_are_compared, admins_alone, who_asked_is_an_event, a_user_has_limits]
+SCENARIOS = [every_method_asks_who_calls, nobody_prunes_jobs_of_others, others_runs_are_compared, admins_alone, who_asked_is_an_event]
 
 
 if __name__ == "__main__":

@@ -294,6 +294,20 @@ static void check_slots(const struct folder *f, const struct launch_request *rq)
         fail("job %lld starts, and then %d of %d slots are in use", (long long)f->id, used, WORLD_SLOTS);
 }
 
+/* No user has more jobs than the limit, however many the user has submitted. */
+static void check_user(const struct folder *f)
+{
+    int runs = 1;
+
+    for (int i = 0; i < world.njobs; i++) {
+        const struct folder *other = &world.jobs[i];
+
+        runs += other != f && other->uid == f->uid && (other->lock == LOCK_SUP || other->lock == LOCK_STRAY) && !other->run_drains;
+    }
+    if (world.plan.user_running && !f->run_drains && runs > world.plan.user_running)
+        fail("job %lld starts, and then user %u has %d jobs, more than %d", (long long)f->id, f->uid, runs, world.plan.user_running);
+}
+
 static void check_pause(const struct folder *f, const struct launch_request *rq)
 {
     double since = world.mono - (f->refused > f->died ? f->refused : f->died);
@@ -330,6 +344,7 @@ void check_start(struct folder *f, const struct launch_request *rq)
         fail("job %lld starts without the GPUs it needs", (long long)f->id);
     check_after(f);
     check_slots(f, rq);
+    check_user(f);
     check_pause(f, rq);
     f->started = world.mono;
     f->died_under = f->refused_under = 0;

@@ -13,13 +13,14 @@
 #include "daemon/jobs/jobs.h"
 #include "daemon/run/removal.h"
 #include "daemon/run/run.h"
+#include "daemon/run/shares.h"
 #include "daemon/run/spent.h"
 #include "daemon/jobs/usage.h"
 #include "daemon/socket/wire.h"
 #include "proto/err.h"
 #include "tests/stand/sim/world.h"
 
-enum { TEARS_MAX = 40 };
+enum { TEARS_MAX = 40, HOSTILE = 1000 }; /* a user that floods the queue with jobs of the highest priority */
 #define SPEC "{\"run\":{\"threads\":1,\"deterministic\":\"rerun\"}}"
 
 struct detd {
@@ -34,6 +35,7 @@ struct detd {
     struct gpu_node *gpu_node;
     struct ingest *ingest;
     struct removals removals;
+    struct shares shares;
     bool stopping;
 };
 static struct detd *detd; /* NULL: no daemon runs */
@@ -108,6 +110,8 @@ static int open_parts(struct detd *d, struct err *err)
 
     ingest.store = gpus.store = d->events.store = d->jobs.store = d->runner.store = d->store;
     if (rc == 0)
+        rc = shares_open(&d->shares, d->store, world.mono, err);
+    if (rc == 0)
         rc = jobs_load(&d->jobs, err);
     if (rc == 0)
         rc = ingest_open(&ingest, &d->ingest, err);
@@ -142,7 +146,13 @@ void detd_start(void)
                              .folder = "jobs",
                              .hooks = { .word = send_word, .wished = look_who_runs, .ended = drop_spool, .arg = d } };
     d->removals = (struct removals){ .jobs = &d->jobs, .stopping = &d->stopping };
-    d->runner = (struct runner){ .loop = &d->loop, .jobs = &d->jobs, .gpus = &d->gpus, .events = &d->events, .cpu_slots = WORLD_SLOTS };
+    d->runner = (struct runner){ .loop = &d->loop,
+                                 .jobs = &d->jobs,
+                                 .gpus = &d->gpus,
+                                 .events = &d->events,
+                                 .cpu_slots = WORLD_SLOTS,
+                                 .shares = &d->shares,
+                                 .user_running = world.plan.user_running };
     detd = d;
     detd_number = ++started;
     say("detd %d starts", detd_number);
@@ -215,6 +225,7 @@ static void tick_due(void *arg)
     gpu_node_tick(d->gpu_node);
     run_tick(&d->runner);
     usage_tick(&d->jobs, &d->gpus);
+    shares_tick(&d->shares, &d->jobs, world.mono);
     removal_tick(&d->removals);
     if (chance(5))
         store_shrink(d->store);
@@ -255,7 +266,8 @@ static void send_submission(struct folder *f)
                            .ranks = f->ranks,
                            .ranks_per_gpu = 1,
                            .threads = f->threads,
-                           .priority = f->slot % 3,
+                           .uid = f->uid,
+                           .priority = f->uid == HOSTILE ? 2 : f->slot % 3,
                            .after = f->after,
                            .after_ok = f->after_ok,
                            .restarts = f->restarts,
@@ -275,6 +287,7 @@ static void new_submission(void)
     bool cuda = world.plan.gpus && chance(50);
 
     *f = (struct folder){ .slot = world.njobs,
+                          .uid = chance(60) ? HOSTILE : HOSTILE + 1 + roll(2),
                           .cuda = cuda,
                           .ranks = 1 + (int)roll(cuda ? (uint32_t)world.plan.gpus : 2),
                           .threads = 1 + (int)roll(2),

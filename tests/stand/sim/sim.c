@@ -229,6 +229,7 @@ static void run_seed(void)
     setitimer(ITIMER_PROF, &cpu, NULL);
     alarm(10 * SECONDS_A_SEED); /* for a seed that waits and computes nothing, on a computer of any load */
     mix(&world.rates);
+    world.plan.user_running = chance(50) ? 1 + (int)roll(3) : 0;
     world.plan.gpus = chance(50) ? 1 + (int)roll(WORLD_GPUS) : 0;
     detd_start();
     while (world.steps < world.plan.events)

@@ -26,6 +26,7 @@ struct plan {
     bool verbose;
     bool with_gpus;
     int gpus;
+    int user_running;   /* of detd.conf; 0: no limit */
     const char *folder; /* of the database */
 };
 
@@ -47,6 +48,7 @@ struct folder {
     int64_t id; /* 0: not accepted yet */
     char token[16];
     int slot; /* place in the world */
+    uint32_t uid;
     /* as submitted */
     bool cuda;
     int ranks, threads, steps, restarts, save_every, fails_at; /* fails_at: the step at which ranks report a user's error; 0: no step */

@@ -162,18 +162,20 @@ static struct sched_job of(uint32_t uid, struct sched_job job)
 static void a_user_with_enough_is_passed_over(void **state)
 {
     struct sched_job queue[] = { of(7, cpu_job(1, 1, 1, 0)), of(7, cpu_job(2, 1, 1, 0)), of(8, cpu_job(3, 1, 1, 0)),
-                                 of(0, cpu_job(4, 1, 1, 0)), of(0, cpu_job(5, 1, 1, 0)), of(0, cpu_job(6, 1, 1, 0)) };
+                                 of(9, cpu_job(4, 1, 1, 0)), of(9, cpu_job(5, 1, 1, 0)), of(9, cpu_job(6, 1, 1, 0)) };
     struct sched_job held[] = { of(7, cpu_job(9, 1, 1, 0)) };
     struct sched_node node = idle8;
     struct sched_grant grants[6];
     int has;
 
     (void)state;
+    for (int i = 3; i < 6; i++)
+        queue[i].free = true;
     node.user_running = 2;
     node.holders = held;
     node.nholders = 1;
     assert_null(sched_user_limit(&queue[0], &node, &has));
-    /* User 7 submits a further job. The jobs of this user do not hold the others up; root has no limit. */
+    /* User 7 submits a further job. The jobs of this user do not hold the others up; an admin has no limit. */
     assert_int_equal(sched_pick(queue, 6, node, 0, grants), 5);
     assert_int_equal(grants[0].id, 1);
     assert_int_equal(grants[1].id, 3);
@@ -202,6 +204,71 @@ static void a_users_gpus_are_counted(void **state)
     assert_int_equal(grants[0].id, 2);
     assert_int_equal(grants[1].id, 3);
     assert_int_equal(grants[2].id, 4);
+}
+
+static void who_was_granted_less_goes_first(void **state)
+{
+    struct sched_job queue[] = { of(7, cpu_job(1, 1, 8, 0)), of(8, cpu_job(2, 1, 8, 0)), of(8, cpu_job(3, 1, 8, 1)) };
+    struct sched_grant grants[3];
+
+    (void)state;
+    queue[0].granted = 3600;
+    queue[1].granted = queue[2].granted = 3599;
+    assert_int_equal(sched_pick(queue, 3, idle8, 0, grants), 1);
+    assert_int_equal(grants[0].id, 3); /* priority comes before shares */
+    assert_int_equal(queue[1].id, 2);
+    assert_true(sched_is_before(&queue[1], &queue[2]));
+}
+
+/* A week of hours on a node of eight slots. A flood of jobs of user 6 fills the queue at any time, with small and large
+ * jobs. User 7 submits a job of one hour every three hours. Returns the longest wait of these, in hours. */
+static int longest_wait(bool fair_share)
+{
+    enum { FLOOD = 40, HOURS = 7 * 24 };
+    int64_t id = 0, waits = 0;
+    int ends[FLOOD + 1] = { 0 }, slots[FLOOD + 1] = { 0 }, longest = 0, since = 0;
+    double granted[2] = { 0 };
+
+    for (int now = 0; now < HOURS; now++) {
+        struct sched_job queue[FLOOD + 1];
+        struct sched_grant grants[FLOOD + 1];
+        struct sched_node node = idle8;
+        int n = 0, count;
+
+        for (int i = 0; i <= FLOOD; i++) {
+            slots[i] = ends[i] > now ? slots[i] : 0;
+            granted[i == FLOOD] += slots[i];
+            node.cpu_free -= slots[i];
+        }
+        if (now % 3 == 0 && waits == 0 && ends[FLOOD] <= now) {
+            waits = ++id;
+            since = now;
+        }
+        for (int i = 0; i < FLOOD; i++)
+            if (ends[i] <= now)
+                queue[n++] = of(6, cpu_job(i - FLOOD, 1, 1 + i % 4, 0)); /* all older than user 7's */
+        if (waits)
+            queue[n++] = of(7, cpu_job(waits, 1, 2, 0));
+        for (int i = 0; i < n && fair_share; i++)
+            queue[i].granted = granted[queue[i].uid == 7];
+        count = sched_pick(queue, n, node, now, grants);
+        for (int i = 0; i < count; i++) {
+            int which = grants[i].id > 0 ? FLOOD : (int)grants[i].id + FLOOD;
+
+            ends[which] = now + (which == FLOOD ? 1 : 2 + which % 3);
+            slots[which] = grants[i].cpu_slots;
+            waits = which == FLOOD ? 0 : waits;
+        }
+        longest = waits && now - since > longest ? now - since : longest;
+    }
+    return longest;
+}
+
+static void a_flood_starves_nobody(void **state)
+{
+    (void)state;
+    assert_true(longest_wait(false) > 100);
+    assert_in_range(longest_wait(true), 0, 4); /* until jobs of the flood have ended: nothing is taken from them */
 }
 
 /* ---- backfill ---- */
@@ -417,26 +484,27 @@ static void a_later_retry_keeps_its_place(void **state)
 
 static void who_does_not_leave_is_not_waited_for(void **state)
 {
+    const struct runner any = { .cpu_slots = 8 };
     struct job j = { .row = { .state = JOB_STOPPING, .backfill = true } };
 
     (void)state;
-    assert_true(slots_view(&j).leaves && slots_view(&j).backfill && slots_view(&j).lingers);
+    assert_true(slots_view(&any, &j).leaves && slots_view(&any, &j).backfill && slots_view(&any, &j).lingers);
     j.life.phase = LIFE_STUCK;
-    assert_false(slots_view(&j).leaves || slots_view(&j).backfill || slots_view(&j).lingers);
+    assert_false(slots_view(&any, &j).leaves || slots_view(&any, &j).backfill || slots_view(&any, &j).lingers);
     j.life.phase = LIFE_CONNECTED;
     j.row.want = JOB_WANT_CANCEL; /* it has a deadline, and so does a job that is sent away */
-    assert_true(slots_view(&j).leaves && !slots_view(&j).lingers);
+    assert_true(slots_view(&any, &j).leaves && !slots_view(&any, &j).lingers);
     j.row.want = JOB_WANT_PAUSE;
-    assert_true(slots_view(&j).leaves && slots_view(&j).lingers);
+    assert_true(slots_view(&any, &j).leaves && slots_view(&any, &j).lingers);
     j.off_gpu = true;
-    assert_true(slots_view(&j).leaves && !slots_view(&j).lingers);
+    assert_true(slots_view(&any, &j).leaves && !slots_view(&any, &j).lingers);
     j.off_gpu = false;
     j.row.state = JOB_RUNNING;
-    assert_false(slots_view(&j).leaves || slots_view(&j).lingers);
+    assert_false(slots_view(&any, &j).leaves || slots_view(&any, &j).lingers);
     j.yields_to = 3;
-    assert_true(slots_view(&j).leaves);
+    assert_true(slots_view(&any, &j).leaves);
     snprintf(j.trouble, sizeof j.trouble, "its supervisor cannot be started");
-    assert_false(slots_view(&j).leaves || slots_view(&j).backfill);
+    assert_false(slots_view(&any, &j).leaves || slots_view(&any, &j).backfill);
 }
 
 static void slots_of_the_cpu_make_room_too(void **state)
@@ -541,6 +609,8 @@ int main(void)
         cmocka_unit_test(a_later_retry_is_passed_over),
         cmocka_unit_test(a_user_with_enough_is_passed_over),
         cmocka_unit_test(a_users_gpus_are_counted),
+        cmocka_unit_test(who_was_granted_less_goes_first),
+        cmocka_unit_test(a_flood_starves_nobody),
         cmocka_unit_test(smaller_jobs_are_let_past),
         cmocka_unit_test(they_make_room_when_that_suffices),
         cmocka_unit_test(only_those_behind_the_head_make_room),

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/job/sched.h"
 #include "daemon/jobs/jobs.h"
-#include "daemon/run/slots.h"
 #include "daemon/store/store.h"
 #include "proto/err.h"
 
@@ -103,8 +103,8 @@ void shares_close(struct shares *s)
 static void count(struct shares *s, const struct job *j, double span, int64_t hour)
 {
     const struct sched_job view = { .cuda = j->row.cuda, .ranks = j->row.ranks, .ranks_per_gpu = j->row.ranks_per_gpu };
-    double slot_s = span * (j->row.cuda ? sched_gpu_need(&view) : j->cpu_slots);
-    struct share *u = find_or_add(s, j->row.uid, j->row.user, hour);
+    double slot_s = span * (j->row.gpus[0] ? sched_gpu_need(&view) : j->cpu_slots);
+    struct share *u = slot_s > 0 ? find_or_add(s, j->row.uid, j->row.user, hour) : NULL;
 
     if (!u)
         return;
@@ -125,8 +125,7 @@ void shares_tick(struct shares *s, const struct jobs *jobs, double running)
             go_to(&s->all[i], hour);
     s->at = running;
     for (int i = 0; i < jobs->count; i++)
-        if (slots_are_held(jobs->all[i]))
-            count(s, jobs->all[i], span, hour);
+        count(s, jobs->all[i], span, hour);
 }
 
 double shares_granted(const struct shares *s, uint32_t uid, bool cuda)

@@ -14,9 +14,9 @@
 
 enum { HOUR_S = 3600, WEEK_S = 7 * 24 * HOUR_S };
 
-static struct job on_cpu = { .row = { .id = 1, .uid = 7, .user = "ann", .ranks = 2 }, .life = { .phase = LIFE_CONNECTED }, .cpu_slots = 4 };
-static struct job on_gpus = { .row = { .id = 2, .uid = 8, .user = "bob", .ranks = 3, .ranks_per_gpu = 2, .cuda = true },
-                              .life = { .phase = LIFE_CONNECTED } };
+static struct job on_cpu = { .row = { .id = 1, .uid = 7, .user = "ann", .ranks = 2 }, .cpu_slots = 4 };
+static struct job on_gpus = { .row = {
+                                  .id = 2, .uid = 8, .user = "bob", .ranks = 3, .ranks_per_gpu = 2, .cuda = true, .gpus = "GPU-1,GPU-2" } };
 static struct job waits = { .row = { .id = 3, .uid = 9, .user = "eve", .ranks = 1 } };
 static struct job *all[] = { &on_cpu, &on_gpus, &waits };
 static const struct jobs jobs = { .all = all, .count = 3 };
@@ -65,7 +65,7 @@ static void seven_days_of_running_count(void **state)
 
     open_shares(&s, f, 0);
     run_to(&s, HOUR_S);
-    on_cpu.life.phase = on_gpus.life.phase = LIFE_IDLE;
+    on_cpu.cpu_slots = on_gpus.row.gpus[0] = 0;
     run_to(&s, WEEK_S - 1);
     assert_float_equal(shares_granted(&s, 7, false), 4 * HOUR_S, 1);
     run_to(&s, WEEK_S + HOUR_S);
@@ -82,7 +82,6 @@ static void seven_days_of_running_count(void **state)
     assert_string_equal(json_string_value(json_object_get(json_array_get(json_object_get(root, "rows"), 0), "user")), "bob");
     assert_float_equal(json_number_value(json_object_get(json_array_get(json_object_get(root, "rows"), 1), "cpu_slot_hours")), 4, 0.01);
     json_decref(root);
-    on_cpu.life.phase = on_gpus.life.phase = LIFE_CONNECTED;
 }
 
 int main(void)

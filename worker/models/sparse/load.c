@@ -8,6 +8,7 @@
 #include "proto/err.h"
 #include "proto/job/jobspec.h"
 #include "worker/core/safetensors.h"
+#include "worker/kernels/math.h"
 #include "worker/models/arrays.h"
 #include "worker/models/model.h"
 #include "worker/models/registry.h"
@@ -201,7 +202,8 @@ void sparse_export_told(const struct model *m, int dialect, char *ret, size_t si
     char limits[120] = "";
 
     if (mm && (fabs(clamp - theirs) > 1e-6 || !floor))
-        snprintf(limits, sizeof limits, "wh_ratio_clip %.9g of the box coders%s", exp(-clamp), floor ? "" : ", for growing sides alone");
+        snprintf(limits, sizeof limits, "wh_ratio_clip %.9g of the box coders%s", math_exp64(-clamp),
+                 floor ? "" : ", for growing sides alone");
     else if (!mm && (fabs(clamp - theirs) > 1e-6 || floor))
         snprintf(limits, sizeof limits, "scale_clamp %.16g of the stages%s", clamp, floor ? ", for shrinking sides too" : "");
     if (!body && !*limits)

@@ -17,7 +17,7 @@
 
 struct answer {
     int count, rc;
-    char text[512];
+    char text[sizeof((struct err *)NULL)->msg];
 };
 
 static void answered(void *arg, int rc, int64_t value, const struct err *err)

@@ -19,7 +19,8 @@
 #include "proto/record.h"
 #include "proto/report.h"
 
-enum { OLDEST_PROTOCOL = 1, SUPS_MAX = 4096, REFUSALS_S = 10, AGAIN_S = 3600, GAP_BYTES = 256 };
+/* UNREAD_BYTES: messages that a supervisor may leave unread; at its next hello the welcome repeats what it must know. */
+enum { OLDEST_PROTOCOL = 1, SUPS_MAX = 4096, REFUSALS_S = 10, AGAIN_S = 3600, GAP_BYTES = 256, UNREAD_BYTES = 64 << 10 };
 
 /* A supervisor's connection. */
 struct sup {
@@ -29,6 +30,7 @@ struct sup {
     uid_t uid;       /* user of its process */
     struct job *job; /* NULL before hello */
     int64_t acked;   /* the last seq that was acked */
+    bool ack_later;  /* an ack is due once the supervisor has read what was sent before */
 };
 
 struct ingest {
@@ -50,7 +52,7 @@ static void send_json(struct sup *s, json_t *msg)
 {
     char *line = json_dumps(msg, JSON_COMPACT);
 
-    if (line) {
+    if (line && wire_queued(s->wire) < UNREAD_BYTES) {
         wire_send(s->wire, line, strlen(line));
         wire_send(s->wire, "\n", 1);
     } else {
@@ -91,13 +93,26 @@ void ingest_send_word(struct job *j, const char *word, const char *tier)
     send_json(j->sup, msg);
 }
 
+/* At most one ack waits, however often a supervisor that reads nothing asks: it tells the newest number when it is
+ * sent. */
 static void send_ack(struct sup *s)
 {
     char line[64];
     int n = snprintf(line, sizeof line, "{\"type\":\"ack\",\"seq\":%lld}\n", (long long)s->job->committed);
 
+    s->ack_later = wire_queued(s->wire) > 0;
+    if (s->ack_later)
+        return;
     s->acked = s->job->committed;
     wire_send(s->wire, line, (size_t)n);
+}
+
+static void on_drained(struct wire *w)
+{
+    struct sup *s = wire_owner(w);
+
+    if (s && s->job && s->ack_later)
+        send_ack(s);
 }
 
 /* Sends one ack a batch: it stands for everything before it. */
@@ -373,7 +388,7 @@ static void on_closed(struct wire *w)
     free(s);
 }
 
-static const struct wire_events events = { on_line, on_broken, NULL, NULL, on_closed };
+static const struct wire_events events = { on_line, on_broken, NULL, on_drained, on_closed };
 
 /* Other users may connect only while they have jobs that run. Each job allows two connections: the one in use, and a
  * lost one that the kernel still holds. */

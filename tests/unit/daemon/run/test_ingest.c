@@ -460,6 +460,35 @@ static void numbers_of_attempts_rise(void **state)
     assert_int_equal(stored(f, "SELECT count(*) FROM events WHERE text LIKE '%is left out: %attempt%'"), 5);
 }
 
+/* A supervisor repeats an old report 200,000 times and reads no ack. detd keeps one for it, and the last one is true. */
+static void a_supervisor_that_reads_nothing_has_one_ack(void **state)
+{
+    static const char old[] = "{\"type\":\"report\",\"seq\":0}\n";
+    struct fixture *f = *state;
+    char lines[200 * (sizeof old - 1)];
+    time_t began = time(NULL);
+    size_t most = 0;
+
+    greet(f);
+    for (int i = 0; i < 200; i++)
+        memcpy(lines + (size_t)i * (sizeof old - 1), old, sizeof old - 1);
+    for (size_t i = 0, sent = 0; i < 1000; i += sent == sizeof lines, sent %= sizeof lines) {
+        ssize_t n = send(f->fd, lines + sent, sizeof lines - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        sent += n > 0 ? (size_t)n : 0;
+        uv_run(&f->loop, UV_RUN_NOWAIT);
+        most = f->wires.queued_bytes > most ? f->wires.queued_bytes : most;
+        assert_patient(began);
+    }
+    assert_in_range(most, 1, 256);
+    report_to(f, 1, 1);
+    await_stored(f, 1);
+    for (const char *line = ""; !line || !strstr(line, "\"seq\":1}");) {
+        line = hear(f);
+        assert_patient(began);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -469,6 +498,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(numbers_of_attempts_rise, setup, teardown),
         cmocka_unit_test_setup_teardown(names_of_losses_are_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(strangers_are_told_of_now_and_then, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_supervisor_that_reads_nothing_has_one_ack, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_given_up_is_not_committed, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

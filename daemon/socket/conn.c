@@ -322,13 +322,13 @@ static void refuse_large(struct conn *c, int code, const char *why)
 
 static bool may_wait(const struct conn *c, size_t len)
 {
-    struct door_load load = { c->all->waiting_bytes + len, len, len };
+    struct bound_load load = { (int64_t)(c->all->waiting_bytes + len), (int64_t)len, (int64_t)len };
 
     for (const struct large *l = c->all->first_large; l; l = l->next) {
-        load.guests += l->conn->caller.admin ? 0 : l->len;
-        load.user += l->conn->caller.uid == c->caller.uid ? l->len : 0;
+        load.guests += l->conn->caller.admin ? 0 : (int64_t)l->len;
+        load.user += l->conn->caller.uid == c->caller.uid ? (int64_t)l->len : 0;
     }
-    return door_fits(&load, c->caller.admin, CONN_WAITING_BYTES);
+    return bound_check(BOUND_LARGE_REQUESTS, &load, c->caller.admin, NULL) == 0;
 }
 
 static void queue_large(struct conn *c, const char *line, size_t len)
@@ -470,11 +470,11 @@ static void refuse(struct conns *all, struct wire *w, const struct err *err)
 /* Makes room for one more connection, by closing another one if necessary. */
 static int make_room(struct conns *all, const struct caller *caller, struct err *err)
 {
-    struct door_guest guests[DOOR_MAX], newcomer = { caller->uid, caller->admin, 0 };
-    struct conn *conns[DOOR_MAX];
+    struct door_guest guests[BOUND_CONNECTIONS_MOST], newcomer = { caller->uid, caller->admin, 0 };
+    struct conn *conns[BOUND_CONNECTIONS_MOST];
     int n = 0, leaves;
 
-    for (struct conn *c = all->first; c && n < DOOR_MAX; c = c->next) {
+    for (struct conn *c = all->first; c && n < BOUND_CONNECTIONS_MOST; c = c->next) {
         bool busy = !c->wire || c->in_flight > 0 || c->topics || wire_queued(c->wire) > 0;
 
         if (c->leaving)

@@ -23,9 +23,9 @@ enum { CONN_QUEUE_BYTES = 1 << 20, CONNS_QUEUE_BYTES = 48 << 20, CONN_NOTIFY_BYT
 enum { CONN_STILL_S = 30 };
 /* Limits of requests. A small request is parsed on the loop; a connection is read while its small requests take less
  * than CONN_FLIGHT_BYTES together. A large request is the only request of its connection in flight. All connections
- * together have CONN_LARGE large ones as trees, one of which is for admins alone, and CONN_WAITING_BYTES of them as
- * lines that wait (shared by door_fits()). */
-enum { CONN_SMALL_BYTES = 16 << 10, CONN_SMALL_MARKS = 512, CONN_FLIGHT_BYTES = 128 << 10, CONN_LARGE = 4, CONN_WAITING_BYTES = 72 << 20 };
+ * together have CONN_LARGE large ones as trees, one of which is for admins alone. Those that wait as lines share
+ * BOUND_LARGE_REQUESTS. */
+enum { CONN_SMALL_BYTES = 16 << 10, CONN_SMALL_MARKS = 512, CONN_FLIGHT_BYTES = 128 << 10, CONN_LARGE = 4 };
 
 /* A request on its way. A method either fills the answer and returns 0 or an error, or keeps the request, returns
  * REQUEST_LATER and answers with request_done() on the loop. Its client may be gone by then. */

@@ -31,28 +31,19 @@ static int longest_idle(const struct door_guest *guests, int n, enum whom whom, 
 
 int door_ask(const struct door_guest *guests, int n, const struct door_guest *newcomer, struct err *err)
 {
-    static const struct {
-        int most;
-        const char *why;
-    } limits[] = {
-        [SAME_USER] = { DOOR_USER_MAX, "a user has at most %d connections, and all of yours are in use" },
-        [NO_ADMINS] = { DOOR_MAX - DOOR_ADMINS, "all %d connections for users without admin rights are in use" },
-        [ALL] = { DOOR_MAX, "all %d connections are in use" },
-    };
+    const struct bound *b = &bounds[BOUND_CONNECTIONS];
+    const int64_t limits[] = { [SAME_USER] = b->share, [NO_ADMINS] = b->most - b->reserve, [ALL] = b->most };
+    const struct bound_load load = { count(guests, n, ALL, 0) + 1, count(guests, n, NO_ADMINS, 0) + 1,
+                                     count(guests, n, SAME_USER, newcomer->uid) + 1 };
 
     for (enum whom whom = newcomer->admin ? ALL : SAME_USER; whom <= ALL; whom++) {
         enum whom from = whom == ALL && !newcomer->admin ? NO_ADMINS : whom;
         int leaves;
 
-        if (count(guests, n, whom, newcomer->uid) < limits[whom].most)
+        if (count(guests, n, whom, newcomer->uid) < limits[whom])
             continue;
         leaves = longest_idle(guests, n, from, newcomer->uid);
-        return leaves != DOOR_ENTER ? leaves : err_set(err, ERR_STATE, limits[whom].why, limits[whom].most);
+        return leaves != DOOR_ENTER ? leaves : bound_check(BOUND_CONNECTIONS, &load, newcomer->admin, err);
     }
     return DOOR_ENTER;
-}
-
-bool door_fits(const struct door_load *load, bool admin, size_t room)
-{
-    return load->all <= room && (admin || (load->guests <= room / 4 * 3 && load->user <= room / 4));
 }

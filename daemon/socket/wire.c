@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "daemon/socket/door.h"
+#include "daemon/base/bounds.h"
 #include "daemon/base/text.h"
 #include "proto/err.h"
 #include "proto/frame.h"
@@ -118,15 +118,15 @@ static void count_long(struct wire *w)
 
 static bool long_line_fits(const struct wire *w)
 {
-    struct door_load load = { .all = w->all->long_bytes };
+    struct bound_load load = { .all = (int64_t)w->all->long_bytes };
 
     if (w->long_bytes == 0)
         return true;
     for (const struct wire *other = w->all->first; other; other = other->next) {
-        load.guests += other->guest ? other->long_bytes : 0;
-        load.user += other->guest && other->uid == w->uid ? other->long_bytes : 0;
+        load.guests += other->guest ? (int64_t)other->long_bytes : 0;
+        load.user += other->guest && other->uid == w->uid ? (int64_t)other->long_bytes : 0;
     }
-    return door_fits(&load, !w->guest, WIRES_LONG_BYTES);
+    return bound_check(BOUND_LONG_LINES, &load, !w->guest, NULL) == 0;
 }
 
 static void on_closed(uv_handle_t *handle)

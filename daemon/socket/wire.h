@@ -14,9 +14,8 @@
 struct err;
 struct wire;
 
-/* Each connection may hold an unfinished line of WIRE_SHORT_BYTES. Longer ones share WIRES_LONG_BYTES among all
- * connections, by door_fits(). */
-enum { WIRE_SHORT_BYTES = 64 << 10, WIRES_LONG_BYTES = 72 << 20 };
+/* Each connection may hold an unfinished line of WIRE_SHORT_BYTES. Longer ones share BOUND_LONG_LINES. */
+enum { WIRE_SHORT_BYTES = 64 << 10 };
 
 /* State that all wires of a loop share. Lives as long as the loop. */
 struct wires {

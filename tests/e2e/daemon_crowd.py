@@ -69,7 +69,7 @@ def idle_ones_leave():
         assert all(c.call("daemon.info") for c in clients[:-3] + extra)
         for c in clients[:-3] + extra:
             c.call("subscribe", topics="events")
-        assert refusal(d.path) == "all %d connections are in use" % MOST
+        assert refusal(d.path) == "this daemon has at most %d connections, and all are used up" % MOST
         listener.close()
         Daemon.until(lambda: clients[0].call("daemon.info")["clients"] < MOST, "the place is not free")
         assert d.call("daemon.info")["protocol"] == 1

@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "daemon/base/bounds.h"
 #include "daemon/socket/wire.h"
 #include "proto/err.h"
 #include "tests/stand/harness.h"
@@ -179,7 +180,7 @@ static void long_lines_share_a_bound(void **state)
 {
     enum { HOGS = 100, PIECE = 64 << 10, SENT = (1 << 20) - PIECE };
     static char piece[PIECE];
-    int own, fds[HOGS], fits = WIRES_LONG_BYTES / (SENT - WIRE_SHORT_BYTES);
+    int own, fds[HOGS], fits = (int)bounds[BOUND_LONG_LINES].most / (SENT - WIRE_SHORT_BYTES);
     size_t most = 0;
 
     (void)state;
@@ -196,7 +197,7 @@ static void long_lines_share_a_bound(void **state)
                 turn();
             most = room->wires.long_bytes > most ? room->wires.long_bytes : most;
         }
-    assert_in_range(most, WIRES_LONG_BYTES - SENT, WIRES_LONG_BYTES);
+    assert_in_range(most, bounds[BOUND_LONG_LINES].most - SENT, bounds[BOUND_LONG_LINES].most);
     assert_int_equal(room->broken, HOGS - fits);
     most = room->wires.long_bytes;
     own = dial(); /* a connection with room of its own */

@@ -43,6 +43,7 @@ struct report {
     int tier;           /* LOSS TIER; EVENT: the refused tier, -1: no tier is refused or named */
     int attempt;        /* ATTEMPT IDENTITY ENDED END; END: 0 if absent */
     bool first;         /* ATTEMPT: the first of its supervisor */
+    int64_t removed;    /* ATTEMPT: rows of later steps that store_rewind() has removed */
     int64_t bytes;
     double val_loss;
     char kind[REPORT_NAME_MAX + 1];  /* EVENT: level, ENDED END: outcome, DATA: split */

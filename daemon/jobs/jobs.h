@@ -51,6 +51,10 @@ struct job {
     int64_t tier_from;   /* step of the last reported change of tier; 0: no change */
     int exit_status;     /* of the supervisor that left last, as a shell gives it */
     char says[256];      /* why it makes no progress just now, in its supervisor's words; "": it does */
+    bool rewinding;      /* rows of later steps than those of its next attempt are being removed; the attempt is stored after that */
+    int64_t attempt_seq; /* seq of its newest attempt: until that is on disk, no further report is read */
+    bool reloading;      /* its newest losses are being read from the store ... */
+    bool reload_again;   /* ... and must be read once more */
     bool counts;         /* an attempt of the running supervisor was reported: its CPU time adds to row.cpu_before */
     int cpu_slots;       /* held */
     struct wish *wishes; /* wishes of users, on their way to the disk, oldest first */
@@ -154,6 +158,5 @@ bool jobs_keep(struct jobs *jobs, struct job *j, int64_t bytes, bool vital);
 /* A record of the job's supervisor, in order of seq: changes the row if the record says so. True: the row must be
  * stored with the record. */
 bool jobs_report(struct jobs *jobs, struct job *j, const struct report *rep);
-/* To be called after a rewind was queued. The newest losses are then older ones; they are read again once the rewind is
- * committed. */
+/* To be called after a rewind was committed. The newest losses are then older ones, and are read again. */
 void jobs_reload_losses(struct jobs *jobs, struct job *j);

@@ -99,7 +99,12 @@ static void reload_after(void *arg)
     struct job *j = jobs_find(r->jobs, r->id);
     json_t *old = r->rc == 0 && r->losses.p ? json_loads(r->losses.p, 0, NULL) : NULL;
 
-    if (j && old) {
+    if (j)
+        j->reloading = false;
+    if (j && j->reload_again) {
+        json_decref(old);
+        jobs_reload_losses(r->jobs, j);
+    } else if (j && old) {
         json_object_update(json_object_get(old, "train"), json_object_get(j->losses, "train"));
         json_object_update(json_object_get(old, "val"), json_object_get(j->losses, "val"));
         json_decref(j->losses);
@@ -112,27 +117,24 @@ static void reload_after(void *arg)
     free(r);
 }
 
-static void rewound(void *arg, int rc, int64_t value, const struct err *err)
-{
-    struct reload *r = arg;
-
-    (void)value;
-    (void)err;
-    if (rc < 0 || !r->jobs->turns || turns_add(r->jobs->turns, &r->jobs->own, reload_work, reload_after, r) < 0)
-        free(r);
-}
-
+/* Reads once at a time, however often a job rewinds. */
 void jobs_reload_losses(struct jobs *jobs, struct job *j)
 {
-    struct reload *r = calloc(1, sizeof *r);
+    struct reload *r;
 
     json_object_clear(json_object_get(j->losses, "train"));
     json_object_clear(json_object_get(j->losses, "val"));
+    j->reload_again = j->reloading;
+    if (j->reloading || !jobs->turns)
+        return;
+    r = calloc(1, sizeof *r);
     if (!r)
         return;
     r->jobs = jobs;
     r->id = j->row.id;
-    store_save(jobs->store, &j->row, rewound, r);
+    j->reloading = turns_add(jobs->turns, &jobs->own, reload_work, reload_after, r) == 0;
+    if (!j->reloading)
+        free(r);
 }
 
 void jobs_ran(struct job *j, double seconds)

@@ -30,13 +30,14 @@ struct sup {
     uid_t uid;       /* user of its process */
     struct job *job; /* NULL before hello */
     int64_t acked;   /* the last seq that was acked */
+    bool held;       /* not read: see must_wait() */
     bool ack_later;  /* an ack is due once the supervisor has read what was sent before */
 };
 
 struct ingest {
     struct ingest_config c;
     uv_pipe_t server;
-    bool open, held; /* held: the writer is behind, so no supervisor is read */
+    bool open;
     struct sup *first;
     int count;
     double refused; /* when the last event about a refused connection was written; 0: never */
@@ -115,21 +116,29 @@ static void on_drained(struct wire *w)
         send_ack(s);
 }
 
+/* Whether its reports must wait in its socket: the writer is behind, or its job goes back to a checkpoint. times 2: it
+ * waits already, until only half as many rows are queued. */
+static bool must_wait(const struct sup *s, int times)
+{
+    const struct job *j = s->job;
+
+    return (j && (j->rewinding || j->attempt_seq > j->committed)) || store_backlog(s->in->c.store) * times > STORE_QUEUE_ROWS;
+}
+
 /* Sends one ack a batch: it stands for everything before it. */
 static void send_acks(void *arg)
 {
     struct ingest *in = arg;
-    bool behind = store_backlog(in->c.store) > STORE_QUEUE_ROWS / 2;
 
     for (struct sup *s = in->first; s; s = s->next)
         if (s->job && s->job->committed > s->acked)
             send_ack(s);
-    if (!in->held || behind)
-        return;
-    in->held = false;
     for (struct sup *s = in->first, *next; s; s = next) {
         next = s->next;
-        wire_hold(s->wire, false);
+        if (s->held && !must_wait(s, 2)) {
+            s->held = false;
+            wire_hold(s->wire, false);
+        }
     }
 }
 
@@ -203,6 +212,10 @@ static void on_hello(struct sup *s, const json_t *msg)
         reject(s, &err);
         return;
     }
+    if (j->rewinding) { /* by an earlier connection: it is early, and comes again */
+        wire_close(s->wire);
+        return;
+    }
     ingest_hang_up(j); /* the supervisor has lost its first one, even if the kernel does not know yet */
     j->sup = s;
     j->heard = NULL;
@@ -218,6 +231,7 @@ static void on_hello(struct sup *s, const json_t *msg)
 struct pending {
     struct jobs *jobs;
     int64_t job, seq;
+    bool rewound; /* an attempt after the first one: the newest losses are older ones */
 };
 
 /* Frees the memory of a record that the writer has. A refused row (a number reported twice) is noted and counts as
@@ -231,16 +245,87 @@ static void on_committed(void *arg, int rc, int64_t value, const struct err *err
     (void)err;
     if (j && (rc == 0 || rc == ERR_STATE))
         job_committed(p->jobs, j, p->seq);
+    if (j && rc == 0 && p->rewound)
+        jobs_reload_losses(p->jobs, j);
     free(p);
+}
+
+/* Takes rep. After an error nothing is changed, and the supervisor sends the report again. */
+static int store_record(struct ingest *in, struct job *j, struct report *rep, struct err *err)
+{
+    const struct ingest_config *c = &in->c;
+    struct pending *p = malloc(sizeof *p);
+    int rc = p ? store_reserve(c->store, err) : err_set(err, -ENOMEM, "out of memory");
+    bool save;
+
+    if (rc < 0) {
+        free(p);
+        free(rep);
+        return rc;
+    }
+    *p = (struct pending){ c->jobs, j->row.id, rep->seq, rep->type == REPORT_ATTEMPT && rep->attempt > 1 };
+    if (rep->type == REPORT_ATTEMPT)
+        j->attempt_seq = rep->seq;
+    rep->reported = j->row.reported;
+    if (rep->type == REPORT_EVENT && !rep->dropped)
+        event_tell(c->events, j->row.id, rep->kind, rep->label, rep->text, rep->time);
+    save = jobs_report(c->jobs, j, rep);
+    store_report(c->store, rep, save ? &j->row : NULL, on_committed, p);
+    return 0;
+}
+
+/* The way of an attempt to the store: rows of later steps are removed piece by piece, each behind the rows that others
+ * have queued meanwhile. Only then does the attempt count, in memory and in the store. So after a kill of detd the
+ * supervisor sends it again, and all begins anew. */
+struct rewind {
+    struct ingest *in;
+    struct report *rep;
+    struct store_rewind work;
+};
+
+static void on_piece(void *arg, int rc, int64_t value, const struct err *err)
+{
+    struct rewind *r = arg;
+    struct job *j = r->in->open ? jobs_find(r->in->c.jobs, r->work.job) : NULL;
+    struct err why;
+
+    (void)value;
+    (void)err;
+    r->work.at = r->work.next;
+    if (j && rc == 0 && r->work.at.table < STORE_REWOUND) {
+        store_rewind(r->in->c.store, &r->work, on_piece, r);
+        return;
+    }
+    if (j)
+        j->rewinding = false;
+    r->rep->removed = r->work.at.removed;
+    if (!j || rc < 0)
+        free(r->rep);
+    else
+        rc = store_record(r->in, j, r->rep, &why);
+    if (j && rc < 0 && j->sup)
+        wire_close(j->sup->wire); /* it comes again, with this attempt */
+    free(r);
+}
+
+static int begin_rewind(struct sup *s, struct report *rep, struct err *err)
+{
+    struct rewind *r = malloc(sizeof *r);
+
+    if (!r) {
+        free(rep);
+        return err_set(err, -ENOMEM, "out of memory");
+    }
+    *r = (struct rewind){ s->in, rep, { .job = rep->job, .step = rep->step } };
+    s->job->rewinding = true;
+    store_rewind(s->in->c.store, &r->work, on_piece, r);
+    return 0;
 }
 
 static int take_record(struct sup *s, const json_t *rec, int64_t seq, struct err *err)
 {
-    const struct ingest_config *c = &s->in->c;
     struct job *j = s->job;
-    struct pending *p;
     struct report *rep;
-    bool save, rewound;
     struct err why = { 0 };
     double now = now_s();
     int rc = report_parse(rec, j->row.id, seq, now, &rep, &why);
@@ -255,27 +340,11 @@ static int take_record(struct sup *s, const json_t *rec, int64_t seq, struct err
         *err = why;
     if (rc < 0)
         return rc;
-    p = malloc(sizeof *p);
-    rc = p ? store_reserve(c->store, err) : err_set(err, -ENOMEM, "out of memory");
-    if (rc < 0) { /* it has changed nothing yet: the supervisor sends it again */
-        free(p);
-        free(rep);
-        return rc;
-    }
-    *p = (struct pending){ c->jobs, j->row.id, seq };
-    rep->dropped = !jobs_keep(c->jobs, j, report_bytes(rep), report_is_vital(rep));
-    rep->reported = j->row.reported;
+    rep->dropped = !jobs_keep(s->in->c.jobs, j, report_bytes(rep), report_is_vital(rep));
     rep->time = rep->time > now ? now : rep->time; /* the time of a supervisor is not believed */
     rep->time = rep->time < j->row.submitted ? j->row.submitted : rep->time;
-    rewound = rep->type == REPORT_ATTEMPT && rep->attempt > 1;
-    if (rep->type == REPORT_EVENT && !rep->dropped)
-        event_tell(c->events, j->row.id, rep->kind, rep->label, rep->text, rep->time);
     life_reported(&j->life);
-    save = jobs_report(c->jobs, j, rep);
-    store_report(c->store, rep, save ? &j->row : NULL, on_committed, p);
-    if (rewound)
-        jobs_reload_losses(c->jobs, j);
-    return 0;
+    return rep->type == REPORT_ATTEMPT && !rep->dropped ? begin_rewind(s, rep, err) : store_record(s->in, j, rep, err);
 }
 
 /* seq counts without a gap. A number that came before is a repetition after a reconnect. A gap means that the
@@ -353,8 +422,8 @@ static void on_line(struct wire *w, const char *line, size_t len)
         on_status(s, msg);
     }
     json_decref(msg);
-    if (store_backlog(s->in->c.store) > STORE_QUEUE_ROWS) {
-        s->in->held = true;
+    if (!s->held && must_wait(s, 1)) {
+        s->held = true;
         wire_hold(w, true);
     }
 }

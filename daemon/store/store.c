@@ -186,6 +186,16 @@ void store_report(struct store *s, struct report *rep, const struct job_row *row
         enqueue(s, op);
 }
 
+void store_rewind(struct store *s, struct store_rewind *r, store_done *done, void *arg)
+{
+    struct op *op = op_new(OP_REWIND, NULL, NULL, NULL, done, arg);
+
+    if (!op)
+        return;
+    op->rewind = r;
+    enqueue(s, op);
+}
+
 void store_event(struct store *s, int64_t job, const char *level, const char *kind, const char *text, double now)
 {
     struct op *op = op_new(OP_EVENT, NULL, NULL, (const char *const[3]){ level, kind, text }, NULL, NULL);

@@ -61,6 +61,19 @@ int store_reserve(struct store *s, struct err *err);
 /* Stores a record of a supervisor with the job's row after it (NULL: only last_seq and step change), in one
  * transaction. Takes rep. */
 void store_report(struct store *s, struct report *rep, const struct job_row *row, store_done *done, void *arg);
+/* Removes some of the rows of later steps than `step`, which a new attempt reports again, before its record is stored.
+ * `at`: where it goes on, all zero in the beginning. The caller keeps the struct until `done`, then moves `next` to
+ * `at`, and calls again until next.table is STORE_REWOUND. */
+enum { STORE_REWOUND = 3 };
+struct store_rewind {
+    int64_t job, step;
+    struct store_rewind_place {
+        int table;
+        char key[2][64]; /* of the last curve, or score, that is done */
+        int64_t key_step, removed;
+    } at, next;
+};
+void store_rewind(struct store *s, struct store_rewind *r, store_done *done, void *arg);
 void store_event(struct store *s, int64_t job, const char *level, const char *kind, const char *text, double now);
 void store_setting(struct store *s, const char *key, const char *value, store_done *done, void *arg);
 /* The known facts about a GPU: its row is made or updated. quarantine "": healthy. */

@@ -32,6 +32,7 @@ enum op_kind {
     OP_GRANT,
     OP_REMOVE,
     OP_SWEEP,
+    OP_REWIND,
     OP_THIN,
     OP_CLEAR,
     OP_FORGET,
@@ -51,9 +52,10 @@ struct op {
     char *text[3];
     int64_t number[2]; /* SUBMIT, REOPEN: maximum of queued jobs of the user; GPU: memory, errors */
     double time, since;
-    struct store_usage usage; /* USAGE */
-    struct store_grant grant; /* GRANT */
-    bool asked;               /* by a user: refused at once if the disk is full */
+    struct store_usage usage;    /* USAGE */
+    struct store_grant grant;    /* GRANT */
+    struct store_rewind *rewind; /* REWIND: of the caller */
+    bool asked;                  /* by a user: refused at once if the disk is full */
     void (*done)(void *arg, int rc, int64_t value, const struct err *err);
     void *arg;
     int rc;
@@ -96,9 +98,6 @@ enum stmt_name {
     ST_ATTEMPT,
     ST_IDENTITY,
     ST_ENDED,
-    ST_REWIND_POINT,
-    ST_REWIND_EVAL,
-    ST_REWIND_CHECKPOINT,
     ST_COUNT
 };
 
@@ -182,6 +181,7 @@ int writer_event(struct writer *w, int64_t job, double time, const char *level, 
 /* store_remove.c: the same. */
 int writer_remove(struct writer *w, struct op *op);
 int writer_sweep(struct writer *w, struct op *op);
+int writer_rewind(struct writer *w, struct op *op);
 int writer_thin(struct writer *w, struct op *op);
 int writer_clear(struct writer *w, struct op *op);
 int writer_forget(struct writer *w, struct op *op);

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store_remove.c - removal of data. The row of a removed job goes at once, all else of it in pieces of SWEEP_ROWS rows, so that reports of other jobs wait for one piece at most. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store_remove.c - removal of data. The row of a removed job goes at once, all else of it in pieces of SWEEP_ROWS rows, so that reports of other jobs wait for one piece at most. So are the rows that a new attempt reports again. */
 #include <stdio.h>
 #include <string.h>
 
@@ -120,6 +120,105 @@ int writer_sweep(struct writer *w, struct op *op)
     }
     op->value = left <= 0;
     return op->value ? SQLITE_OK : finish(w, op);
+}
+
+/* ---- rows that a new attempt reports again ---- */
+
+/* Removes points of the curves behind the place. A curve costs one row more, so that many curves without such points
+ * take several pieces, too. Returns an SQLite code; *ret_end: there are no more. */
+static int rewind_points(struct writer *w, const struct store_rewind *r, struct store_rewind_place *p, bool *ret_end)
+{
+    static const char *const cut = "DELETE FROM point WHERE series=?1 AND step>?2 AND step<=(SELECT max(step) FROM (SELECT step FROM point "
+                                   "WHERE series=?1 AND step>?2 ORDER BY step LIMIT ?3))";
+    sqlite3_stmt *curves = NULL, *st = NULL;
+    int left = SWEEP_ROWS, rc = prepare(w, cut, 0, 0, &st);
+
+    if (rc == SQLITE_OK)
+        rc = prepare(w, "SELECT id, split, term FROM series WHERE job=?1 AND (split, term)>(?3, ?4) ORDER BY split, term LIMIT ?2", r->job,
+                     SWEEP_ROWS, &curves);
+    if (rc == SQLITE_OK) {
+        bind_text(curves, 3, r->at.key[0]);
+        bind_text(curves, 4, r->at.key[1]);
+    }
+    while (rc == SQLITE_OK && left > 0 && (rc = sqlite3_step(curves)) == SQLITE_ROW) {
+        sqlite3_bind_int64(st, 1, sqlite3_column_int64(curves, 0));
+        sqlite3_bind_int64(st, 2, r->step);
+        sqlite3_bind_int(st, 3, left);
+        rc = writer_run(st);
+        p->removed += sqlite3_changes(w->db);
+        left -= sqlite3_changes(w->db) + 1;
+        for (int i = 0; left >= 0 && i < 2; i++)
+            snprintf(p->key[i], sizeof p->key[i], "%s", (const char *)sqlite3_column_text(curves, i + 1));
+    }
+    *ret_end = rc == SQLITE_DONE;
+    sqlite3_finalize(curves);
+    sqlite3_finalize(st);
+    return rc == SQLITE_DONE ? SQLITE_OK : rc & 0xff;
+}
+
+static void bind_place(sqlite3_stmt *st, int at, const char *metric, int64_t step)
+{
+    bind_text(st, at, metric);
+    sqlite3_bind_int64(st, at + 1, step);
+}
+
+/* Removes those of later steps from SWEEP_ROWS scores behind the place. */
+static int rewind_scores(struct writer *w, const struct store_rewind *r, struct store_rewind_place *p, bool *ret_end)
+{
+    sqlite3_stmt *st = NULL;
+    int rc = prepare(w, "SELECT metric, step FROM eval WHERE job=?1 AND (metric, step)>(?3, ?4) ORDER BY metric, step LIMIT 1 OFFSET ?2",
+                     r->job, SWEEP_ROWS - 1, &st);
+
+    if (rc == SQLITE_OK) {
+        bind_place(st, 3, r->at.key[0], r->at.key_step);
+        rc = sqlite3_step(st);
+    }
+    *ret_end = rc == SQLITE_DONE;
+    if (rc == SQLITE_ROW) {
+        snprintf(p->key[0], sizeof p->key[0], "%s", (const char *)sqlite3_column_text(st, 0));
+        p->key_step = sqlite3_column_int64(st, 1);
+    }
+    sqlite3_finalize(st);
+    if (rc != SQLITE_ROW && rc != SQLITE_DONE)
+        return rc & 0xff;
+    rc = prepare(w, "DELETE FROM eval WHERE job=?1 AND step>?2 AND (metric, step)>(?3, ?4) AND (metric, step)<=(?5, ?6)", r->job, r->step,
+                 &st);
+    if (rc != SQLITE_OK)
+        return rc;
+    bind_place(st, 3, r->at.key[0], r->at.key_step);
+    bind_place(st, 5, p->key[0], p->key_step);
+    if (*ret_end)
+        sqlite3_bind_zeroblob(st, 5, 0); /* a blob comes after all texts */
+    rc = writer_run(st);
+    p->removed += rc == SQLITE_OK ? sqlite3_changes(w->db) : 0;
+    sqlite3_finalize(st);
+    return rc;
+}
+
+static int rewind_checkpoints(struct writer *w, const struct store_rewind *r, bool *ret_end)
+{
+    int rc = change(w,
+                    "DELETE FROM checkpoints WHERE job=?1 AND step>?2 AND step<=(SELECT max(step) FROM (SELECT step FROM checkpoints "
+                    "WHERE job=?1 AND step>?2 ORDER BY step LIMIT 1000))",
+                    r->job, r->step);
+
+    *ret_end = rc == SQLITE_OK && sqlite3_changes(w->db) < SWEEP_ROWS;
+    return rc;
+}
+
+/* Writes only `next`: a batch that fails is tried again from the same place. */
+int writer_rewind(struct writer *w, struct op *op)
+{
+    struct store_rewind *r = op->rewind;
+    struct store_rewind_place *p = &r->next;
+    bool end = false;
+    int rc;
+
+    *p = r->at;
+    rc = p->table == 0 ? rewind_points(w, r, p, &end) : p->table == 1 ? rewind_scores(w, r, p, &end) : rewind_checkpoints(w, r, &end);
+    if (end)
+        *p = (struct store_rewind_place){ .table = p->table + 1, .removed = p->removed };
+    return rc;
 }
 
 /* ---- data that is kept for a limited time ---- */

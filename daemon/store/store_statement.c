@@ -68,9 +68,6 @@ static const char *const sql[ST_COUNT] = {
                    "DO UPDATE SET node=excluded.node, resume_step=excluded.resume_step, started=excluded.started",
     [ST_IDENTITY] = "UPDATE attempts SET identity=?3 WHERE job=?1 AND attempt=?2",
     [ST_ENDED] = "UPDATE attempts SET ended=?3, outcome=?4, reason=?5 WHERE job=?1 AND attempt=?2 AND ended IS NULL",
-    [ST_REWIND_POINT] = "DELETE FROM point WHERE step>?2 AND series IN (SELECT id FROM series WHERE job=?1)",
-    [ST_REWIND_EVAL] = "DELETE FROM eval WHERE job=?1 AND step>?2",
-    [ST_REWIND_CHECKPOINT] = "DELETE FROM checkpoints WHERE job=?1 AND step>?2",
 };
 
 int writer_open(struct writer *w, struct err *err)

@@ -458,41 +458,21 @@ static int add_tier(struct writer *w, const struct report *rep)
     return rc == SQLITE_OK ? writer_event(w, rep->job, rep->time, "info", "tier", text) : rc;
 }
 
-static int delete_after(struct writer *w, enum stmt_name name, const struct report *rep, int *deleted)
-{
-    sqlite3_stmt *st = w->stmt[name];
-    int rc;
-
-    sqlite3_bind_int64(st, 1, rep->job);
-    sqlite3_bind_int64(st, 2, rep->step);
-    rc = writer_run(st);
-    *deleted += rc == SQLITE_OK ? sqlite3_changes(w->db) : 0;
-    return rc;
-}
-
-/* A new attempt starts from completed step `step`. Rows that the lost steps reported are removed, since these steps
- * will be trained and reported again. */
-static int rewind_job(struct writer *w, const struct report *rep)
+static int note_rewind(struct writer *w, const struct report *rep)
 {
     char text[200];
-    int rows = 0, other = 0;
-    int rc = delete_after(w, ST_REWIND_POINT, rep, &rows);
 
-    if (rc == SQLITE_OK)
-        rc = delete_after(w, ST_REWIND_EVAL, rep, &rows);
-    if (rc == SQLITE_OK)
-        rc = delete_after(w, ST_REWIND_CHECKPOINT, rep, &other);
-    if (rc != SQLITE_OK || (rep->attempt <= 1 && rows == 0))
-        return rc;
-    snprintf(text, sizeof text, "attempt %d goes on after step %lld; %d rows of later steps were removed", rep->attempt,
-             (long long)rep->step, rows);
+    if (rep->attempt <= 1 && rep->removed == 0)
+        return SQLITE_OK;
+    snprintf(text, sizeof text, "attempt %d goes on after step %lld; %lld rows of later steps were removed", rep->attempt,
+             (long long)rep->step, (long long)rep->removed);
     return writer_event(w, rep->job, rep->time, "info", "rewound", text);
 }
 
 static int add_attempt(struct writer *w, const struct report *rep, const struct job_row *row)
 {
     sqlite3_stmt *st = w->stmt[ST_ATTEMPT];
-    int rc = rewind_job(w, rep);
+    int rc = note_rewind(w, rep);
 
     if (rc == SQLITE_OK && rep->step == 0 && row)
         rc = set_tier(w, rep->job, 1, row->tier); /* the history begins with the first step */
@@ -665,10 +645,14 @@ static int apply(struct writer *w, struct op *op)
     case OP_GRANT:
         return add_grant(w, &op->grant);
     case OP_REMOVE:
-    case OP_SWEEP: {
+    case OP_SWEEP:
+    case OP_REWIND: {
         int rc = flush(w); /* writes losses of the same batch before rows are removed */
 
-        return rc != SQLITE_OK ? rc : op->kind == OP_REMOVE ? writer_remove(w, op) : writer_sweep(w, op);
+        return rc != SQLITE_OK         ? rc
+               : op->kind == OP_REMOVE ? writer_remove(w, op)
+               : op->kind == OP_SWEEP  ? writer_sweep(w, op)
+                                       : writer_rewind(w, op);
     }
     case OP_THIN:
         return writer_thin(w, op);
@@ -730,7 +714,7 @@ int writer_batch(struct writer *w, struct op *first)
 
 int op_rows(const struct op *op)
 {
-    if (op->kind == OP_SWEEP || op->kind == OP_THIN || op->kind == OP_FORGET)
+    if (op->kind == OP_SWEEP || op->kind == OP_REWIND || op->kind == OP_THIN || op->kind == OP_FORGET)
         return SWEEP_ROWS;
     return op->kind == OP_REPORT && op->rep->count > 1 ? op->rep->count : 1;
 }

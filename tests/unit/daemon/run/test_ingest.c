@@ -87,6 +87,36 @@ static struct job *the_job(struct fixture *f)
     return j;
 }
 
+static void open_store(struct fixture *f)
+{
+    struct err err = { 0 };
+
+    assert_int_equal(store_open(f->folder, &f->loop, &f->store, &err), 0);
+    f->events = (struct events){ .store = f->store, .wanted = nobody_listens };
+    f->jobs = (struct jobs){ .store = f->store,
+                             .events = &f->events,
+                             .folder = f->folder,
+                             .hooks = { .word = no_word, .wished = any_wish, .ended = ended, .arg = f } };
+    assert_int_equal(jobs_load(&f->jobs, &err), 0);
+}
+
+static void open_socket(struct fixture *f)
+{
+    struct err err = { 0 };
+
+    assert_int_equal(ingest_open(&(struct ingest_config){ .loop = &f->loop,
+                                                          .wires = &f->wires,
+                                                          .store = f->store,
+                                                          .jobs = &f->jobs,
+                                                          .events = &f->events,
+                                                          .state = f->folder,
+                                                          .connected = any_connection,
+                                                          .gone = any_connection,
+                                                          .arg = f },
+                                 &f->ingest, &err),
+                     0);
+}
+
 static int setup(void **state)
 {
     struct job_row row = { .state = JOB_QUEUED, .want_tier = -1, .tier = 1, .ranks = 1, .steps = 1000, .name = "a", .user = "ann" };
@@ -101,13 +131,7 @@ static int setup(void **state)
     uv_timer_init(&f->loop, &f->awake);
     uv_timer_start(&f->awake, nothing, 5, 5);
     assert_int_equal(wires_open(&f->wires, &f->loop, &err), 0);
-    assert_int_equal(store_open(f->folder, &f->loop, &f->store, &err), 0);
-    f->events = (struct events){ .store = f->store, .wanted = nobody_listens };
-    f->jobs = (struct jobs){ .store = f->store,
-                             .events = &f->events,
-                             .folder = f->folder,
-                             .hooks = { .word = no_word, .wished = any_wish, .ended = ended, .arg = f } };
-    assert_int_equal(jobs_load(&f->jobs, &err), 0);
+    open_store(f);
     jobs_submit(&f->jobs, &row, "token", "{}", "", submitted, f);
     while (!f->submitted)
         uv_run(&f->loop, UV_RUN_ONCE);
@@ -116,17 +140,7 @@ static int setup(void **state)
     j->row.attempt = 1;
     strcpy(j->row.nonce, "n1");
     store_save(f->store, &j->row, NULL, NULL);
-    assert_int_equal(ingest_open(&(struct ingest_config){ .loop = &f->loop,
-                                                          .wires = &f->wires,
-                                                          .store = f->store,
-                                                          .jobs = &f->jobs,
-                                                          .events = &f->events,
-                                                          .state = f->folder,
-                                                          .connected = any_connection,
-                                                          .gone = any_connection,
-                                                          .arg = f },
-                                 &f->ingest, &err),
-                     0);
+    open_socket(f);
     *state = f;
     return 0;
 }
@@ -489,6 +503,73 @@ static void a_supervisor_that_reads_nothing_has_one_ack(void **state)
     }
 }
 
+static void report_attempt(struct fixture *f, int64_t seq, int attempt, int64_t step)
+{
+    char text[200];
+
+    snprintf(text, sizeof text,
+             "{\"type\":\"report\",\"seq\":%lld,\"rec\":{\"type\":\"attempt\",\"attempt\":%d,\"resume_step\":%lld,\"time\":5}}\n",
+             (long long)seq, attempt, (long long)step);
+    say(f, text);
+}
+
+/* A supervisor sends attempts as fast as it can. The next one is read when the one before is on disk. */
+static void attempts_come_one_at_a_time(void **state)
+{
+    enum { LOSSES = 20, ATTEMPTS = 40 };
+    struct fixture *f = *state;
+    time_t began = time(NULL);
+
+    greet(f);
+    report_to(f, 1, LOSSES);
+    for (int i = 1; i <= ATTEMPTS; i++)
+        report_attempt(f, LOSSES + i, 1 + i, LOSSES / 2);
+    while (the_job(f)->committed < LOSSES + ATTEMPTS) {
+        hear(f);
+        if (the_job(f)->row.last_seq > LOSSES)
+            assert_in_range(the_job(f)->row.last_seq - the_job(f)->committed, 0, 1 + LOSSES);
+        if (the_job(f)->committed > LOSSES)
+            assert_in_range(the_job(f)->row.last_seq - the_job(f)->committed, 0, 1);
+        assert_patient(began);
+    }
+    assert_int_equal(stored(f, "SELECT count(*) FROM loss"), LOSSES / 2);
+    assert_int_equal(stored(f, "SELECT count(*) FROM attempts"), ATTEMPTS);
+}
+
+/* detd is gone between two pieces of a rewind: the attempt is not stored, so it comes again, and all of the rewind with
+ * it. */
+static void a_rewind_begins_again(void **state)
+{
+    enum { LOSSES = 5000, LEFT = 100 };
+    struct fixture *f = *state;
+    time_t began = time(NULL);
+
+    greet(f);
+    for (int i = 0; i < LOSSES; i += 100) /* as many as the socket takes at once */
+        report_to(f, i + 1, i + 100);
+    await_stored(f, LOSSES);
+    report_attempt(f, LOSSES + 1, 2, LEFT);
+    while (stored(f, "SELECT count(*) FROM loss") == LOSSES) {
+        uv_run(&f->loop, UV_RUN_ONCE);
+        assert_patient(began);
+    }
+    close_store(f);
+    assert_in_range(stored(f, "SELECT count(*) FROM loss"), LEFT + 1, LOSSES - 1);
+    assert_int_equal(stored(f, "SELECT last_seq FROM jobs"), LOSSES);
+    assert_int_equal(stored(f, "SELECT attempt FROM jobs"), 1);
+    uv_run(&f->loop, UV_RUN_NOWAIT);
+    ingest_free(f->ingest);
+    jobs_free(&f->jobs);
+    close(f->fd);
+    open_store(f);
+    open_socket(f);
+    assert_int_equal(greet(f), LOSSES);
+    report_attempt(f, LOSSES + 1, 2, LEFT);
+    await_stored(f, LOSSES + 1);
+    assert_int_equal(stored(f, "SELECT count(*) FROM loss"), LEFT);
+    assert_int_equal(stored(f, "SELECT count(*) FROM attempts WHERE attempt = 2 AND resume_step = 100"), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -499,6 +580,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(names_of_losses_are_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(strangers_are_told_of_now_and_then, setup, teardown),
         cmocka_unit_test_setup_teardown(a_supervisor_that_reads_nothing_has_one_ack, setup, teardown),
+        cmocka_unit_test_setup_teardown(attempts_come_one_at_a_time, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_rewind_begins_again, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_given_up_is_not_committed, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -125,6 +125,24 @@ static inline void loss(struct fixture *f, int64_t job, int64_t seq, const char 
     report(f, job, seq, NULL, text);
 }
 
+/* Removes rows of later steps, as for a new attempt. Returns the number of pieces. */
+static inline int rewind_to(struct fixture *f, int64_t job, int64_t step, struct store_rewind *r)
+{
+    int pieces = 0;
+
+    for (*r = (struct store_rewind){ .job = job, .step = step }; r->at.table < STORE_REWOUND; pieces++) {
+        int64_t before = r->at.removed;
+
+        f->waiting++;
+        store_rewind(f->s, r, done, f);
+        wait_all(f);
+        assert_int_equal(f->rc, 0);
+        r->at = r->next;
+        assert_in_range(r->at.removed - before, 0, 1000);
+    }
+    return pieces;
+}
+
 static inline const char *sql(struct fixture *f, const char *query)
 {
     return sql_in(f->folder, query);

@@ -300,6 +300,7 @@ static void an_attempt_rewinds(void **state)
 {
     struct fixture *f = *state;
     struct job_row row;
+    struct store_rewind r;
 
     submit(f, "a", 1);
     store_get_job(f->s, 1, &row, NULL);
@@ -311,6 +312,8 @@ static void an_attempt_rewinds(void **state)
     report(f, 1, 11, NULL, "{\"type\":\"eval\",\"step\":8,\"metrics\":{\"AP\":0.5,\"AR\":null}}");
     report(f, 1, 12, NULL,
            "{\"type\":\"checkpoint\",\"step\":4,\"phase\":\"published\",\"path\":\"p\",\"bytes\":7,\"val_loss\":null,\"best\":true}");
+    rewind_to(f, 1, 4, &r);
+    assert_int_equal(r.at.removed, 12);
     row.attempt = 2;
     row.last_seq = 13;
     row.step = 4;
@@ -326,7 +329,7 @@ static void an_attempt_rewinds(void **state)
     assert_string_equal(sql(f, "SELECT count(*) FROM eval"), "0");
     assert_string_equal(sql(f, "SELECT step FROM checkpoints"), "4");
     assert_string_equal(sql(f, "SELECT text FROM events WHERE kind='rewound'"),
-                        "attempt 2 goes on after step 4; 12 rows of later steps were removed");
+                        "attempt 2 goes on after step 4; 0 rows of later steps were removed");
     assert_string_equal(sql(f, "SELECT outcome FROM attempts WHERE attempt=2"), "completed");
     assert_string_equal(sql(f, "SELECT state || last_seq FROM jobs"), "completed19");
     assert_string_equal(sql(f, "SELECT step || tier FROM tiers"), "1rerun");
@@ -337,6 +340,7 @@ static void an_attempt_rewinds(void **state)
 static void the_step_itself_stays(void **state)
 {
     struct fixture *f = *state;
+    struct store_rewind r;
     struct job_row row;
     char text[160];
 
@@ -356,6 +360,7 @@ static void the_step_itself_stays(void **state)
     report(f, 1, 8, NULL, "{\"type\":\"ended\",\"attempt\":1,\"outcome\":\"failed\",\"reason\":\"the first\",\"time\":2}");
     report(f, 1, 9, NULL, "{\"type\":\"ended\",\"attempt\":1,\"outcome\":\"failed\",\"reason\":\"the second\",\"time\":3}");
     row.attempt = 2;
+    rewind_to(f, 1, 4, &r);
     report(f, 1, 10, &row, "{\"type\":\"attempt\",\"attempt\":2,\"resume_step\":4,\"time\":4}");
     wait_all(f);
     assert_string_equal(sql(f, "SELECT group_concat(step) FROM eval"), "4");

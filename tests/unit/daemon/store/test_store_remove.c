@@ -390,9 +390,52 @@ static void numbers_are_above_all_traces(void **state)
     }
 }
 
+/* Rows of each kind are more than a piece takes, in one curve and in many. Those of other jobs and of earlier steps
+ * stay. */
+static void a_long_rewind_goes_in_pieces(void **state)
+{
+    struct fixture *f = *state;
+    struct store_rewind r;
+    char text[200], eval[200];
+
+    submit(f, "a", 1);
+    submit(f, "b", 1);
+    for (int job = 1, seq[3] = { 0 }; job <= 2; job++)
+        for (int i = 1; i <= 2500; i++) {
+            loss(f, job, ++seq[job], "train", i);
+            snprintf(eval, sizeof eval, "{\"type\":\"eval\",\"step\":%d,\"metrics\":{\"m%d\":0.5}}", i, i % 3);
+            report(f, job, ++seq[job], NULL, eval);
+            snprintf(text, sizeof text,
+                     "{\"type\":\"checkpoint\",\"step\":%d,\"phase\":\"published\",\"path\":\"p\",\"bytes\":7,\"val_loss\":null,"
+                     "\"best\":false}",
+                     i);
+            report(f, job, ++seq[job], NULL, text);
+        }
+    for (int i = 1; i <= 1200; i++) {
+        snprintf(text, sizeof text,
+                 "{\"type\":\"loss\",\"split\":\"val\",\"step\":%d,\"epoch\":1,\"tier\":\"rerun\",\"time\":5,\"terms\":{\"t%d\":[1,1]}}", i,
+                 i);
+        report(f, 1, 7500 + i, NULL, text);
+    }
+    wait_all(f);
+    assert_in_range(rewind_to(f, 1, 100, &r), 10, 20);
+    assert_string_equal(sql(f, "SELECT group_concat(n) FROM (SELECT count(*) AS n FROM loss WHERE job=1 AND split='train' GROUP BY term)"),
+                        "100,100");
+    assert_string_equal(sql(f, "SELECT count(*) || ' ' || max(step) FROM loss WHERE job=1 AND split='val'"), "100 100");
+    assert_string_equal(sql(f, "SELECT count(*) || ' ' || max(step) FROM eval WHERE job=1"), "100 100");
+    assert_string_equal(sql(f, "SELECT count(*) || ' ' || max(step) FROM checkpoints WHERE job=1"), "100 100");
+    assert_int_equal(r.at.removed, 2 * 2400 + 1100 + 2400);
+    assert_string_equal(sql(f, "SELECT count(*) FROM loss WHERE job=2"), "5000");
+    assert_string_equal(sql(f, "SELECT (SELECT count(*) FROM eval WHERE job=2) || ' ' || (SELECT count(*) FROM checkpoints WHERE job=2)"),
+                        "2500 2500");
+    assert_in_range(rewind_to(f, 1, 100, &r), 3, 6);
+    assert_int_equal(r.at.removed, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(a_long_rewind_goes_in_pieces),
         TEST(a_job_goes_and_its_neighbours_stay),
         TEST(numbers_are_above_all_traces),
         TEST(what_comes_behind_it_is_not_stored),

@@ -246,6 +246,11 @@ int64_t report_bytes(const struct report *r)
     return ROW + (int64_t)(strlen(r->kind) + strlen(r->label) + strlen(r->text) + (r->json ? strlen(r->json) : 0));
 }
 
+int report_rows(const struct report *r)
+{
+    return r->count > 1 ? r->count : 1;
+}
+
 bool report_is_vital(const struct report *r)
 {
     return r->type == REPORT_ATTEMPT || r->type == REPORT_ENDED || r->type == REPORT_END || r->type == REPORT_CHECKPOINT;

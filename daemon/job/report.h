@@ -56,6 +56,8 @@ struct report {
 
 /* Approximate bytes of the report in the store. Pure. */
 int64_t report_bytes(const struct report *r);
+/* Number of its rows in the writer's queue. Pure. */
+int report_rows(const struct report *r);
 /* Whether the list of attempts, a restart or an end needs the report. Such reports are far fewer than the others. */
 bool report_is_vital(const struct report *r);
 /* Checks a record. Caller frees with free(). ERR_PROTO names the wrong member. A record of an unknown type becomes an

@@ -215,6 +215,7 @@ void jobs_free(struct jobs *jobs)
     jobs->all = NULL;
     jobs->count = 0;
     jobs->cap = 0;
+    user_shares_free(&jobs->shares);
 }
 
 /* ---- the clients' view ---- */

@@ -11,6 +11,7 @@
 #include "daemon/job/job.h"
 #include "daemon/job/life.h"
 #include "daemon/store/store.h"
+#include "daemon/base/user_share.h"
 #include "daemon/base/turns.h"
 
 struct err;
@@ -92,7 +93,8 @@ struct jobs {
     struct turns_party own;
     struct job **all; /* by id, ascending */
     size_t cap;
-    int count, coming;  /* coming: submissions on their way to the disk, with a reserved place */
+    int count, coming; /* coming: submissions on their way to the disk, with a reserved place */
+    struct user_shares shares;
     int64_t floor;      /* every job with an id >= floor is in memory */
     uint64_t rows;      /* number of loss rows since the start */
     int64_t report_max; /* maximum number of bytes of a job's reports in the store; 0: no bound */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <uv.h>
 
+#include "daemon/base/bounds.h"
 #include "daemon/base/clock.h"
 #include "daemon/jobs/event.h"
 #include "daemon/jobs/jobs.h"
@@ -27,7 +28,8 @@ struct sup {
     struct ingest *in;
     struct sup *prev, *next;
     struct wire *wire;
-    uid_t uid;       /* user of its process */
+    uid_t uid; /* user of its process */
+    struct user_share *share;
     struct job *job; /* NULL before hello */
     int64_t acked;   /* the last seq that was acked */
     bool held;       /* not read: see must_wait() */
@@ -40,7 +42,8 @@ struct ingest {
     bool open;
     struct sup *first;
     int count;
-    double refused; /* when the last event about a refused connection was written; 0: never */
+    int64_t guest_rows; /* on their way to the disk, of users other than the daemon's and root */
+    double refused;     /* when the last event about a refused connection was written; 0: never */
     /* The last rejection of a supervisor before its job was known. It comes again every few seconds as long as it
      * lives. */
     char rejected[200];
@@ -116,13 +119,19 @@ static void on_drained(struct wire *w)
         send_ack(s);
 }
 
-/* Whether its reports must wait in its socket: the writer is behind, or its job goes back to a checkpoint. times 2: it
- * waits already, until only half as many rows are queued. */
+static bool is_ours(uid_t uid)
+{
+    return uid == geteuid();
+}
+
+/* Whether its reports must wait in its socket: its user has enough rows queued, the writer is behind, or its job goes
+ * back to a checkpoint. times 2: it waits already, until only half as many rows are queued. */
 static bool must_wait(const struct sup *s, int times)
 {
+    const struct bound_load load = { (int64_t)store_backlog(s->in->c.store) * times, s->in->guest_rows * times, s->share->rows * times };
     const struct job *j = s->job;
 
-    return (j && (j->rewinding || j->attempt_seq > j->committed)) || store_backlog(s->in->c.store) * times > STORE_QUEUE_ROWS;
+    return (j && (j->rewinding || j->attempt_seq > j->committed)) || bound_check(BOUND_QUEUED_ROWS, &load, is_ours(s->uid), NULL) < 0;
 }
 
 /* Sends one ack a batch: it stands for everything before it. */
@@ -151,11 +160,6 @@ static int64_t int_of(const json_t *msg, const char *key, int64_t otherwise)
     return json_is_integer(v) ? json_integer_value(v) : otherwise;
 }
 
-static bool is_ours(uid_t uid)
-{
-    return uid == geteuid();
-}
-
 static int check_hello(struct sup *s, const json_t *msg, struct job **ret, struct err *err)
 {
     int64_t protocol = int_of(msg, "protocol", 0), id = int_of(msg, "job", 0);
@@ -173,6 +177,11 @@ static int check_hello(struct sup *s, const json_t *msg, struct job **ret, struc
                        (long long)id);
     *ret = j;
     return 0;
+}
+
+bool ingest_reads(const struct job *j)
+{
+    return j->sup && !j->sup->held;
 }
 
 void ingest_hang_up(struct job *j)
@@ -229,24 +238,34 @@ static void on_hello(struct sup *s, const json_t *msg)
 }
 
 struct pending {
-    struct jobs *jobs;
+    struct ingest *in;
+    struct user_share *share;
     int64_t job, seq;
+    int rows;
     bool rewound; /* an attempt after the first one: the newest losses are older ones */
 };
+
+static void count_rows(struct ingest *in, struct user_share *share, int rows)
+{
+    share->rows += rows;
+    in->guest_rows += is_ours(share->uid) ? 0 : rows;
+}
 
 /* Frees the memory of a record that the writer has. A refused row (a number reported twice) is noted and counts as
  * taken. A row that was never written is not acked. */
 static void on_committed(void *arg, int rc, int64_t value, const struct err *err)
 {
     struct pending *p = arg;
-    struct job *j = jobs_find(p->jobs, p->job);
+    struct jobs *jobs = p->in->c.jobs;
+    struct job *j = jobs_find(jobs, p->job);
 
     (void)value;
     (void)err;
     if (j && (rc == 0 || rc == ERR_STATE))
-        job_committed(p->jobs, j, p->seq);
+        job_committed(jobs, j, p->seq);
     if (j && rc == 0 && p->rewound)
-        jobs_reload_losses(p->jobs, j);
+        jobs_reload_losses(jobs, j);
+    count_rows(p->in, p->share, -p->rows);
     free(p);
 }
 
@@ -254,7 +273,9 @@ static void on_committed(void *arg, int rc, int64_t value, const struct err *err
 static int store_record(struct ingest *in, struct job *j, struct report *rep, struct err *err)
 {
     const struct ingest_config *c = &in->c;
-    struct pending *p = malloc(sizeof *p);
+    /* without a ticket its supervisor runs as the daemon's user */
+    struct user_share *share = user_shares_of(&c->jobs->shares, j->row.ticket[0] ? j->row.uid : geteuid());
+    struct pending *p = share ? malloc(sizeof *p) : NULL;
     int rc = p ? store_reserve(c->store, err) : err_set(err, -ENOMEM, "out of memory");
     bool save;
 
@@ -263,7 +284,8 @@ static int store_record(struct ingest *in, struct job *j, struct report *rep, st
         free(rep);
         return rc;
     }
-    *p = (struct pending){ c->jobs, j->row.id, rep->seq, rep->type == REPORT_ATTEMPT && rep->attempt > 1 };
+    *p = (struct pending){ in, share, j->row.id, rep->seq, report_rows(rep), rep->type == REPORT_ATTEMPT && rep->attempt > 1 };
+    count_rows(in, share, p->rows);
     if (rep->type == REPORT_ATTEMPT)
         j->attempt_seq = rep->seq;
     rep->reported = j->row.reported;
@@ -512,9 +534,10 @@ static void on_connection(uv_stream_t *server, int status)
                                       : "its process belongs to another user");
     else if (in->count >= SUPS_MAX)
         tell_refusal(in, "too many connections are open");
-    else if (!(s = calloc(1, sizeof *s)))
+    else if (!(s = calloc(1, sizeof *s)) || !(s->share = user_shares_of(&in->c.jobs->shares, uid)))
         tell_refusal(in, "out of memory");
-    if (!s) {
+    if (!s || !s->share) {
+        free(s);
         if (w)
             wire_close(w);
         return;

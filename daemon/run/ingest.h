@@ -34,6 +34,8 @@ struct ingest_config {
 int ingest_open(const struct ingest_config *config, struct ingest **ret, struct err *err);
 void ingest_close(struct ingest *in);
 void ingest_free(struct ingest *in);
+/* Whether its supervisor is connected, and its messages are read: those of a user with many queued rows wait. */
+bool ingest_reads(const struct job *j);
 /* Closes the connection that speaks for the job, if there is one: a newer one takes its place, or no process lives. */
 void ingest_hang_up(struct job *j);
 /* Sends a command. Does nothing without a connection: the welcome will repeat it. tier NULL: the word has no tier. */

@@ -893,14 +893,13 @@ void run_adopt(struct runner *r)
 
 void run_tick(struct runner *r)
 {
-    bool heard = store_backlog(r->store) <= STORE_QUEUE_ROWS / 2; /* else supervisors are not read */
     double now = mono_s(), passed = r->ticked > 0 ? now - r->ticked : 0;
     int64_t id = 0;
 
     r->ticked = now;
     for (struct job *j; (j = jobs_after(r->jobs, id));) { /* by id: the calls below may forget jobs */
         id = j->row.id;
-        j->life.silent_s = j->sup && heard ? j->life.silent_s + 1 : 0;
+        j->life.silent_s = ingest_reads(j) ? j->life.silent_s + 1 : 0;
         keep_limit(r, j, passed);
         look(r, j);
         j = jobs_find(r->jobs, id);

@@ -18,7 +18,7 @@ struct report;
 struct store;
 struct text;
 
-enum { STORE_BATCH_ROWS = 2000, STORE_BATCH_MS = 250, STORE_QUEUE_ROWS = 40000, STORE_PAGE_BYTES = 768 << 10 };
+enum { STORE_BATCH_ROWS = 2000, STORE_BATCH_MS = 250, STORE_PAGE_BYTES = 768 << 10 };
 
 /* Opens or creates the database in `folder`, brings it to the newest schema and starts the writer. Caller closes.
  * Refuses damaged files, newer schemas and other programs' databases, with a sentence that names the remedy; a refused
@@ -123,7 +123,7 @@ void store_on_batch(struct store *s, void (*fn)(void *arg), void *arg);
 /* From now on queries break off with ERR_STATE. For the end, before waiting for the threads that run them. NULL is
  * allowed. */
 void store_stop_reading(struct store *s);
-/* Number of rows queued and not committed. Above STORE_QUEUE_ROWS supervisors are no longer read. */
+/* Number of rows queued and not committed. Above BOUND_QUEUED_ROWS supervisors are no longer read. */
 int store_backlog(struct store *s);
 /* Copies the error that the writer is waiting out into `ret`; "" if there is no error. */
 void store_trouble(struct store *s, char *ret, size_t size);

@@ -716,5 +716,5 @@ int op_rows(const struct op *op)
 {
     if (op->kind == OP_SWEEP || op->kind == OP_REWIND || op->kind == OP_THIN || op->kind == OP_FORGET)
         return SWEEP_ROWS;
-    return op->kind == OP_REPORT && op->rep->count > 1 ? op->rep->count : 1;
+    return op->kind == OP_REPORT ? report_rows(op->rep) : 1;
 }

@@ -14,6 +14,7 @@ enum { BOUND_CONNECTIONS_MOST = 512 };
     X(CONNECTIONS, BOUND_CONNECTIONS_MOST, 128, 32, "connections")                                           \
     X(LONG_LINES, 72 << 20, 18 << 20, 18 << 20, "bytes of requests that arrive in pieces, over 64 KiB each") \
     X(LARGE_REQUESTS, 72 << 20, 18 << 20, 18 << 20, "bytes of large requests that wait to be parsed")        \
+    X(LIVE_JOBS, 10000, 2500, 500, "jobs that have not ended")                                               \
     X(QUEUED_ROWS, 40000, 5000, 5000, "rows of reports on their way to the database")
 
 #define X(ident, most, share, reserve, what) BOUND_##ident,

@@ -8,6 +8,7 @@
 struct user_share {
     uid_t uid;
     int64_t rows; /* BOUND_QUEUED_ROWS */
+    int coming;   /* BOUND_LIVE_JOBS: submissions that are neither stored nor refused yet */
 };
 
 /* All zero in the beginning. */

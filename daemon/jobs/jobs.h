@@ -21,7 +21,7 @@ struct report;
 struct sup;
 struct wish;
 
-enum { JOBS_RECENT = 128, JOBS_MAX_LIVE = 10000 };
+enum { JOBS_RECENT = 128 };
 
 /* For usage.c: the begin of the time span of the next row, the number of rows so far, and the pace. */
 struct job_usage {

@@ -10,6 +10,7 @@
 #include "daemon/base/errand.h"
 #include "daemon/launch/launch.h"
 #include "daemon/launch/launcher.h"
+#include "daemon/jobs/place.h"
 #include "daemon/methods/methods.h"
 #include "daemon/store/store.h"
 #include "daemon/base/text.h"
@@ -24,7 +25,8 @@ struct reopening {
     struct job_row row;
     struct jobspec *was;
     json_t *losses;
-    char *text;   /* the spec with more steps; NULL: it stays */
+    char *text; /* the spec with more steps; NULL: it stays */
+    struct user_share *place;
     int64_t from; /* the checkpoint to continue from; 0: no checkpoint */
     int rc;
     struct err err;
@@ -32,6 +34,7 @@ struct reopening {
 
 static void reopening_free(struct reopening *x)
 {
+    place_give_back(x->place);
     jobspec_free(x->was);
     json_decref(x->losses);
     free(x->text);
@@ -327,7 +330,9 @@ static int begin(struct request *rq, int64_t id, int64_t steps, struct err *err)
     if (!x)
         return err_set(err, -ENOMEM, "out of memory");
     *x = (struct reopening){ .rq = rq, .id = id, .steps = steps };
-    rc = request_work(rq, work, after, x, err);
+    rc = place_take(&rq->d->jobs, rq->caller.uid, rq->caller.admin, &x->place, err);
+    if (rc == 0)
+        rc = request_work(rq, work, after, x, err);
     if (rc < 0)
         reopening_free(x);
     return rc;

@@ -13,6 +13,7 @@
 #include "daemon/gpu/device.h"
 #include "daemon/base/errand.h"
 #include "daemon/run/gpu_node.h"
+#include "daemon/jobs/place.h"
 #include "daemon/launch/launcher.h"
 #include "daemon/methods/methods.h"
 #include "daemon/job/sched.h"
@@ -29,6 +30,7 @@ struct submission {
     struct request *rq;
     const json_t *spec; /* borrowed from the request */
     const char *token;
+    struct user_share *place;
     /* the node, as it was when the request came */
     struct device_node node;
     const struct config *cfg; /* limits of users */
@@ -43,6 +45,7 @@ struct submission {
 
 static void submission_free(struct submission *s)
 {
+    place_give_back(s->place);
     free(s->text);
     free(s);
 }
@@ -230,13 +233,16 @@ static void gpus_ready(void *arg)
     submission_free(s);
 }
 
-static int start_submission(struct request *rq, const json_t *spec, const char *token, struct err *err)
+static int start_submission(struct request *rq, const json_t *spec, const char *token, struct user_share *place, struct err *err)
 {
     struct submission *s = calloc(1, sizeof *s);
 
-    if (!s)
+    if (!s) {
+        place_give_back(place);
         return err_set(err, -ENOMEM, "out of memory");
+    }
     *s = (struct submission){ .rq = rq,
+                              .place = place,
                               .spec = spec,
                               .token = token,
                               .tier = rq->d->tier,
@@ -253,6 +259,7 @@ static int start_submission(struct request *rq, const json_t *spec, const char *
 int do_job_submit(struct request *rq, struct err *err)
 {
     const char *token;
+    struct user_share *place;
     json_t *spec;
     int rc = params_unpack(rq, err, "{s:o, s:s}", "spec", &spec, "token", &token);
 
@@ -260,7 +267,6 @@ int do_job_submit(struct request *rq, struct err *err)
         return rc;
     if (!token[0] || strlen(token) > TOKEN_MAX)
         return err_field(err, ERR_INPUT, "token", "token: must have 1 to %d bytes", TOKEN_MAX);
-    if (jobs_live(&rq->d->jobs) >= JOBS_MAX_LIVE)
-        return err_set(err, ERR_STATE, "%d jobs are queued or running, the most this daemon takes", JOBS_MAX_LIVE);
-    return start_submission(rq, spec, token, err);
+    rc = place_take(&rq->d->jobs, rq->caller.uid, rq->caller.admin, &place, err);
+    return rc < 0 ? rc : start_submission(rq, spec, token, place, err);
 }

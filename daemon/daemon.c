@@ -29,6 +29,7 @@
 #include "proto/err.h"
 #include "proto/host/folder.h"
 #include "proto/report.h"
+#include "proto/rpc.h"
 #include "proto/tier.h"
 #include "proto/version.h"
 
@@ -182,13 +183,16 @@ static int open_ingest(struct daemon *d, struct err *err)
 }
 
 /* listen_fd: -1 to open a socket of its own. */
-static int open_conns(struct daemon *d, int listen_fd, struct err *err)
+static int open_conns(struct daemon *d, int listen_fd, int admin_fd, struct err *err)
 {
     const struct conns_config config = { .loop = d->loop,
                                          .wires = &d->wires,
                                          .turns = &d->turns,
                                          .gate = { d->cfg.socket, d->private, d->everyone_reads, d->admin_gid },
+                                         .shares = &d->jobs.shares,
                                          .listen_fd = listen_fd,
+                                         .admin_fd = admin_fd,
+                                         .admin_path = d->admin_socket,
                                          .call = method_call,
                                          .d = d };
 
@@ -535,12 +539,24 @@ static void start_clock(struct daemon *d)
     uv_timer_start(&d->tick, on_tick, TICK_MS, TICK_MS);
 }
 
+/* Beside the control socket, if that has its usual name: admin.sock is where detctl looks. */
+static void name_admin_socket(struct daemon *d)
+{
+    size_t n = strlen(d->cfg.socket) - strlen(RPC_SOCKET);
+
+    if (!d->private && strlen(d->cfg.socket) > strlen(RPC_SOCKET) && strcmp(d->cfg.socket + n, RPC_SOCKET) == 0 &&
+        n + sizeof RPC_ADMIN_SOCKET <= sizeof d->admin_socket)
+        snprintf(d->admin_socket, sizeof d->admin_socket, "%.*s" RPC_ADMIN_SOCKET, (int)n, d->cfg.socket);
+}
+
 /* The order matters. The lock comes before anything is touched, and the store before any client can ask. Signals (they
  * wait for the loop) come before others can know that there is a detd to stop, and supervisors before clients. */
 static int start(struct daemon *d, struct err *err)
 {
-    int listen_fd = notify_listen_fd(), rc;
+    int admin_fd, listen_fd, rc;
 
+    name_admin_socket(d);
+    listen_fd = notify_listen_fd(d->admin_socket, &admin_fd);
     rc = enter_state(d, err);
     if (rc == 0)
         rc = wires_open(&d->wires, d->loop, err);
@@ -571,7 +587,7 @@ static int start(struct daemon *d, struct err *err)
     run_adopt(&d->runner);
     spent_scan(&d->jobs, &d->stopping);
     removal_resume(&d->removals);
-    rc = open_conns(d, listen_fd, err);
+    rc = open_conns(d, listen_fd, admin_fd, err);
     if (rc < 0)
         return rc;
     rc = open_gpus(d, err);

@@ -49,6 +49,7 @@ struct daemon {
     struct turns turns;    /* of queries, and of other work of requests that needs a thread */
     struct errands *names; /* of users, which may come over a network */
     char jobs_dir[CONFIG_PATH_MAX + 8];
+    char admin_socket[CONFIG_SOCKET_MAX + 1]; /* "": no socket for admins */
     int tier; /* of new jobs */
     bool private, everyone_reads, stopping;
     bool plugin; /* libdetd-cuda.so lies beside the program */

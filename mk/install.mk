@@ -23,10 +23,11 @@ install: all
 	for u in detd detd-launch; do \
 	    sed 's|/usr/local/bin/|$(PREFIX)/bin/|' systemd/$$u.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$u.service; \
 	    install -m 644 systemd/$$u.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/$$u.socket; done
+	install -m 644 systemd/detd-admin.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/detd-admin.socket
 	for k in sysusers tmpfiles; do install -m 644 systemd/detd.$$k $(DESTDIR)$(PREFIX)/lib/$$k.d/detd.conf; done
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(PROGRAMS) libdetd-cuda.so) $(DESTDIR)$(PREFIX)/share/bash-completion/completions/detctl $(addprefix $(DESTDIR)$(PREFIX)/share/doc/detd/,detd.conf LICENSE NOTICE)
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/lib/,systemd/system/detd.service systemd/system/detd.socket systemd/system/detd-launch.service systemd/system/detd-launch.socket sysusers.d/detd.conf tmpfiles.d/detd.conf)
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/lib/,systemd/system/detd.service systemd/system/detd.socket systemd/system/detd-admin.socket systemd/system/detd-launch.service systemd/system/detd-launch.socket sysusers.d/detd.conf tmpfiles.d/detd.conf)
 	for m in docs/man/*; do rm -f $(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/}; done
 
 # ---- a folder that runs elsewhere: programs, plugin, and the shared libraries that a bare host lacks, but not CUDA's ----

@@ -6,6 +6,10 @@
 
 struct err;
 
+/* Names of the control socket, and of the one beside it that only root and admins may open. */
+#define RPC_SOCKET       "/detd.sock"
+#define RPC_ADMIN_SOCKET "/admin.sock"
+
 enum { RPC_MAX_LINE = 1 << 20, RPC_MAX_IN_FLIGHT = 64, RPC_MAX_MARKS = 32 << 10, RPC_MAX_DEPTH = 32 };
 enum { RPC_PARSE = -32700, RPC_INVALID = -32600, RPC_NO_METHOD = -32601, RPC_BAD_PARAMS = -32602, RPC_INTERNAL = -32603 };
 

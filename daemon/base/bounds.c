@@ -2,7 +2,7 @@
 
 #include "proto/err.h"
 
-#define X(ident, most, share, reserve, what) [BOUND_##ident] = { most, share, reserve, what },
+#define X(ident, most, share, reserve, per_s, what) [BOUND_##ident] = { most, share, reserve, per_s, what },
 const struct bound bounds[BOUND_COUNT] = { BOUNDS(X) };
 #undef X
 

@@ -9,20 +9,22 @@ struct err;
 enum { BOUND_CONNECTIONS_MOST = 512 };
 
 /* ident; what there is in all (0: no bound of all users together); share of a user without admin rights; reserve for
- * admins; what it counts. */
-#define BOUNDS(X)                                                                                            \
-    X(CONNECTIONS, BOUND_CONNECTIONS_MOST, 128, 32, "connections")                                           \
-    X(LONG_LINES, 72 << 20, 18 << 20, 18 << 20, "bytes of requests that arrive in pieces, over 64 KiB each") \
-    X(LARGE_REQUESTS, 72 << 20, 18 << 20, 18 << 20, "bytes of large requests that wait to be parsed")        \
-    X(LIVE_JOBS, 10000, 2500, 500, "jobs that have not ended")                                               \
-    X(QUEUED_ROWS, 40000, 5000, 5000, "rows of reports on their way to the database")
+ * admins; per second; what it counts. Per second > 0: a rate. A user may have the share at once, then so many more per
+ * second; root and the daemon's user have no bound. */
+#define BOUNDS(X)                                                                                               \
+    X(CONNECTIONS, BOUND_CONNECTIONS_MOST, 128, 32, 0, "connections")                                           \
+    X(LONG_LINES, 72 << 20, 18 << 20, 18 << 20, 0, "bytes of requests that arrive in pieces, over 64 KiB each") \
+    X(LARGE_REQUESTS, 72 << 20, 18 << 20, 18 << 20, 0, "bytes of large requests that wait to be parsed")        \
+    X(LIVE_JOBS, 10000, 2500, 500, 0, "jobs that have not ended")                                               \
+    X(QUEUED_ROWS, 40000, 5000, 5000, 0, "rows of reports on their way to the database")                        \
+    X(CONNECTS, 0, 50, 0, 50, "new connections")
 
-#define X(ident, most, share, reserve, what) BOUND_##ident,
+#define X(ident, most, share, reserve, per_s, what) BOUND_##ident,
 enum bound_id { BOUNDS(X) BOUND_COUNT };
 #undef X
 
 struct bound {
-    int64_t most, share, reserve;
+    int64_t most, share, reserve, per_s;
     const char *what;
 };
 

@@ -32,12 +32,24 @@ void notify_systemd(const char *state)
     close(fd);
 }
 
-int notify_listen_fd(void)
+int notify_listen_fd(const char *admin, int *ret_admin)
 {
     const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
+    struct sockaddr_un addr;
+    int found = -1;
 
-    if (!pid || !count || strtol(pid, NULL, 10) != getpid() || strtol(count, NULL, 10) < 1)
+    *ret_admin = -1;
+    if (!pid || !count || strtol(pid, NULL, 10) != getpid())
         return -1;
-    fcntl(FIRST_FD, F_SETFD, FD_CLOEXEC);
-    return FIRST_FD;
+    for (int fd = FIRST_FD; fd < FIRST_FD + strtol(count, NULL, 10); fd++) {
+        socklen_t len = sizeof addr;
+
+        memset(&addr, 0, sizeof addr);
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+        if (getsockname(fd, (struct sockaddr *)&addr, &len) == 0 && admin[0] && strcmp(addr.sun_path, admin) == 0)
+            *ret_admin = fd;
+        else if (found < 0)
+            found = fd;
+    }
+    return found;
 }

@@ -4,5 +4,5 @@
 
 /* Sends "READY=1" or the like to NOTIFY_SOCKET; does nothing without that variable. */
 void notify_systemd(const char *state);
-/* The first socket that systemd opened for this process (3), or -1. */
-int notify_listen_fd(void);
+/* The socket that systemd opened for this process, or -1. *ret_admin: the one at the path `admin`, or -1. */
+int notify_listen_fd(const char *admin, int *ret_admin);

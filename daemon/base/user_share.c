@@ -19,6 +19,19 @@ struct user_share *user_shares_of(struct user_shares *s, uid_t uid)
     return found;
 }
 
+bool user_share_take(struct user_share *s, enum bound_id id, double now)
+{
+    struct user_share_rate *r = &s->rates[id];
+
+    r->taken -= (now - r->at) * (double)bounds[id].per_s;
+    r->taken = r->taken > 0 ? r->taken : 0;
+    r->at = now;
+    if (r->taken + 1 > (double)bounds[id].share)
+        return false;
+    r->taken++;
+    return true;
+}
+
 void user_shares_free(struct user_shares *s)
 {
     for (int i = 0; i < s->count; i++)

@@ -5,10 +5,15 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "daemon/base/bounds.h"
+
 struct user_share {
     uid_t uid;
     int64_t rows; /* BOUND_QUEUED_ROWS */
-    int coming;   /* BOUND_LIVE_JOBS: submissions that are neither stored nor refused yet */
+    struct user_share_rate {
+        double at, taken; /* of the monotonic clock; what is left of earlier ones */
+    } rates[BOUND_COUNT];
+    int coming; /* BOUND_LIVE_JOBS: submissions that are neither stored nor refused yet */
 };
 
 /* All zero in the beginning. */
@@ -20,4 +25,6 @@ struct user_shares {
 
 /* The user's share, made at the first call. It lives until user_shares_free(). NULL: out of memory. */
 struct user_share *user_shares_of(struct user_shares *s, uid_t uid);
+/* Takes one of a rate. False: the user must wait. */
+bool user_share_take(struct user_share *s, enum bound_id id, double now);
 void user_shares_free(struct user_shares *s);

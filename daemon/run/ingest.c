@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -15,6 +13,8 @@
 #include "daemon/jobs/jobs.h"
 #include "daemon/job/report.h"
 #include "daemon/store/store.h"
+#include "daemon/socket/gate.h"
+#include "daemon/socket/listener.h"
 #include "daemon/socket/wire.h"
 #include "proto/err.h"
 #include "proto/record.h"
@@ -38,8 +38,8 @@ struct sup {
 
 struct ingest {
     struct ingest_config c;
-    uv_pipe_t server;
-    bool open;
+    struct listener *listener;
+    bool open, bound;
     struct sup *first;
     int count;
     int64_t guest_rows; /* on their way to the disk, of users other than the daemon's and root */
@@ -499,17 +499,6 @@ static bool may_come(const struct ingest *in, uid_t uid)
     return open < 2 * jobs;
 }
 
-static bool identify(const struct wire *w, uid_t *ret)
-{
-    struct ucred cred;
-    socklen_t len = sizeof cred;
-
-    if (getsockopt(wire_fd(w), SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
-        return false;
-    *ret = cred.uid;
-    return true;
-}
-
 /* Writes at most one event in REFUSALS_S, however many connections are refused. */
 static void tell_refusal(struct ingest *in, const char *why)
 {
@@ -519,27 +508,28 @@ static void tell_refusal(struct ingest *in, const char *why)
     event_add(in->c.events, 0, "warning", "supervisor", "refused a connection to sup.sock: %s", why);
 }
 
-static void on_connection(uv_stream_t *server, int status)
+static void on_connection(void *arg, int fd, uid_t uid)
 {
-    struct ingest *in = server->data;
-    struct err err;
+    struct ingest *in = arg;
+    struct err err = { 0 };
     struct sup *s = NULL;
-    uid_t uid = (uid_t)-1;
-    struct wire *w = status < 0 ? NULL : wire_accept(in->c.wires, server, SUP_MAX_LINE, &events, &err);
+    struct wire *w = NULL;
 
-    if (!w)
-        tell_refusal(in, status < 0 ? uv_strerror(status) : err.msg);
-    else if (!identify(w, &uid) || !may_come(in, uid))
-        tell_refusal(in, in->c.others ? "its process belongs to a user without a running job, or connects too often"
-                                      : "its process belongs to another user");
+    if (!may_come(in, uid))
+        err_set(&err, ERR_DENIED, "%s",
+                in->c.others ? "its process belongs to a user without a running job, or connects too often"
+                             : "its process belongs to another user");
     else if (in->count >= SUPS_MAX)
-        tell_refusal(in, "too many connections are open");
+        err_set(&err, ERR_STATE, "too many connections are open");
     else if (!(s = calloc(1, sizeof *s)) || !(s->share = user_shares_of(&in->c.jobs->shares, uid)))
-        tell_refusal(in, "out of memory");
-    if (!s || !s->share) {
+        err_set(&err, -ENOMEM, "out of memory");
+    if (err.code)
+        close(fd);
+    else
+        w = wire_accept(in->c.wires, fd, SUP_MAX_LINE, &events, &err);
+    if (!w) {
+        tell_refusal(in, err.msg);
         free(s);
-        if (w)
-            wire_close(w);
         return;
     }
     s->in = in;
@@ -557,29 +547,33 @@ static void on_connection(uv_stream_t *server, int status)
         wire_set_guest(w, uid);
 }
 
+static void on_failed(void *arg, const char *why)
+{
+    tell_refusal(arg, why);
+}
+
 /* ---- life ---- */
 
 int ingest_open(const struct ingest_config *config, struct ingest **ret, struct err *err)
 {
+    static const struct listener_events listening = { on_connection, on_failed };
+    const struct gate gate = { "sup.sock", !config->others, config->others, (gid_t)-1 };
     struct ingest *in = calloc(1, sizeof *in);
-    mode_t mask;
     int rc;
 
     if (!in)
         return err_set(err, -ENOMEM, "out of memory");
     in->c = *config;
     in->open = true;
-    uv_pipe_init(config->loop, &in->server, 0);
-    in->server.data = in;
     *ret = in;          /* from here on the caller closes it */
     unlink("sup.sock"); /* the state folder is locked, so the maker of this file is gone */
-    mask = umask(config->others ? 0111 : 0177);
-    rc = uv_pipe_bind(&in->server, "sup.sock");
-    umask(mask);
-    if (rc == 0)
-        rc = uv_listen((uv_stream_t *)&in->server, 128, on_connection);
+    rc = gate_bind(&gate, &in->bound, err);
+    if (rc >= 0)
+        rc = listener_open(config->loop, rc, &config->jobs->shares, &listening, in, &in->listener, err);
     store_on_batch(config->store, send_acks, in);
-    return rc < 0 ? err_set(err, rc, "socket '%s/sup.sock': %s", config->state, uv_strerror(rc)) : 0;
+    if (rc < 0)
+        err_prefix(err, "in '%s'", config->state);
+    return rc < 0 ? rc : 0;
 }
 
 void ingest_close(struct ingest *in)
@@ -587,7 +581,7 @@ void ingest_close(struct ingest *in)
     if (!in || !in->open)
         return;
     in->open = false;
-    uv_close((uv_handle_t *)&in->server, NULL);
+    listener_close(in->listener);
     for (struct sup *s = in->first, *next; s; s = next) {
         next = s->next;
         wire_close(s->wire);

@@ -13,6 +13,7 @@
 #include "daemon/jobs/event.h"
 #include "daemon/base/log.h"
 #include "daemon/base/text.h"
+#include "daemon/socket/listener.h"
 #include "daemon/base/turns.h"
 #include "daemon/socket/wire.h"
 #include "proto/err.h"
@@ -40,8 +41,8 @@ struct conn {
 
 struct conns {
     struct conns_config c;
-    uv_pipe_t server;
-    bool server_open;
+    struct listener *listeners[2]; /* the second one for admins */
+    bool open, bound[2];           /* bound: the socket's file is ours to remove */
     struct conn *first;
     int count;
     uint64_t requests;
@@ -50,7 +51,6 @@ struct conns {
     struct large *first_large, **last_large; /* lines that wait for a place */
     size_t waiting_bytes;
     struct turns_party parser;
-    bool bound;     /* the socket's file is ours to remove */
     double refused; /* when the journal was last told of a refused connection; 0: never */
     int unsaid;     /* refusals since then */
 };
@@ -455,16 +455,16 @@ static void log_refusal(struct conns *all, int fd, const char *why)
     all->unsaid = 0;
 }
 
-static void refuse(struct conns *all, struct wire *w, const struct err *err)
+static void refuse(struct conns *all, int fd, const struct err *err)
 {
     size_t len;
     char *line = rpc_error(NULL, rpc_code(err->code), err, &len);
 
-    log_refusal(all, wire_fd(w), err->msg);
+    log_refusal(all, fd, err->msg);
     if (line) /* an empty socket takes the line; sent at once, as its descriptor may be the last */
-        send(wire_fd(w), line, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        send(fd, line, len, MSG_NOSIGNAL | MSG_DONTWAIT);
     free(line);
-    wire_close(w);
+    close(fd);
 }
 
 /* Makes room for one more connection, by closing another one if necessary. */
@@ -492,49 +492,53 @@ static int make_room(struct conns *all, const struct caller *caller, struct err 
     return 0;
 }
 
-static int admit(struct conns *all, struct wire *w, struct conn **ret, struct err *err)
+static int admit(struct conns *all, int fd, struct caller *ret, struct err *err)
 {
-    struct caller caller;
-    struct conn *c;
-    int rc = gate_identify(&all->c.gate, wire_fd(w), &caller, err);
+    int rc = gate_identify(&all->c.gate, fd, ret, err);
 
     if (rc == 0)
-        rc = gate_spare_files(wire_fd(w), err);
-    if (rc == 0)
-        rc = make_room(all, &caller, err);
-    if (rc < 0)
-        return rc;
-    c = calloc(1, sizeof *c);
-    if (!c)
-        return err_set(err, -ENOMEM, "out of memory for a connection");
-    *c = (struct conn){ .all = all, .wire = w, .caller = caller, .next = all->first, .idle_since = uv_now(all->c.loop) + 1 };
-    c->party = (struct turns_party){ .uid = caller.uid, .may = may_work };
-    *ret = c;
-    return 0;
+        rc = gate_spare_files(fd, err);
+    return rc == 0 ? make_room(all, ret, err) : rc;
 }
 
-static void on_connection(uv_stream_t *server, int status)
+static void on_connection(void *arg, int fd, uid_t uid)
 {
-    struct conns *all = server->data;
+    struct conns *all = arg;
+    struct caller caller;
+    struct conn *c;
     struct err err;
-    struct conn *c = NULL;
-    struct wire *w = status < 0 ? NULL : wire_accept(all->c.wires, server, RPC_MAX_LINE, &events, &err);
 
-    if (!w) {
-        log_refusal(all, -1, status < 0 ? uv_strerror(status) : err.msg);
+    (void)uid;
+    if (admit(all, fd, &caller, &err) < 0) {
+        refuse(all, fd, &err);
         return;
     }
-    if (admit(all, w, &c, &err) < 0) {
-        refuse(all, w, &err);
+    c = calloc(1, sizeof *c);
+    if (!c) {
+        err_set(&err, -ENOMEM, "out of memory for a connection");
+        refuse(all, fd, &err);
+        return;
+    }
+    *c = (struct conn){ .all = all, .caller = caller, .next = all->first, .idle_since = uv_now(all->c.loop) + 1 };
+    c->party = (struct turns_party){ .uid = caller.uid, .may = may_work };
+    c->wire = wire_accept(all->c.wires, fd, RPC_MAX_LINE, &events, &err);
+    if (!c->wire) {
+        free(c);
+        log_refusal(all, -1, err.msg);
         return;
     }
     if (c->next)
         c->next->prev = c;
     all->first = c;
     all->count++;
-    wire_set_owner(w, c);
+    wire_set_owner(c->wire, c);
     if (!c->caller.admin)
-        wire_set_guest(w, c->caller.uid);
+        wire_set_guest(c->wire, c->caller.uid);
+}
+
+static void on_failed(void *arg, const char *why)
+{
+    log_refusal(arg, -1, why);
 }
 
 /* ---- clients that do not read ---- */
@@ -622,41 +626,48 @@ void conns_notify(struct conns *all, unsigned topic, int64_t job, const char *pa
 
 /* ---- listening ---- */
 
+static int listen_at(struct conns *all, const char *path, int fd, int i, struct err *err)
+{
+    static const struct listener_events listening = { on_connection, on_failed };
+    const struct gate main = all->c.gate, gate = { path, main.private, main.everyone_reads && i == 0, main.admin_gid };
+    int rc = fd >= 0 ? fd : gate_bind(&gate, &all->bound[i], err);
+
+    if (rc >= 0)
+        rc = listener_open(all->c.loop, rc, all->c.shares, &listening, all, &all->listeners[i], err);
+    if (rc < 0 && err->code != 0)
+        err_prefix(err, "socket '%s'", path);
+    return rc;
+}
+
 int conns_open(const struct conns_config *config, struct conns **ret, struct err *err)
 {
     struct conns *all = calloc(1, sizeof *all);
+    struct err why = { 0 };
     int rc;
 
     if (!all)
         return err_set(err, -ENOMEM, "out of memory");
     all->c = *config;
-    uv_pipe_init(config->loop, &all->server, 0);
-    all->server.data = all;
-    all->server_open = true;
+    all->open = true;
     all->last_large = &all->first_large;
     all->parser.uid = (uid_t)-1;
     *ret = all; /* from here on the caller closes it */
-    if (config->listen_fd >= 0) {
-        rc = uv_pipe_open(&all->server, config->listen_fd);
-        if (rc < 0)
-            return err_set(err, rc, "inherited socket: %s", uv_strerror(rc));
-    } else {
-        rc = gate_bind(&all->c.gate, &all->server, &all->bound, err);
-        if (rc < 0)
-            return rc;
-    }
-    rc = uv_listen((uv_stream_t *)&all->server, 128, on_connection);
-    return rc < 0 ? err_set(err, rc, "socket '%s': %s", config->gate.path, uv_strerror(rc)) : 0;
+    rc = listen_at(all, config->gate.path, config->listen_fd, 0, err);
+    if (rc == 0 && config->admin_path[0] && listen_at(all, config->admin_path, config->admin_fd, 1, &why) < 0)
+        log_line("warning", "admins have no socket of their own: %s", why.msg);
+    return rc;
 }
 
 void conns_close(struct conns *all)
 {
-    if (!all || !all->server_open)
+    if (!all || !all->open)
         return;
-    all->server_open = false;
-    if (all->bound)
-        unlink(all->c.gate.path);
-    uv_close((uv_handle_t *)&all->server, NULL);
+    all->open = false;
+    for (int i = 0; i < 2; i++) {
+        if (all->bound[i])
+            unlink(i == 0 ? all->c.gate.path : all->c.admin_path);
+        listener_close(all->listeners[i]);
+    }
     for (struct conn *c = all->first, *next; c; c = next) {
         next = c->next;
         if (c->wire && c->in_flight == 0)

@@ -68,15 +68,19 @@ struct conns_config {
     uv_loop_t *loop;
     struct wires *wires;
     struct turns *turns; /* of request_work() */
-    int listen_fd;       /* >= 0: a socket that listens already */
+    struct user_shares *shares;
+    int listen_fd, admin_fd; /* >= 0: sockets that listen already */
     struct gate gate;
+    /* A second socket, which only root and group detd may open. Others cannot fill its queue; it gives no rights. ""; no
+     * such socket. */
+    const char *admin_path;
     /* Calls the method `method`. Answers in the way of struct request. */
     int (*call)(struct request *rq, const char *method, struct err *err);
     struct daemon *d; /* for the requests */
 };
 
 struct conns;
-/* Listens at the gate, or on listen_fd. */
+/* Listens at the gate and the socket for admins, or on the descriptors. */
 int conns_open(const struct conns_config *config, struct conns **ret, struct err *err);
 /* Stops listening, closes all clients after their queued output was sent, removes the socket. */
 void conns_close(struct conns *all);

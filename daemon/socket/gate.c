@@ -75,12 +75,33 @@ static int let_admins_in(const struct gate *g, struct err *err)
     return 0;
 }
 
-int gate_bind(const struct gate *g, uv_pipe_t *server, bool *ret_bound, struct err *err)
+static int bound_socket(const char *path, mode_t without, struct err *err)
+{
+    struct sockaddr_un addr = { .sun_family = AF_UNIX };
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), rc;
+    mode_t mask;
+
+    if (fd < 0)
+        return err_sys(err, "socket '%s'", path);
+    if (snprintf(addr.sun_path, sizeof addr.sun_path, "%s", path) >= (int)sizeof addr.sun_path) {
+        close(fd);
+        return err_set(err, -ENAMETOOLONG, "socket '%s': the path is too long", path);
+    }
+    mask = umask(without);
+    rc = bind(fd, (struct sockaddr *)&addr, sizeof addr);
+    umask(mask);
+    if (rc == 0)
+        return fd;
+    rc = err_sys(err, "socket '%s'", path);
+    close(fd);
+    return rc;
+}
+
+int gate_bind(const struct gate *g, bool *ret_bound, struct err *err)
 {
     const char *path = g->path;
     struct stat st;
-    mode_t mask;
-    int rc;
+    int fd;
 
     if (lstat(path, &st) == 0) {
         if (!S_ISSOCK(st.st_mode))
@@ -89,13 +110,14 @@ int gate_bind(const struct gate *g, uv_pipe_t *server, bool *ret_bound, struct e
             return err_set(err, ERR_STATE, "socket '%s': another daemon serves it", path);
         unlink(path);
     }
-    mask = umask(!g->private && g->everyone_reads ? 0111 : 0177);
-    rc = uv_pipe_bind(server, path);
-    umask(mask);
-    if (rc < 0)
-        return err_set(err, rc, "socket '%s': %s", path, uv_strerror(rc));
+    fd = bound_socket(path, !g->private && g->everyone_reads ? 0111 : 0177, err);
+    if (fd < 0)
+        return fd;
     *ret_bound = true;
-    return let_admins_in(g, err);
+    if (let_admins_in(g, err) == 0)
+        return fd;
+    close(fd);
+    return err->code;
 }
 
 /* Without a free descriptor libuv hangs up without a word, so some are kept free. */

@@ -2,7 +2,6 @@
 #pragma once
 #include <stdbool.h>
 #include <sys/types.h>
-#include <uv.h>
 
 struct err;
 
@@ -23,9 +22,9 @@ struct caller {
 };
 
 /* Binds at the path, with mode 0600; 0666 if everyone may read; 0660 and the admins' group on a system daemon for
- * admins only. Refuses a socket that another process serves, and replaces a stale one. *ret_bound: the caller must
+ * admins only. Returns its descriptor, or an error. Refuses a socket that another process serves, and replaces a stale one. *ret_bound: the caller must
  * remove the file, also after an error. */
-int gate_bind(const struct gate *g, uv_pipe_t *server, bool *ret_bound, struct err *err);
+int gate_bind(const struct gate *g, bool *ret_bound, struct err *err);
 /* Identifies the user of a connection. ERR_DENIED: the daemon does not serve that user. */
 int gate_identify(const struct gate *g, int fd, struct caller *ret, struct err *err);
 /* ERR_STATE if a connection with this descriptor, the lowest free one, would leave fewer than GATE_SPARE_FILES. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "daemon/base/bounds.h"
 #include "daemon/base/text.h"
@@ -400,7 +401,7 @@ static void on_idle(uv_idle_t *idle)
 
 /* ---- life ---- */
 
-struct wire *wire_accept(struct wires *all, uv_stream_t *server, size_t max_line, const struct wire_events *events, struct err *err)
+struct wire *wire_accept(struct wires *all, int fd, size_t max_line, const struct wire_events *events, struct err *err)
 {
     struct wire *w = calloc(1, sizeof *w);
     int rc;
@@ -409,6 +410,7 @@ struct wire *wire_accept(struct wires *all, uv_stream_t *server, size_t max_line
         w->frame = frame_new(max_line);
     if (!w || !w->frame) {
         free(w);
+        close(fd);
         err_set(err, -ENOMEM, "out of memory for a connection");
         return NULL;
     }
@@ -421,8 +423,9 @@ struct wire *wire_accept(struct wires *all, uv_stream_t *server, size_t max_line
     rc = uv_pipe_init(all->loop, &w->pipe, 0);
     w->pipe.data = w;
     if (rc == 0)
-        rc = uv_accept(server, (uv_stream_t *)&w->pipe);
+        rc = uv_pipe_open(&w->pipe, fd);
     if (rc < 0) {
+        close(fd);
         err_set(err, rc, "accept a connection: %s", uv_strerror(rc));
         wire_close(w);
         return NULL;

@@ -49,9 +49,9 @@ int wires_open(struct wires *all, uv_loop_t *loop, struct err *err);
  * *ret_cpu_ms: the most CPU time of a turn, without the time of other processes. */
 double wires_longest_ms(struct wires *all, double *ret_cpu_ms);
 
-/* Accepts a connection of a listening pipe and starts reading. NULL with *err set: out of memory or refused by the
- * system. */
-struct wire *wire_accept(struct wires *all, uv_stream_t *server, size_t max_line, const struct wire_events *events, struct err *err);
+/* Takes a connection and starts reading. NULL with *err set, and the descriptor is closed: out of memory or refused by
+ * the system. */
+struct wire *wire_accept(struct wires *all, int fd, size_t max_line, const struct wire_events *events, struct err *err);
 /* Replaces the owner's pointer; wire_owner() returns it. */
 void wire_set_owner(struct wire *w, void *owner);
 void *wire_owner(const struct wire *w);

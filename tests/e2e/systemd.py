@@ -38,6 +38,7 @@ ln -s ../mounted.service /usr/lib/systemd/system/remote-fs.target "./etc/systemd
 ln -s /usr/local/lib/systemd/system/detd.service "./etc/systemd/system/multi-user.target.wants/"
 ln -s /usr/lib/systemd/system/systemd-journald.socket "./etc/systemd/system/sockets.target.wants/"
 ln -s /usr/local/lib/systemd/system/detd.socket "./etc/systemd/system/sockets.target.wants/"
+ln -s /usr/local/lib/systemd/system/detd-admin.socket "./etc/systemd/system/sockets.target.wants/"
 ln -s /usr/local/lib/systemd/system/detd-launch.socket "./etc/systemd/system/sockets.target.wants/"
 : >>"./console"
 umount -R /sys/fs/cgroup

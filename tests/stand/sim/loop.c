@@ -10,6 +10,8 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/errand.h"
+#include "daemon/socket/gate.h"
+#include "daemon/socket/listener.h"
 #include "daemon/socket/wire.h"
 #include "proto/err.h"
 #include "proto/frame.h"
@@ -209,29 +211,34 @@ const char *uv_strerror(int code)
     return strerror(-code);
 }
 
-int uv_pipe_init(uv_loop_t *loop, uv_pipe_t *pipe, int ipc)
+static struct listener {
+    const struct listener_events *events;
+    void *arg;
+} server;
+
+int gate_bind(const struct gate *g, bool *ret_bound, struct err *err)
 {
-    (void)ipc;
-    memset(pipe, 0, sizeof *pipe);
-    pipe->loop = loop;
+    (void)g;
+    (void)err;
+    *ret_bound = true;
     return 0;
 }
 
-int uv_pipe_bind(uv_pipe_t *pipe, const char *name)
+int listener_open(uv_loop_t *loop, int fd, struct user_shares *shares, const struct listener_events *events, void *arg,
+                  struct listener **ret, struct err *err)
 {
-    (void)pipe;
-    (void)name;
+    (void)loop;
+    (void)fd;
+    (void)shares;
+    (void)err;
+    server = (struct listener){ events, arg };
+    *ret = &server;
     return 0;
 }
 
-static uv_stream_t *server;
-
-int uv_listen(uv_stream_t *stream, int backlog, uv_connection_cb cb)
+void listener_close(struct listener *l)
 {
-    (void)backlog;
-    stream->connection_cb = cb;
-    server = stream;
-    return 0;
+    (void)l;
 }
 
 /* ---- threads: each is a fiber that runs till it waits ---- */
@@ -358,7 +365,7 @@ static struct link *links;
 
 struct link *link_connect(void)
 {
-    struct link *l = server ? must_alloc(sizeof *l) : NULL;
+    struct link *l = server.events ? must_alloc(sizeof *l) : NULL;
 
     if (!l)
         return NULL;
@@ -439,9 +446,9 @@ static void arrive(struct link *l)
 
 static bool step_link(struct link *l)
 {
-    if (!l->accepted && server) {
+    if (!l->accepted && server.events) {
         l->accepted = true;
-        server->connection_cb(server, 0);
+        server.events->connected(server.arg, 0, geteuid());
         return true;
     }
     if (!l->wire || l->wire->held)
@@ -471,7 +478,7 @@ static void forget_closed(void)
 
 static bool has_news(const struct link *l)
 {
-    return (!l->accepted && server) || (l->wire && !l->wire->held && (l->nto_detd > 0 || l->sup_closed));
+    return (!l->accepted && server.events) || (l->wire && !l->wire->held && (l->nto_detd > 0 || l->sup_closed));
 }
 
 bool links_idle(void)
@@ -498,13 +505,13 @@ bool links_step(void)
     return false;
 }
 
-struct wire *wire_accept(struct wires *all, uv_stream_t *from, size_t max_line, const struct wire_events *events, struct err *err)
+struct wire *wire_accept(struct wires *all, int fd, size_t max_line, const struct wire_events *events, struct err *err)
 {
     struct wire *w = must_alloc(sizeof *w);
     struct link *l = links;
 
     (void)all;
-    (void)from;
+    (void)fd;
     (void)err;
     memory_fail(0);
     while (l && (!l->accepted || l->wire || l->detd_closed))
@@ -525,17 +532,6 @@ void wire_set_owner(struct wire *w, void *owner)
 void *wire_owner(const struct wire *w)
 {
     return w->owner;
-}
-
-/* A connection with oneself stands for a supervisor's. */
-int wire_fd(const struct wire *w)
-{
-    static int pair[2] = { -1, -1 };
-
-    (void)w;
-    if (pair[0] < 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, pair) < 0)
-        abort();
-    return pair[0];
 }
 
 /* There is room for all here. */
@@ -599,7 +595,7 @@ void loop_forget(void)
 {
     tasks = pool = errands = NULL;
     threads = NULL;
-    server = NULL;
+    server.events = NULL;
     for (struct link *l = links; l; l = l->next) {
         l->accepted = true;
         l->detd_closed = true;

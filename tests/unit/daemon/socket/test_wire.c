@@ -14,6 +14,9 @@
 #include <cmocka.h>
 
 #include "daemon/base/bounds.h"
+#include "daemon/base/user_share.h"
+#include "daemon/socket/gate.h"
+#include "daemon/socket/listener.h"
 #include "daemon/socket/wire.h"
 #include "proto/err.h"
 #include "tests/stand/harness.h"
@@ -23,7 +26,8 @@ enum { PEERS = 5, LINES = 40 };
 struct room {
     char folder[TEMP_MAX], path[TEMP_MAX + 8];
     uv_loop_t loop;
-    uv_pipe_t server;
+    struct user_shares shares;
+    struct listener *listener;
     struct wires wires;
     struct wire *accepted[128];
     int fds[128], ndialled; /* closed at the end, also of a test that failed */
@@ -63,28 +67,32 @@ static void on_closed(struct wire *w)
 
 static const struct wire_events events = { on_line, on_broken, NULL, NULL, on_closed };
 
-static void on_connection(uv_stream_t *server, int status)
+static void on_connection(void *arg, int fd, uid_t uid)
 {
     struct err err;
 
-    assert_int_equal(status, 0);
-    room->accepted[room->count] = wire_accept(&room->wires, server, 1 << 20, &events, &err);
+    (void)arg;
+    assert_int_equal(uid, geteuid());
+    room->accepted[room->count] = wire_accept(&room->wires, fd, 1 << 20, &events, &err);
     assert_non_null(room->accepted[room->count++]);
 }
 
 static int setup(void **state)
 {
+    static const struct listener_events listening = { on_connection, NULL };
     struct room *r = room = calloc(1, sizeof *r);
     struct err err;
+    bool bound;
+    int fd;
 
     (void)state;
     assert_non_null(mkdtemp(temp_path(r->folder, sizeof r->folder, "detd-wire-XXXXXX")));
     snprintf(r->path, sizeof r->path, "%s/sock", r->folder);
     uv_loop_init(&r->loop);
     assert_int_equal(wires_open(&r->wires, &r->loop, &err), 0);
-    uv_pipe_init(&r->loop, &r->server, 0);
-    assert_int_equal(uv_pipe_bind(&r->server, r->path), 0);
-    assert_int_equal(uv_listen((uv_stream_t *)&r->server, 128, on_connection), 0);
+    fd = gate_bind(&(struct gate){ r->path, true, false, (gid_t)-1 }, &bound, &err);
+    assert_true(fd >= 0);
+    assert_int_equal(listener_open(&r->loop, fd, &r->shares, &listening, NULL, &r->listener, &err), 0);
     return 0;
 }
 
@@ -95,7 +103,8 @@ static int teardown(void **state)
         close(room->fds[--room->ndialled]);
     while (room->closed < room->count) /* a waiting connection learns of it only then */
         uv_run(&room->loop, UV_RUN_ONCE);
-    uv_close((uv_handle_t *)&room->server, NULL);
+    listener_close(room->listener);
+    user_shares_free(&room->shares);
     uv_close((uv_handle_t *)&room->wires.prepare, NULL);
     uv_close((uv_handle_t *)&room->wires.idle, NULL);
     uv_run(&room->loop, UV_RUN_DEFAULT);

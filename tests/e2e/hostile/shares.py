@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""bob fills each bound that users share, as fast as he can. ann and root do not notice."""  # SPDX-License-Identifier: Apache-2.0
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from daemon import Client  # noqa: E402
+from launch import ANN, BOB, Node, as_user, main  # noqa: E402
+
+SHARE_ROWS, SHARE_CONNECTS = 5000, 50
+
+
+class Hostile:
+    """bob's own supervisor of his job: it stops the real one, and says what it likes."""
+
+    def __init__(self, d, job):
+        nonce = d.nonce(job)
+        d.signal(d.session(job), signal.SIGSTOP)
+        self.sock = as_user(BOB, lambda: self.connect(d.state))
+        self.file = self.sock.makefile("rb")
+        self.say({"type": "hello", "protocol": 1, "job": job, "attempt": 1, "nonce": nonce, "pid": 1, "beats": False})
+        self.seq = json.loads(self.file.readline())["last_seq"]
+
+    @staticmethod
+    def connect(state):
+        os.chdir(state)  # the path may be longer than a socket's name
+        s = socket.socket(socket.AF_UNIX)
+        s.connect("sup.sock")
+        os.chdir("/")
+        return s
+
+    def say(self, message):
+        self.sock.sendall((json.dumps(message) + "\n").encode())
+
+    def report(self, record):
+        self.seq += 1
+        return (json.dumps({"type": "report", "seq": self.seq, "rec": record}) + "\n").encode()
+
+
+def flood(sup, lines):
+    """Sends without reading acks, in a process of its own."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            sup.sock.sendall(lines)
+            while True:
+                time.sleep(1)
+        finally:
+            os._exit(0)
+    return pid
+
+
+def others_go_on(d, hostile):
+    """ann submits, looks and cancels; root cancels bob's job."""
+    ann = d.of(ANN)
+    job = d.submit_as(ANN, 5, STEP_S="0")
+    assert job in [j["id"] for j in ann.call("job.list")["jobs"]]
+    ann.call("job.cancel", id=job)
+    d.call("job.cancel", id=hostile)
+
+
+def queued_rows():
+    """A supervisor of bob's sends rows and attempts faster than the disk takes them: it is read only while few of its
+    rows wait."""
+    with Node() as d:
+        for kind in "losses", "attempts":
+            job = d.submit_as(BOB, 100000)
+            d.wait(job, lambda now: now["step"] > 3)
+            sup = Hostile(d, job)
+            terms = {"t%d" % i: [i, 1] for i in range(250)}
+            loss = [sup.report({"type": "loss", "split": "train", "step": 100 + i, "epoch": 1, "tier": "rerun", "time": 1, "terms": terms}) for i in range(600)]
+            attempts = [sup.report({"type": "attempt", "attempt": 2 + i, "resume_step": 700 - i, "time": 1}) for i in range(500)] if kind == "attempts" else []
+            pid, most = flood(sup, b"".join(loss + attempts)), 0
+            until = time.time() + 3
+            while time.time() < until:
+                most = max(most, d.call("daemon.info")["backlog"])
+            others_go_on(d, job)
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            assert most < SHARE_ROWS + 1500, most  # and a record, a piece of a rewind, or rows of others
+            d.kill_session(job)
+
+
+def knock(path, seconds):
+    until = time.time() + seconds
+    while time.time() < until:
+        s = socket.socket(socket.AF_UNIX)
+        try:
+            s.connect(path)
+        except OSError:
+            pass
+        s.close()
+
+
+def queue_up(uid, path):
+    """Connects without waiting for room in the queue."""
+    s = socket.socket(socket.AF_UNIX)
+    s.setblocking(False)
+    as_user(uid, lambda: s.connect(path))
+    return s
+
+
+def connections():
+    """The queue of connections is long. While two processes of bob's connect and leave at full speed, root has a queue
+    of his own, and ann is served. Whoever connects too often waits, and is answered."""
+    with Node() as d:
+        d.call("daemon.info")
+        admin = os.path.dirname(d.path) + "/admin.sock"
+        assert os.stat(admin).st_mode & 0o777 in (0o600, 0o660)
+        with open("/proc/sys/net/core/somaxconn") as f:
+            room = min(4096, int(f.read())) - 10
+        d.proc.send_signal(signal.SIGSTOP)
+        queued = [queue_up(BOB, d.path) for _ in range(room // 4)]
+        d.proc.send_signal(signal.SIGCONT)
+        for s in queued:
+            s.close()
+        procs = []
+        for _ in range(2):
+            pid = os.fork()
+            if pid == 0:
+                os.setgid(BOB)
+                os.setuid(BOB)
+                knock(d.path, 6)
+                os._exit(0)
+            procs.append(pid)
+        for _ in range(40):
+            queue_up(0, admin).close()
+            time.sleep(0.03)
+        for _ in range(10):
+            assert d.of(ANN).call("job.list")["jobs"] == [] and Client(admin).call("job.list")["jobs"] == []
+        for pid in procs:
+            os.waitpid(pid, 0)
+        began = time.monotonic()
+        many = [d.of(BOB) for _ in range(2 * SHARE_CONNECTS)]
+        assert all(c.call("daemon.info")["protocol"] == 1 for c in many)
+        assert time.monotonic() - began > 0.9, "bob has not waited"
+
+
+if __name__ == "__main__":
+    main([queued_rows, connections])

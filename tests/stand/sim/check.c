@@ -196,8 +196,19 @@ static void replay(const struct folder *f, int64_t seq, struct expected *ret)
     }
 }
 
+/* The step to which the next report goes back, if that is an attempt: its rewind may have begun in the store, piece by
+ * piece, and the attempt itself is stored after the last piece. */
+static int64_t next_resume(const struct folder *f, int64_t seq)
+{
+    for (int i = 0; i < f->count; i++)
+        if (f->records[i].seq == seq + 1 && f->records[i].type == REC_ATTEMPT)
+            return f->records[i].step;
+    return WORLD_STEPS;
+}
+
 void check_rows(const struct folder *f)
 {
+    int64_t resume = next_resume(f, f->stored_seq);
     struct expected want;
     int64_t ends;
 
@@ -220,7 +231,7 @@ void check_rows(const struct folder *f)
     sqlite3_reset(points);
     for (int k = 0; k < 2 * TERMS; k++)
         for (int step = 1; step <= WORLD_STEPS; step++)
-            if (want.num[k / TERMS][k % TERMS][step] != 0)
+            if (step <= resume && want.num[k / TERMS][k % TERMS][step] != 0)
                 fail("job %lld: %s of step %d is not in the store, which has reports up to %lld", (long long)f->id,
                      k / TERMS ? "val" : "train", step, (long long)f->stored_seq);
     sqlite3_bind_int64(numbers, 1, f->id);

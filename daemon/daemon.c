@@ -51,6 +51,24 @@ static void tell(void *arg, unsigned topic, int64_t job, const char *json)
     conns_notify(d->conns, topic, job, json);
 }
 
+static bool may_log(void *arg, int64_t job, int64_t uid)
+{
+    struct daemon *d = arg;
+    const struct job *j = jobs_find(&d->jobs, job);
+    uid_t of = uid >= 0 ? (uid_t)uid : j ? j->row.uid : 0;
+    struct user_share *share = of == 0 || of == geteuid() ? NULL : user_shares_of(&d->jobs.shares, of);
+
+    if (share && !user_share_take(share, BOUND_JOURNAL, mono_s())) {
+        share->unsaid++;
+        return false;
+    }
+    if (share && share->unsaid)
+        log_line("warning", "%ld lines about jobs of user %u were left out here; `detctl events` has them", share->unsaid, of);
+    if (share)
+        share->unsaid = 0;
+    return true;
+}
+
 static void send_word(void *arg, struct job *j, const char *word, const char *tier)
 {
     (void)arg;
@@ -95,7 +113,7 @@ static void gone(void *arg, struct job *j)
 
 static void tie(struct daemon *d)
 {
-    d->events = (struct events){ .wanted = wanted, .tell = tell, .arg = d };
+    d->events = (struct events){ .wanted = wanted, .tell = tell, .may_log = may_log, .arg = d };
     turns_init(&d->turns, d->loop);
     d->jobs = (struct jobs){ .turns = &d->turns,
                              .own = { .uid = (uid_t)-1 },

@@ -17,7 +17,10 @@ enum { BOUND_CONNECTIONS_MOST = 512 };
     X(LARGE_REQUESTS, 72 << 20, 18 << 20, 18 << 20, 0, "bytes of large requests that wait to be parsed")        \
     X(LIVE_JOBS, 10000, 2500, 500, 0, "jobs that have not ended")                                               \
     X(QUEUED_ROWS, 40000, 5000, 5000, 0, "rows of reports on their way to the database")                        \
-    X(CONNECTS, 0, 50, 0, 50, "new connections")
+    X(CONNECTS, 0, 50, 0, 50, "new connections")                                                                \
+    X(EVENTS, 0, 1000, 0, 5, "changes of jobs")                                                                 \
+    X(LABELS, 0, 1000, 0, 5, "changes of notes and tags")                                                       \
+    X(JOURNAL, 0, 200, 0, 5, "lines in the journal")
 
 #define X(ident, most, share, reserve, per_s, what) BOUND_##ident,
 enum bound_id { BOUNDS(X) BOUND_COUNT };

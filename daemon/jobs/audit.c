@@ -38,7 +38,10 @@ static void add(void *arg)
 {
     struct note *n = arg;
 
-    event_add(n->events, n->job, "info", EVENT_AUDIT, "%s by %s (uid %u)", n->what, n->name, n->uid);
+    char text[sizeof n->what + sizeof n->name + 32];
+
+    snprintf(text, sizeof text, "%s by %s (uid %u)", n->what, n->name, n->uid);
+    event_add_audit(n->events, n->job, n->uid, text);
     free(n);
 }
 

@@ -44,12 +44,19 @@ void event_tell(const struct events *e, int64_t job, const char *level, const ch
 
 /* The journal gets events of the node, warnings and errors of jobs, and audit events. Users read the rest in `detctl
  * events`. */
-static void log_event(int64_t job, const char *level, const char *kind, const char *text)
+static void log_event(const struct events *e, int64_t job, int64_t uid, const char *level, const char *kind, const char *text)
 {
     if (job == 0)
         log_line(level, "%s: %s", kind, text);
-    else if (strcmp(level, "info") != 0 || strcmp(kind, EVENT_AUDIT) == 0)
+    else if ((strcmp(level, "info") != 0 || strcmp(kind, EVENT_AUDIT) == 0) && (!e->may_log || e->may_log(e->arg, job, uid)))
         log_line(level, "job %lld: %s: %s", (long long)job, kind, text);
+}
+
+static void add(const struct events *e, int64_t job, int64_t uid, const char *level, const char *kind, const char *text)
+{
+    log_event(e, job, uid, level, kind, text);
+    store_event(e->store, job, level, kind, text, now_s());
+    event_tell(e, job, level, kind, text, now_s());
 }
 
 void event_add(const struct events *e, int64_t job, const char *level, const char *kind, const char *fmt, ...)
@@ -60,7 +67,10 @@ void event_add(const struct events *e, int64_t job, const char *level, const cha
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    log_event(job, level, kind, text);
-    store_event(e->store, job, level, kind, text, now_s());
-    event_tell(e, job, level, kind, text, now_s());
+    add(e, job, -1, level, kind, text);
+}
+
+void event_add_audit(const struct events *e, int64_t job, int64_t uid, const char *text)
+{
+    add(e, job, uid, "info", EVENT_AUDIT, text);
 }

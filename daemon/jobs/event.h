@@ -17,6 +17,8 @@ struct events {
     struct store *store;
     bool (*wanted)(void *arg, unsigned topic);
     void (*tell)(void *arg, unsigned topic, int64_t job, const char *json);
+    /* Whether the journal gets a line about the job that the user caused (-1: the job's user). NULL: each line. */
+    bool (*may_log)(void *arg, int64_t job, int64_t uid);
     void *arg;
 };
 
@@ -26,5 +28,7 @@ void events_tell(const struct events *e, unsigned topic, int64_t job, const char
 /* Stores an event of a job (0: of the node) and tells the listeners. */
 void event_add(const struct events *e, int64_t job, const char *level, const char *kind, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
+/* The same for an event of kind EVENT_AUDIT: a request of the user. */
+void event_add_audit(const struct events *e, int64_t job, int64_t uid, const char *text);
 /* Tells the listeners of an event that reaches the store in another way. */
 void event_tell(const struct events *e, int64_t job, const char *level, const char *kind, const char *text, double time);

@@ -62,6 +62,23 @@ static int check_access(const struct request *rq, const struct method *m, struct
     return 0;
 }
 
+/* Each change leaves an event. What ends a job, or removes it, is never refused: it is done once for each job. */
+static int check_rate(const struct request *rq, const struct method *m, struct err *err)
+{
+    enum bound_id id = m->fn == do_job_label ? BOUND_LABELS : BOUND_EVENTS;
+    const struct job *j = jobs_find(&rq->d->jobs, json_integer_value(json_object_get(rq->params, "id")));
+    struct user_share *share;
+
+    if (m->access == ACCESS_READ || rq->caller.admin || m->fn == do_job_rm || m->fn == do_job_prune ||
+        (m->fn == do_job_cancel && j && !job_is_done(j->row.state)))
+        return 0;
+    share = user_shares_of(&rq->d->jobs.shares, rq->caller.uid);
+    if (share && user_share_take(share, id, mono_s()))
+        return 0;
+    return err_set(err, ERR_STATE, "%s: a user has %lld %s at once, and then %lld a second; try again later", m->name,
+                   (long long)bounds[id].share, bounds[id].what, (long long)bounds[id].per_s);
+}
+
 /* ---- params against the table, so that every error names its member ---- */
 
 struct param {
@@ -142,6 +159,8 @@ int method_call(struct request *rq, const char *name, struct err *err)
                 rc = err_set(err, ERR_STATE, "the client has hung up before its request was read");
             if (rc == 0)
                 rc = check_params(&table[i], rq->params, err);
+            if (rc == 0)
+                rc = check_rate(rq, &table[i], err);
             return rc < 0 ? rc : table[i].fn(rq, err);
         }
     return err_field(err, ERR_UNSUPPORTED, "method", "no method '%.80s'", name);

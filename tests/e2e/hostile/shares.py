@@ -141,5 +141,38 @@ def connections():
         assert time.monotonic() - began > 0.9, "bob has not waited"
 
 
+def ask(c, count, request):
+    """Sends so many requests, many at a time. Returns the number of granted ones and the messages of the others."""
+    granted, refusals = 0, set()
+    for first in range(0, count, 50):
+        for i in range(first, min(count, first + 50)):
+            method, params = request(i)
+            c.sock.sendall((json.dumps({"jsonrpc": "2.0", "id": i, "method": method, "params": params}) + "\n").encode())
+        for _ in range(first, min(count, first + 50)):
+            answer = c.read()
+            granted += "result" in answer
+            refusals |= {answer["error"]["message"]} if "error" in answer else set()
+    return granted, refusals
+
+
+def changes():
+    """bob labels his job, and changes its place in the queue, as fast as he can: what that leaves in the database and in
+    the journal is bounded. ann and root change theirs, and bob still ends his."""
+    with Node(conf="user_running = 1\n") as d:
+        d.submit_as(BOB, 100000)
+        job, bob = d.submit_as(BOB, 100), d.of(BOB)
+        for what, request in (("changes of notes and tags", lambda i: ("job.label", {"id": job, "note": "n%d" % i})),
+                              ("changes of jobs", lambda i: ("job.priority", {"id": job, "priority": -(i % 100)}))):
+            began = time.monotonic()
+            granted, refusals = ask(bob, 1200, request)
+            assert granted <= 1000 + 5 * (time.monotonic() - began) + 1 and any(what in r for r in refusals), (granted, refusals)
+        theirs = d.submit_as(ANN, 100000)
+        d.of(ANN).call("job.label", id=theirs, note="x")
+        d.call("job.label", id=job, note="root's")
+        assert bob.call("job.cancel", id=job)
+        lines = [line for line in open(d.root + "/log") if "job %d:" % job in line]
+        assert "root" in "".join(lines) and len(lines) < 200 + 5 * (time.monotonic() - began) + 60, len(lines)
+
+
 if __name__ == "__main__":
-    main([queued_rows, connections])
+    main([changes, queued_rows, connections])

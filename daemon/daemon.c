@@ -120,6 +120,7 @@ static void tie(struct daemon *d)
                              .events = &d->events,
                              .folder = d->jobs_dir,
                              .leave_s = d->cfg.leave_deadline_s,
+                             .stored_max = (int64_t)d->cfg.user_stored_mib << 20,
                              .report_max = (int64_t)d->cfg.report_max_mib << 20,
                              .hooks = { .word = send_word, .wished = look_who_runs, .ended = drop_spool, .arg = d } };
     d->gpu_locks = (struct gpulocks){ d->cfg.gpu_locks, !d->cfg.private };

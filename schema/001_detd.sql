@@ -37,7 +37,7 @@ CREATE TABLE jobs (
     nonce           TEXT NOT NULL DEFAULT '',       -- random word that identifies the running supervisor
     gpus            TEXT NOT NULL DEFAULT '',       -- UUIDs of the GPUs it holds
     last_seq        INTEGER NOT NULL DEFAULT 0,     -- newest report committed
-    reported        INTEGER NOT NULL DEFAULT 0,     -- about the bytes of its reports, also of those not kept (report_max of detd.conf)
+    reported        INTEGER NOT NULL DEFAULT 0,     -- about the bytes of its job file and its reports, also of those not kept (report_max of detd.conf)
     step            INTEGER NOT NULL DEFAULT 0,
     steps           INTEGER NOT NULL,
     images_per_s    REAL NOT NULL DEFAULT 0,

@@ -27,7 +27,8 @@ enum {
     LOG_MIB = 64,
     LOG_MAX_MIB = 1 << 20,
     REPORT_MIB = 1024,
-    REPORT_MAX_MIB = 1 << 20
+    REPORT_MAX_MIB = 1 << 20,
+    USER_STORED_MAX_MIB = 1 << 30
 };
 
 /* ---- values ---- */
@@ -134,6 +135,10 @@ static const struct key keys[] = {
     { "time_limit_max",
       "maximum run.time_limit of a user other than an admin, in seconds; a job without a limit gets this one; default: no limit",
       set_number, AT(time_limit_max_s), TIME_LIMIT_MAX_S },
+    { "user_stored",
+      "approximate maximum size of the jobs of a user other than an admin in the database, in MiB; a further job is refused; default: "
+      "16384",
+      set_number, AT(user_stored_mib), USER_STORED_MAX_MIB },
     { "log_max", "maximum size of the log of a rank, in MiB; the older half of a larger log is dropped; default: 64", set_number,
       AT(log_max_mib), LOG_MAX_MIB },
     { "report_max",

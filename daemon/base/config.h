@@ -23,6 +23,7 @@ struct config {
     int slots;                                /* CPU slots; 0: affinity and cgroup decide */
     int log_max_mib;                          /* of each log of a job */
     int report_max_mib;                       /* of a job's reports in the store */
+    int user_stored_mib;                      /* share of a user of the database */
     int gpu_deadline_s;                       /* for an answer of the GPU driver */
     int leave_deadline_s;                     /* for the checkpoint of a job that is sent away */
     int tier;                                 /* of new jobs until deterministic.set changes it */

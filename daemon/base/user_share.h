@@ -13,8 +13,9 @@ struct user_share {
     struct user_share_rate {
         double at, taken; /* of the monotonic clock; what is left of earlier ones */
     } rates[BOUND_COUNT];
-    long unsaid; /* lines that the journal did not get since the last one */
-    int coming;  /* BOUND_LIVE_JOBS: submissions that are neither stored nor refused yet */
+    int64_t stored; /* BOUND_DATABASE: about the bytes of the user's jobs */
+    long unsaid;    /* lines that the journal did not get since the last one */
+    int coming;     /* BOUND_LIVE_JOBS: submissions that are neither stored nor refused yet */
 };
 
 /* All zero in the beginning. */

@@ -182,11 +182,22 @@ static int load_living(struct jobs *jobs, struct job *j, struct err *err)
     return rc;
 }
 
+static void load_share(void *arg, uint32_t uid, int64_t bytes)
+{
+    struct jobs *jobs = arg;
+    struct user_share *share = user_shares_of(&jobs->shares, uid);
+
+    if (share)
+        share->stored = bytes;
+}
+
 int jobs_load(struct jobs *jobs, struct err *err)
 {
     struct loading l = { .jobs = jobs };
     int rc = store_load_jobs(jobs->store, JOBS_RECENT, load_one, &l, err);
 
+    if (rc == 0)
+        rc = store_each_user(jobs->store, jobs->report_max, load_share, jobs, err);
     if (rc == 0 && l.failed)
         rc = err_set(err, -ENOMEM, "out of memory for the jobs");
     jobs->floor = l.rows < JOBS_RECENT ? 1 : l.lowest_done;

@@ -98,6 +98,7 @@ struct jobs {
     int64_t floor;      /* every job with an id >= floor is in memory */
     uint64_t rows;      /* number of loss rows since the start */
     int64_t report_max; /* maximum number of bytes of a job's reports in the store; 0: no bound */
+    int64_t stored_max; /* share of a user of the database, in bytes; 0: that of the table of bounds */
     int leave_s;        /* seconds in which a job that detd sends away must write its checkpoint; 0: no bound */
 };
 
@@ -156,6 +157,7 @@ void jobs_send_away(struct jobs *jobs, struct job *j);
 void jobs_ran(struct job *j, double seconds);
 /* Counts bytes of a supervisor's report. False: the job's limit is reached, and the report must not be stored; an event
  * tells of the first such report. Vital reports have some extra room. */
+int64_t jobs_stored(const struct jobs *jobs, int64_t reported); /* the part of these bytes that is in the store */
 bool jobs_keep(struct jobs *jobs, struct job *j, int64_t bytes, bool vital);
 /* A record of the job's supervisor, in order of seq: changes the row if the record says so. True: the row must be
  * stored with the record. */

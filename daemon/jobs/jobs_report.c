@@ -14,12 +14,21 @@
 
 enum { REQUEUE_S = 2, VITAL_BYTES = 4 << 20 };
 
+int64_t jobs_stored(const struct jobs *jobs, int64_t reported)
+{
+    return jobs->report_max > 0 && reported > jobs->report_max ? jobs->report_max : reported;
+}
+
 bool jobs_keep(struct jobs *jobs, struct job *j, int64_t bytes, bool vital)
 {
     bool kept_before = j->row.reported <= jobs->report_max, kept;
+    struct user_share *share = user_shares_of(&jobs->shares, j->row.uid);
+    int64_t before = jobs_stored(jobs, j->row.reported);
 
     if (j->row.reported < INT64_MAX / 2)
         j->row.reported += bytes;
+    if (share)
+        share->stored += jobs_stored(jobs, j->row.reported) - before;
     kept = j->row.reported <= jobs->report_max;
     if (jobs->report_max == 0)
         return true;

@@ -27,6 +27,9 @@ int place_take(struct jobs *jobs, uid_t uid, bool admin, struct user_share **ret
     for (int i = 0; i < jobs->count; i++)
         count(&load, jobs->all[i]->row.uid, !job_is_done(jobs->all[i]->row.state), uid);
     rc = bound_check(BOUND_LIVE_JOBS, &load, admin, err);
+    if (rc == 0)
+        rc = bound_check_share(BOUND_DATABASE, jobs->stored_max ? jobs->stored_max : bounds[BOUND_DATABASE].share,
+                               &(struct bound_load){ .user = share->stored + 1 }, admin, err);
     if (rc < 0)
         return rc;
     share->coming++;

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/jobs/place.h - whether one more job of a user fits the bounds of live jobs. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/jobs/place.h - whether one more job of a user fits the bounds of live jobs and of the database. */
 #pragma once
 #include <stdbool.h>
 #include <sys/types.h>

@@ -24,7 +24,7 @@
 #include "proto/job/jobspec.h"
 #include "proto/tier.h"
 
-enum { TOKEN_MAX = 128 };
+enum { TOKEN_MAX = 128, ROW_BYTES = 1024 }; /* ROW_BYTES: of a job's row and its first events */
 
 struct submission {
     struct request *rq;
@@ -126,6 +126,8 @@ static int check_spec(struct submission *s, struct err *err)
         json_decref(whole);
         if (!s->text)
             rc = err_set(err, -ENOMEM, "out of memory");
+        else
+            s->row.reported = (int64_t)strlen(s->text) + ROW_BYTES;
     }
     jobspec_free(spec);
     return rc;
@@ -151,6 +153,8 @@ static void submitted(void *arg, int rc, int64_t id, const struct err *err)
 
     if (rc >= 0)
         s->rq->result = json_pack("{s:I}", "id", (json_int_t)id);
+    if (rc == 0)
+        s->place->stored += s->row.reported;
     if (rc == 0)
         audit_add(&s->rq->d->audit, id, s->row.uid, s->row.user, "submitted");
     request_done(s->rq, rc < 0 ? rc : 0, err);

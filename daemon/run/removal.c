@@ -198,7 +198,9 @@ struct leaving {
     struct leaving *next; /* in the list of waiting ones */
     struct removals *r;
     int64_t id;
-    int ticks; /* ticks that it may still wait */
+    uid_t uid;     /* of its user */
+    int64_t bytes; /* that it takes of this user's share of the database */
+    int ticks;     /* ticks that it may still wait */
     char text[JOB_REASON_MAX + 1];
     store_done *done;
     void *arg;
@@ -208,6 +210,7 @@ static void removed(void *arg, int rc, int64_t value, const struct err *err)
 {
     struct leaving *l = arg;
     struct jobs *jobs = l->r->jobs;
+    struct user_share *share = user_shares_of(&jobs->shares, l->uid);
     struct job *j = jobs_find(jobs, l->id);
 
     (void)value;
@@ -219,6 +222,8 @@ static void removed(void *arg, int rc, int64_t value, const struct err *err)
         log_line("info", "removed: %s", l->text);
         l->r->rests = 0;
         l->r->told = false;
+        if (share)
+            share->stored -= l->bytes;
         removal_resume(l->r);
     }
     l->done(l->arg, rc, l->id, err);
@@ -324,7 +329,13 @@ int removal_begin(struct removals *r, const struct job_row *row, const char *by,
     l = malloc(sizeof *l);
     if (!l)
         return err_set(err, -ENOMEM, "out of memory");
-    *l = (struct leaving){ .r = r, .id = row->id, .ticks = WAIT_TICKS, .done = done, .arg = arg };
+    *l = (struct leaving){ .r = r,
+                           .id = row->id,
+                           .uid = row->uid,
+                           .bytes = jobs_stored(r->jobs, j ? j->row.reported : row->reported),
+                           .ticks = WAIT_TICKS,
+                           .done = done,
+                           .arg = arg };
     snprintf(l->text, sizeof l->text, "job %lld ('%s' of %s, %s) was removed by %s", (long long)row->id, row->name, row->user,
              job_state_name(row->state), by);
     if (is_to_wait(j)) {

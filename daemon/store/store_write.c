@@ -105,6 +105,7 @@ static int submit(struct writer *w, struct op *op)
     bind_text(st, 20, job_kind_name(row->kind));
     sqlite3_bind_double(st, 21, row->time_limit);
     sqlite3_bind_int(st, 22, row->admin);
+    sqlite3_bind_int64(st, 23, row->reported);
     rc = writer_run(st);
     if (rc != SQLITE_OK)
         return rc;

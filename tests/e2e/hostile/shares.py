@@ -9,8 +9,8 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from daemon import Client  # noqa: E402
-from launch import ANN, BOB, Node, as_user, main  # noqa: E402
+from daemon import Client, Refused  # noqa: E402
+from launch import ANN, BOB, DETD, Node, as_user, main, refused  # noqa: E402
 
 SHARE_ROWS, SHARE_CONNECTS = 5000, 50
 
@@ -174,5 +174,32 @@ def changes():
         assert "root" in "".join(lines) and len(lines) < 200 + 5 * (time.monotonic() - began) + 60, len(lines)
 
 
+def database():
+    """bob's jobs fill his share of the database: he submits no more, the rows of his running job are stored to the last,
+    and others submit. A removal makes room. The next detd knows it all."""
+    with Node(conf="user_stored = 1\n") as d:
+        runs, ids, bob = d.submit_as(BOB, 200, STEP_S="0.01"), [], d.of(BOB)
+        full = None
+        while not full and len(ids) < 40:
+            try:
+                ids.append(d.submit_as(BOB, 10, **{"E%d" % i: "x" * 4000 for i in range(25)}))
+                bob.call("job.cancel", id=ids[-1])
+            except Refused as e:
+                full = str(e)
+        assert full and "user_stored" in full and 5 < len(ids) < 12, (full, len(ids))
+        theirs = d.submit_as(ANN, 5, STEP_S="0")
+        d.submit_as(BOB, 5, groups=[DETD], STEP_S="0")  # no limit holds for admins
+        d.wait(runs, "completed")
+        d.check_rows(runs, 200)
+        d.wait(theirs, "completed")
+        d.kill()
+        d.start()
+        bob = d.of(BOB)
+        assert "user_stored" in str(refused(lambda: d.submit_as(BOB, 10)))
+        for job in ids[:2]:
+            bob.call("job.rm", id=job)
+        d.of(BOB).call("job.cancel", id=d.submit_as(BOB, 10))
+
+
 if __name__ == "__main__":
-    main([changes, queued_rows, connections])
+    main([database, changes, queued_rows, connections])

@@ -45,7 +45,7 @@ static bool has_place(struct jobs *jobs, uid_t uid, bool admin)
 
     place_give_back(place);
     assert_int_equal(rc, err.code);
-    assert_true(rc == 0 || (rc == ERR_STATE && strstr(err.msg, "jobs that have not ended")));
+    assert_true(rc == 0 || (rc == ERR_STATE && (strstr(err.msg, "jobs that have not ended") || strstr(err.msg, "user_stored"))));
     return rc == 0;
 }
 
@@ -82,10 +82,25 @@ static void all_users_leave_places_for_admins(void **state)
     assert_false(has_place(jobs, 0, true));
 }
 
+static void one_user_fills_the_database(void **state)
+{
+    struct jobs *jobs = *state;
+
+    jobs->stored_max = 1000;
+    user_shares_of(&jobs->shares, BOB)->stored = 999;
+    assert_true(has_place(jobs, BOB, false));
+    user_shares_of(&jobs->shares, BOB)->stored = 1000;
+    assert_false(has_place(jobs, BOB, false));
+    assert_true(has_place(jobs, BOB, true));
+    assert_true(has_place(jobs, ANN, false));
+    assert_true(has_place(jobs, 0, true));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(one_user_fills_the_share, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_user_fills_the_database, setup, teardown),
         cmocka_unit_test_setup_teardown(all_users_leave_places_for_admins, setup, teardown),
     };
 

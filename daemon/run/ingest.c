@@ -581,6 +581,8 @@ void ingest_close(struct ingest *in)
     if (!in || !in->open)
         return;
     in->open = false;
+    if (in->bound)
+        unlink("sup.sock");
     listener_close(in->listener);
     for (struct sup *s = in->first, *next; s; s = next) {
         next = s->next;

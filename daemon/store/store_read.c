@@ -360,7 +360,8 @@ int store_each_user(struct store *s, int64_t job_max, void (*each)(void *arg, ui
 {
     sqlite3 *db = reader_take(s);
     sqlite3_stmt *st = NULL;
-    int rc = reader_prepare(db, "SELECT uid, sum(CASE WHEN ?1>0 THEN min(reported, ?1) ELSE reported END) FROM jobs GROUP BY uid", &st, err);
+    int rc =
+        reader_prepare(db, "SELECT uid, sum(CASE WHEN ?1>0 THEN min(reported, ?1) ELSE reported END) FROM jobs GROUP BY uid", &st, err);
 
     if (rc == 0)
         sqlite3_bind_int64(st, 1, job_max);

@@ -104,6 +104,7 @@ static int teardown(void **state)
     while (room->closed < room->count) /* a waiting connection learns of it only then */
         uv_run(&room->loop, UV_RUN_ONCE);
     listener_close(room->listener);
+    unlink(room->path);
     user_shares_free(&room->shares);
     uv_close((uv_handle_t *)&room->wires.prepare, NULL);
     uv_close((uv_handle_t *)&room->wires.idle, NULL);

@@ -241,16 +241,31 @@ static int64_t greet(struct fixture *f)
     return last;
 }
 
+static void report(struct fixture *f, int64_t seq, const char *rec)
+{
+    char line[512];
+
+    snprintf(line, sizeof line, "{\"type\":\"report\",\"seq\":%lld,\"rec\":{%s}}\n", (long long)seq, rec);
+    say(f, line);
+}
+
 static void report_loss(struct fixture *f, int64_t seq)
 {
-    char text[256];
+    char rec[256];
 
-    snprintf(
-        text, sizeof text,
-        "{\"type\":\"report\",\"seq\":%lld,\"rec\":{\"type\":\"loss\",\"split\":\"train\",\"step\":%lld,\"epoch\":1,\"tier\":\"rerun\","
-        "\"time\":5,\"images_per_s\":1,\"terms\":{\"total\":[%lld,1]}}}\n",
-        (long long)seq, (long long)seq, (long long)seq);
-    say(f, text);
+    snprintf(rec, sizeof rec,
+             "\"type\":\"loss\",\"split\":\"train\",\"step\":%lld,\"epoch\":1,\"tier\":\"rerun\",\"time\":5,\"images_per_s\":1,"
+             "\"terms\":{\"total\":[%lld,1]}",
+             (long long)seq, (long long)seq);
+    report(f, seq, rec);
+}
+
+static void report_attempt(struct fixture *f, int64_t seq, int attempt, int64_t step)
+{
+    char rec[128];
+
+    snprintf(rec, sizeof rec, "\"type\":\"attempt\",\"attempt\":%d,\"resume_step\":%lld,\"time\":5", attempt, (long long)step);
+    report(f, seq, rec);
 }
 
 /* Sends reports until detd has stored all up to `last`, or has hung up. */
@@ -422,14 +437,6 @@ static void strangers_are_told_of_now_and_then(void **state)
     assert_in_range(stored(f, "SELECT count(*) FROM events WHERE kind = 'supervisor'"), 1, 19);
 }
 
-static void report(struct fixture *f, int64_t seq, const char *rec)
-{
-    char line[512];
-
-    snprintf(line, sizeof line, "{\"type\":\"report\",\"seq\":%lld,\"rec\":{%s}}\n", (long long)seq, rec);
-    say(f, line);
-}
-
 static void times_are_not_believed(void **state)
 {
     struct fixture *f = *state;
@@ -456,13 +463,11 @@ static void numbers_of_attempts_rise(void **state)
         int attempt, is_now;
     } rows[] = { { 2, 2 }, { 2147483647, 2 }, { 1000001, 2 }, { 2, 2 }, { 1, 2 }, { 7, 7 }, { 6, 7 }, { 1000000, 1000000 } };
     struct fixture *f = *state;
-    char rec[128];
     int64_t seq = 0;
 
     greet(f);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        snprintf(rec, sizeof rec, "\"type\":\"attempt\",\"attempt\":%d,\"resume_step\":0,\"time\":5", rows[i].attempt);
-        report(f, ++seq, rec);
+        report_attempt(f, ++seq, rows[i].attempt, 0);
         await_stored(f, seq);
         assert_int_equal(the_job(f)->row.attempt, rows[i].is_now);
     }
@@ -501,16 +506,6 @@ static void a_supervisor_that_reads_nothing_has_one_ack(void **state)
         line = hear(f);
         assert_patient(began);
     }
-}
-
-static void report_attempt(struct fixture *f, int64_t seq, int attempt, int64_t step)
-{
-    char text[200];
-
-    snprintf(text, sizeof text,
-             "{\"type\":\"report\",\"seq\":%lld,\"rec\":{\"type\":\"attempt\",\"attempt\":%d,\"resume_step\":%lld,\"time\":5}}\n",
-             (long long)seq, attempt, (long long)step);
-    say(f, text);
 }
 
 /* A supervisor sends attempts as fast as it can. The next one is read when the one before is on disk. */

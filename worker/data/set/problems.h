@@ -5,7 +5,7 @@
 
 struct err;
 
-enum { PROBLEMS_KEPT = 50, NOTES_KEPT = 20, PROBLEM_TEXT = 512 };
+enum { PROBLEMS_KEPT = 50, NOTES_KEPT = 20, PROBLEM_TEXT = 640 /* as msg of struct err */ };
 
 struct problems {
     int64_t count; /* bad records: the network cannot use them */

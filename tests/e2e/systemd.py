@@ -89,6 +89,7 @@ def tried(what):
 facts = {"data": tried(lambda: open("/home/ann/data.json").read()), "interfaces": tried(lambda: [name for _, name in socket.if_nameindex()]),
          "oom": int(open("/proc/self/oom_score_adj").read()), "oom_detd_job": int(open("/proc/%d/oom_score_adj" % os.getppid()).read()),
          "capabilities": int(status["CapBnd"], 16) | int(status["CapEff"], 16), "seccomp": status["Seccomp"], "new_privileges": status["NoNewPrivs"],
+         "lock": tried(lambda: os.close(os.open("/run/detd/gpus/GPU-test.lock", os.O_RDWR | os.O_CREAT))),
          "tmp": tried(lambda: os.close(os.open("/tmp/x", os.O_RDWR | os.O_CREAT))), "usr": tried(lambda: os.mkdir("/usr/local/x")),
          "affinity": tried(lambda: os.sched_setaffinity(0, os.sched_getaffinity(0))), "hostname": tried(lambda: socket.sethostname("x")),
          "nvidiactl": tried(lambda: os.close(os.open("/dev/nvidiactl", os.O_RDWR))), "session": tried(lambda: os.getsid(1)),

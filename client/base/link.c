@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -112,13 +113,19 @@ static int reach(struct link *l, int fd, struct err *err)
                    l->path, strerror(errno));
 }
 
-/* Tries the socket for admins, which other users cannot keep busy. Whoever may not open it takes the other one. */
+/* Tries the socket for admins, which other users cannot keep busy. Whoever may not open it takes the other one. In a
+ * folder that others may write to, such as /tmp, it may be anybody's: a daemon there need not have one. */
 static bool reach_as_admin(const struct link *l, int fd)
 {
     const char *name = strrchr(l->path, '/');
     struct sockaddr_un address = { .sun_family = AF_UNIX };
+    char folder[sizeof l->path];
+    struct stat st;
 
-    return name && strcmp(name, RPC_SOCKET) == 0 &&
+    if (!name || strcmp(name, RPC_SOCKET) != 0)
+        return false;
+    snprintf(folder, sizeof folder, "%.*s", (int)(name + 1 - l->path), l->path);
+    return stat(folder, &st) == 0 && !(st.st_mode & 022) &&
            snprintf(address.sun_path, sizeof address.sun_path, "%.*s" RPC_ADMIN_SOCKET, (int)(name - l->path), l->path) <
                (int)sizeof address.sun_path &&
            connect(fd, (struct sockaddr *)&address, sizeof address) == 0;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -128,6 +129,27 @@ static void gives_up(void **state)
     link_patience(l, 0.2);
     assert_int_equal(link_call(l, "m", json_object(), &result, &err), -ENOTCONN);
     link_close(l);
+}
+
+/* The socket for admins is not looked for in a folder like /tmp, where any user may have put it. */
+static void no_socket_of_anybody(void **state)
+{
+    char usual[TEMP_MAX + 16], admin[TEMP_MAX + 16];
+    struct err err = { 0 };
+    struct link *l = NULL;
+    int server;
+
+    (void)state;
+    snprintf(usual, sizeof usual, "%s" RPC_SOCKET, folder);
+    snprintf(admin, sizeof admin, "%s" RPC_ADMIN_SOCKET, folder);
+    server = listen_at(admin);
+    assert_int_equal(link_open(usual, LINK_ANSWER_S, &l, &err), 0);
+    link_close(l);
+    chmod(folder, 01777);
+    assert_int_equal(link_open(usual, LINK_ANSWER_S, &l, &err), -ENOTCONN);
+    chmod(folder, 0700);
+    close(server);
+    unlink(admin);
 }
 
 static void bad_paths(void **state)
@@ -353,6 +375,7 @@ int main(void)
         cmocka_unit_test(calls_and_errors),
         cmocka_unit_test(repeats_after_a_loss),
         cmocka_unit_test(gives_up),
+        cmocka_unit_test(no_socket_of_anybody),
         cmocka_unit_test(bad_paths),
         cmocka_unit_test(interrupt),
         cmocka_unit_test(a_daemon_that_stands_still),

@@ -269,12 +269,17 @@ static void on_committed(void *arg, int rc, int64_t value, const struct err *err
     free(p);
 }
 
+/* Without a ticket its supervisor runs as the daemon's user. */
+static struct user_share *share_of(const struct ingest *in, const struct job *j)
+{
+    return user_shares_of(&in->c.jobs->shares, j->row.ticket[0] ? j->row.uid : geteuid());
+}
+
 /* Takes rep. After an error nothing is changed, and the supervisor sends the report again. */
 static int store_record(struct ingest *in, struct job *j, struct report *rep, struct err *err)
 {
     const struct ingest_config *c = &in->c;
-    /* without a ticket its supervisor runs as the daemon's user */
-    struct user_share *share = user_shares_of(&c->jobs->shares, j->row.ticket[0] ? j->row.uid : geteuid());
+    struct user_share *share = share_of(in, j);
     struct pending *p = share ? malloc(sizeof *p) : NULL;
     int rc = p ? store_reserve(c->store, err) : err_set(err, -ENOMEM, "out of memory");
     bool save;
@@ -298,9 +303,11 @@ static int store_record(struct ingest *in, struct job *j, struct report *rep, st
 
 /* The way of an attempt to the store: rows of later steps are removed piece by piece, each behind the rows that others
  * have queued meanwhile. Only then does the attempt count, in memory and in the store. So after a kill of detd the
- * supervisor sends it again, and all begins anew. */
+ * supervisor sends it again, and all begins anew. A piece counts as so many rows of the user: else a user whose jobs
+ * rewind all the time would fill the room of all users. */
 struct rewind {
     struct ingest *in;
+    struct user_share *share;
     struct report *rep;
     struct store_rewind work;
 };
@@ -318,6 +325,7 @@ static void on_piece(void *arg, int rc, int64_t value, const struct err *err)
         store_rewind(r->in->c.store, &r->work, on_piece, r);
         return;
     }
+    count_rows(r->in, r->share, -STORE_PIECE_ROWS);
     if (j)
         j->rewinding = false;
     r->rep->removed = r->work.at.removed;
@@ -332,14 +340,16 @@ static void on_piece(void *arg, int rc, int64_t value, const struct err *err)
 
 static int begin_rewind(struct sup *s, struct report *rep, struct err *err)
 {
-    struct rewind *r = malloc(sizeof *r);
+    struct user_share *share = share_of(s->in, s->job);
+    struct rewind *r = share ? malloc(sizeof *r) : NULL;
 
     if (!r) {
         free(rep);
         return err_set(err, -ENOMEM, "out of memory");
     }
-    *r = (struct rewind){ s->in, rep, { .job = rep->job, .step = rep->step } };
+    *r = (struct rewind){ s->in, share, rep, { .job = rep->job, .step = rep->step } };
     s->job->rewinding = true;
+    count_rows(s->in, share, STORE_PIECE_ROWS);
     store_rewind(s->in->c.store, &r->work, on_piece, r);
     return 0;
 }

@@ -18,7 +18,8 @@ struct report;
 struct store;
 struct text;
 
-enum { STORE_BATCH_ROWS = 2000, STORE_BATCH_MS = 250, STORE_PAGE_BYTES = 768 << 10 };
+/* PIECE_ROWS: what a piece of a removal or a rewind counts in store_backlog(). */
+enum { STORE_BATCH_ROWS = 2000, STORE_BATCH_MS = 250, STORE_PAGE_BYTES = 768 << 10, STORE_PIECE_ROWS = 1000 };
 
 /* Opens or creates the database in `folder`, brings it to the newest schema and starts the writer. Caller closes.
  * Refuses damaged files, newer schemas and other programs' databases, with a sentence that names the remedy; a refused

@@ -15,7 +15,7 @@
 
 struct text;
 
-enum { STORE_READERS = 4, SERIES_SLOTS = 4096, SWEEP_ROWS = 1000 };
+enum { STORE_READERS = 4, SERIES_SLOTS = 4096, SWEEP_ROWS = STORE_PIECE_ROWS };
 
 enum op_kind {
     OP_SUBMIT,

@@ -508,7 +508,13 @@ static void a_supervisor_that_reads_nothing_has_one_ack(void **state)
     }
 }
 
-/* A supervisor sends attempts as fast as it can. The next one is read when the one before is on disk. */
+static int64_t rows_of_us(struct fixture *f)
+{
+    return user_shares_of(&f->jobs.shares, geteuid())->rows;
+}
+
+/* A supervisor sends attempts as fast as it can. The next one is read when the one before is on disk. While rows are
+ * removed for it, its user has fewer rows left. */
 static void attempts_come_one_at_a_time(void **state)
 {
     enum { LOSSES = 20, ATTEMPTS = 40 };
@@ -521,12 +527,15 @@ static void attempts_come_one_at_a_time(void **state)
         report_attempt(f, LOSSES + i, 1 + i, LOSSES / 2);
     while (the_job(f)->committed < LOSSES + ATTEMPTS) {
         hear(f);
+        if (the_job(f)->rewinding)
+            assert_true(rows_of_us(f) >= STORE_PIECE_ROWS);
         if (the_job(f)->row.last_seq > LOSSES)
             assert_in_range(the_job(f)->row.last_seq - the_job(f)->committed, 0, 1 + LOSSES);
         if (the_job(f)->committed > LOSSES)
             assert_in_range(the_job(f)->row.last_seq - the_job(f)->committed, 0, 1);
         assert_patient(began);
     }
+    assert_int_equal(rows_of_us(f), 0);
     assert_int_equal(stored(f, "SELECT count(*) FROM loss"), LOSSES / 2);
     assert_int_equal(stored(f, "SELECT count(*) FROM attempts"), ATTEMPTS);
 }

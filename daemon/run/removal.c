@@ -241,8 +241,10 @@ static void begin(struct leaving *l)
     struct jobs *jobs = l->r->jobs;
     struct job *j = jobs_find(jobs, l->id);
 
-    if (j)
+    if (j) {
         j->leaving = true;
+        l->bytes = jobs_stored(jobs, j->row.reported); /* its last reports may have come while this waited */
+    }
     store_remove(jobs->store, l->id, l->text, now_s(), removed, l);
 }
 
@@ -329,13 +331,9 @@ int removal_begin(struct removals *r, const struct job_row *row, const char *by,
     l = malloc(sizeof *l);
     if (!l)
         return err_set(err, -ENOMEM, "out of memory");
-    *l = (struct leaving){ .r = r,
-                           .id = row->id,
-                           .uid = row->uid,
-                           .bytes = jobs_stored(r->jobs, j ? j->row.reported : row->reported),
-                           .ticks = WAIT_TICKS,
-                           .done = done,
-                           .arg = arg };
+    *l = (struct leaving){
+        .r = r, .id = row->id, .uid = row->uid, .bytes = jobs_stored(r->jobs, row->reported), .ticks = WAIT_TICKS, .done = done, .arg = arg
+    };
     snprintf(l->text, sizeof l->text, "job %lld ('%s' of %s, %s) was removed by %s", (long long)row->id, row->name, row->user,
              job_state_name(row->state), by);
     if (is_to_wait(j)) {

@@ -27,7 +27,7 @@ static void answered(void *arg, int rc, int64_t value, const struct err *err)
     (void)value;
     a->count++;
     a->rc = rc;
-    snprintf(a->text, sizeof a->text, "%s", err->msg);
+    snprintf(a->text, sizeof a->text, "%s", rc < 0 ? err->msg : "");
 }
 
 /* A job that has ended, with a condition that delays its removal. */
@@ -96,10 +96,39 @@ static void a_second_removal_is_refused(void **state)
     jobs_free(&jobs);
 }
 
+/* Reports that come while the removal waits leave the user's share of the database with the job. */
+static void all_of_a_job_leaves_the_share(void **state)
+{
+    struct fixture *f = *state;
+    const struct events events = { .store = f->s, .wanted = nobody_listens };
+    struct jobs jobs = { .store = f->s, .events = &events };
+    bool stopping = false;
+    struct removals r = { .jobs = &jobs, .stopping = &stopping };
+    struct job_row row = { .id = submit(f, "t", 7), .uid = 7, .state = JOB_COMPLETED, .name = "a", .user = "ann" };
+    struct job *j = jobs_add(&jobs, &row);
+    struct answer a = { 0 };
+    struct err err;
+
+    sql_all(f, "UPDATE jobs SET state = 'completed'");
+    j->life.phase = LIFE_LEAVING;
+    assert_int_equal(removal_begin(&r, &j->row, "ann", answered, &a, &err), 0);
+    jobs_keep(&jobs, j, 500, false);
+    assert_int_equal(user_shares_of(&jobs.shares, 7)->stored, 500);
+    j->life.phase = LIFE_IDLE;
+    removal_tick(&r);
+    stopping = true; /* the rest of the removal is not tested here */
+    while (a.count == 0)
+        uv_run(&f->loop, UV_RUN_ONCE);
+    assert_int_equal(a.rc, 0);
+    assert_int_equal(user_shares_of(&jobs.shares, 7)->stored, 0);
+    jobs_free(&jobs);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_second_removal_is_refused),
+        TEST(all_of_a_job_leaves_the_share),
         cmocka_unit_test_setup_teardown(who_waits_too_long_hears_for_what, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -100,7 +100,8 @@ MODELS = {
     "depth": {"model": {"preset": "featdepth_joint_r18", "width": 0.125, "size": [96, 96], "pose_size": [64, 64]}, "train": {"lr": 0.001}},
     "toy": {"model": {"preset": "toy"}, "train": {"optimizer": "adamw", "lr": 0.01, "batch": 8, "shards": 8}},
 }
-UNUSED = {"toy": ("depth",)}  # tensors without a gradient: it is a result that no loss reads
+# Tensors without a gradient: a result that no loss reads, and levels for larger boxes than these pictures have in each step.
+UNUSED = {"toy": ("depth",), "sparse rcnn": ["backbone.fpn_output%d.%s" % (level, kind) for level in (3, 4, 5) for kind in ("weight", "bias")]}
 
 
 # ---- cells: name -> how a run differs, by random numbers of its own ----

@@ -50,7 +50,7 @@ struct daemon {
     struct errands *names; /* of users, which may come over a network */
     char jobs_dir[CONFIG_PATH_MAX + 8];
     char admin_socket[CONFIG_SOCKET_MAX + 1]; /* "": no socket for admins */
-    int tier; /* of new jobs */
+    int tier;                                 /* of new jobs */
     bool private, everyone_reads, stopping;
     bool plugin; /* libdetd-cuda.so lies beside the program */
     gid_t admin_gid;

@@ -124,7 +124,7 @@ struct launch_ask {
     int64_t number; /* comes back with each answer; unique among the detds, so it begins anywhere */
     struct launch_ticket ticket;
     int32_t attempt, threads, tier;
-    int32_t drain; /* enum launch_drain */
+    int32_t drain;         /* enum launch_drain */
     int32_t slots, unused; /* START: slots of the CPU; the scope gets its share of the CPUs by them */
     int64_t last_seq, saved, log_max, ran_s;
     char nonce[LAUNCH_NAME];

@@ -198,7 +198,7 @@ int store_usage_count(struct store *s, int64_t id, int64_t *ret, struct err *err
 /* What was granted from the hour `from` on: each row; or sums of users, {"rows":[...]}, those with most first. */
 int store_load_grants(struct store *s, int64_t from, void (*each)(void *arg, const struct store_grant *g), void *arg, struct err *err);
 int store_user_usage(struct store *s, int64_t from, struct text *out, struct err *err);
-int store_tiers(struct store *s, int64_t id, struct text *out, struct err *err);   /* [{"step":..,"tier":..}] */
+int store_tiers(struct store *s, int64_t id, struct text *out, struct err *err); /* [{"step":..,"tier":..}] */
 int store_load_gpus(struct store *s, void (*each)(void *arg, const struct store_gpu *gpu), void *arg, struct err *err);
 /* About the bytes of each user's jobs, at most job_max of each (0: all). */
 int store_each_user(struct store *s, int64_t job_max, void (*each)(void *arg, uint32_t uid, int64_t bytes), void *arg, struct err *err);

@@ -103,7 +103,7 @@ static void least_of_all(void **state)
     }
 }
 
-/* Of equal proposals the lower are matched, and of equal truths all. */
+/* The lower of equal proposals is matched, and all equal truths are. */
 static void equal_proposals(void **state)
 {
     const int64_t cost[5 * 2] = { 9, 9, 3, 3, 3, 3, 3, 3, 9, 9 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_attention.c - uses: proto worker/core cpu cuda
  * Attention: the vectors of specs sparse_rcnn section 15, plain sums in double, dtypes, gaps, shards. */
 #include "tests/device/bf16.h"
+#include "tests/device/golden_json.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -202,9 +203,7 @@ static double number_at(json_t *array, size_t i, size_t n)
 
 static json_t *open_vectors(const char *name, json_t **ret_root)
 {
-    *ret_root = json_load_file("../shared/specs/vectors/sparse_rcnn.json", 0, NULL);
-    if (!*ret_root)
-        skip();
+    *ret_root = golden_file("tests/golden/sparse_rcnn.json");
     return json_object_get(*ret_root, name);
 }
 

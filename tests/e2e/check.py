@@ -4,13 +4,14 @@
 usage: check.py BUILD_FOLDER"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
-import pty
 import re
 import struct
 import subprocess
 import sys
 import tempfile
 import zlib
+
+import on_pty
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tests", "demo"))
@@ -69,19 +70,10 @@ class Place:
         """Returns the output of the command on a terminal."""
         self.run(*args)
         try:
-            ours, theirs = pty.openpty()
+            return on_pty.shown([WORKER, *args, self.root + "/job.json"], stdin=subprocess.DEVNULL).decode()
         except OSError:
             print("skip: no pseudo-terminal", flush=True)
             sys.exit(77)
-        with subprocess.Popen([WORKER, *args, self.root + "/job.json"], stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL):
-            os.close(theirs)
-            said = b""
-            while True:
-                try:
-                    said += os.read(ours, 65536)
-                except OSError:  # no process has it open any more
-                    os.close(ours)
-                    return said.decode()
 
     def check(self, status, *wanted, never=()):
         done = self.run("--check")

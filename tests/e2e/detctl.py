@@ -12,12 +12,12 @@ import select
 import shutil
 import signal
 import sqlite3
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 import time
+
+import on_pty
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DATA = os.path.normpath(os.path.join(ROOT, "..", "shared", "data", "bccd"))
@@ -112,21 +112,12 @@ def terminal():
 
 def on_terminal(node, rows, columns, *args, term="xterm"):
     """Returns the output of a command on a terminal of that size and kind."""
-    ours, theirs = terminal()
     env = {k: v for k, v in node.environment().items() if k != "TERM"}
     env.update({} if term is None else {"TERM": term})
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    with subprocess.Popen([DETCTL, *args], cwd=node.folder, env=env, stdout=theirs, stderr=subprocess.DEVNULL):
-        os.close(theirs)
-        said = b""
-        while True:
-            try:
-                more = os.read(ours, 65536)
-            except OSError:  # no process has it open any more
-                break
-            said += more
-    os.close(ours)
-    return said.decode()
+    try:
+        return on_pty.shown([DETCTL, *args], rows, columns, cwd=node.folder, env=env, stderr=subprocess.DEVNULL).decode()
+    except OSError as e:
+        raise NoTerminal from e
 
 
 def expect(done, code, stderr=None):

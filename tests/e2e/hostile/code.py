@@ -3,12 +3,12 @@
 him, nothing of a system daemon runs as root, and what he prints moves nobody's terminal."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
-import pty
 import shutil
 import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import on_pty  # noqa: E402
 from daemon import BUILD  # noqa: E402
 from launch import ANN, BOB, DETD, Node, as_user, main, of_uid  # noqa: E402
 
@@ -126,19 +126,10 @@ def root_submits_as_somebody():
 
 def on_terminal(d, *words):
     try:
-        ours, theirs = pty.openpty()
+        return on_pty.shown([BUILD + "/detctl", "--socket", d.path, *map(str, words)], stdin=subprocess.DEVNULL)
     except OSError:
         print("skip: no pseudo-terminal", flush=True)
         sys.exit()
-    with subprocess.Popen([BUILD + "/detctl", "--socket", d.path, *map(str, words)], stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL):
-        os.close(theirs)
-        said = b""
-        while True:
-            try:
-                said += os.read(ours, 65536)
-            except OSError:  # no process has it open any more
-                os.close(ours)
-                return said
 
 
 def words_that_move_a_terminal():

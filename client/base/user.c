@@ -14,7 +14,7 @@
 #include "client/base/print.h"
 #include "proto/methods.h"
 
-/* Root's environment and open files may hold what the user must not see. */
+/* Root's environment and open files may hold secrets. */
 static void leave_to(const struct passwd *p)
 {
     static const char *const kept[] = { "PATH", "TERM", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "NO_COLOR", "DETD_SOCKET" };

@@ -8,8 +8,8 @@ struct err;
 
 enum { BOUND_CONNECTIONS_MOST = 512 };
 
-/* ident; what there is in all (0: no bound of all users together); share of a user without admin rights; reserve for
- * admins; per second; what it counts. Per second > 0: a rate. A user may have the share at once, then so many more per
+/* ident; the total (0: no bound of all users together); share of a user without admin rights; reserve for
+ * admins; per second; the name of the counted things. Per second > 0: a rate. A user may have the share at once, then so many more per
  * second; root and the daemon's user have no bound. */
 #define BOUNDS(X)                                                                                                     \
     X(CONNECTIONS, BOUND_CONNECTIONS_MOST, 128, 32, 0, "connections")                                                 \
@@ -34,8 +34,8 @@ struct bound {
 
 extern const struct bound bounds[BOUND_COUNT];
 
-/* What is taken, including what is asked for now. guests: by all users without admin rights; user: by the user who
- * asks. */
+/* Amounts in use, including the amount of the request. all: of all users; guests: of all users without admin rights;
+ * user: of the requesting user. */
 struct bound_load {
     int64_t all, guests, user;
 };

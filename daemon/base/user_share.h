@@ -11,7 +11,7 @@ struct user_share {
     uid_t uid;
     int64_t rows; /* BOUND_QUEUED_ROWS */
     struct user_share_rate {
-        double at, taken; /* of the monotonic clock; what is left of earlier ones */
+        double at, taken; /* of the monotonic clock; the rest of earlier ones */
     } rates[BOUND_COUNT];
     int64_t stored; /* BOUND_DATABASE: about the bytes of the user's jobs */
     long unsaid;    /* lines that the journal did not get since the last one */

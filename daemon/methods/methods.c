@@ -62,7 +62,7 @@ static int check_access(const struct request *rq, const struct method *m, struct
     return 0;
 }
 
-/* Each change leaves an event. What ends a job, or removes it, is never refused: it is done once for each job. */
+/* Each change leaves an event. A request that ends or removes a job is never refused: it is done once for each job. */
 static int check_rate(const struct request *rq, const struct method *m, struct err *err)
 {
     enum bound_id id = m->fn == do_job_label ? BOUND_LABELS : BOUND_EVENTS;

@@ -33,7 +33,7 @@ struct sup {
     struct job *job; /* NULL before hello */
     int64_t acked;   /* the last seq that was acked */
     bool held;       /* not read: see must_wait() */
-    bool ack_later;  /* an ack is due once the supervisor has read what was sent before */
+    bool ack_later;  /* an ack is due once the supervisor has read the earlier messages */
 };
 
 struct ingest {

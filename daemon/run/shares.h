@@ -16,7 +16,7 @@ struct shares {
     double at; /* seconds that detd has run, at the last tick */
 };
 
-/* Loads what earlier daemons granted. running: seconds that detd has run on this database. */
+/* Loads the slot time that earlier daemons granted. running: seconds that detd has run on this database. */
 int shares_open(struct shares *s, struct store *store, double running, struct err *err);
 void shares_close(struct shares *s);
 /* Once a second: counts the slots that jobs hold. */

@@ -42,7 +42,7 @@ static bool is_gone(int fd)
     return poll(&p, 1, 0) == 1 && (p.revents & POLLHUP);
 }
 
-/* Lets those in whose turn has come, and closes those that have hung up. */
+/* Accepts the connections whose turn has come. Closes connections that the client has closed. */
 static void let_in(struct listener *l)
 {
     int left = 0;

@@ -18,7 +18,7 @@ struct report;
 struct store;
 struct text;
 
-/* PIECE_ROWS: what a piece of a removal or a rewind counts in store_backlog(). */
+/* PIECE_ROWS: rows that a piece of a removal or a rewind counts in store_backlog(). */
 enum { STORE_BATCH_ROWS = 2000, STORE_BATCH_MS = 250, STORE_PAGE_BYTES = 768 << 10, STORE_PIECE_ROWS = 1000 };
 
 /* Opens or creates the database in `folder`, brings it to the newest schema and starts the writer. Caller closes.
@@ -195,7 +195,7 @@ int store_events(struct store *s, int64_t id, const struct store_page *page, str
 int store_usage_rows(struct store *s, int64_t id, const struct store_page *page, struct text *out,
                      struct err *err);                                             /* {"rows":[...],"cursor":...} */
 int store_usage_count(struct store *s, int64_t id, int64_t *ret, struct err *err); /* at most 1000 */
-/* What was granted from the hour `from` on: each row; or sums of users, {"rows":[...]}, those with most first. */
+/* Slot time granted from the hour `from` on: each row; or sums of users, {"rows":[...]}, those with most first. */
 int store_load_grants(struct store *s, int64_t from, void (*each)(void *arg, const struct store_grant *g), void *arg, struct err *err);
 int store_user_usage(struct store *s, int64_t from, struct text *out, struct err *err);
 int store_tiers(struct store *s, int64_t id, struct text *out, struct err *err); /* [{"step":..,"tier":..}] */

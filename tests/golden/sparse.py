@@ -197,7 +197,7 @@ class Sparse(nn.Module):
 # ---- matching and losses (sections 4 to 6) ----
 
 def giou(a, b):
-    """Of pairs; edges that are equal share their gradient."""
+    """GIoU of pairs; equal edges share their gradient."""
     iw, ih = torch.minimum(a[..., 2], b[..., 2]) - torch.maximum(a[..., 0], b[..., 0]), torch.minimum(a[..., 3], b[..., 3]) - torch.maximum(a[..., 1], b[..., 1])
     cw, ch = torch.maximum(a[..., 2], b[..., 2]) - torch.minimum(a[..., 0], b[..., 0]), torch.maximum(a[..., 3], b[..., 3]) - torch.minimum(a[..., 1], b[..., 1])
     area = [(x[..., 2] - x[..., 0]) * (x[..., 3] - x[..., 1]) for x in (a, b)]

@@ -108,7 +108,7 @@ static void fill(struct net *n)
     }
 }
 
-/* ---- what the operations see in a pass ---- */
+/* ---- inputs of the operations in a pass ---- */
 
 static struct {
     const struct families *on;

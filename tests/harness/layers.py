@@ -39,7 +39,7 @@ FLOORS = (
 CIRCLES = {
     "commands completion": "detctl completion lists all commands, and is one of them",
 }
-# What of daemon/ may call a function that takes a path, a folder or a file without its ending -> the paths.
+# Files of daemon/ that may call a function that takes a path, a folder or a file without its ending -> the paths.
 LOOKS = {
     "daemon/base": "detd.conf, the reserve of the disk, /proc, the disk itself",
     "daemon/daemon": "the state folder, at the start",

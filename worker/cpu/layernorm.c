@@ -114,7 +114,7 @@ static size_t slabs_of(const void *arg, int v)
     return (rows_of(arg, v) + ROWS_SLAB - 1) / ROWS_SLAB;
 }
 
-/* Where a shard's partial sums begin. A shard without rows has room for a slab. */
+/* Offset of a shard's partial sums. A shard without rows has room for a slab. */
 static size_t part_at(const struct norm_args *a, int v)
 {
     size_t at = 0;

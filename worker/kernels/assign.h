@@ -9,11 +9,11 @@
 
 #ifndef ASSIGN_FN
 #define ASSIGN_FN          KERNEL_FN
-#define ASSIGN_MEET()      ((void)0) /* all lanes see what they have written so far */
+#define ASSIGN_MEET()      ((void)0) /* all lanes see the writes of the others */
 #define ASSIGN_LEAST(keys) (keys)    /* the first of the lanes' keys by assign_before(), for all lanes */
 #endif
 
-/* Of the truths and the proposals of an image, those that are fewer are the rows; truths if both are as many. */
+/* The rows are the smaller set of an image, truths or proposals. With equal sizes the truths are the rows. */
 struct assign {
     int rows, cols;
     int64_t *cost;            /* [rows][cols] */
@@ -136,7 +136,7 @@ ASSIGN_FN void assign_solve(const struct assign *a, int lane, int lanes)
 
 /* ---- an image ---- */
 
-/* Costs of proposals first, first + step ... of an image, whose matches begin as none. Returns how many are broken. */
+/* Costs of proposals first, first + step ... of an image, and clears the matches of these proposals. Returns the number of broken proposals. */
 KERNEL_FN int assign_costs(const struct assign *a, const struct set_view *s, const struct set_head *h, int image, int first, int step)
 {
     int from = s->truth.offset[image], count = s->truth.offset[image + 1] - from, by_truth = count <= h->proposals, broken = 0;

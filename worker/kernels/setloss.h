@@ -205,7 +205,7 @@ struct set_view {
     struct tensor z, d, dz, dd; /* data NULL: not wanted */
 };
 
-/* Host. What both matching and losses read. */
+/* Host. The arguments that matching and losses share. */
 static inline struct set_view set_view(const struct set_head *h, int stage, const struct rcnn_images *images,
                                        const struct rcnn_truth *truth, const struct set_match *match, const struct tensor *z,
                                        const float *box)

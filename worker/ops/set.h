@@ -24,7 +24,7 @@ struct set_head {
     const float *class_weight;          /* [classes], device memory: factor of a class's focal terms; NULL: all 1 */
 };
 
-/* What the matching found in one shard. Device memory. */
+/* Result of the matching in one shard. Device memory. */
 struct set_match {
     int32_t *truth; /* [stages][R] row of the shard's truth, or -1 */
     /* [stages][n] predictions that are of no use: a logit, box or cost that is not finite, a box inside out. Their costs
@@ -45,7 +45,7 @@ enum set_term {
 
 /* clang-format off */
 #define SET_OPS(X)                                                                                                                         \
-    /* What every picture begins with. box[v]: [R][4] from boxes [proposals][4], cx cy w h as parts of the picture's size;                 \
+    /* Proposals at the start of every picture. box[v]: [R][4] from boxes [proposals][4], cx cy w h as parts of the picture's size;                 \
      * q[v]: [R, 1, 1, d] from features [proposals][d]. */                                                                                 \
     X(set, start_fwd, (struct device *dev, const struct set_head *head, float *const *box, struct tensor *q, const float *boxes,           \
                        const float *features, const struct rcnn_images *images, int nshards, struct err *err),                             \

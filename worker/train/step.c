@@ -37,7 +37,7 @@
 
 enum { SKIPS_MAX = 3 }; /* steps in a row without a finite gradient; the last of them ends the job */
 
-/* What a rank sends along with the losses of the step before. The recorder's bytes follow. */
+/* Head of the message with the losses of the step before. The recorder's bytes follow. */
 struct head {
     uint64_t control[CONTROL_WORDS];
     int64_t objects; /* model_ops.objects() of this rank's shards in this step */

@@ -17,11 +17,11 @@ from launch import ANN, BOB, Node, as_user, main, of_uid, refused  # noqa: E402
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 INIT = 26
-SOON_S = 15  # on a busy machine; whoever waits for bob waits for ever
+SOON_S = 15  # on a busy machine; a process that waits for bob waits for ever
 
 
 class Dead:
-    """A mount whose server takes requests and answers none, so that not even SIGKILL ends a process that has asked."""
+    """A mount whose server takes requests and never answers, so that not even SIGKILL ends a process with a request."""
 
     def __init__(self, where):
         self.where, self.fd, self.over = where, os.open("/dev/fuse", os.O_RDWR | os.O_NONBLOCK), False

@@ -49,7 +49,7 @@ static bool has_place(struct jobs *jobs, uid_t uid, bool admin)
     return rc == 0;
 }
 
-/* One user fills the share: others and admins still submit. What has ended takes no place. */
+/* One user fills the share: others and admins still submit. Ended jobs take no place. */
 static void one_user_fills_the_share(void **state)
 {
     struct jobs *jobs = *state;

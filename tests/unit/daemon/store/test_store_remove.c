@@ -357,7 +357,7 @@ static void old_events_are_forgotten(void **state)
     assert_string_equal(sql(f, "SELECT count(*) || ' ' || min(time) FROM events"), "100 2400.0");
 }
 
-/* No number comes back, of whatever job a trace is left. */
+/* The number of a job is never given again while a trace of the job is left. */
 static void numbers_are_above_all_traces(void **state)
 {
     static const char *const traces[] = {

@@ -33,7 +33,7 @@ static inline int close_device(void **state)
     return 0;
 }
 
-static int inner; /* model.dynamic_channels of jobs, below what a job file may say; 0: what it says */
+static int inner; /* model.dynamic_channels of jobs, may be below the limit of job files; 0: the value of the job file */
 
 /* keys: of "model", as JSON; later ones count. init: model.init, or NULL. start: with initial weights. */
 static inline int try_open(const char *keys, const char *init, int classes, bool start, struct model **ret, struct err *err)

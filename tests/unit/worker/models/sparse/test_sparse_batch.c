@@ -30,7 +30,7 @@ static float box[9][4] = { { 4, 5, 40, 50 }, { 30, 8, 90, 60 }, { 2, 3, 20, 40 }
                            { 8, 9, 50, 30 }, { 1, 1, 59, 89 },  { 20, 20, 40, 60 }, { 33, 2, 57, 20 } };
 static uint8_t pixels[PIXELS * 3];
 
-/* A network, and what it says of the pictures. */
+/* A network, and its outputs for the pictures. */
 struct run {
     struct model *m;
     struct arena *arena;
@@ -82,7 +82,7 @@ static struct shard_batch shard_of(int shard, int from, int to, int32_t *offset)
     return s;
 }
 
-/* What the network says of the images [from, to) as shards of `each` images at most. */
+/* Outputs of the network for the images [from, to) as shards of `each` images at most. */
 static void pass(struct run *r, int from, int to, int each, enum tape_mode mode, bool losses, bool results)
 {
     struct shard_batch shard[IMAGES];

@@ -68,7 +68,7 @@ static int differing(struct model *a, struct model *b, const char *but)
     return n;
 }
 
-/* Gives m other numbers than those that it began with. */
+/* Changes all numbers of m. */
 static void change(struct model *m)
 {
     for (int i = 0; i < m->nparams; i++)

@@ -116,7 +116,7 @@ def root_submits_as_somebody():
         d.refuses(ANN, "submit", "/home/ann/job.json", "--as", "bob", says="--as is for root")
         assert d.ctl(0, "ls", "--as", "ann").returncode == 2 and not d.ran(), d.ran()
         kept = os.open(d.root + "/secret.json", os.O_RDONLY)
-        done = d.ctl(0, "--as=ann", "submit", "/home/ann/job.json", env=dict(os.environ, MINE=SECRET, XDG_CACHE_HOME="/root/cache"), pass_fds=[kept])
+        done = d.ctl(0, "--as=ann", "submit", "/home/ann/job.json", env=dict(os.environ, MINE=SECRET, XDG_CACHE_HOME="/somewhere/cache"), pass_fds=[kept])
         os.close(kept)
         assert done.returncode == 0, done
         ran = d.ran()

@@ -174,7 +174,8 @@ static void expect_supervisor(void)
     assert_non_null(j);
     j->row.state = JOB_RUNNING;
     j->row.attempt = 1;
-    j->row.last_seq = j->committed = 0;
+    j->row.last_seq = j->committed = j->attempt_seq = 0;
+    j->attempted = 0;
     strcpy(j->row.nonce, "n1");
 }
 

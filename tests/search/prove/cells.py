@@ -96,7 +96,7 @@ MODELS = {
     "tiny adamw": merged(TINY, {"train": {"optimizer": "adamw", "lr": 0.002, "weight_decay": 0.05, "schedule": "cosine", "ema": 0.9}}),
     "cfg": {"model": {"cfg": "net.cfg"}, "data": {"augment": {"scale": 0.2}}, "train": {"lr": 0.01, "momentum": 0.9}},
     "mask rcnn": merged(MASKS, {"train": {"lr": 0.005}}),
-    "sparse rcnn": merged(SPARSE, {"train": {"lr": 0.001}}),
+    "sparse rcnn": merged(SPARSE, {"train": {"lr": 0.001, "clip_norm": 0}}),  # a clipped gradient hides the number of objects
     "depth": {"model": {"preset": "featdepth_joint_r18", "width": 0.125, "size": [96, 96], "pose_size": [64, 64]}, "train": {"lr": 0.001}},
     "toy": {"model": {"preset": "toy"}, "train": {"optimizer": "adamw", "lr": 0.01, "batch": 8, "shards": 8}},
 }

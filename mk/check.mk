@@ -19,15 +19,16 @@ LEFT_OUT  = $(patsubst %.c,'%=skip:no headers of the CUDA libraries here',$(filt
 CHECK_TOO += $(if $(PLUGIN),$(patsubst cuda/%.cu,$(B)/cuda/%.ptx,$(wildcard cuda/*.cu)))
 check-parts: all tests $(SIM) $(CHECK_TOO)
 
-# The same tests with more rounds, seeds and shapes, and the kernels under another sanitizer.
-LONG     := $(SIM) tests/gpu/cuda_msan.sh \
+# The same tests with more rounds, seeds and shapes, and the kernels under another sanitizer. With LONG=1 those that
+# take longest too: tests see TEST_LONG=2.
+SEARCHES := $(SIM) tests/gpu/cuda_msan.sh \
             $(filter %/test_cuda_plans %/test_cuda_plans_rcnn %/test_cuda_plans_depth %/test_repeat $(B)/tests/fuzz/%,$(TESTS)) \
             $(filter %/ranks.py %/bits.py %/order.py %/month.py %/sparse.py,$(RUN_E2E)) \
-            $(if $(SAN),,tests/fuzz/short.sh $(addprefix tests/search/,prove/short.sh prove/planted.sh learn/road.sh)) \
+            $(if $(SAN),,tests/fuzz/short.sh $(addprefix tests/search/,prove/short.sh prove/planted.sh $(if $(LONG),learn/road.sh))) \
             $(if $(findstring thread,$(SAN)),,tests/search/torture/torture.sh)
 check-long: deps
 	+@$(PART) check-parts
-	@TEST_LONG=1 DETD_FUZZ_ROUNDS=20000 DETD_TEST_REPEATS=20 RANKS_SEED=2 tests/harness/run.sh $(B) $(call IN_ORDER,$(LONG))
+	@TEST_LONG=$(if $(LONG),2,1) DETD_FUZZ_ROUNDS=20000 DETD_TEST_REPEATS=20 RANKS_SEED=2 tests/harness/run.sh $(B) $(call IN_ORDER,$(SEARCHES))
 
 # libFuzzer on each parser; it needs clang.
 fuzz:

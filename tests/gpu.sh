@@ -106,7 +106,7 @@ part_jobs() {
     run 300 "jobs on one GPU" python3 tests/e2e/cuda_train.py
     DETD_TEST_REPEATS=20 DETD_TEST_SIZE=416 DETD_TEST_WIDTH=1 DETD_TEST_NOISE=16777216 run 150 "20 repeats of yolov3-tiny 416" \
         "$build/tests/device/test_repeat"
-    run 300 "bits of 1, 3 and 8 ranks, every kind of model" env TEST_LONG=1 python3 tests/e2e/bits.py
+    run 300 "bits of 1, 3 and 8 ranks, every kind of model" env TEST_LONG=2 python3 tests/e2e/bits.py
     bccd 200 "60 steps of BCCD beside the CPU" 60
 }
 
@@ -175,7 +175,7 @@ part_quarter1() {
 part_quarter2() {
     local python=${DETD_TORCH_PYTHON:-python3} peer=0 left
     timeout -k 1 "$grace" "$python" -c 'import importlib.util as u; exit(not u.find_spec("torchvision"))' || peer=$?
-    run 85 "bits of 1 and 3 ranks, every kind of model" env TEST_LONG=1 BITS_GPU_ALONE=1 python3 tests/e2e/bits.py
+    run 85 "bits of 1 and 3 ranks, every kind of model" env TEST_LONG=2 BITS_GPU_ALONE=1 python3 tests/e2e/bits.py
     run 100 "Mask R-CNN twice" python3 tests/e2e/gpu_twice.py
     if [ "$peer" -eq 0 ]; then
         run 30 "torchvision's Mask R-CNN twice" "$python" tests/bench/peer_rcnn.py twice --cuda --bf16 --no-search --px 800 --batch 8 --steps 20

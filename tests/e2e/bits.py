@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Checks that training gives the same bits as an earlier commit: YOLOv3 with momentum, decay, clipping, averaged
 weights and changing sizes, once with SyncBN and once in waves, Mask and Sparse R-CNN and depth networks, on 1, 3 and 8
-ranks, on every ISA of this CPU and on an emulated GPU (without TEST_LONG on one rank, and no depth network: these take it
-minutes); the jobs of three ranks are killed and resumed. In bf16 only CPUs are compared, since a GPU's bf16 bits are
-its own. bits.json has the expected results: hashes of the last checkpoint's weights and of its state, and of the rows
-of each split.
+ranks, on every ISA of this CPU and on an emulated GPU (there without TEST_LONG on one rank, and no depth network; with
+TEST_LONG=1 on three ranks); the jobs of three ranks are killed and resumed. In bf16 only CPUs are compared, since a
+GPU's bf16 bits are its own. bits.json has the expected results: hashes of the last checkpoint's weights and of its
+state, and of the rows of each split.
 
 usage: bits.py                         compares
        bits.py write [KIND...]         writes bits.json anew
@@ -25,7 +25,7 @@ from ranks import base_spec, draw, draw_frames, draw_masks, finish, frames_spec,
 KNOWN = os.path.dirname(os.path.abspath(__file__)) + "/bits.json"
 GPU_ALONE = bool(os.environ.get("BITS_GPU_ALONE"))  # no jobs of the CPU, and fewer ranks: for little time on a GPU
 RANKS = (1, 3) if GPU_ALONE else (1, 3, 8)
-LONG = bool(os.environ.get("TEST_LONG")) or sys.argv[1:2] == ["write"] or REAL
+LONG = 2 if sys.argv[1:2] == ["write"] or REAL else int(os.environ.get("TEST_LONG", "0"))
 HALF = {"run": {"precision": "bf16"}}
 STEPS, SAVED, KILLED = 10, 3, 3  # steps, steps between checkpoints, ranks of the job that is killed
 
@@ -78,7 +78,7 @@ def machines(kind, spec):
     have = isas() if gpu else ["auto"] + isas()
     for i, ranks in enumerate(() if GPU_ALONE else RANKS):
         yield "cpu", {"ranks": ranks, "isa": have[i % len(have)], "deterministic": ("rerun", "world", "off")[i]}
-    for ranks in RANKS if gpu and LONG else RANKS[:1] if gpu and kind != "depth" else ():
+    for ranks in () if not gpu else RANKS if LONG > 1 else RANKS[1:2] if LONG else RANKS[:1] if kind != "depth" else ():
         env = {"EMU_SEED": str(random.getrandbits(30))}
         yield "cuda", {"ranks": ranks, "device": "cuda", "ranks_per_gpu": ranks, "deterministic": "world", "env": env}
 

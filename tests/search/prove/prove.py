@@ -7,7 +7,8 @@ compares every step's evidence, every measured row and every tensor of the last 
 reference. In each step of the reference, every part of the model has a loss and a gradient. Ranks are run without detd
 (micro.py). Prints a table, and writes it to FILE (default BUILD/prove.txt): runs and mismatches of each cell with each
 model and with all, and the meaning of N runs without a mismatch: with 95 % confidence a run differs with a probability
-below 1 - 0.05^(1/N) (specs determinism section 10.1). WORDS: cells or models, separated by commas. With --thin each
+below 1 - 0.05^(1/N) (specs determinism section 10.1). WORDS: cells, models, cpu or gpu (all cells
+there), separated by commas. With --thin each
 cell has only every K-th model, shifted from cell to cell. Status 0: no mismatch."""  # SPDX-License-Identifier: Apache-2.0
 import argparse
 import concurrent.futures
@@ -114,7 +115,8 @@ def reference_of(bench, model, device):
 
 def chosen(only, thin=1):
     """[(cell, model)]"""
-    words = [w for w in (only or "").split(",") if w]
+    groups = {"cpu": list(cells.ON_CPU), "gpu": list(cells.ON_GPU)}
+    words = [name for w in (only or "").split(",") if w for name in groups.get(w, [w])]
     unknown = [w for w in words if w not in cells.CELLS and w not in cells.MODELS]
     if unknown:
         raise SystemExit("neither a cell nor a model: %s\ncells: %s\nmodels: %s" % (", ".join(unknown), ", ".join(cells.CELLS), ", ".join(cells.MODELS)))

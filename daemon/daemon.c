@@ -14,6 +14,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/socket/conn.h"
 #include "daemon/base/errand.h"
+#include "daemon/run/drain.h"
 #include "daemon/run/gpu_node.h"
 #include "daemon/run/ingest.h"
 #include "daemon/launch/launch.h"
@@ -351,6 +352,8 @@ static int load_settings(struct daemon *d, struct err *err)
     d->tier = rc == 0 && tier_parse(name) >= 0 ? tier_parse(name) : d->cfg.tier;
     if (rc == 0)
         rc = store_get_setting(d->store, "drained", d->runner.drained, sizeof d->runner.drained, err);
+    if (rc == 0)
+        drain_load(&d->runner);
     if (rc == 0)
         rc = store_get_setting(d->store, "running", running, sizeof running, err);
     d->retention.running = rc == 0 ? strtod(running, NULL) : 0;

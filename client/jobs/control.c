@@ -55,6 +55,8 @@ int command_control(struct context *ctx, int argc, char **argv)
             tell_asked(id, "a checkpoint", state);
         else
             printf("job %lld: %s asked for, state %s\n", (long long)id, ctx->command->name, state ? state : "unknown");
+        if (*text_of(result, "unstored"))
+            printf("job %lld: %s\n", (long long)id, text_of(result, "unstored"));
         json_decref(result);
     }
     return rc;

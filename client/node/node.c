@@ -77,6 +77,8 @@ static int set_drained(struct context *ctx, const char *method, json_t *params)
     json_t *result = NULL;
     int rc = call(ctx, method, params, &result);
 
+    if (rc == 0 && *text_of(result, "unstored"))
+        puts(text_of(result, "unstored"));
     json_decref(result);
     return rc;
 }

@@ -8,6 +8,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/jobs/event.h"
+#include "daemon/launch/launch.h"
 #include "daemon/base/text.h"
 #include "daemon/job/view.h"
 #include "proto/err.h"
@@ -139,7 +140,7 @@ void jobs_trim(struct jobs *jobs)
         struct job *j = jobs->all[i];
 
         if (done > JOBS_RECENT && job_is_done(j->row.state) && j->life.phase == LIFE_IDLE && !j->wishes && !j->unsaved && !j->awaited &&
-            !j->reopening) {
+            !j->reopening && !jobs_keeps(j)) {
             done--;
             if (jobs->floor <= j->row.id) /* an old job may end after newer ones were forgotten */
                 jobs->floor = j->row.id + 1;
@@ -165,6 +166,18 @@ static void load_one(void *arg, const struct job_row *row)
     l->failed = l->failed || !jobs_add(l->jobs, row);
     if (l->rows++ < JOBS_RECENT)
         l->lowest_done = row->id;
+}
+
+/* Takes over a wish that an earlier daemon carried out and could not store. */
+static void take_noted(struct jobs *jobs, struct job *j)
+{
+    enum job_want want = launch_noted_want(jobs->folder, &j->row, store_id(jobs->store));
+
+    if (want == JOB_WANT_RUN)
+        return;
+    job_apply(&j->row, want == JOB_WANT_CANCEL ? JOB_EV_CANCEL : JOB_EV_PAUSE, "", now_s(), NULL);
+    j->keeps++;
+    j->unsaved = true;
 }
 
 /* Loads facts that an earlier daemon stored about the job outside its row. */
@@ -213,6 +226,8 @@ int jobs_load(struct jobs *jobs, struct err *err)
         text_free(&losses);
         if (rc == 0 && !job_is_done(j->row.state))
             rc = load_living(jobs, j, err);
+        if (rc == 0 && !job_is_done(j->row.state))
+            take_noted(jobs, j);
         j->counts = j->row.state == JOB_RUNNING || j->row.state == JOB_STOPPING;
     }
     return rc;
@@ -567,11 +582,83 @@ static void take_back(struct wish *w, struct job *j)
     j->unsaved = j->unsaved || w->next || j->row.last_seq != w->before.last_seq || strcmp(j->row.nonce, w->before.nonce) != 0;
 }
 
+/* ---- wishes that a full disk kept from being stored ---- */
+
+bool jobs_keeps(const struct job *j)
+{
+    return j->kept != j->keeps;
+}
+
+/* Its wishes up to that number are on the disk. */
+static void note_kept(struct jobs *jobs, struct job *j, int keeps)
+{
+    if (!jobs_keeps(j) || keeps != j->keeps)
+        return;
+    j->kept = keeps;
+    launch_note_want(jobs->folder, &j->row, store_id(jobs->store), JOB_WANT_RUN);
+}
+
+/* Carries out a wish that the store had no room for. Returns what the answer says. */
+static int keep(struct wish *w, struct job *j)
+{
+    bool noted;
+
+    granted(w, j);
+    if (w->after.state != w->before.state || w->after.want != w->before.want) {
+        j->keeps++;
+        j->unsaved = true;
+    }
+    if (!jobs_keeps(j)) /* it was asked for before, and that is stored */
+        return 0;
+    noted = launch_note_want(w->jobs->folder, &j->row, store_id(w->jobs->store), w->after.want);
+    return noted ? JOBS_NOTED : JOBS_REMEMBERED;
+}
+
+static bool may_keep(const struct wish *w)
+{
+    return w->asks == ASKS_END && w->word;
+}
+
+struct saving {
+    struct jobs *jobs;
+    int64_t id;
+    int keeps;
+    bool ended;
+};
+
+static void saved(void *arg, int rc, int64_t value, const struct err *err)
+{
+    struct saving *s = arg;
+    struct job *j = jobs_find(s->jobs, s->id);
+
+    (void)value;
+    (void)err;
+    if (j && rc == 0) {
+        note_kept(s->jobs, j, s->keeps);
+        if (s->ended && !j->hidden_until)
+            s->jobs->hooks.ended(s->jobs->hooks.arg, j);
+    }
+    free(s);
+}
+
+static int save(struct jobs *jobs, struct job *j)
+{
+    struct saving *s;
+
+    if (!jobs_keeps(j))
+        return store_save(jobs->store, &j->row, NULL, NULL);
+    s = malloc(sizeof *s);
+    if (!s)
+        return -ENOMEM;
+    *s = (struct saving){ jobs, j->row.id, j->keeps, job_is_done(j->row.state) };
+    return store_save(jobs->store, &j->row, saved, s);
+}
+
 void jobs_save(struct jobs *jobs, struct job *j)
 {
     const char *why = j->row.reason;
 
-    j->unsaved = store_save(jobs->store, &j->row, NULL, NULL) < 0;
+    j->unsaved = save(jobs, j) < 0;
     if (j->unsaved || !j->untold)
         return;
     j->untold = false;
@@ -603,10 +690,14 @@ static void wish_durable(void *arg, int rc, int64_t value, const struct err *err
     (void)value;
     if (j)
         unlink_wish(j, w);
-    if (j && rc == 0)
+    if (j && rc == 0) {
         granted(w, j);
-    else if (j)
+        note_kept(w->jobs, j, j->keeps);
+    } else if (j && rc == -ENOSPC && may_keep(w)) {
+        rc = keep(w, j);
+    } else if (j) {
         take_back(w, j);
+    }
     if (j)
         jobs_save_again(w->jobs, j);
     if (w->done)

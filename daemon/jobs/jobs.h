@@ -59,6 +59,7 @@ struct job {
     bool counts;         /* an attempt of the running supervisor was reported: its CPU time adds to row.cpu_before */
     int cpu_slots;       /* held */
     struct wish *wishes; /* wishes of users, on their way to the disk, oldest first */
+    int keeps, kept;     /* number of its wishes that a full disk kept from being stored, and how many of them are stored since */
     bool unsaved;        /* the store has another row, since memory was lacking or a refused wish is stored; the row must be saved again */
     bool untold;         /* its row is going to the disk as ended, and the event about that must follow */
     bool killing;        /* a thread, or detd-launch, is searching for its processes */
@@ -138,8 +139,12 @@ void jobs_reopen(struct jobs *jobs, const struct job_row *row, const char *spec,
 /* The row as it is in the store, apart from reports. It leaves out wishes that are still on their way to the disk,
  * since they may be refused and undone. Actions that cannot be undone must use this row. */
 const struct job_row *jobs_sure(const struct job *j);
+/* Whether a wish of its users was carried out that is not on the disk yet. */
+bool jobs_keeps(const struct job *j);
 /* Wishes of users. `done` runs when the wish is durable. A returned rc < 0 means that the wish is impossible and
- * nothing changes. */
+ * nothing changes. While the disk is full, a cancel or pause is carried out and is stored when there is room; the rc of
+ * `done` says so. JOBS_NOTED: even if detd is killed before that. JOBS_REMEMBERED: unless detd ends before that. */
+enum { JOBS_NOTED = STORE_REWOUND + 1, JOBS_REMEMBERED };
 int jobs_command(struct jobs *jobs, struct job *j, enum job_event event, store_done *done, void *arg, struct err *err);
 int jobs_want_checkpoint(struct jobs *jobs, struct job *j, bool eval, store_done *done, void *arg, struct err *err);
 int jobs_want_tier(struct jobs *jobs, struct job *j, int tier, store_done *done, void *arg, struct err *err);

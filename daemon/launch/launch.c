@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/base/block.h"
 #include "daemon/launch/launch_impl.h"
 #include "daemon/launch/lock_holder.h"
 #include "daemon/store/store.h"
@@ -161,6 +162,22 @@ static int open_lock(const char *path, int how, struct err *err)
     return fd;
 }
 
+/* Makes the block of launch_note_want() beside the lock, which is taken; returns the lock. */
+static int with_block(const struct launch_request *rq, int lock_fd, struct err *err)
+{
+    char path[PATH_ROOM];
+    int rc;
+
+    if (lock_fd < 0)
+        return lock_fd;
+    launch_own_path(path, rq->jobs_dir, rq->job, "want");
+    rc = block_make(path, err);
+    if (rc == 0)
+        return lock_fd;
+    close(lock_fd);
+    return rc;
+}
+
 static int lock_folder(const struct launch_request *rq, struct err *err)
 {
     char path[PATH_ROOM];
@@ -171,7 +188,7 @@ static int lock_folder(const struct launch_request *rq, struct err *err)
     if (rc < 0)
         return rc;
     launch_own_path(path, rq->jobs_dir, rq->job, "lock");
-    return open_lock(path, O_RDWR, err);
+    return with_block(rq, open_lock(path, O_RDWR, err), err);
 }
 
 static int take_folder(struct launch_request *rq, struct err *err)
@@ -218,7 +235,7 @@ static int lock_held(const struct launch_request *rq, struct err *err)
     if (rc == 0)
         rc = folder_make(path, 0700, err);
     launch_held_path(path, rq->jobs_dir, rq->job, "lock");
-    return rc < 0 ? rc : open_lock(path, O_RDONLY, err); /* the job must not write to it */
+    return rc < 0 ? rc : with_block(rq, open_lock(path, O_RDONLY, err), err); /* the job must not write to it */
 }
 
 /* True if the file holds exactly this text. A job that is given more steps gets another ticket. */

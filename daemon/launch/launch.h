@@ -111,6 +111,11 @@ int launch_held_ticket(const char *jobs_dir, int64_t job, char *ret, int *ret_lo
 int launch_thin_folder(const char *jobs_dir, const struct job_row *row, const char *store_id, int64_t keep, struct err *err);
 /* Removes only the logs. */
 int launch_drop_logs(const char *jobs_dir, const struct job_row *row, const char *store_id, struct err *err);
+/* Writes down what a user wishes of the job (JOB_WANT_RUN: nothing) while the store has no room for it, in a block that was made
+ * with its lock. False: the job has never been started, or its file system needs more room. row: id, submitted, attempt. */
+bool launch_note_want(const char *jobs_dir, const struct job_row *row, const char *store_id, enum job_want want);
+/* The note; JOB_WANT_RUN: there is none. */
+enum job_want launch_noted_want(const char *jobs_dir, const struct job_row *row, const char *store_id);
 /* Session of the job's processes, as its lock says; 0: not known. */
 long launch_session(const char *jobs_dir, int64_t job);
 /* For a thread: looks at all processes. Sends SIGKILL to the job's session, and to every other process that holds its

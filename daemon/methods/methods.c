@@ -13,6 +13,7 @@
 #include "daemon/daemon.h"
 #include "daemon/jobs/event.h"
 #include "daemon/launch/launcher.h"
+#include "daemon/run/drain.h"
 #include "daemon/store/store.h"
 #include "daemon/base/text.h"
 #include "proto/clean.h"
@@ -197,18 +198,21 @@ int do_daemon_info(struct request *rq, struct err *err)
     return rq->result ? 0 : err_set(err, -1, "daemon.info: cannot be written as JSON");
 }
 
+/* While the disk is full, a drain is carried out before it is stored, and an undrain is refused. */
 static void drain_durable(void *arg, int rc, int64_t value, const struct err *err)
 {
     struct request *rq = arg;
     const char *reason = json_string_value(json_object_get(rq->params, "reason"));
 
     (void)value;
-    if (rc == 0) {
+    if (rc == -ENOSPC && reason)
+        rc = drain_keep(&rq->d->runner, reason) ? JOBS_NOTED : JOBS_REMEMBERED;
+    if (rc >= 0) {
         snprintf(rq->d->runner.drained, sizeof rq->d->runner.drained, "%s", reason ? reason : "");
         run_schedule(&rq->d->runner);
         rq->result = json_pack("{s:s}", "drained", rq->d->runner.drained);
     }
-    request_granted(rq, rc, err);
+    request_carried_out(rq, rc, err);
 }
 
 int do_daemon_drain(struct request *rq, struct err *err)

@@ -27,6 +27,9 @@ void request_note(struct request *rq, int64_t job, const char *fmt, ...) __attri
 /* request_done(), and if rc is 0 also the prepared event. */
 void request_granted(struct request *rq, int rc, const struct err *err);
 
+/* The same; rc JOBS_NOTED or JOBS_REMEMBERED: the result also says that the change is not on the disk yet. */
+void request_carried_out(struct request *rq, int rc, const struct err *err);
+
 /* Applies a wish of the owner to the job of params.id; messages call the wish `what`. ERR_STATE if the job is not
  * in memory. Returns the same values as a method_fn. */
 int methods_command(struct request *rq, enum job_event event, const char *what, struct err *err);

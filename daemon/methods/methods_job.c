@@ -309,9 +309,9 @@ static void command_durable(void *arg, int rc, int64_t id, const struct err *err
     struct request *rq = arg;
     struct job *j = jobs_find(&rq->d->jobs, id);
 
-    if (rc == 0)
+    if (rc >= 0)
         rq->result = json_pack("{s:s}", "state", j ? job_state_name(j->row.state) : "cancelled");
-    request_granted(rq, rc, err);
+    request_carried_out(rq, rc, err);
 }
 
 static int check_owner(const struct request *rq, const struct job *j, struct err *err)

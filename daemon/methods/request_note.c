@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "daemon/daemon.h"
+#include "daemon/jobs/jobs.h"
 #include "daemon/methods/methods.h"
 #include "daemon/jobs/audit.h"
 #include "daemon/socket/conn.h"
@@ -41,4 +42,15 @@ void request_granted(struct request *rq, int rc, const struct err *err)
     if (rc == 0 && rq->note)
         audit_add(&rq->d->audit, rq->note_job, rq->caller.uid, NULL, "%s", rq->note);
     request_done(rq, rc, err);
+}
+
+void request_carried_out(struct request *rq, int rc, const struct err *err)
+{
+    const char *unstored = "not on the disk yet: the disk is full. It is stored when there is room";
+
+    if (rc == JOBS_REMEMBERED)
+        unstored = "not on the disk yet: the disk is full. It is stored when there is room, and forgotten if detd ends before";
+    if (rc > 0)
+        json_object_set_new(rq->result, "unstored", json_string(unstored));
+    request_granted(rq, rc > 0 ? 0 : rc, err);
 }

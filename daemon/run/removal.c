@@ -230,10 +230,15 @@ static void removed(void *arg, int rc, int64_t value, const struct err *err)
     free(l);
 }
 
+static bool is_to_be_stored(const struct job *j)
+{
+    return j->wishes || j->unsaved || j->reopening || j->hidden_until || jobs_keeps(j);
+}
+
 /* True while the job's processes are on their way out, or its end is on its way to the disk. */
 static bool is_to_wait(const struct job *j)
 {
-    return j && (j->life.phase != LIFE_IDLE || j->sup || j->wishes || j->unsaved || j->reopening || j->hidden_until);
+    return j && (j->life.phase != LIFE_IDLE || j->sup || is_to_be_stored(j));
 }
 
 static void begin(struct leaving *l)
@@ -262,7 +267,7 @@ static void tell_waited(struct leaving *l, const struct job *j)
     char why[400], trouble[256];
 
     store_trouble(l->r->jobs->store, trouble, sizeof trouble);
-    if (j->wishes || j->unsaved || j->reopening || j->hidden_until)
+    if (is_to_be_stored(j))
         snprintf(why, sizeof why, "its end is not on the disk after %d s%s%s", WAIT_TICKS, trouble[0] ? ": " : "", trouble);
     else
         snprintf(why, sizeof why, "its processes have not left after %d s%s%s", WAIT_TICKS, j->trouble[0] ? ": " : "", j->trouble);

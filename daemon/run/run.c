@@ -743,7 +743,7 @@ static void overtime(void *arg, int rc, int64_t id, const struct err *err)
     const struct runner *r = arg;
 
     (void)err;
-    if (rc == 0)
+    if (rc >= 0)
         event_add(r->events, id, "warning", "limit", "it still had its slots long after its run.time_limit, and was cancelled by detd");
 }
 

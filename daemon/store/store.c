@@ -232,6 +232,14 @@ void store_setting(struct store *s, const char *key, const char *value, store_do
     ask(s, op_new(OP_SETTING, NULL, NULL, (const char *const[3]){ key, value, NULL }, done, arg));
 }
 
+void store_setting_later(struct store *s, const char *key, const char *value, store_done *done, void *arg)
+{
+    struct op *op = op_new(OP_SETTING, NULL, NULL, (const char *const[3]){ key, value, NULL }, done, arg);
+
+    if (op)
+        enqueue(s, op);
+}
+
 void store_gpu(struct store *s, const struct store_gpu *gpu, double now, store_done *done, void *arg)
 {
     struct op *op = op_new(OP_GPU, NULL, NULL, (const char *const[3]){ gpu->uuid, gpu->name, gpu->quarantine }, done, arg);

@@ -77,6 +77,8 @@ struct store_rewind {
 void store_rewind(struct store *s, struct store_rewind *r, store_done *done, void *arg);
 void store_event(struct store *s, int64_t job, const char *level, const char *kind, const char *text, double now);
 void store_setting(struct store *s, const char *key, const char *value, store_done *done, void *arg);
+/* The same; a full disk does not refuse it: it waits for room. */
+void store_setting_later(struct store *s, const char *key, const char *value, store_done *done, void *arg);
 /* The known facts about a GPU: its row is made or updated. quarantine "": healthy. */
 struct store_gpu {
     char uuid[JOB_UUID_MAX + 1], name[128], quarantine[240];

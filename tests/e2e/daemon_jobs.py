@@ -2,6 +2,7 @@
 """Jobs under a real detd and a real detd-job, with rank.py as the trainer: each scenario of DESIGN's life of a job, kills included."""  # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -868,10 +869,9 @@ def the_disk_is_full():
         d.wait(job, lambda j: j["step"] > 5)
         d.held(ends, 30)
         full = d.fill(cut_log=True)
-        asked = [("job.pause", dict(id=job)), ("job.cancel", dict(id=job)), ("job.checkpoint", dict(id=job)), ("job.eval", dict(id=job)),
-                 ("deterministic.set", dict(id=job, tier="world")), ("deterministic.set", dict(tier="off")), ("job.resume", dict(id=paused)),
-                 ("job.cancel", dict(id=waiting)), ("job.pause", dict(id=waiting)), ("job.priority", dict(id=job, priority=7)),
-                 ("daemon.drain", dict(reason="full"))]
+        asked = [("job.checkpoint", dict(id=job)), ("job.eval", dict(id=job)), ("deterministic.set", dict(id=job, tier="world")),
+                 ("deterministic.set", dict(tier="off")), ("job.resume", dict(id=paused)), ("job.priority", dict(id=job, priority=7)),
+                 ("daemon.undrain", {})]
         for method, params in asked * 2:
             refused(d, method, **params)
         client = d.client()
@@ -903,6 +903,63 @@ def the_disk_is_full():
         with open(d.root + "/log") as f:
             said = f.read()
         assert 0 < said.count("detd.db cannot be written") == said.count("detd.db is written again"), said  # it may have been full twice
+
+
+NOT_STORED = "not on the disk yet: the disk is full. It is stored when there is room"
+
+
+def what_ends_something_acts_at_once():
+    """On a full disk, cancel, pause and drain act before they are stored, and the answer says so. A kill of detd undoes
+    none of them, except a wish about a job that was never started."""
+    with Daemon(disk_mb=200) as d:
+        stored, ends, leaves, deaf = [d.submit(1000000, every=1000000, threads=1) for _ in range(4)]
+        for job in (stored, ends, leaves, deaf):
+            d.wait(job, lambda j: j["step"] > 5)
+        d.call("job.pause", id=stored)
+        d.wait(stored, "paused")
+        waiting, other = d.submit(10, ranks=4), d.submit(10, ranks=4)
+        full = d.fill(cut_log=True)
+        d.signal_session(deaf, signal.SIGSTOP)
+        for job, method in ((ends, "cancel"), (leaves, "pause"), (stored, "cancel"), (deaf, "cancel")) * 2:
+            assert d.call("job." + method, id=job)["unstored"] == NOT_STORED, job
+        refused(d, "job.resume", id=leaves)
+        for job, method in ((waiting, "cancel"), (other, "pause")):
+            assert d.call("job." + method, id=job)["unstored"] == NOT_STORED + ", and forgotten if detd ends before", job
+        assert d.call("daemon.drain", reason="full") == {"drained": "full", "unstored": NOT_STORED}
+        out = subprocess.run([BUILD + "/detctl", "--socket", d.path, "cancel", str(ends)], stdout=subprocess.PIPE, text=True, check=True).stdout
+        assert out.endswith("job %d: %s\n" % (ends, NOT_STORED)), out
+        d.until(lambda: not d.members(ends) and not d.members(leaves), "they run on")
+        assert [d.job(j)["state"] for j in (stored, waiting, other)] == ["cancelled", "cancelled", "paused"]
+        assert is_stored(d, stored=stored, state="paused") and is_stored(d, stored=waiting, state="queued")
+        d.kill()
+        d.start()
+        assert d.call("daemon.info")["drained"] == "full"
+        assert [d.job(j)["state"] for j in (stored, deaf, waiting, other)] == ["cancelled", "stopping", "queued", "queued"]
+        d.signal_session(deaf, signal.SIGCONT)
+        d.until(lambda: not d.members(deaf), "it was told nothing")
+        assert is_stored(d, stored=stored, state="paused") and is_stored(d, stored=deaf, state="running")
+        os.unlink(full)
+        for job, state in ((stored, "cancelled"), (ends, "cancelled"), (deaf, "cancelled"), (leaves, "paused")):
+            d.wait(job, state)
+            d.until(lambda: is_stored(d, stored=job, state=state), "it is not stored")
+        d.until(lambda: not any(notes(d)), notes(d))
+        d.call("daemon.undrain")
+        d.call("job.resume", id=leaves)
+        d.kill()
+        d.start()
+        assert d.call("daemon.info")["drained"] == ""
+        d.wait(leaves, "running")
+        assert "unstored" not in d.call("job.cancel", id=leaves)
+        for job in (waiting, other):
+            d.wait(job, "completed", 240)
+
+
+def is_stored(d, stored, state):
+    return d.sql("SELECT state FROM jobs WHERE id=?", stored) == [(state,)]
+
+
+def notes(d):
+    return [open(path, "rb").read().rstrip(b"\0") for path in glob.glob(d.state + "/jobs/*/want") + [d.state + "/drained"]]
 
 
 def the_database_is_damaged_while_it_runs():
@@ -1190,9 +1247,9 @@ SCENARIOS = [what_holds_the_lock_does_not_die, a_silent_supervisor_is_killed, no
              budget_counts_from_a_checkpoint_that_nobody_told_of, supervisor_dies, a_checkpoint_starts_the_count_anew,
              commands, many_label_at_once, reports_that_cannot_be, half_of_a_spool_is_lost, an_older_database_under_a_live_job, a_lock_that_is_removed, trainer_cannot_be_opened,
              another_database_while_a_job_runs, the_node_shuts_down, the_terminal_is_closed,
-             the_disk_is_full, state_folder_is_renamed, database_is_replaced]
+             the_disk_is_full, what_ends_something_acts_at_once, state_folder_is_renamed, database_is_replaced]
 
 # scenarios with disks of their own, which other processes must not see
-PRIVATE = [no_room_for_the_spool, the_disk_is_full, a_checkpoint_without_room]
+PRIVATE = [no_room_for_the_spool, the_disk_is_full, what_ends_something_acts_at_once, a_checkpoint_without_room]
 
 run_scenarios(SCENARIOS, PRIVATE)

@@ -347,6 +347,8 @@ void check_start(struct folder *f, const struct launch_request *rq)
 {
     if (f->end)
         fail("job %lld is %s and is started", (long long)f->id, job_state_name((enum job_state)f->end));
+    if (f->cancel_noted && rq->drain != JOB_CANCELLED)
+        fail("job %lld starts, and was cancelled while the disk was full", (long long)f->id);
     f->run_threads = rq->threads;
     f->run_drains = rq->drain == JOB_CANCELLED; /* which needs no slots */
     memcpy(f->run_gpus, rq->gpus, sizeof f->run_gpus);

@@ -176,6 +176,30 @@ bool launch_has_spool(const char *jobs_dir, int64_t job)
     return folder_of(job)->count > 0 && !folder_of(job)->spent;
 }
 
+/* The block is made by the first start. */
+bool launch_note_want(const char *jobs_dir, const struct job_row *row, const char *store_id, enum job_want want)
+{
+    struct folder *f = folder_of(row->id);
+
+    (void)jobs_dir;
+    (void)store_id;
+    if (f->started > 0)
+        f->noted = want;
+    if (f->noted != JOB_WANT_RUN)
+        say("job %lld: %s is noted", (long long)f->id, job_want_name(want));
+    f->cancel_noted = f->cancel_noted || f->noted == JOB_WANT_CANCEL;
+    return f->started > 0;
+}
+
+enum job_want launch_noted_want(const char *jobs_dir, const struct job_row *row, const char *store_id)
+{
+    const struct folder *f = folder_of(row->id);
+
+    (void)jobs_dir;
+    (void)store_id;
+    return f ? (enum job_want)f->noted : JOB_WANT_RUN;
+}
+
 void launch_drop_spool(const char *jobs_dir, const struct job_row *row, const char *id)
 {
     struct folder *f = folder_of(row->id);

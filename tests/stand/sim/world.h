@@ -69,6 +69,8 @@ struct folder {
     struct record *records;
     int count, cap;
     int64_t acked, saved;
+    int noted; /* enum job_want, in the block of launch_note_want() */
+    bool cancel_noted;
     bool spent; /* detd has removed the spool; the records are remembered here */
     /* processes */
     enum { LOCK_FREE, LOCK_DETD, LOCK_SUP, LOCK_STRAY } lock;

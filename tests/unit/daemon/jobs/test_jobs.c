@@ -7,12 +7,15 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "daemon/base/block.h"
 #include "daemon/jobs/after.h"
 #include "daemon/jobs/event.h"
 #include "daemon/jobs/jobs.h"
+#include "daemon/launch/launch.h"
 #include "daemon/job/report.h"
 #include "daemon/run/slots.h"
 #include "daemon/store/store.h"
@@ -28,7 +31,7 @@ struct fixture {
     struct events events;
     struct jobs jobs;
     int64_t id;
-    int waiting, refused, schedules;
+    int waiting, refused, schedules, rc; /* rc: of the last answer */
 };
 
 static void any_word(void *arg, struct job *j, const char *word, const char *tier)
@@ -88,6 +91,7 @@ static void done(void *arg, int rc, int64_t value, const struct err *err)
     (void)err;
     f->waiting--;
     f->refused += rc < 0;
+    f->rc = rc;
     if (rc == 0 && f->id == 0)
         f->id = value;
 }
@@ -101,7 +105,9 @@ static void wait_all(struct fixture *f)
 static int setup(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
-    struct job_row row = { .state = JOB_QUEUED, .want_tier = -1, .tier = 1, .ranks = 1, .steps = 10, .name = "a", .user = "ann" };
+    struct job_row row = {
+        .state = JOB_QUEUED, .want_tier = -1, .tier = 1, .ranks = 1, .steps = 10, .submitted = 5, .name = "a", .user = "ann"
+    };
 
     assert_non_null(mkdtemp(temp_path(f->folder, sizeof f->folder, "jobs-XXXXXX")));
     uv_loop_init(&f->loop);
@@ -118,10 +124,11 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    static const char *const names[] = { "detd.db", "detd.db-wal", "detd.db-shm", "reserve" };
+    static const char *const names[] = { "detd.db", "detd.db-wal", "detd.db-shm", "reserve", "1/store", "1/want" };
     struct fixture *f = *state;
     char path[TEMP_MAX + 16];
 
+    disk_full = false;
     close_all(f);
     uv_close((uv_handle_t *)&f->awake, NULL);
     uv_run(&f->loop, UV_RUN_DEFAULT);
@@ -130,6 +137,8 @@ static int teardown(void **state)
         snprintf(path, sizeof path, "%s/%s", f->folder, names[i]);
         unlink(path);
     }
+    snprintf(path, sizeof path, "%s/1", f->folder);
+    rmdir(path);
     rmdir(f->folder);
     free(f);
     return 0;
@@ -152,6 +161,7 @@ static void assert_untouched(struct fixture *f)
         assert_string_equal(job_state_name(j->row.state), "queued");
         assert_int_equal(j->row.want, JOB_WANT_RUN);
         assert_false(j->row.want_checkpoint);
+        assert_int_equal(j->row.priority, 0);
         assert_true(j->row.ended == 0);
         if (i == 0) {
             close_all(f);
@@ -175,7 +185,7 @@ static void one_refused_wish_leaves_no_trace(void **state)
 
     fill_disk();
     f->waiting = 1;
-    assert_int_equal(jobs_command(&f->jobs, the_job(f), JOB_EV_CANCEL, done, f, &err), 0);
+    assert_int_equal(jobs_want_priority(&f->jobs, the_job(f), 3, done, f, &err), 0);
     while (f->waiting)
         uv_run(&f->loop, UV_RUN_ONCE);
     disk_full = false;
@@ -193,7 +203,7 @@ static void nor_do_two_at_once(void **state)
     fill_disk();
     f->waiting = 2;
     assert_int_equal(jobs_want_checkpoint(&f->jobs, the_job(f), false, done, f, &err), 0);
-    assert_int_equal(jobs_command(&f->jobs, the_job(f), JOB_EV_CANCEL, done, f, &err), 0);
+    assert_int_equal(jobs_want_priority(&f->jobs, the_job(f), 3, done, f, &err), 0);
     while (f->waiting)
         uv_run(&f->loop, UV_RUN_ONCE);
     disk_full = false;
@@ -202,8 +212,8 @@ static void nor_do_two_at_once(void **state)
     assert_untouched(f);
 }
 
-/* A cancel is refused by a full disk. Before the refusal is reported, the disk has room and the same cancel is asked
- * again and granted. The job is cancelled and stays so. */
+/* A full disk refuses a cancel. Before that is reported, the disk has room and the same cancel is asked again and
+ * stored. The job is cancelled and stays so. */
 static void what_is_asked_again_is_granted(void **state)
 {
     struct fixture *f = *state;
@@ -218,13 +228,117 @@ static void what_is_asked_again_is_granted(void **state)
     disk_full = false;
     assert_int_equal(jobs_command(&f->jobs, the_job(f), JOB_EV_CANCEL, done, f, &err), 0);
     wait_all(f);
-    assert_int_equal(f->refused, 1);
+    assert_int_equal(f->refused, 0);
+    assert_false(jobs_keeps(the_job(f)));
     for (int i = 0; i < 2; i++) {
         assert_string_equal(job_state_name(the_job(f)->row.state), "cancelled");
         assert_true(the_job(f)->row.ended > 0);
         close_all(f);
         open_all(f);
     }
+}
+
+/* The folder of a job that was started: it names its owner, and has the block for a note. */
+static void begin_folder(struct fixture *f)
+{
+    char path[2 * TEMP_MAX];
+    struct err err;
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/%lld", f->folder, (long long)f->id);
+    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(path, sizeof path, "%s/%lld/want", f->folder, (long long)f->id);
+    assert_int_equal(block_make(path, &err), 0);
+    snprintf(path, sizeof path, "%s/%lld/store", f->folder, (long long)f->id);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file, "%s\n%.17g\n", store_id(f->store), the_job(f)->row.submitted);
+    fclose(file);
+}
+
+static enum job_want noted(struct fixture *f)
+{
+    return launch_noted_want(f->folder, &the_job(f)->row, store_id(f->store));
+}
+
+static int command(struct fixture *f, enum job_event event)
+{
+    struct err err;
+
+    f->waiting = 1;
+    assert_int_equal(jobs_command(&f->jobs, the_job(f), event, done, f, &err), 0);
+    while (f->waiting)
+        uv_run(&f->loop, UV_RUN_ONCE);
+    return f->rc;
+}
+
+/* detd ends on the full disk. The next one knows the pause, stores it when there is room, and forgets the note, so that
+ * a resume after that stays. */
+static void a_pause_acts_on_a_full_disk(void **state)
+{
+    struct fixture *f = *state;
+
+    f->jobs.hooks.word = any_word;
+    begin_folder(f);
+    fill_disk();
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(command(f, JOB_EV_PAUSE), JOBS_NOTED);
+    assert_int_equal(command(f, JOB_EV_RESUME), -ENOSPC);
+    assert_string_equal(job_state_name(the_job(f)->row.state), "paused");
+    assert_string_equal(sql_in(f->folder, "SELECT state FROM jobs"), "queued");
+    close_all(f);
+    disk_full = false; /* the tick stores it */
+    open_all(f);
+    f->jobs.hooks.word = any_word;
+    assert_string_equal(job_state_name(the_job(f)->row.state), "paused");
+    assert_string_equal(sql_in(f->folder, "SELECT state FROM jobs"), "queued");
+    assert_int_equal(noted(f), JOB_WANT_PAUSE);
+    jobs_save_again(&f->jobs, the_job(f));
+    while (jobs_keeps(the_job(f)))
+        uv_run(&f->loop, UV_RUN_ONCE);
+    assert_string_equal(sql_in(f->folder, "SELECT state FROM jobs"), "paused");
+    assert_int_equal(noted(f), JOB_WANT_RUN);
+    fill_disk();
+    assert_int_equal(command(f, JOB_EV_PAUSE), 0); /* it holds already */
+    assert_int_equal(noted(f), JOB_WANT_RUN);
+    disk_full = false;
+    assert_int_equal(command(f, JOB_EV_RESUME), 0);
+}
+
+/* The newer wish holds, now and when the disk has room. */
+static void a_cancel_replaces_the_note_of_a_pause(void **state)
+{
+    struct fixture *f = *state;
+
+    f->jobs.hooks.word = any_word;
+    begin_folder(f);
+    fill_disk();
+    assert_int_equal(command(f, JOB_EV_PAUSE), JOBS_NOTED);
+    assert_int_equal(command(f, JOB_EV_CANCEL), JOBS_NOTED);
+    assert_int_equal(noted(f), JOB_WANT_CANCEL);
+    disk_full = false;
+    while (jobs_keeps(the_job(f)))
+        uv_run(&f->loop, UV_RUN_ONCE);
+    assert_string_equal(sql_in(f->folder, "SELECT state FROM jobs"), "cancelled");
+    assert_int_equal(noted(f), JOB_WANT_RUN);
+}
+
+/* Another job's folder, left by a database that gave the number before, is no place for a note. */
+static void without_a_block_a_wish_is_only_remembered(void **state)
+{
+    struct fixture *f = *state;
+
+    f->jobs.hooks.word = any_word;
+    fill_disk();
+    assert_int_equal(command(f, JOB_EV_PAUSE), JOBS_REMEMBERED);
+    begin_folder(f);
+    the_job(f)->row.submitted++;
+    assert_int_equal(command(f, JOB_EV_CANCEL), JOBS_REMEMBERED);
+    the_job(f)->row.submitted--;
+    close_all(f);
+    disk_full = false;
+    open_all(f);
+    assert_string_equal(job_state_name(the_job(f)->row.state), "queued");
 }
 
 /* An accepted job is also in memory, even when memory is scarce: otherwise no part of detd would start it. */
@@ -508,6 +622,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_refused_wish_leaves_no_trace, setup, teardown),
         cmocka_unit_test_setup_teardown(nor_do_two_at_once, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_asked_again_is_granted, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_pause_acts_on_a_full_disk, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_cancel_replaces_the_note_of_a_pause, setup, teardown),
+        cmocka_unit_test_setup_teardown(without_a_block_a_wish_is_only_remembered, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_accepted_needs_no_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(a_row_without_memory_is_stored_later, setup, teardown),
         cmocka_unit_test_setup_teardown(who_is_sent_away_has_a_deadline, setup, teardown),

@@ -235,7 +235,10 @@ static int lock_held(const struct launch_request *rq, struct err *err)
     if (rc == 0)
         rc = folder_make(path, 0700, err);
     launch_held_path(path, rq->jobs_dir, rq->job, "lock");
-    return rc < 0 ? rc : with_block(rq, open_lock(path, O_RDONLY, err), err); /* the job must not write to it */
+    rc = rc < 0 ? rc : with_block(rq, open_lock(path, O_RDONLY, err), err); /* the job must not write to it */
+    if (rc >= 0)
+        launch_make_spare_lock(rq->jobs_dir, rq->job);
+    return rc;
 }
 
 /* True if the file holds exactly this text. A job that is given more steps gets another ticket. */

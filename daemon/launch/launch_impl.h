@@ -51,5 +51,7 @@ bool launch_is_of_another(const struct launch_request *rq, const struct launch_o
 /* Renames the folder. The new name, rq->moved, has the database or, if that is this one, the time of submission of its
  * job. */
 int launch_move_aside(struct launch_request *rq, const struct launch_owner *o, struct err *err);
+/* Makes the file that launch_renew_locks() puts in place of the lock of a job with a ticket, unless it is there. */
+void launch_make_spare_lock(const char *jobs_dir, int64_t job);
 /* Writes a file. After a failure or kill, it has either all of the text or its old contents. */
 int launch_write_durably(const char *path, const char *text, struct err *err);

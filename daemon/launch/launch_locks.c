@@ -55,19 +55,35 @@ int launch_kill(const char *jobs_dir, int64_t job, char *ret, size_t size)
     return found;
 }
 
-static void renew_lock(const char *jobs_dir, int64_t job)
+/* A length without a session: the job was started (launch_has_spool()). The length of a file takes no room of a full disk,
+ * its bytes do. */
+enum { NO_SESSION_BYTES = 2 };
+
+void launch_make_spare_lock(const char *jobs_dir, int64_t job)
 {
-    char path[PATH_ROOM], tmp[PATH_ROOM + 8];
+    char path[PATH_ROOM];
     int fd;
 
-    launch_held_path(path, jobs_dir, job, "lock");
-    snprintf(tmp, sizeof tmp, "%s.new", path);
-    fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    launch_held_path(path, jobs_dir, job, "lock.new");
+    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0)
         return;
-    if (write(fd, "0\n", 2) != 2 || rename(tmp, path) < 0) /* no session, but the job was started: launch_has_spool() */
-        unlink(tmp);
+    if (ftruncate(fd, NO_SESSION_BYTES) < 0)
+        unlink(path);
     close(fd);
+}
+
+/* On a full disk some file systems cannot make another file. So the next one is always there: it is made with the lock, or
+ * when that is renewed. */
+static void renew_lock(const char *jobs_dir, int64_t job)
+{
+    char path[PATH_ROOM], spare[PATH_ROOM + 8];
+
+    launch_held_path(path, jobs_dir, job, "lock");
+    snprintf(spare, sizeof spare, "%s.new", path);
+    launch_make_spare_lock(jobs_dir, job);
+    if (rename(spare, path) == 0)
+        launch_make_spare_lock(jobs_dir, job);
 }
 
 void launch_renew_locks(const char *jobs_dir, int64_t job, const struct gpulocks *locks, const char *gpus)
@@ -95,7 +111,7 @@ void launch_note_session(const char *jobs_dir, int64_t job, long session)
     fd = open(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0)
         return;
-    if (pwrite(fd, text, (size_t)n, 0) == n && ftruncate(fd, n) < 0)
-        errno = 0; /* no error: the text only tells to which job a process on a GPU belongs */
+    if (ftruncate(fd, n) < 0 || pwrite(fd, text, (size_t)n, 0) < 0)
+        errno = 0; /* no error, on a full disk for example: the text only tells to which job a process on a GPU belongs */
     close(fd);
 }

@@ -16,10 +16,11 @@
 #include <cmocka.h>
 
 #include "daemon/base/block.h"
+#include "daemon/launch/launch.h"
 #include "proto/err.h"
 #include "tests/stand/harness.h"
 
-static char root[TEMP_MAX];
+static char root[TEMP_MAX], jobs[TEMP_MAX + 8];
 
 static const char *at(const char *name)
 {
@@ -78,7 +79,9 @@ static int setup(void **state)
     assert_non_null(mkdtemp(temp_path(root, sizeof root, "full-XXXXXX")));
     if (mount("full", root, "tmpfs", 0, "size=256k,mode=700") < 0)
         fail_msg("mount a small disk: %s", strerror(errno));
+    snprintf(jobs, sizeof jobs, "%s/jobs", root);
     assert_int_equal(mkdir(at("jobs"), 0700) | mkdir(at("held"), 0700) | mkdir(at("held/1"), 0700), 0);
+    put("held/1/lock", "");
     assert_int_equal(block_make(at("held/1/want"), &err), 0);
     fill();
     return 0;
@@ -128,11 +131,37 @@ static void a_block_is_made_in_time_or_not_at_all(void **state)
     assert_string_equal(note, "");
 }
 
+static ino_t lock_number(void)
+{
+    struct stat st;
+
+    assert_int_equal(stat(at("held/1/lock"), &st), 0);
+    return st.st_ino;
+}
+
+/* A process that keeps the old lock holds up nothing. The job counts as started before and after the renewal. */
+static void a_lock_is_renewed(void **state)
+{
+    (void)state;
+    assert_false(launch_has_spool(jobs, 1));
+    launch_note_session(jobs, 1, 4321);
+    assert_true(launch_has_spool(jobs, 1));
+    for (int i = 0; i < 2; i++) {
+        ino_t before = lock_number();
+
+        launch_renew_locks(jobs, 1, NULL, "");
+        assert_true(lock_number() != before);
+        assert_true(launch_has_spool(jobs, 1));
+        assert_int_equal(launch_session(jobs, 1), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_note_is_written_and_cleared, setup, teardown),
         cmocka_unit_test_setup_teardown(a_block_is_made_in_time_or_not_at_all, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_lock_is_renewed, setup, teardown),
     };
 
     if (!is_private()) {

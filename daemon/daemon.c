@@ -303,7 +303,12 @@ static int enter_state(struct daemon *d, struct err *err)
     if (rc < 0)
         return rc;
     snprintf(d->jobs_dir, sizeof d->jobs_dir, "%s/jobs", real);
+    if (d->cfg.jobs_mount && !node_is_mount(d->jobs_dir))
+        return err_field(err, ERR_STATE, "jobs_mount", "jobs_mount: '%s' is no mount point: mount the file system of the jobs there",
+                         d->jobs_dir);
     rc = folder_make(d->jobs_dir, 0700, err);
+    if (rc == 0)
+        rc = node_check_filesystem(d->jobs_dir, err);
     return rc < 0 || d->private ? rc : open_way(d, err);
 }
 

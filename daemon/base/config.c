@@ -82,9 +82,11 @@ static int set_priority(const struct key *key, void *to, const char *value, stru
 
 static int set_switch(const struct key *key, void *to, const char *value, struct err *err)
 {
-    if (strcmp(value, "on") != 0 && strcmp(value, "off") != 0)
+    bool yes = strcmp(value, "on") == 0 || strcmp(value, "yes") == 0;
+
+    if (!yes && strcmp(value, "off") != 0 && strcmp(value, "no") != 0)
         return err_field(err, ERR_INPUT, key->name, "%s: must be on or off, is '%.40s'", key->name, value);
-    *(bool *)to = strcmp(value, "on") == 0;
+    *(bool *)to = yes;
     return 0;
 }
 
@@ -109,6 +111,8 @@ static int set_read(const struct key *key, void *to, const char *value, struct e
 #define AT(member) offsetof(struct config, member)
 static const struct key keys[] = {
     { "state", "folder of the database and the jobs, on a local disk", set_path, AT(state), CONFIG_PATH_MAX },
+    { "jobs_mount", "yes: detd does not start while the folder `jobs` in its state folder is no mount point; no (default)", set_switch,
+      AT(jobs_mount), 0 },
     { "socket", "control socket, at most 107 bytes", set_path, AT(socket), CONFIG_SOCKET_MAX },
     { "launch", "socket of detd-launch, which starts jobs as their submitters; system daemon only; default: " LAUNCH_SOCKET, set_path,
       AT(launch), CONFIG_SOCKET_MAX },

@@ -32,6 +32,7 @@ struct config {
     int user_priority;                        /* the highest that they may give */
     int time_limit_max_s;                     /* 0: no limit */
     bool fair_share;                          /* see shares.h */
+    bool jobs_mount;                          /* the folder of the jobs must be a mount point */
 };
 
 enum config_action { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION, CONFIG_PROBE, CONFIG_WATCH };

@@ -1,10 +1,12 @@
 #include "daemon/base/node.h" /* SPDX-License-Identifier: Apache-2.0 */
 
+#include <fcntl.h>
 #include <linux/magic.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -98,4 +100,16 @@ int node_check_filesystem(const char *path, struct err *err)
                              "'%s' lies on a network file system (%s), where locks do not hold: choose a local folder", path,
                              refused[i].name);
     return 0;
+}
+
+bool node_is_mount(const char *path)
+{
+    struct statx it, above;
+    char parent[4096 + 64];
+
+    snprintf(parent, sizeof parent, "%s/..", path);
+    if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &it) < 0 || statx(AT_FDCWD, parent, 0, STATX_TYPE, &above) < 0)
+        return false;
+    return (it.stx_attributes & STATX_ATTR_MOUNT_ROOT) || it.stx_dev_major != above.stx_dev_major ||
+           it.stx_dev_minor != above.stx_dev_minor;
 }

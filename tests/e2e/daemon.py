@@ -220,10 +220,10 @@ class Daemon:
         again = ["-o", "remount,size=%dm" % disk_mb] if os.path.ismount(self.state) else ["-o", "size=%dm" % disk_mb, "-t", "tmpfs", "detd-e2e"]
         subprocess.run(["mount", *again, self.state], check=True)
 
-    def fill(self, cut_log=False):
-        """Fills the disk to the last byte. cut_log: truncates the log of detd.db first, since detd could otherwise
+    def fill(self, cut_log=False, folder=None):
+        """Fills the disk of the folder (None: the state folder) to the last byte. cut_log: truncates the log of detd.db first, since detd could otherwise
         write into its free part. Returns the file that fills the disk."""
-        path = self.state + "/filler"
+        path = (folder or self.state) + "/filler"
         if cut_log:
             with sqlite3.connect(self.state + "/detd.db", timeout=60) as db:
                 self.until(lambda: db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0, "the log of detd.db cannot be cut")

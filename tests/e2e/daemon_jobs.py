@@ -954,6 +954,31 @@ def what_ends_something_acts_at_once():
             d.wait(job, "completed", 240)
 
 
+def jobs_on_a_disk_of_their_own():
+    """With jobs_mount = yes detd does not start without that disk. When it is full, the database still has room."""
+    with Daemon(disk_mb=60) as d:
+        d.stop()
+        with open(d.root + "/conf", "a") as f:
+            f.write("jobs_mount = yes\n")
+        d.start(wait=False)
+        assert d.proc.wait(60) == 1
+        assert "jobs_mount: '%s/jobs' is no mount point" % os.path.realpath(d.state) in open(d.root + "/log").read()
+        subprocess.run(["mount", "-o", "size=100m", "-t", "tmpfs", "detd-e2e", d.state + "/jobs"], check=True)
+        d.start()
+        job = d.submit(1000000, every=1000000, threads=1)
+        d.wait(job, lambda j: j["step"] > 5)
+        full = d.fill(folder=d.state + "/jobs")
+        assert "unstored" not in d.call("job.cancel", id=job) and not d.call("daemon.info")["trouble"]
+        d.wait(job, "cancelled")
+        waits = d.submit(10)
+        d.until(lambda: "No space left" in d.call("job.why", id=waits)["text"], "it does not say why it waits")
+        os.unlink(full)
+        d.call("job.resume", id=waits)
+        d.wait(waits, "completed")
+        d.call("job.rm", id=job)
+        d.until(lambda: not os.path.exists("%s/jobs/%d" % (d.state, job)), "its folder stays")
+
+
 def is_stored(d, stored, state):
     return d.sql("SELECT state FROM jobs WHERE id=?", stored) == [(state,)]
 
@@ -1247,9 +1272,9 @@ SCENARIOS = [what_holds_the_lock_does_not_die, a_silent_supervisor_is_killed, no
              budget_counts_from_a_checkpoint_that_nobody_told_of, supervisor_dies, a_checkpoint_starts_the_count_anew,
              commands, many_label_at_once, reports_that_cannot_be, half_of_a_spool_is_lost, an_older_database_under_a_live_job, a_lock_that_is_removed, trainer_cannot_be_opened,
              another_database_while_a_job_runs, the_node_shuts_down, the_terminal_is_closed,
-             the_disk_is_full, what_ends_something_acts_at_once, state_folder_is_renamed, database_is_replaced]
+             the_disk_is_full, what_ends_something_acts_at_once, jobs_on_a_disk_of_their_own, state_folder_is_renamed, database_is_replaced]
 
 # scenarios with disks of their own, which other processes must not see
-PRIVATE = [no_room_for_the_spool, the_disk_is_full, what_ends_something_acts_at_once, a_checkpoint_without_room]
+PRIVATE = [no_room_for_the_spool, the_disk_is_full, what_ends_something_acts_at_once, jobs_on_a_disk_of_their_own, a_checkpoint_without_room]
 
 run_scenarios(SCENARIOS, PRIVATE)

@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <getopt.h>
+#include <pwd.h>
 #include <sqlite3.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,10 +17,12 @@
 #include "client/base/command.h"
 #include "client/base/link.h"
 #include "client/base/print.h"
+#include "client/node/taken.h"
 #include "proto/err.h"
 #include "proto/version.h"
 
-enum { PATH_LEN = 4096, FOLDERS_ASKED = 2000, NAMED = 3, FIRST_ANSWER_S = 5, STORE_ID_MAX = 64 };
+/* COUNT_S: seconds in which files are counted. TAKERS: users that are named. */
+enum { PATH_LEN = 4096, COUNT_S = 20, TAKERS = 5, FOLDERS_ASKED = 2000, NAMED = 3, FIRST_ANSWER_S = 5, STORE_ID_MAX = 64 };
 static const double FREE_MIN = 1 << 30, CLOCK_SLACK_S = 60;
 
 /* ---- findings ---- */
@@ -138,22 +141,69 @@ static void look_at_troubles(struct doctor *d)
 
 /* ---- disk and database ---- */
 
-static void look_at_disk(struct doctor *d)
+static void look_at_room(struct doctor *d, const char *folder)
 {
-    const char *state = text_of(d->info, "state");
     struct statvfs fs;
     double left;
 
-    if (statvfs(state, &fs) < 0) {
-        add(d, "unknown", "disk", "run it as root or as the user of detd", "%s: %s", state, strerror(errno));
+    if (statvfs(folder, &fs) < 0) {
+        add(d, "unknown", "disk", "run it as root or as the user of detd", "%s: %s", folder, strerror(errno));
         return;
     }
     left = (double)fs.f_bavail * (double)fs.f_frsize;
     if (left < FREE_MIN || (fs.f_files > 0 && fs.f_favail < 1000))
         add(d, "wrong", "disk", "make room: detctl prune --older 30d, or keep_jobs and keep_logs in detd's settings",
-            "%s: %s and %llu files are left", state, text_bytes(left).s, (unsigned long long)fs.f_favail);
+            "%s: %s and %llu files are left", folder, text_bytes(left).s, (unsigned long long)fs.f_favail);
     else
-        add(d, "ok", "disk", "", "%s: %s are left", state, text_bytes(left).s);
+        add(d, "ok", "disk", "", "%s: %s are left", folder, text_bytes(left).s);
+}
+
+static void name_takers(const struct taken *t, char *ret, size_t size)
+{
+    size_t len = 0;
+
+    ret[0] = '\0';
+    for (int i = 0; i < t->count && i < TAKERS && len < size; i++) {
+        const struct passwd *p = getpwuid(t->by[i].uid);
+        char number[16];
+
+        snprintf(number, sizeof number, "%u", (unsigned)t->by[i].uid);
+        len += (size_t)snprintf(ret + len, size - len, "%s%s %s", i ? ", " : "", p ? p->pw_name : number, text_bytes(t->by[i].bytes).s);
+    }
+    if (t->count > TAKERS && len < size)
+        snprintf(ret + len, size - len, ", and %d others", t->count - TAKERS);
+}
+
+/* The folders of jobs belong to their users, so only root sees all of them. */
+static void look_at_users(struct doctor *d, const char *jobs)
+{
+    struct err err = { 0 };
+    struct taken t;
+    char list[512];
+
+    if (geteuid() != 0 && json_is_false(json_object_get(d->info, "private"))) {
+        add(d, "unknown", "users", "run it as root", "who uses how much of %s: only root may look into the folders of all users", jobs);
+        return;
+    }
+    if (taken_below(jobs, COUNT_S, &t, &err) < 0) {
+        add(d, "unknown", "users", "", "%s: %s", jobs, err.msg);
+        return;
+    }
+    name_takers(&t, list, sizeof list);
+    add(d, t.whole ? "ok" : "unknown", "users", "", "%s: %s%s", jobs, t.whole ? "" : "not all files could be counted; at least ", list);
+}
+
+static void look_at_disk(struct doctor *d)
+{
+    const char *state = text_of(d->info, "state");
+    char jobs[PATH_LEN + 16];
+    struct stat of[2];
+
+    snprintf(jobs, sizeof jobs, "%.*s/jobs", PATH_LEN, state);
+    look_at_room(d, state);
+    if (stat(state, &of[0]) == 0 && stat(jobs, &of[1]) == 0 && of[0].st_dev != of[1].st_dev)
+        look_at_room(d, jobs);
+    look_at_users(d, jobs);
 }
 
 /* Checks the database's pages and indexes. Writes "" if they are sound. Returns -1 if this user cannot read it. */
@@ -273,7 +323,7 @@ static int look_into(struct doctor *d, const char *folder, struct named *orphans
         return -1;
     }
     while ((e = readdir(dir)) && *asked < FOLDERS_ASKED)
-        if (e->d_name[0] != '.' && is_orphan(d, e->d_name, asked)) {
+        if (e->d_name[0] != '.' && strcmp(e->d_name, "lost+found") != 0 && is_orphan(d, e->d_name, asked)) {
             snprintf(name, sizeof name, "%s/%.60s", folder, e->d_name);
             name_one(orphans, name);
         }

@@ -4,6 +4,7 @@ against a real detd and real jobs.
 usage: detctl_node.py BUILD_FOLDER [TEST ...]"""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
+import pwd
 import re
 import signal
 import sqlite3
@@ -126,7 +127,9 @@ def test_doctor(node):
     runs = node.submit(*LONG)
     node.until(runs, lambda j: j["step"] > 0)
     well = found()
-    assert {what for what, (level, _) in well.items() if level == "ok"} >= {"socket", "libraries", "store", "disk", "database", "folders", "processes"}, well
+    assert {what for what, (level, _) in well.items() if level == "ok"} >= {"socket", "libraries", "store", "disk", "database", "folders", "processes", "users"}, well
+    assert re.fullmatch(re.escape(f"{state}/jobs: {pwd.getpwuid(os.geteuid()).pw_name} ") + r"[0-9.]+ [KM]iB", well["users"][1]), well["users"]
+    os.mkdir(state + "/jobs/lost+found")  # as in a file system of its own
     assert re.fullmatch(r"SQLite 3[.0-9]+, libuv [.0-9]+, jansson [.0-9]+", well["libraries"][1]), well["libraries"]
     with sqlite3.connect(state + "/detd.db") as db:  # as for jobs in folders that detd is about to remove
         db.executemany("INSERT INTO removed (job, name, user, uid, token, time, submitted, attempt) VALUES (?, 'j', 'u', 0, ?, 0, 0, 1)",

@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -343,6 +344,16 @@ def a_doctor_sees_them():
         supervisor = [p for p, name in d.members(job).items() if name == "detd-job"][0]
         command = open("/proc/%d/cmdline" % supervisor).read().split("\0")[:-1]
         assert found("folders")[0] == found("processes")[0] == "ok", (found("folders"), found("processes"))
+        with open(d.folder(job) + "/large", "wb") as f:
+            os.fchown(f.fileno(), ANN, ANN)
+            f.write(bytes(20 << 20))
+        other = d.submit_as(BOB, 10)
+        d.wait(other, "completed")
+        level, text = found("users")
+        # spools count, and detd owns the folder of all
+        assert level == "ok" and re.fullmatch(r"%s/jobs: ann [0-9]+ MiB, bob [0-9.]+ [KM]iB, detd [0-9.]+ (KiB|B|bytes)" % re.escape(d.state), text), text
+        as_detd = subprocess.run([BUILD + "/detctl", "--socket", d.path, "doctor"], capture_output=True, text=True, check=False, user=DETD, group=DETD, extra_groups=[]).stdout
+        assert "unknown  users " in as_detd, as_detd
         os.mkdir(d.state + "/held/999")
         assert found("folders") == ("warning", "1 in %s belong to no job: held/999" % d.state), found("folders")
         # a supervisor's command line, in the folder of an ended job

@@ -520,6 +520,33 @@ def a_hostile_job():
         d.wait(deaf, "cancelled", 60)
 
 
+def who_fills_the_disk():
+    """A running job fills the disk of the database. Root ends it all the same, and a kill of detd does not bring it back."""
+    with Node(disk_mb=200) as d:
+        job, other = d.submit_as(BOB, 1000000), d.submit_as(ANN, 1000000)
+        for each in (job, other):
+            d.wait(each, lambda now: now["step"] > 3)
+        ranks = of_uid(BOB)
+        full = as_user(BOB, lambda: d.fill(folder=d.folder(job)))
+        d.until(lambda: "full" in d.call("daemon.info")["trouble"], "detd has room")
+        for pid in ranks:  # they are told nothing
+            os.kill(pid, signal.SIGSTOP)
+        assert "unstored" in d.call("job.cancel", id=job) and "unstored" in d.of(ANN).call("job.pause", id=other)
+        assert "unstored" in d.call("daemon.drain", reason="look at it")
+        d.kill()
+        d.start()
+        assert d.job(job)["state"] == "stopping", d.job(job)
+        for pid in ranks:
+            os.kill(pid, signal.SIGCONT)
+        d.until(lambda: not of_uid(BOB) and not of_uid(ANN), "they run on")
+        d.until(lambda: d.call("daemon.info")["cpu_free"] == 8, "they keep their slots")
+        assert d.call("daemon.info")["drained"] == "look at it"
+        os.unlink(full)
+        d.wait(job, "cancelled", 60)
+        d.wait(other, "paused", 60)
+        d.until(lambda: not d.call("daemon.info")["trouble"], "it is not seen that there is room")
+
+
 def taken_locks(d, job):
     """Takes the locks of a job's supervisor, as descriptors of this program, which is outside of its scope."""
     supervisor = next(p for p, name in d.members(job).items() if name == "detd-job")
@@ -1471,7 +1498,7 @@ def without_launch():
 
 
 SCENARIOS = [a_launch_that_does_not_answer, a_start_that_is_refused_and_tried_again, who_cancels_what_cannot_be_started, an_unusable_folder, a_hostile_job, who_says_hello_again_and_again,
-             what_is_taken_away_while_nobody_looks, what_is_taken_away_while_detd_is_another, without_scopes, a_removal_that_is_held_up, jobs_run_as_their_submitters,
+             what_is_taken_away_while_nobody_looks, what_is_taken_away_while_detd_is_another, without_scopes, who_fills_the_disk, a_removal_that_is_held_up, jobs_run_as_their_submitters,
              who_speaks_for_a_job_that_has_left, the_last_word, a_doctor_sees_them, restarts, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy, a_lock_of_a_gpu_that_is_taken_away, daemons_of_both_kinds, limits,
              links_in_its_own_folder, a_forged_ticket, programs_of_others, options_of_the_helper, without_launch]
 

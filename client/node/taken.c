@@ -3,56 +3,73 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
+#include <linux/openat2.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/pidfd.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
-
-#include "proto/err.h"
 
 enum { BLOCK = 512, DEPTH_MAX = 100 /* a descriptor each */ };
 
-static void count(struct taken *t, const struct stat *st)
+struct walk {
+    struct taken *t;
+    struct statx top;
+    struct timespec end;
+};
+
+static bool is_over(const struct walk *w)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec >= w->end.tv_sec;
+}
+
+static void count(struct taken *t, const struct statx *st)
 {
     int i = 0;
 
-    while (i < t->count && t->by[i].uid != st->st_uid)
+    while (i < t->count && t->by[i].uid != st->stx_uid)
         i++;
     if (i == TAKEN_USERS)
         return;
-    t->by[i].uid = st->st_uid;
-    t->by[i].bytes += (double)st->st_blocks * BLOCK;
+    t->by[i].uid = st->stx_uid;
+    t->by[i].bytes += (double)st->stx_blocks * BLOCK;
     t->count += i == t->count;
 }
 
-static bool walk(int folder, dev_t disk, int depth, struct taken *t);
+/* Also for a root of a mount: the kernel answers from its memory. */
+static int look(int folder, const char *name, struct statx *ret)
+{
+    return statx(folder, name, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_UID | STATX_BLOCKS, ret);
+}
+
+static bool walk(const struct walk *w, int folder, int depth);
 
 /* A file that is removed meanwhile is no reason to say that something is missing. */
-static bool look(int folder, const char *name, dev_t disk, int depth, struct taken *t)
+static bool add(const struct walk *w, int folder, const char *name, int depth)
 {
-    struct stat st;
+    struct open_how how = { .flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV };
+    struct statx st;
     int fd;
 
-    if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+    if (look(folder, name, &st) < 0)
         return errno == ENOENT;
-    if (st.st_dev != disk)
+    if (st.stx_dev_major != w->top.stx_dev_major || st.stx_dev_minor != w->top.stx_dev_minor)
         return true;
-    count(t, &st);
-    if (!S_ISDIR(st.st_mode))
+    count(w->t, &st);
+    if (!S_ISDIR(st.stx_mode))
         return true;
-    if (depth == DEPTH_MAX)
+    if (depth == DEPTH_MAX || is_over(w))
         return false;
-    fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return fd < 0 ? errno == ENOENT : walk(fd, disk, depth + 1, t);
+    fd = (int)syscall(SYS_openat2, folder, name, &how, sizeof how);
+    return fd < 0 ? errno == ENOENT : walk(w, fd, depth + 1);
 }
 
 /* Takes the descriptor. */
-static bool walk(int folder, dev_t disk, int depth, struct taken *t)
+static bool walk(const struct walk *w, int folder, int depth)
 {
     DIR *dir = fdopendir(folder);
     const struct dirent *e;
@@ -62,22 +79,11 @@ static bool walk(int folder, dev_t disk, int depth, struct taken *t)
         close(folder);
         return false;
     }
-    while ((e = readdir(dir)))
+    while (!is_over(w) && (e = readdir(dir)))
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            whole = look(folder, e->d_name, disk, depth, t) && whole;
+            whole = add(w, folder, e->d_name, depth) && whole;
     closedir(dir);
-    return whole;
-}
-
-static bool walk_all(const char *folder, struct taken *t)
-{
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    struct stat st;
-
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return false;
-    count(t, &st);
-    return walk(fd, st.st_dev, 0, t);
+    return whole && !is_over(w);
 }
 
 static int by_bytes(const void *a, const void *b)
@@ -87,37 +93,19 @@ static int by_bytes(const void *a, const void *b)
     return (x->bytes < y->bytes) - (x->bytes > y->bytes);
 }
 
-/* A child in a call that nothing ends is left to the kernel. */
-static bool has_ended_well(pid_t child, int seconds)
+bool taken_below(const char *folder, int seconds, struct taken *ret)
 {
-    struct pollfd left = { .fd = pidfd_open(child, 0), .events = POLLIN };
-    int status = 1;
+    struct walk w = { .t = ret };
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool whole;
 
-    poll(&left, 1, seconds * 1000);
-    kill(child, SIGKILL);
-    poll(&left, 1, 1000);
-    if (left.fd >= 0)
-        close(left.fd);
-    return waitpid(child, &status, WNOHANG) == child && status == 0;
-}
-
-int taken_below(const char *folder, int seconds, struct taken *ret, struct err *err)
-{
-    struct taken *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    pid_t child;
-
-    if (t == MAP_FAILED)
-        return err_sys(err, "memory");
-    child = fork();
-    if (child == 0)
-        _exit(!walk_all(folder, t));
-    if (child < 0) {
-        munmap(t, sizeof *t);
-        return err_sys(err, "start a process");
-    }
-    t->whole = has_ended_well(child, seconds);
-    *ret = *t;
-    munmap(t, sizeof *t);
+    *ret = (struct taken){ 0 };
+    clock_gettime(CLOCK_MONOTONIC, &w.end);
+    w.end.tv_sec += seconds;
+    if (fd < 0 || look(fd, ".", &w.top) < 0)
+        return false;
+    count(ret, &w.top);
+    whole = walk(&w, fd, 0);
     qsort(ret->by, (size_t)ret->count, sizeof *ret->by, by_bytes);
-    return 0;
+    return whole;
 }

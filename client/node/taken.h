@@ -3,8 +3,6 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-struct err;
-
 enum { TAKEN_USERS = 256 };
 
 struct taken {
@@ -13,9 +11,8 @@ struct taken {
         double bytes;  /* of the disk */
     } by[TAKEN_USERS]; /* most bytes first; users beyond the room are left out */
     int count;
-    bool whole; /* false: time was over, or a folder could not be read; there may be more */
 };
 
-/* Asks for each file below the folder, on its file system, and follows no link. A user may have put a file system there
- * that never answers, so a child process asks, and is killed after so many seconds. 0, or why there is no child. */
-int taken_below(const char *folder, int seconds, struct taken *ret, struct err *err);
+/* Looks at each file below the folder for at most so many seconds. Follows no link, and never asks a file system that a
+ * user has mounted there: it may not answer. False: time was over, or a folder could not be read; there may be more. */
+bool taken_below(const char *folder, int seconds, struct taken *ret);

@@ -19,9 +19,9 @@ LEFT_OUT  = $(patsubst %.c,'%=skip:no headers of the CUDA libraries here',$(filt
 CHECK_TOO += $(if $(PLUGIN),$(patsubst cuda/%.cu,$(B)/cuda/%.ptx,$(wildcard cuda/*.cu)))
 check-parts: all tests $(SIM) $(CHECK_TOO)
 
-# The same tests with more rounds, seeds and shapes, and the kernels under another sanitizer. With LONG=1 those that
-# take longest too: tests see TEST_LONG=2.
-SEARCHES := $(SIM) tests/gpu/cuda_msan.sh \
+# The same tests with more rounds, seeds and shapes. With LONG=1 those that take longest too, the kernels under another
+# sanitizer among them: tests see TEST_LONG=2.
+SEARCHES := $(SIM) $(if $(LONG),tests/gpu/cuda_msan.sh) \
             $(filter %/test_cuda_plans %/test_cuda_plans_rcnn %/test_cuda_plans_depth %/test_repeat $(B)/tests/fuzz/%,$(TESTS)) \
             $(filter %/ranks.py %/bits.py %/order.py %/month.py %/sparse.py,$(RUN_E2E)) \
             $(if $(SAN),,tests/fuzz/short.sh $(addprefix tests/search/,prove/short.sh prove/planted.sh $(if $(LONG),learn/road.sh))) \

@@ -4,7 +4,7 @@
  *
  *     sim [--seed N] [--seeds COUNT] [--events N] [--verbose]
  *
- * Runs COUNT seeds (500; DETD_SIM_SEEDS; 5,000 if TEST_LONG is set) from N on (1), each in a process of its own. With
+ * Runs COUNT seeds (500; DETD_SIM_SEEDS; 5,000 with TEST_LONG=2) from N on (1), each in a process of its own. With
  * --verbose the seeds print their events. A seed that fails prints how to run it alone, and then behaves the same
  * again. */
 #include <errno.h>
@@ -305,7 +305,7 @@ static int take_options(int argc, char **argv, struct plan *plan, uint64_t *ret_
     const char *count = getenv("DETD_SIM_SEEDS");
     int c;
 
-    *ret_seeds = count ? number(count, "DETD_SIM_SEEDS") : getenv("TEST_LONG") ? SEEDS_LONG : SEEDS;
+    *ret_seeds = count ? number(count, "DETD_SIM_SEEDS") : atoi(getenv("TEST_LONG") ? getenv("TEST_LONG") : "0") > 1 ? SEEDS_LONG : SEEDS;
     while ((c = getopt_long(argc, argv, "v", options, NULL)) >= 0)
         switch (c) {
         case 's':

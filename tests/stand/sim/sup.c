@@ -9,121 +9,9 @@
 #include "daemon/base/clock.h"
 #include "proto/report.h"
 #include "proto/tier.h"
-#include "supervisor/going.h"
-#include "tests/stand/sim/world.h"
+#include "tests/stand/sim/sup.h"
 
 enum { SPOOL_ROOM = 40, VAL_EVERY = 3, CANCEL_S = 30, LEAVE_S = 60, HANG_S = 45 };
-
-/* The parts of a step, in their order. */
-enum stage { STAGE_START, STAGE_STEP, STAGE_VAL, STAGE_EVAL, STAGE_PUBLISH, STAGE_SAVED, STAGE_WISHES };
-
-struct sup {
-    struct folder *f;
-    struct launch_request rq;
-    int detd; /* the number of the detd that is its parent */
-    struct link *link;
-    bool welcomed;
-    int64_t sent;
-    bool opened, told, died; /* died: nothing can be promised any more */
-    struct going going;
-    struct going_end end;
-    double due;     /* timer of the phase; 0: no timer; the same below */
-    double obey_by; /* deadline of a wish to stop */
-    double hangs;   /* when ranks that stand still are noticed */
-    /* ranks */
-    struct outcome out; /* of the attempt, as far as it is known */
-    int64_t step, validated;
-    enum stage stage;
-    bool passed, want_save, want_eval, fails, mute; /* passed: a wish to stop; mute: they do nothing more */
-    int want_tier, tier;
-    int silent_s;
-};
-
-/* ---- the spool ---- */
-
-static int64_t last_of(const struct folder *f)
-{
-    return f->count ? f->records[f->count - 1].seq : 0;
-}
-
-static struct record *append(struct sup *s, int type, const char *text)
-{
-    struct folder *f = s->f;
-    struct record *r;
-
-    if (f->count == f->cap) {
-        f->cap = f->cap ? 2 * f->cap : 64;
-        f->records = realloc(f->records, (size_t)f->cap * sizeof *f->records);
-        if (!f->records)
-            abort();
-    }
-    r = &f->records[f->count];
-    *r = (struct record){ .type = type, .seq = last_of(f) + 1, .attempt = s->going.attempt, .step = s->step, .text = strdup(text) };
-    f->count++;
-    say("job %lld: spools %lld: %s", (long long)f->id, (long long)r->seq, text);
-    return r;
-}
-
-static void append_loss(struct sup *s, bool val)
-{
-    char text[RECORD_TEXT];
-    double value = 1000.0 * s->f->slot + (double)s->step + (val ? 0.5 : 0);
-
-    snprintf(text, sizeof text,
-             "{\"type\":\"loss\",\"split\":\"%s\",\"step\":%lld,\"epoch\":1,\"tier\":\"%s\",\"time\":%.17g,\"images_per_s\":8,"
-             "\"terms\":{\"total\":[%.17g,2],\"box\":[%.17g,2]}}",
-             val ? "val" : "train", (long long)s->step, tier_name(s->tier), now_s(), value, value / 2);
-    append(s, REC_LOSS, text)->val = val;
-}
-
-static void append_eval(struct sup *s)
-{
-    char text[RECORD_TEXT];
-
-    snprintf(text, sizeof text, "{\"type\":\"eval\",\"step\":%lld,\"time\":%.17g,\"metrics\":{\"AP\":0.25}}", (long long)s->step, now_s());
-    append(s, REC_EVAL, text);
-}
-
-static void append_checkpoint(struct sup *s)
-{
-    char text[RECORD_TEXT];
-
-    snprintf(text, sizeof text,
-             "{\"type\":\"checkpoint\",\"step\":%lld,\"phase\":\"published\",\"path\":\"checkpoints/step-%lld\",\"bytes\":1,\"val_loss\":1,"
-             "\"best\":false}",
-             (long long)s->step, (long long)s->step);
-    append(s, REC_CHECKPOINT, text);
-    going_saved(&s->going, s->step);
-    s->f->deaths = 0;
-    s->f->died_under = 0;
-}
-
-static void append_attempt(struct sup *s)
-{
-    char text[RECORD_TEXT];
-
-    snprintf(text, sizeof text,
-             "{\"type\":\"attempt\",\"attempt\":%d,\"resume_step\":%lld,\"time\":%.17g,\"ranks\":%d,\"device\":\"cpu\",\"first\":%s}",
-             s->going.attempt, (long long)s->step, now_s(), s->f->ranks, s->told ? "false" : "true");
-    append(s, REC_ATTEMPT, text);
-    going_saved(&s->going, s->step);
-    s->told = true;
-}
-
-static int64_t append_outcome(struct sup *s, bool end, const char *outcome, const char *reason)
-{
-    char text[RECORD_TEXT];
-    struct record *r;
-
-    snprintf(
-        text, sizeof text,
-        "{\"type\":\"%s\",\"attempt\":%d,\"outcome\":\"%s\",\"reason\":\"%.100s\",\"class\":\"fault\",\"time\":%.17g,\"cpu_seconds\":1,"
-        "\"max_rss\":1}",
-        end ? "end" : "ended", s->going.attempt, outcome, reason, now_s());
-    r = append(s, end ? REC_END : REC_ENDED, text);
-    snprintf(r->outcome, sizeof r->outcome, "%s", outcome);
-    return r->seq;
-}
 
 /* ---- beginning and dying ---- */
 
@@ -251,7 +139,7 @@ static void judge(struct sup *s)
 
     s->obey_by = 0;
     if (failed)
-        append_outcome(s, false, granted ? "stopped" : "failed", s->out.reason);
+        spool_outcome(s, false, granted ? "stopped" : "failed", s->out.reason);
     if (failed && !granted)
         look_at_published(s);
     take(s, going_judge(&s->going, &s->out, &s->end));
@@ -286,7 +174,7 @@ static void clean(struct sup *s)
 
 static void end(struct sup *s)
 {
-    s->going.end_seq = (uint64_t)append_outcome(s, true, s->end.outcome, s->end.reason);
+    s->going.end_seq = (uint64_t)spool_outcome(s, true, s->end.outcome, s->end.reason);
     take(s, GOING_FACT_WRITTEN);
 }
 
@@ -346,7 +234,7 @@ static void close_lost(struct sup *s, int lost)
     int next = s->going.attempt;
 
     s->going.attempt = s->going.lost = lost;
-    append_outcome(s, false, "failed", "detd-job was lost");
+    spool_outcome(s, false, "failed", "detd-job was lost");
     s->going.attempt = next;
     look_at_published(s);
     s->going.failures++;
@@ -450,13 +338,9 @@ static void obey(struct sup *s)
     } else if (is_last(s)) {
         say_end(s, "completed");
     } else if (s->want_tier >= 0) {
-        char text[RECORD_TEXT];
-
         s->tier = s->want_tier;
         s->want_tier = -1;
-        snprintf(text, sizeof text, "{\"type\":\"tier\",\"step\":%lld,\"tier\":\"%s\",\"time\":%.17g}", (long long)s->step + 1,
-                 tier_name(s->tier), now_s());
-        append(s, REC_TIER, text);
+        spool_tier(s);
     }
 }
 
@@ -464,7 +348,7 @@ static void train(struct sup *s)
 {
     switch (s->stage) {
     case STAGE_START:
-        append_attempt(s);
+        spool_attempt(s);
         s->stage = STAGE_STEP;
         return;
     case STAGE_STEP:
@@ -473,7 +357,7 @@ static void train(struct sup *s)
             return;
         }
         s->step++;
-        append_loss(s, false);
+        spool_loss(s, false);
         s->stage = STAGE_VAL;
         if (s->step == s->f->fails_at) {
             set_out(s, "failed", "user", "the loss is not finite");
@@ -483,14 +367,14 @@ static void train(struct sup *s)
     case STAGE_VAL:
         s->stage = STAGE_PUBLISH;
         if (s->validated != s->step && (is_last(s) || s->step % VAL_EVERY == 0 || s->want_eval)) {
-            append_loss(s, true);
+            spool_loss(s, true);
             s->validated = s->step;
             s->want_eval = false;
             s->stage = STAGE_EVAL;
         }
         return;
     case STAGE_EVAL:
-        append_eval(s);
+        spool_eval(s);
         s->stage = STAGE_PUBLISH;
         return;
     case STAGE_PUBLISH:
@@ -499,7 +383,7 @@ static void train(struct sup *s)
             s->f->saved = s->step; /* on the disk, and a kill may come before its record */
         return;
     case STAGE_SAVED:
-        append_checkpoint(s);
+        spool_checkpoint(s);
         s->stage = STAGE_WISHES;
         return;
     case STAGE_WISHES:
@@ -510,7 +394,7 @@ static void train(struct sup *s)
 
 static bool is_full(const struct sup *s)
 {
-    return last_of(s->f) - s->f->acked > SPOOL_ROOM;
+    return spool_last(s->f) - s->f->acked > SPOOL_ROOM;
 }
 
 /* Ranks may take their time to say hello, to leave, and to die. */
@@ -650,7 +534,7 @@ static bool send_next(struct sup *s)
     char line[RECORD_TEXT + 64];
     int64_t seq = s->sent + 1;
 
-    if (!s->welcomed || s->link->nto_detd > BYTES_ROOM / 2 || seq > last_of(f))
+    if (!s->welcomed || s->link->nto_detd > BYTES_ROOM / 2 || seq > spool_last(f))
         return false;
     if (seq < 1)
         fail("job %lld: detd has report %lld", (long long)f->id, (long long)s->sent);
@@ -743,7 +627,7 @@ void sups_tick(void)
             "\"ranks\":[]}",
             s->going.attempt, (long long)s->step);
         link_send(s->link, line);
-        if (world.faults && s->sent < last_of(s->f) && chance(2)) /* sends reports again that were not acked */
+        if (world.faults && s->sent < spool_last(s->f) && chance(2)) /* sends reports again that were not acked */
             s->sent = s->f->acked;
     }
 }

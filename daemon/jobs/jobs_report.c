@@ -156,11 +156,18 @@ void jobs_ran(struct job *j, double seconds)
     j->row.limited += more;
 }
 
+void jobs_computed(struct job *j, double cpu_seconds)
+{
+    double all = j->row.cpu_before + cpu_seconds;
+
+    if (cpu_seconds > 0 && isfinite(all))
+        j->row.cpu_seconds = all;
+}
+
 static void take_usage(struct job *j, const struct report *rep)
 {
     jobs_ran(j, rep->seconds);
-    if (rep->cpu_seconds > 0)
-        j->row.cpu_seconds = j->row.cpu_before + rep->cpu_seconds;
+    jobs_computed(j, rep->cpu_seconds);
     if (rep->max_rss > j->row.max_rss)
         j->row.max_rss = rep->max_rss;
 }

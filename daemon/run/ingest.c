@@ -418,7 +418,7 @@ static void on_status(struct sup *s, const json_t *msg)
         j->row.images_per_s = json_number_value(rate);
     if (json_is_number(cpu) && j->counts &&
         int_of(msg, "attempt", 0) == j->row.attempt) /* else it belongs to attempts that are not stored yet */
-        j->row.cpu_seconds = j->row.cpu_before + json_number_value(cpu);
+        jobs_computed(j, json_number_value(cpu));
     if (json_is_number(seconds) && j->counts)
         jobs_ran(j, json_number_value(seconds));
     if (rss > j->row.max_rss)

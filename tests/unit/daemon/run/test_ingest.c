@@ -479,6 +479,23 @@ static void numbers_of_attempts_rise(void **state)
     assert_int_equal(stored(f, "SELECT count(*) FROM events WHERE text LIKE '%is left out: %attempt%'"), 5);
 }
 
+/* A row that the store refuses would never be stored again, and the job would never end. */
+static void sums_of_cpu_time_are_finite(void **state)
+{
+    struct fixture *f = *state;
+    char rec[256];
+
+    greet(f);
+    for (int i = 1; i <= 3; i++) {
+        snprintf(rec, sizeof rec, "\"type\":\"ended\",\"attempt\":%d,\"outcome\":\"failed\",\"time\":5,\"cpu_seconds\":1e308", i);
+        report(f, 2 * i - 1, rec);
+        snprintf(rec, sizeof rec, "\"type\":\"attempt\",\"attempt\":%d,\"resume_step\":0,\"time\":5,\"first\":true", i + 1);
+        report(f, 2 * i, rec);
+    }
+    await_stored(f, 6);
+    assert_int_equal(stored(f, "SELECT cpu_before = 1e308 AND cpu_seconds = 1e308 AND attempt = 4 FROM jobs"), 1);
+}
+
 /* A supervisor repeats an old report 200,000 times and reads no ack. detd keeps one for it, and the last one is true. */
 static void a_supervisor_that_reads_nothing_has_one_ack(void **state)
 {
@@ -581,6 +598,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_a_job_reports_is_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(times_are_not_believed, setup, teardown),
         cmocka_unit_test_setup_teardown(numbers_of_attempts_rise, setup, teardown),
+        cmocka_unit_test_setup_teardown(sums_of_cpu_time_are_finite, setup, teardown),
         cmocka_unit_test_setup_teardown(names_of_losses_are_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(strangers_are_told_of_now_and_then, setup, teardown),
         cmocka_unit_test_setup_teardown(a_supervisor_that_reads_nothing_has_one_ack, setup, teardown),

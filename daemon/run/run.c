@@ -231,10 +231,10 @@ static void do_without(struct runner *r, struct job *j, const char *last)
 }
 
 /* After a refused start: a supervisor that only reads the spool of a cancelled job needs no slots, however long its
- * start takes. */
+ * start takes. Processes that its last one has left behind keep them. */
 static void drain_without_slots(struct runner *r, struct job *j)
 {
-    if (!is_cancelled(j) || j->life.phase != LIFE_WAITING)
+    if (!is_cancelled(j) || j->life.phase != LIFE_WAITING || !launch_lock_is_free(r->jobs->folder, j->row.id))
         return;
     if (j->life.drains == 0)
         j->life.drains = 1;

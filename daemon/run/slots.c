@@ -7,10 +7,12 @@
 #include "daemon/run/run.h"
 #include "daemon/run/shares.h"
 
-/* A supervisor that only reads the spool of a cancelled job needs no slots, and may take long. */
+/* A supervisor that only reads the spool of a cancelled job needs no slots, and may take long. They are given back once
+ * no process of the job lives. */
 bool slots_are_held(const struct job *j)
 {
-    return j->life.phase != LIFE_IDLE && !(jobs_sure(j)->want == JOB_WANT_CANCEL && j->life.drains > 0);
+    return j->life.phase != LIFE_IDLE &&
+           !(jobs_sure(j)->want == JOB_WANT_CANCEL && j->life.drains > 0 && j->cpu_slots == 0 && !j->row.gpus[0]);
 }
 
 int run_cpu_free(const struct runner *r)

@@ -329,7 +329,8 @@ static void start_with_ticket(struct runner *r, struct launching *l, bool wanted
     launch_drop(&l->rq);
 }
 
-/* The supervisor may have said hello already, and left. */
+/* The supervisor may have said hello already, and left. If nothing was started, that hello came from an earlier process
+ * of the job, whose exit will not be reported. */
 static void launch_after(void *arg)
 {
     struct launching *l = arg;
@@ -346,6 +347,8 @@ static void launch_after(void *arg)
         end_as_before(r, j, &l->rq.end);
     else if (wanted)
         tell_life(r, j, l->rc < 0 && l->rq.unusable ? LIFE_FACT_UNREACHABLE : launch_fact(l->rc), l->err.msg);
+    if (j && !wanted && !l->started)
+        j->life.child = false;
     if (l->started && launch_watch(r->loop, l->started, on_supervisor_exit, r) < 0 && j)
         leave_unwatched(j);
     free(l);

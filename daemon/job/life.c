@@ -145,6 +145,12 @@ void life_within(struct life *l, double now, double seconds)
         l->obey_by = now + seconds;
 }
 
+void life_put_off(struct life *l, double now)
+{
+    if (l->phase == LIFE_STARTED)
+        l->deadline = now + LIFE_HELLO_S;
+}
+
 void life_reported(struct life *l)
 {
     l->refusals = 0;

@@ -100,6 +100,9 @@ void life_within(struct life *l, double now, double seconds);
 double life_backoff_s(int tries);
 /* Its supervisor has sent a report: the disk takes reports. A hello alone proves nothing about the next refusal. */
 void life_reported(struct life *l);
+/* Its supervisor has come, and is sent away while detd works on its earlier reports: the time to come back begins anew.
+ * A deadline of life_within() stays. */
+void life_put_off(struct life *l, double now);
 /* Whether its slots are of no use to it, since its start was refused too often. Reports that wait in its spool are not
  * considered. */
 bool life_is_in_vain(const struct life *l, double now);

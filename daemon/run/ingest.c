@@ -222,6 +222,7 @@ static void on_hello(struct sup *s, const json_t *msg)
         return;
     }
     if (j->rewinding) { /* by an earlier connection: it is early, and comes again */
+        life_put_off(&j->life, mono_s());
         wire_close(s->wire);
         return;
     }

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "daemon/base/clock.h"
 #include "daemon/jobs/event.h"
 #include "daemon/run/ingest.h"
 #include "daemon/jobs/jobs.h"
@@ -216,14 +217,10 @@ static void assert_patient(time_t began)
         fail_msg("detd does not get on");
 }
 
-/* Connects and says hello. Returns the number of the last report that detd has. */
-static int64_t greet(struct fixture *f)
+/* Connects and says hello. */
+static void come(struct fixture *f)
 {
     struct sockaddr_un addr = { .sun_family = AF_UNIX, .sun_path = "sup.sock" };
-    time_t began = time(NULL);
-    const char *heard;
-    json_t *welcome;
-    int64_t last;
     char hello[128];
 
     f->len = 0;
@@ -232,6 +229,17 @@ static int64_t greet(struct fixture *f)
     snprintf(hello, sizeof hello, "{\"type\":\"hello\",\"protocol\":1,\"job\":%lld,\"attempt\":1,\"nonce\":\"n1\",\"pid\":1}\n",
              (long long)f->id);
     say(f, hello);
+}
+
+/* The same. Returns the number of the last report that detd has. */
+static int64_t greet(struct fixture *f)
+{
+    time_t began = time(NULL);
+    const char *heard;
+    json_t *welcome;
+    int64_t last;
+
+    come(f);
     while (!(heard = hear(f)))
         assert_patient(began);
     welcome = json_loads(heard, 0, NULL);
@@ -479,6 +487,29 @@ static void numbers_of_attempts_rise(void **state)
     assert_int_equal(stored(f, "SELECT count(*) FROM events WHERE text LIKE '%is left out: %attempt%'"), 5);
 }
 
+/* A hello during a rewind is too early. The supervisor is there all the same, however long the rewind takes. A deadline
+ * for other users stays. */
+static void an_early_hello_is_in_time(void **state)
+{
+    struct fixture *f = *state;
+    struct job *j = the_job(f);
+    time_t began = time(NULL);
+
+    j->life = (struct life){ .phase = LIFE_STARTED, .deadline = 1 };
+    j->rewinding = true;
+    assert_int_equal(life_clock(&j->life, mono_s()), LIFE_FACT_OVERDUE);
+    come(f);
+    while (f->fd >= 0) {
+        assert_null(hear(f));
+        assert_patient(began);
+    }
+    assert_int_equal(life_clock(&j->life, mono_s()), LIFE_FACT_COUNT);
+    j->life.obey_by = 1;
+    assert_int_equal(life_clock(&j->life, mono_s()), LIFE_FACT_OVERDUE);
+    j->rewinding = false;
+    greet(f);
+}
+
 /* A row that the store refuses would never be stored again, and the job would never end. */
 static void sums_of_cpu_time_are_finite(void **state)
 {
@@ -598,6 +629,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_a_job_reports_is_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(times_are_not_believed, setup, teardown),
         cmocka_unit_test_setup_teardown(numbers_of_attempts_rise, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_early_hello_is_in_time, setup, teardown),
         cmocka_unit_test_setup_teardown(sums_of_cpu_time_are_finite, setup, teardown),
         cmocka_unit_test_setup_teardown(names_of_losses_are_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(strangers_are_told_of_now_and_then, setup, teardown),

@@ -5,11 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/base/clock.h"
 #include "daemon/job/life.h"
 #include "tests/stand/sim/world.h"
 
 static sqlite3 *db;
-static sqlite3_stmt *all_jobs, *points, *numbers, *left;
+static sqlite3_stmt *all_jobs, *points, *numbers, *left, *lies;
 
 static sqlite3_stmt *prepare(const char *sql)
 {
@@ -35,7 +36,13 @@ void check_open(void)
                    "(SELECT count(*) FROM events WHERE job=?1) + (SELECT count(*) FROM attempts WHERE job=?1) + "
                    "(SELECT count(*) FROM checkpoints WHERE job=?1) + (SELECT count(*) FROM tiers WHERE job=?1) + "
                    "(SELECT count(*) FROM specs WHERE job=?1), (SELECT NOT pending FROM removed WHERE job=?1)");
-    numbers = prepare("SELECT (SELECT count(*) FROM events WHERE kind='conflict'), "
+    lies = prepare("WITH t(time) AS (SELECT p.time FROM point p JOIN series s ON s.id=p.series WHERE s.job=?1 UNION ALL "
+                   "SELECT time FROM eval WHERE job=?1 UNION ALL SELECT time FROM events WHERE job=?1 UNION ALL "
+                   "SELECT time FROM checkpoints WHERE job=?1 UNION ALL SELECT started FROM attempts WHERE job=?1 UNION ALL "
+                   "SELECT ended FROM attempts WHERE job=?1 AND ended IS NOT NULL) "
+                   "SELECT (SELECT count(*) FROM t WHERE time NOT BETWEEN ?2 AND ?3) + "
+                   "(SELECT count(*) FROM attempts WHERE job=?1 AND attempt NOT BETWEEN 0 AND 1000000)");
+    numbers = prepare("SELECT (SELECT count(*) FROM events WHERE kind='conflict' AND job=?1), "
                       "(SELECT count(*) FROM events WHERE job=?1 AND kind='end' AND text NOT LIKE 'paused%' AND text NOT LIKE 'queued%')");
 }
 
@@ -76,8 +83,11 @@ static bool waits_in_vain(const struct folder *f)
 /* A job that ended must have the reason of its end, and no other. */
 static void check_reason(const struct folder *f, int state, const char *reason)
 {
-    bool told =
-        strncmp(reason, JOB_SPOOL_LOST, strlen(JOB_SPOOL_LOST)) == 0 || strncmp(reason, JOB_SPOOL_UNREAD, strlen(JOB_SPOOL_UNREAD)) == 0;
+    bool told;
+
+    if (f->ticket[0]) /* its supervisor may say anything */
+        return;
+    told = strncmp(reason, JOB_SPOOL_LOST, strlen(JOB_SPOOL_LOST)) == 0 || strncmp(reason, JOB_SPOOL_UNREAD, strlen(JOB_SPOOL_UNREAD)) == 0;
 
     if (f->unread && state == JOB_CANCELLED && f->cancelled && told) /* it failed for this reason, and never ran again */
         return;
@@ -107,7 +117,7 @@ static void look_at(struct folder *f, int64_t id, const char *state_name, int64_
         fail("submission %s is two jobs, %lld and %lld", f->token, (long long)f->id, (long long)id);
     if (f->stored && seq < f->stored_seq)
         fail("job %lld: the store goes back from report %lld to %lld", (long long)id, (long long)f->stored_seq, (long long)seq);
-    if (seq > (f->count ? f->records[f->count - 1].seq : 0))
+    if (!f->ticket[0] && seq > (f->count ? f->records[f->count - 1].seq : 0))
         fail("job %lld: the store believes in report %lld, and the spool has %d", (long long)id, (long long)seq, f->count);
     if (f->end == JOB_COMPLETED && state == JOB_QUEUED && f->more) {
         say("job %lld: has %d steps in the store", (long long)id, f->more);
@@ -139,7 +149,7 @@ static void look_at(struct folder *f, int64_t id, const char *state_name, int64_
 /* It had ended, though that may have been stored together with its removal. */
 static void check_gone(struct folder *f)
 {
-    bool ended = f->end || f->cancelled || ended_so(f, "completed") || ended_so(f, "failed") || f->deaths > f->restarts ||
+    bool ended = f->end || f->ticket[0] || f->cancelled || ended_so(f, "completed") || ended_so(f, "failed") || f->deaths > f->restarts ||
                  f->unreadable >= LIFE_UNREADABLE_MAX || f->mute >= LIFE_MUTE_MAX || waits_in_vain(f);
 
     if (!f->removed)
@@ -206,6 +216,19 @@ static int64_t next_resume(const struct folder *f, int64_t seq)
     return WORLD_STEPS;
 }
 
+/* Of a job with a hostile supervisor: values may be anything, times and numbers may not. */
+static void check_lies(const struct folder *f)
+{
+    sqlite3_bind_int64(lies, 1, f->id);
+    sqlite3_bind_double(lies, 2, CLOCK_BEGIN + world.offset_min);
+    sqlite3_bind_double(lies, 3, now_s() - world.wall_offset + world.offset_max);
+    sqlite3_step(lies);
+    if (sqlite3_column_int64(lies, 0) > 0)
+        fail("job %lld: the store believes %lld times or numbers of its hostile supervisor", (long long)f->id,
+             (long long)sqlite3_column_int64(lies, 0));
+    sqlite3_reset(lies);
+}
+
 void check_rows(const struct folder *f)
 {
     int64_t resume = next_resume(f, f->stored_seq);
@@ -214,6 +237,10 @@ void check_rows(const struct folder *f)
 
     if (!db || !f->stored || f->gone)
         return;
+    if (f->ticket[0]) {
+        check_lies(f);
+        return;
+    }
     replay(f, f->stored_seq, &want);
     sqlite3_bind_int64(points, 1, f->id);
     while (sqlite3_step(points) == SQLITE_ROW) {
@@ -246,12 +273,23 @@ void check_rows(const struct folder *f)
 
 /* ---- actions of detd ---- */
 
+/* The only connection of a user with a job that runs is never refused, whatever another user has opened. */
+void check_connection(const struct link *l, bool taken)
+{
+    const struct folder *f = folder_of(l->job);
+
+    if (!taken && !l->by_liar && l->uid == 0)
+        fail("job %lld: its supervisor's connection is refused", (long long)(f ? f->id : 0));
+}
+
 void check_welcome(const struct link *l, const char *line)
 {
     const struct folder *f = folder_of(l->job);
 
     if (!strstr(line, "\"welcome\""))
         return;
+    if (f && l->uid && (l->uid != f->uid || !f->ticket[0]))
+        fail("job %lld: detd welcomes a process of user %u", (long long)l->job, l->uid);
     if (!f || strcmp(f->nonce, l->nonce) != 0)
         fail("job %lld: detd welcomes another supervisor than was started last", (long long)l->job);
 }

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "daemon/base/clock.h"
+#include "daemon/base/bounds.h"
+#include "daemon/job/report.h"
 #include "daemon/jobs/event.h"
 #include "daemon/gpu/gpu.h"
 #include "daemon/run/gpu_node.h"
@@ -14,13 +16,15 @@
 #include "daemon/run/removal.h"
 #include "daemon/run/run.h"
 #include "daemon/run/shares.h"
+#include "daemon/run/slots.h"
 #include "daemon/run/spent.h"
 #include "daemon/jobs/usage.h"
 #include "daemon/socket/wire.h"
 #include "proto/err.h"
 #include "tests/stand/sim/world.h"
 
-enum { TEARS_MAX = 40, HOSTILE = 1000 }; /* a user that floods the queue with jobs of the highest priority */
+/* OVERDUE_S: the time for a cancel, then that for leaving after an end, and KILL_S for the kill. */
+enum { LEAVE_S = 20, KILL_S = 60, OVERDUE_S = 2 * LIFE_OBEY_S + KILL_S };
 #define SPEC "{\"run\":{\"threads\":1,\"deterministic\":\"rerun\"}}"
 
 struct detd {
@@ -104,7 +108,7 @@ static void gone(void *arg, struct job *j)
 
 static int open_parts(struct detd *d, struct err *err)
 {
-    struct ingest_config ingest = { &d->loop, &d->wires, NULL, &d->jobs, &d->events, "state", false, connected, gone, d };
+    struct ingest_config ingest = { &d->loop, &d->wires, NULL, &d->jobs, &d->events, "state", world.plan.liars, connected, gone, d };
     struct gpu_node_config gpus = { &d->loop, NULL, &d->jobs, &d->gpus, &d->events, NULL, 10, take_slots, look_who_runs, d };
     int rc = store_open(world.plan.folder, &d->loop, &d->store, err);
 
@@ -122,6 +126,20 @@ static int open_parts(struct detd *d, struct err *err)
     rc = gpu_node_open(&gpus, &d->gpu_node, err);
     d->runner.gpu_node = d->gpu_node;
     return rc;
+}
+
+void detd_scope_is_empty(int64_t job, bool exited)
+{
+    run_scope_is_empty(&detd->runner, job, exited);
+}
+
+bool detd_is_idle(void)
+{
+    bool idle = !detd || run_cpu_free(&detd->runner) == WORLD_SLOTS;
+
+    for (int i = 0; detd && i < detd->gpus.count; i++)
+        idle = idle && detd->gpus.all[i].job == 0;
+    return idle;
 }
 
 static void forget(void)
@@ -144,6 +162,7 @@ void detd_start(void)
     d->jobs = (struct jobs){ .turns = &d->turns,
                              .events = &d->events,
                              .folder = "jobs",
+                             .leave_s = world.plan.liars ? LEAVE_S : 0,
                              .hooks = { .word = send_word, .wished = look_who_runs, .ended = drop_spool, .arg = d } };
     d->removals = (struct removals){ .jobs = &d->jobs, .stopping = &d->stopping };
     d->runner = (struct runner){ .loop = &d->loop,
@@ -218,9 +237,59 @@ void detd_stop(void)
     check_store();
 }
 
+/* Another job waits for its slots. */
+static bool is_late(const struct job *j)
+{
+    return j->leave_by > 0 && mono_s() > j->leave_by && j->row.want != JOB_WANT_CANCEL;
+}
+
+/* Whether detd is to end the processes of this job by itself, or has ended the job. */
+static bool is_overdue(const struct job *j)
+{
+    return !job_is_live(j->row.state) || jobs_sure(j)->want == JOB_WANT_CANCEL || is_late(j) ||
+           (j->row.time_limit > 0 && j->row.held > j->row.time_limit + LEAVE_S + LIFE_MARGIN_S);
+}
+
+static void check_deadlines(struct detd *d)
+{
+    for (int i = 0; i < world.njobs; i++) {
+        struct folder *f = &world.jobs[i];
+        const struct job *j = jobs_find(&d->jobs, f->id);
+
+        if (!j || !f->liar || !is_overdue(j))
+            f->overdue_s = 0;
+        else if (!world.disk_full && !world.busy_till && ++f->overdue_s > (is_late(j) ? KILL_S : OVERDUE_S))
+            fail("job %lld is %s, and for %d s the processes of its hostile user have not been ended", (long long)f->id,
+                 job_state_name(j->row.state), f->overdue_s);
+    }
+}
+
+/* After each line of a connection its user's rows are counted. So each job may be one report ahead, and one piece of a
+ * rewind. Room for the next report of another user without admin rights must be left. */
+void detd_check_shares(void)
+{
+    const struct user_share *share = detd ? user_shares_of(&detd->jobs.shares, HOSTILE) : NULL;
+    int64_t most = bounds[BOUND_QUEUED_ROWS].share + WORLD_JOBS * REPORT_MAX_TERMS;
+    struct bound_load load;
+    struct err err;
+
+    if (!share)
+        return;
+    for (int i = 0; i < detd->jobs.count; i++)
+        most += detd->jobs.all[i]->rewinding ? STORE_PIECE_ROWS : 0;
+    if (share->rows < 0 || share->rows > most)
+        fail("%lld rows of the hostile user wait for the database, of %lld that the user may have", (long long)share->rows,
+             (long long)most);
+    load = (struct bound_load){ (int64_t)store_backlog(detd->store), share->rows, REPORT_MAX_TERMS };
+    if (bound_check(BOUND_QUEUED_ROWS, &load, false, &err) < 0)
+        fail("another user has to wait for the hostile one: %s", err.msg);
+}
+
 static void tick_due(void *arg)
 {
     struct detd *d = arg;
+
+    check_deadlines(d);
 
     gpu_node_tick(d->gpu_node);
     run_tick(&d->runner);
@@ -273,9 +342,11 @@ static void send_submission(struct folder *f)
                            .restarts = f->restarts,
                            .steps = f->steps,
                            .submitted = now_s(),
+                           .time_limit = f->time_limit,
                            .name = "sim",
                            .user = "ann" };
 
+    memcpy(row.ticket, f->ticket, sizeof f->ticket);
     f->submits++;
     jobs_submit(&detd->jobs, &row, f->token, SPEC, "", submitted, f);
 }
@@ -296,6 +367,10 @@ static void new_submission(void)
                           .save_every = 1 + (int)roll(4),
                           .fails_at = chance(15) ? 1 + (int)roll(8) : 0 };
     snprintf(f->token, sizeof f->token, "t%d", world.njobs);
+    if (world.plan.liars && f->uid == HOSTILE) {
+        snprintf(f->ticket, sizeof f->ticket, "ticket-%d", world.njobs);
+        f->time_limit = chance(50) ? 50 + (int)roll(300) : 0;
+    }
     if (world.njobs && chance(30)) {
         f->after = world.jobs[roll((uint32_t)world.njobs)].id;
         f->after_ok = chance(60);
@@ -451,6 +526,16 @@ static void release_gpus(void)
             gpu_node_release(detd->gpu_node, detd->gpus.all[i].seen.uuid, released, NULL, &err);
 }
 
+/* An admin has seen enough of it. */
+static void end_hostile(struct folder *f, struct job *j)
+{
+    struct err err;
+
+    f->cancelled = true;
+    if (jobs_sure(j)->want != JOB_WANT_CANCEL)
+        jobs_command(&detd->jobs, j, JOB_EV_CANCEL, wish_done, NULL, &err);
+}
+
 /* In the end users want all jobs to have ended. */
 void clients_resume(void)
 {
@@ -464,6 +549,8 @@ void clients_resume(void)
 
         if (!f->answered)
             send_submission(f);
+        else if (j && f->ticket[0] && !job_is_done(j->row.state))
+            end_hostile(f, j);
         else if (j && !job_is_done(j->row.state) && (j->row.state == JOB_PAUSED || j->row.want == JOB_WANT_PAUSE))
             jobs_command(&detd->jobs, j, JOB_EV_RESUME, wish_done, NULL, &err);
     }

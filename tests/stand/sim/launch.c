@@ -11,6 +11,7 @@
 #include "daemon/job/life.h"
 #include "proto/err.h"
 #include "proto/host/gpulock.h"
+#include "proto/report.h"
 #include "tests/stand/sim/world.h"
 
 struct gpu_child {
@@ -33,7 +34,8 @@ static int prepare(struct store *s, struct launch_request *rq, struct err *err)
     char *spec = NULL;
     int rc;
 
-    if (f->spent && !(f->reopened && rq->last_seq == f->records[f->count - 1].seq)) /* launch.c finds this by its own record of the end */
+    if (f->spent && !f->ticket[0] &&
+        !(f->reopened && rq->last_seq == f->records[f->count - 1].seq)) /* launch.c finds this by its own record of the end */
         fail("job %lld: is to run, and its spool was removed", (long long)f->id);
     if (f->lock != LOCK_FREE)
         return err_set(err, -EWOULDBLOCK, "lock of job %lld", (long long)rq->job);
@@ -42,7 +44,7 @@ static int prepare(struct store *s, struct launch_request *rq, struct err *err)
         return err_set(err, chance(50) ? -ENOSPC : -EMFILE, "%s", troubles[roll(4)]);
     }
     f->spent = false;
-    if (rq->last_seq > 0 && f->count == 0)
+    if (rq->last_seq > 0 && f->count == 0 && !f->ticket[0])
         fail("job %lld: detd believes in reports up to %lld of a job that never wrote one", (long long)f->id, (long long)rq->last_seq);
     rc = store_get_spec(s, rq->job, &spec, err);
     memory_fail(0); /* the following steps are played */
@@ -61,6 +63,7 @@ struct launched {
     launch_exit *on_exit; /* NULL: not watched yet */
     void *arg;
     bool left;
+    bool gone; /* nothing of a job with a ticket is left */
     int status;
     const char *why;
 };
@@ -89,6 +92,8 @@ int launch_start(struct store *s, struct launch_request *rq, const atomic_bool *
     int rc = prepare(s, rq, err);
 
     *ret = NULL;
+    if (rc == 0 && rq->ticket[0])
+        return 0;
     if (rc == 0 && *stop)
         let_go(folder_of(rq->job));
     else if (rc == 0)
@@ -173,7 +178,7 @@ bool launch_lock_is_free(const char *jobs_dir, int64_t job)
 bool launch_has_spool(const char *jobs_dir, int64_t job)
 {
     (void)jobs_dir;
-    return folder_of(job)->count > 0 && !folder_of(job)->spent;
+    return folder_of(job)->ticket[0] ? folder_of(job)->begun : folder_of(job)->count > 0 && !folder_of(job)->spent;
 }
 
 /* The block is made by the first start. */
@@ -228,6 +233,8 @@ int launch_remove_folder(const char *jobs_dir, const struct job_row *row, const 
         fail("job %lld: its folder is removed, and the store has the job", (long long)job);
     if (f->lock != LOCK_FREE)
         return err_set(err, -EWOULDBLOCK, "processes of job %lld live", (long long)job);
+    if (f->ticket[0] && f->begun && !f->cleared)
+        return LAUNCH_ITS_USERS;
     if (f->entries == 0)
         f->entries = 1 + (int)roll(4);
     if (f->entries > 0 && --f->entries > 0)
@@ -264,46 +271,113 @@ int launch_kill(const char *jobs_dir, int64_t job, char *ret, size_t size)
     return 1;
 }
 
-/* Its jobs all run as detd's user. */
-int launcher_start(struct launcher *l, const struct launch_request *rq, launch_exit *on_exit, void *arg, struct err *err)
+/* ---- detd-launch ---- */
+
+static struct folder *of_ticket(const char *ticket)
 {
-    (void)l;
-    (void)on_exit;
-    (void)arg;
-    fail("job %lld: is started with a ticket", (long long)rq->job);
-    return err_set(err, ERR_STATE, "no ticket");
+    for (int i = 0; i < world.njobs; i++)
+        if (ticket[0] && strcmp(world.jobs[i].ticket, ticket) == 0)
+            return &world.jobs[i];
+    fail("there is no ticket '%s'", ticket);
 }
 
+int launcher_start(struct launcher *l, const struct launch_request *rq, launch_exit *on_exit, void *arg, struct err *err)
+{
+    struct folder *f = of_ticket(rq->ticket);
+    struct launched *c;
+
+    (void)l;
+    let_go(f);
+    if (world.faults && chance(world.rates.refused))
+        return err_set(err, ERR_STATE, "detd-launch does not answer");
+    check_start(f, rq);
+    c = must_alloc(sizeof *c);
+    *c = (struct launched){ .f = f, .detd = detd_number, .on_exit = on_exit, .arg = arg };
+    children[f->slot] = c;
+    f->begun = true;
+    liar_start(f, rq);
+    return 0;
+}
+
+static void ticket_exit_due(void *arg)
+{
+    struct launched *c = arg;
+
+    if (c->gone)
+        detd_scope_is_empty(c->f->id, true);
+    exit_due(c);
+}
+
+void launch_liar_left(struct folder *f, int detd, int status)
+{
+    struct launched *c = children[f->slot];
+
+    if (!c || detd != detd_number || c->detd != detd)
+        return;
+    children[f->slot] = NULL;
+    c->gone = f->lock == LOCK_FREE;
+    c->status = status;
+    c->why = status == 137 ? "" : "says its user";
+    loop_post(ticket_exit_due, c);
+}
+
+/* No process of the job lives. */
 void launch_renew_locks(const char *jobs_dir, int64_t job, const struct gpulocks *locks, const char *gpus)
 {
     (void)jobs_dir;
     (void)locks;
     (void)gpus;
-    fail("job %lld: its locks are renewed", (long long)job);
+    say("job %lld: its locks are renewed", (long long)job);
 }
 
 void launch_drop(const struct launch_request *rq)
 {
-    fail("job %lld: was prepared with a ticket", (long long)rq->job);
+    let_go(folder_of(rq->job));
 }
 
 int launch_held_ticket(const char *jobs_dir, int64_t job, char *ret, int *ret_lock, struct err *err)
 {
     (void)jobs_dir;
-    (void)ret;
-    (void)ret_lock;
-    fail("job %lld: its ticket is looked for", (long long)job);
-    return err_set(err, ERR_STATE, "no ticket");
+    (void)err;
+    snprintf(ret, LAUNCH_TICKET_HEX + 1, "%s", folder_of(job)->ticket);
+    *ret_lock = -1;
+    return 0;
+}
+
+/* A question to detd-launch that waits for its answer. */
+struct asked {
+    struct folder *f;
+    launch_exit *on_exit;
+    launcher_killed *killed;
+    void *arg;
+};
+
+static void ask(struct folder *f, launch_exit *on_exit, launcher_killed *killed, void *arg, void (*answer)(void *arg))
+{
+    struct asked *a = must_alloc(sizeof *a);
+
+    *a = (struct asked){ f, on_exit, killed, arg };
+    loop_post(answer, a);
+}
+
+static void clear_due(void *arg)
+{
+    static const int states[] = { 0, 0, SUP_EXIT_REFUSED, 1 };
+    struct asked *a = arg;
+    int status = world.faults ? states[roll(4)] : 0;
+
+    a->f->cleared = status == 0;
+    a->on_exit(a->arg, a->f->id, status, "");
+    free(a);
 }
 
 int launcher_clear(struct launcher *l, const char *ticket, int lock_fd, launch_exit *on_exit, void *arg, struct err *err)
 {
     (void)l;
     (void)lock_fd;
-    (void)on_exit;
-    (void)arg;
-    fail("a folder is cleared, with ticket '%s'", ticket);
-    return err_set(err, ERR_STATE, "no ticket");
+    (void)err;
+    ask(of_ticket(ticket), on_exit, NULL, arg, clear_due);
+    return 0;
 }
 
 const char *launcher_trouble(struct launcher *l)
@@ -312,13 +386,34 @@ const char *launcher_trouble(struct launcher *l)
     return "";
 }
 
+static void kill_due(void *arg)
+{
+    struct asked *a = arg;
+    struct folder *f = a->f;
+    bool lived = f->lock == LOCK_SUP || f->lock == LOCK_STRAY;
+
+    say("job %lld: detd-launch kills its processes", (long long)f->id);
+    if (f->liar)
+        liar_kill(f);
+    else if (f->lock == LOCK_STRAY)
+        f->lock = LOCK_FREE;
+    if (a->killed)
+        a->killed(a->arg, true, lived ? "all processes of its scope" : "", "", NULL);
+    if (a->killed)
+        detd_scope_is_empty(f->id, false);
+    free(a);
+}
+
 int launcher_kill(struct launcher *l, const char *ticket, launcher_killed *done, void *arg, struct err *err)
 {
+    struct folder *f = of_ticket(ticket);
+
     (void)l;
-    (void)done;
-    (void)arg;
-    fail("a scope is killed, with ticket '%s'", ticket);
-    return err_set(err, ERR_STATE, "no ticket");
+    (void)err;
+    if (!done && f->liar)
+        fail("job %lld: its scope is cleared, and its supervisor lives", (long long)f->id);
+    ask(f, NULL, done, arg, kill_due);
+    return 0;
 }
 
 /* ---- GPUs ---- */

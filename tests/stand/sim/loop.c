@@ -20,7 +20,7 @@
 
 double now_s(void)
 {
-    return 1.76e9 + world.mono + world.wall_offset;
+    return CLOCK_BEGIN + world.mono + world.wall_offset;
 }
 
 double mono_s(void)
@@ -374,17 +374,21 @@ struct link *link_connect(void)
     return l;
 }
 
+bool link_write(struct link *l, const char *bytes, size_t len)
+{
+    if (l->detd_closed)
+        return true;
+    if (l->nto_detd + len > sizeof l->to_detd)
+        return false;
+    memcpy(l->to_detd + l->nto_detd, bytes, len);
+    l->nto_detd += len;
+    return true;
+}
+
 void link_send(struct link *l, const char *line)
 {
-    size_t len = strlen(line);
-
-    if (l->detd_closed)
-        return;
-    if (l->nto_detd + len + 1 > sizeof l->to_detd)
+    if (!link_write(l, line, strlen(line)) || !link_write(l, "\n", 1))
         fail("a connection's buffer is too small for the simulator");
-    memcpy(l->to_detd + l->nto_detd, line, len);
-    l->nto_detd += len;
-    l->to_detd[l->nto_detd++] = '\n';
 }
 
 void link_drop(struct link *l, bool torn)
@@ -396,7 +400,7 @@ void link_drop(struct link *l, bool torn)
 
 const char *link_line(struct link *l)
 {
-    static char line[BYTES_ROOM];
+    static char line[sizeof l->to_sup];
     const char *end = memchr(l->to_sup, '\n', l->nto_sup);
     size_t len;
 
@@ -407,6 +411,8 @@ const char *link_line(struct link *l)
     line[len] = '\0';
     memmove(l->to_sup, end + 1, l->nto_sup - len - 1);
     l->nto_sup -= len + 1;
+    if (l->by_liar && l->nto_sup == 0 && l->wire && l->wire->events->drained)
+        l->wire->events->drained(l->wire);
     return line;
 }
 
@@ -437,8 +443,12 @@ static void arrive(struct link *l)
     struct wire *w = l->wire;
     struct err err;
 
-    if (frame_push(w->frame, l->to_detd, n, &err) < 0)
-        fail("frame: %s", err.msg);
+    if (frame_push(w->frame, l->to_detd, n, &err) < 0) {
+        if (!l->by_liar)
+            fail("frame: %s", err.msg);
+        w->events->broken(w, &err);
+        return;
+    }
     memmove(l->to_detd, l->to_detd + n, l->nto_detd - n);
     l->nto_detd -= n;
     hand_out(w);
@@ -448,7 +458,9 @@ static bool step_link(struct link *l)
 {
     if (!l->accepted && server.events) {
         l->accepted = true;
-        server.events->connected(server.arg, 0, geteuid());
+        server.events->connected(server.arg, -1, l->uid ? l->uid : geteuid());
+        l->detd_closed = !l->wire;
+        check_connection(l, l->wire != NULL);
         return true;
     }
     if (!l->wire || l->wire->held)
@@ -559,10 +571,10 @@ void wire_send(struct wire *w, const char *bytes, size_t len)
     check_welcome(l, bytes);
 }
 
+/* An honest supervisor reads before the kernel's buffer is full. A hostile one may not read: then nothing fits. */
 size_t wire_queued(const struct wire *w)
 {
-    (void)w;
-    return 0;
+    return !w->closed && w->link->by_liar ? w->link->nto_sup : 0;
 }
 
 void wire_hold(struct wire *w, bool hold)

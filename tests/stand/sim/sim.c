@@ -28,6 +28,7 @@ static void second(void)
 {
     world.mono += 1;
     sups_tick();
+    liars_tick();
     launch_tick();
     detd_tick();
 }
@@ -70,7 +71,17 @@ void power_off(void)
     rest();
     detd_power_off();
     sups_power_off();
+    liars_power_off();
     disk_crash(true);
+}
+
+static void set_clock(double by)
+{
+    world.wall_offset += by;
+    if (world.wall_offset < world.offset_min)
+        world.offset_min = world.wall_offset;
+    if (world.wall_offset > world.offset_max)
+        world.offset_max = world.wall_offset;
 }
 
 static void cause(enum fault what)
@@ -98,10 +109,10 @@ static void cause(enum fault what)
         be_busy();
         return;
     case FAULT_CLOCK:
-        world.wall_offset += chance(50) ? -3600 : 3600;
+        set_clock(chance(50) ? -3600 : 3600);
         return;
     case FAULT_IMPOSTOR:
-        sup_impostor();
+        impostor_come();
         return;
     case FAULT_GPU:
         gpu_fault();
@@ -178,7 +189,7 @@ static bool happen(void)
                 return true;
             break;
         default:
-            if (sups_step())
+            if ((world.plan.liars && chance(50) && liars_step()) || sups_step() || liars_step())
                 return true;
         }
     return false;
@@ -201,6 +212,8 @@ static void step(void)
         detd_start();
     else if (chance(world.rates.second) || !happen())
         second();
+    if (world.plan.liars)
+        detd_check_shares();
 }
 
 /* Faults have stopped, and time continues: every job comes to its end. */
@@ -212,7 +225,7 @@ static void settle(void)
     rest();
     if (!detd_number)
         detd_start();
-    for (int i = 0; i < SETTLE_STEPS && !check_done(); i++) {
+    for (int i = 0; i < SETTLE_STEPS && !(check_done() && detd_is_idle()); i++) {
         if (i % 200 == 0)
             clients_resume();
         step();
@@ -231,6 +244,7 @@ static void run_seed(void)
     mix(&world.rates);
     world.plan.user_running = chance(50) ? 1 + (int)roll(3) : 0;
     world.plan.gpus = chance(50) ? 1 + (int)roll(WORLD_GPUS) : 0;
+    world.plan.liars = chance(50);
     detd_start();
     while (world.steps < world.plan.events)
         step();

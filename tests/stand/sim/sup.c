@@ -663,26 +663,3 @@ void sup_fault(enum fault what)
         s->welcomed = false;
     }
 }
-
-/* A stranger that knows a job's number and an old nonce, or no nonce. */
-void sup_impostor(void)
-{
-    struct folder *f = world.njobs ? &world.jobs[roll((uint32_t)world.njobs)] : NULL;
-    struct link *l = f && f->id ? link_connect() : NULL;
-    char line[256];
-
-    if (!l)
-        return;
-    snprintf(l->nonce, sizeof l->nonce, "%032u", roll(1000));
-    l->job = f->id;
-    snprintf(line, sizeof line, "{\"type\":\"hello\",\"protocol\":1,\"job\":%lld,\"attempt\":1,\"nonce\":\"%s\",\"pid\":1}",
-             (long long)f->id, l->nonce);
-    link_send(l, line);
-    snprintf(line, sizeof line,
-             "{\"type\":\"report\",\"seq\":%lld,\"rec\":{\"type\":\"end\",\"attempt\":1,\"outcome\":\"completed\",\"reason\":\"\","
-             "\"class\":\"\"}}",
-             (long long)f->stored_seq + 1);
-    link_send(l, line);
-    link_drop(l, false);
-    say("job %lld: an impostor says hello", (long long)f->id);
-}

@@ -12,6 +12,8 @@
 #include "daemon/store/store.h"
 
 enum { WORLD_JOBS = 6, WORLD_SLOTS = 4, WORLD_GPUS = 3, WORLD_STEPS = 12, TERMS = 2, RECORD_TEXT = 400, BYTES_ROOM = 64 << 10 };
+#define CLOCK_BEGIN 1.76e9
+enum { HOSTILE = 1000 }; /* a user that floods the queue with jobs of the highest priority */
 
 /* ---- world.c: chance, time, words ---- */
 uint32_t roll(uint32_t n); /* 0 .. n - 1 */
@@ -25,6 +27,7 @@ struct plan {
     int events; /* steps of the world before faults stop */
     bool verbose;
     bool with_gpus;
+    bool liars; /* the supervisors of HOSTILE are hostile too */
     int gpus;
     int user_running;   /* of detd.conf; 0: no limit */
     const char *folder; /* of the database */
@@ -41,6 +44,7 @@ struct record {
     char *text; /* JSON */
 };
 
+struct liar;
 struct sup;
 
 /* The state of a job that lies outside detd and outlives it. */
@@ -51,6 +55,7 @@ struct folder {
     uint32_t uid;
     /* as submitted */
     bool cuda;
+    int time_limit;                                            /* seconds; 0: none */
     int ranks, threads, steps, restarts, save_every, fails_at; /* fails_at: the step at which ranks report a user's error; 0: no step */
     int64_t after;                                             /* job that it waits for; 0: no job */
     bool after_ok;
@@ -77,8 +82,13 @@ struct folder {
     int stray_s;  /* a process that a supervisor left behind goes by itself after; -1: only when it is killed */
     int stubborn; /* kills that do nothing, as in state D */
     struct sup *sup;
-    bool run_drains; /* it only sends the remaining reports of a cancelled job */
-    int run_threads; /* granted, while the lock is held by a supervisor or a stray process */
+    struct liar *liar; /* its processes, if its supervisor is hostile */
+    char ticket[16];   /* of a job with hostile supervisors; "": it runs as detd's user */
+    bool begun;        /* detd-launch has told that it was started */
+    bool cleared;      /* of a removed job with a ticket: its user's files are gone */
+    int overdue_s;     /* seconds for which detd should have ended these processes */
+    bool run_drains;   /* it only sends the remaining reports of a cancelled job */
+    int run_threads;   /* granted, while the lock is held by a supervisor or a stray process */
     char run_gpus[JOB_GPUS_MAX * (JOB_UUID_MAX + 1)];
     char nonce[JOB_NONCE_LEN + 1]; /* of the supervisor started last */
     int deaths;                    /* supervisors killed since the newest checkpoint */
@@ -128,8 +138,8 @@ struct rates {
 struct world {
     struct plan plan;
     struct rates rates;
-    double mono, wall_offset;
-    bool faults; /* they still happen */
+    double mono, wall_offset, offset_min, offset_max; /* of the wall clock, and how far it has ever been set */
+    bool faults;                                      /* they still happen */
     bool disk_full;
     int disk_full_till; /* step */
     int busy_till;      /* step until which another program writes to the database; 0: no other program */
@@ -156,10 +166,12 @@ bool links_idle(void);
 /* A connection between a supervisor and detd. Both directions are bytes in order; the end may be cut off. */
 struct link {
     struct link *next;
-    char to_detd[BYTES_ROOM], to_sup[BYTES_ROOM];
+    char to_detd[BYTES_ROOM], to_sup[2 * BYTES_ROOM];
     size_t nto_detd, nto_sup;
     bool sup_closed, detd_closed;
     bool accepted;
+    uint32_t uid;                  /* of the process that connected; 0: detd's user */
+    bool by_liar;                  /* its bytes in to_sup stay queued in detd until they are read */
     char nonce[JOB_NONCE_LEN + 1]; /* of the hello that was sent */
     int64_t job;
     struct wire *wire;
@@ -167,6 +179,7 @@ struct link {
 /* NULL: there is no listener. */
 struct link *link_connect(void);
 void link_send(struct link *l, const char *line);
+bool link_write(struct link *l, const char *bytes, size_t len); /* false: there is no room */
 /* The supervisor's end closes; torn: a part of the bytes on the way is lost. */
 void link_drop(struct link *l, bool torn);
 /* A line without its newline from detd, static; NULL: no line. */
@@ -189,6 +202,7 @@ void launch_detd_died(void);
 void launch_tick(void);
 void gpu_fault(void); /* the driver reports an error of a GPU */
 void launch_sup_left(struct folder *f, int detd, int status, const char *why);
+void launch_liar_left(struct folder *f, int detd, int status); /* of a job with a ticket */
 
 /* ---- sup.c: detd-job and its ranks ---- */
 void sup_start(struct folder *f, const struct launch_request *rq);
@@ -196,8 +210,15 @@ void sup_kill(struct folder *f); /* the session is dead */
 bool sups_step(void);
 void sups_tick(void);
 void sup_fault(enum fault what);
-void sup_impostor(void);
 void sups_power_off(void);
+
+/* ---- hostile.c: processes in the place of detd-job ---- */
+void liar_start(struct folder *f, const struct launch_request *rq);
+void liar_kill(struct folder *f); /* all its processes */
+bool liars_step(void);
+void liars_tick(void);
+void liars_power_off(void);
+void impostor_come(void);
 
 /* ---- detd.c ---- */
 extern int detd_number; /* counts from 1; 0: no detd runs */
@@ -209,6 +230,9 @@ void detd_stop(void);
 void detd_tick(void);
 void client_step(void);
 void clients_resume(void);
+void detd_scope_is_empty(int64_t job, bool exited);
+void detd_check_shares(void);
+bool detd_is_idle(void); /* it holds no slot and no GPU for any job; true: no detd runs */
 
 /* ---- check.c ---- */
 void check_open(void);
@@ -218,6 +242,7 @@ void check_rows(const struct folder *f); /* rows and records, as of the number s
 void check_welcome(const struct link *l, const char *line);
 void check_ack(struct folder *f, int64_t seq);
 void check_view(int64_t job, const char *json);
+void check_connection(const struct link *l, bool taken);
 void check_start(struct folder *f, const struct launch_request *rq);
 bool check_done(void); /* every job has ended */
 void check_end(void);

@@ -542,7 +542,7 @@ static bool may_start(struct runner *r, struct job *j)
 {
     if (j->row.state != JOB_QUEUED || j->row.after || j->life.phase != LIFE_IDLE || j->wishes || run_is_ownerless(r, j))
         return false;
-    if (j->row.attempt == 0 || launch_lock_is_free(r->jobs->folder, j->row.id))
+    if (!j->row.nonce[0] || launch_lock_is_free(r->jobs->folder, j->row.id))
         return true;
     tell_life(r, j, LIFE_FACT_FOUND, "");
     return false;
@@ -888,7 +888,7 @@ void run_adopt(struct runner *r)
 
         if (job_is_live(j->row.state))
             tell_life(r, j, LIFE_FACT_ADOPTED, "");
-        else if (j->row.attempt > 0 && !launch_lock_is_free(r->jobs->folder, j->row.id))
+        else if (j->row.nonce[0] && !launch_lock_is_free(r->jobs->folder, j->row.id))
             tell_life(r, j, LIFE_FACT_FOUND, "");
     }
     run_take_slots(r);

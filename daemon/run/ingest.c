@@ -221,7 +221,7 @@ static void on_hello(struct sup *s, const json_t *msg)
         reject(s, &err);
         return;
     }
-    if (j->rewinding) { /* by an earlier connection: it is early, and comes again */
+    if (j->rewinding || j->reopening) { /* rewinding by an earlier connection: it is early, and comes again */
         life_put_off(&j->life, mono_s());
         wire_close(s->wire);
         return;
@@ -276,13 +276,16 @@ static struct user_share *share_of(const struct ingest *in, const struct job *j)
     return user_shares_of(&in->c.jobs->shares, j->row.ticket[0] ? j->row.uid : geteuid());
 }
 
-/* Takes rep. After an error nothing is changed, and the supervisor sends the report again. */
+/* Takes rep. After an error nothing is changed, and the supervisor sends the report again: so a job whose new place in
+ * the queue is on the way to the disk does not become one that has ended. */
 static int store_record(struct ingest *in, struct job *j, struct report *rep, struct err *err)
 {
     const struct ingest_config *c = &in->c;
     struct user_share *share = share_of(in, j);
     struct pending *p = share ? malloc(sizeof *p) : NULL;
-    int rc = p ? store_reserve(c->store, err) : err_set(err, -ENOMEM, "out of memory");
+    int rc = !p             ? err_set(err, -ENOMEM, "out of memory")
+             : j->reopening ? err_set(err, ERR_STATE, "the job is being queued again")
+                            : store_reserve(c->store, err);
     bool save;
 
     if (rc < 0) {

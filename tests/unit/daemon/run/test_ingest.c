@@ -487,27 +487,52 @@ static void numbers_of_attempts_rise(void **state)
     assert_int_equal(stored(f, "SELECT count(*) FROM events WHERE text LIKE '%is left out: %attempt%'"), 5);
 }
 
+static void await_hang_up(struct fixture *f)
+{
+    time_t began = time(NULL);
+
+    while (f->fd >= 0) {
+        hear(f);
+        assert_patient(began);
+    }
+}
+
 /* A hello during a rewind is too early. The supervisor is there all the same, however long the rewind takes. A deadline
  * for other users stays. */
 static void an_early_hello_is_in_time(void **state)
 {
     struct fixture *f = *state;
     struct job *j = the_job(f);
-    time_t began = time(NULL);
 
     j->life = (struct life){ .phase = LIFE_STARTED, .deadline = 1 };
     j->rewinding = true;
     assert_int_equal(life_clock(&j->life, mono_s()), LIFE_FACT_OVERDUE);
     come(f);
-    while (f->fd >= 0) {
-        assert_null(hear(f));
-        assert_patient(began);
-    }
+    await_hang_up(f);
     assert_int_equal(life_clock(&j->life, mono_s()), LIFE_FACT_COUNT);
     j->life.obey_by = 1;
     assert_int_equal(life_clock(&j->life, mono_s()), LIFE_FACT_OVERDUE);
     j->rewinding = false;
     greet(f);
+}
+
+/* The row in memory is that of the earlier end: stored after the new one, it would end the job again. */
+static void a_job_that_is_queued_again_takes_no_reports(void **state)
+{
+    struct fixture *f = *state;
+    struct job *j = the_job(f);
+
+    greet(f);
+    j->reopening = true;
+    report_loss(f, 1);
+    await_hang_up(f);
+    come(f);
+    await_hang_up(f);
+    assert_int_equal(j->row.last_seq, 0);
+    j->reopening = false;
+    assert_int_equal(greet(f), 0);
+    report_to(f, 1, 1);
+    await_stored(f, 1);
 }
 
 /* A row that the store refuses would never be stored again, and the job would never end. */
@@ -630,6 +655,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(times_are_not_believed, setup, teardown),
         cmocka_unit_test_setup_teardown(numbers_of_attempts_rise, setup, teardown),
         cmocka_unit_test_setup_teardown(an_early_hello_is_in_time, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_job_that_is_queued_again_takes_no_reports, setup, teardown),
         cmocka_unit_test_setup_teardown(sums_of_cpu_time_are_finite, setup, teardown),
         cmocka_unit_test_setup_teardown(names_of_losses_are_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(strangers_are_told_of_now_and_then, setup, teardown),

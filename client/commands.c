@@ -276,8 +276,8 @@ const struct command commands[] = {
       "  --release UUID  end the quarantine of a GPU; for admins, after the GPU was reset or repaired\n",
       "  detctl gpus\n", command_gpus },
     { "doctor", "[--json]", "Finds faults of detd and its node, and says how to remove them",
-      "It checks socket, versions, detd-launch, disk, database, clock and GPUs, tells whose files take how much of the folder\n"
-      "of jobs, searches for folders and processes that belong to no job, and changes nothing. Some checks work only for root\n"
+      "It checks socket, versions, detd-launch, disk, database, clock and GPUs, prints how much room the job files of each user\n"
+      "take, searches for folders and processes that belong to no job, and changes nothing. Some checks work only for root\n"
       "and the user of detd; only root can see the files and processes of other users. Exit code 1: something is wrong;\n"
       "3: no detd answers.\n\n"
       "  --json  print an array of findings: level (ok, unknown, warning, wrong), what, text, todo\n",

@@ -114,7 +114,7 @@ int launch_drop_logs(const char *jobs_dir, const struct job_row *row, const char
 /* Writes down what a user wishes of the job (JOB_WANT_RUN: nothing) while the store has no room for it, in a block that was made
  * with its lock. False: the job has never been started, or its file system needs more room. row: id, submitted, attempt. */
 bool launch_note_want(const char *jobs_dir, const struct job_row *row, const char *store_id, enum job_want want);
-/* The note; JOB_WANT_RUN: there is none. */
+/* Reads that note. Returns JOB_WANT_RUN if the job has no note. */
 enum job_want launch_noted_want(const char *jobs_dir, const struct job_row *row, const char *store_id);
 /* Session of the job's processes, as its lock says; 0: not known. */
 long launch_session(const char *jobs_dir, int64_t job);

@@ -444,12 +444,13 @@ static void renew(struct runner *r, struct job *j)
         renewed(c, -ENOMEM, 0, &(struct err){ .code = -ENOMEM, .msg = "out of memory" });
 }
 
+/* A job that should have left its slots by now gets no further supervisor, which would be killed at once. */
 static void prepare(struct runner *r, struct job *j, const char *why)
 {
     (void)why;
     if (end_unrecorded(r, j))
         return;
-    if (run_is_ownerless(r, j))
+    if (run_is_ownerless(r, j) || (is_late(j) && !j->wishes))
         give_slots_back(r, j);
     else if (j->row.nonce[0])
         launch(r, j);

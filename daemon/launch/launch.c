@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/base/block.h"
+#include "daemon/launch/block.h"
 #include "daemon/launch/launch_impl.h"
 #include "daemon/launch/lock_holder.h"
 #include "daemon/store/store.h"

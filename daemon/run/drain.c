@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "daemon/base/block.h"
+#include "daemon/launch/block.h"
 #include "daemon/run/run.h"
 #include "daemon/store/store.h"
 #include "proto/err.h"

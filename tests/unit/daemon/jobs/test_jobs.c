@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "daemon/base/block.h"
+#include "daemon/launch/block.h"
 #include "daemon/jobs/after.h"
 #include "daemon/jobs/event.h"
 #include "daemon/jobs/jobs.h"

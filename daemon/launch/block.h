@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/block.h - a short note that can be written while the disk is full.
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/block.h - a short note that can be written while the disk is full.
  *
  * Its file is made, and its bytes are written and synced, while there is room. A later note only overwrites these bytes.
  * ext4, XFS and tmpfs do that in place and need no room. A file system that writes to new places (btrfs, ZFS; XFS for a

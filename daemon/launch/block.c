@@ -1,4 +1,4 @@
-#include "daemon/base/block.h" /* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/launch/block.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -6,21 +6,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/launch/launch_impl.h"
 #include "proto/err.h"
 
 enum { BYTES = BLOCK_NOTE_MAX + 1 };
 
-/* -1: errno; EINVAL: something else has this name. Never waits, for a FIFO for example. */
 static int open_file(const char *path, int flags)
 {
-    int fd = open(path, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
-    struct stat st;
-
-    if (fd < 0 || (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)))
-        return fd;
-    close(fd);
-    errno = EINVAL;
-    return -1;
+    return launch_open_plain(path, flags | O_NOFOLLOW);
 }
 
 int block_make(const char *path, struct err *err)

@@ -70,7 +70,7 @@ static double through(struct row_net *r)
 static void check_slope(struct row_net *r, const struct param *p, size_t i)
 {
     const float step = 1.0f / 512;
-    double slope = 0, side[2];
+    double slope = 0, side[2] = { 0 };
     struct err err;
     float w;
 

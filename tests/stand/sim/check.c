@@ -385,7 +385,7 @@ void check_start(struct folder *f, const struct launch_request *rq)
 {
     if (f->end)
         fail("job %lld is %s and is started", (long long)f->id, job_state_name((enum job_state)f->end));
-    if (f->cancel_noted && rq->drain != JOB_CANCELLED)
+    if (f->cancel_noted_by != 0 && f->cancel_noted_by != detd_number && rq->drain != JOB_CANCELLED)
         fail("job %lld starts, and was cancelled while the disk was full", (long long)f->id);
     f->run_threads = rq->threads;
     f->run_drains = rq->drain == JOB_CANCELLED; /* which needs no slots */

@@ -192,7 +192,8 @@ bool launch_note_want(const char *jobs_dir, const struct job_row *row, const cha
         f->noted = want;
     if (f->noted != JOB_WANT_RUN)
         say("job %lld: %s is noted", (long long)f->id, job_want_name(want));
-    f->cancel_noted = f->cancel_noted || f->noted == JOB_WANT_CANCEL;
+    if (f->noted == JOB_WANT_CANCEL && f->cancel_noted_by == 0)
+        f->cancel_noted_by = detd_number;
     return f->started > 0;
 }
 

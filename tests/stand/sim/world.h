@@ -74,9 +74,9 @@ struct folder {
     struct record *records;
     int count, cap;
     int64_t acked, saved;
-    int noted; /* enum job_want, in the block of launch_note_want() */
-    bool cancel_noted;
-    bool spent; /* detd has removed the spool; the records are remembered here */
+    int noted;           /* enum job_want, in the block of launch_note_want() */
+    int cancel_noted_by; /* number of the detd that noted a cancel; 0: none. Its own starts may be on their way by then */
+    bool spent;          /* detd has removed the spool; the records are remembered here */
     /* processes */
     enum { LOCK_FREE, LOCK_DETD, LOCK_SUP, LOCK_STRAY } lock;
     int stray_s;  /* a process that a supervisor left behind goes by itself after; -1: only when it is killed */

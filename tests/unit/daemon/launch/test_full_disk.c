@@ -15,9 +15,10 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "daemon/base/block.h"
+#include "daemon/launch/block.h"
 #include "daemon/launch/launch.h"
 #include "proto/err.h"
+#include "proto/host/gpulock.h"
 #include "tests/stand/harness.h"
 
 static char root[TEMP_MAX], jobs[TEMP_MAX + 8];
@@ -142,6 +143,8 @@ static ino_t lock_number(void)
 /* A process that keeps the old lock holds up nothing. The job counts as started before and after the renewal. */
 static void a_lock_is_renewed(void **state)
 {
+    static const struct gpulocks none;
+
     (void)state;
     assert_false(launch_has_spool(jobs, 1));
     launch_note_session(jobs, 1, 4321);
@@ -149,7 +152,7 @@ static void a_lock_is_renewed(void **state)
     for (int i = 0; i < 2; i++) {
         ino_t before = lock_number();
 
-        launch_renew_locks(jobs, 1, NULL, "");
+        launch_renew_locks(jobs, 1, &none, "");
         assert_true(lock_number() != before);
         assert_true(launch_has_spool(jobs, 1));
         assert_int_equal(launch_session(jobs, 1), 0);

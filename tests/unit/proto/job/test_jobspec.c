@@ -746,8 +746,9 @@ static void code_is_hidden(void **state)
 
         assert_string_equal(text, rows[i].names);
         assert_int_equal(json_object_size(env), json_object_size(json_object_get(json_object_get(open, "run"), "env")));
-        json_object_foreach (env, key, value)
+        json_object_foreach (env, key, value) {
             assert_true(json_is_null(value));
+        }
         assert_true(json_is_null(json_object_get(json_object_get(hidden, "run"), "on_end")));
         for (int k = 0; k < 2; k++) {
             json_object_del(json_object_get(k ? open : hidden, "run"), "env");

@@ -243,6 +243,13 @@ static bool is_late(const struct job *j)
     return j->leave_by > 0 && mono_s() > j->leave_by && j->row.want != JOB_WANT_CANCEL;
 }
 
+bool detd_job_is_late(int64_t id)
+{
+    const struct job *j = jobs_find(&detd->jobs, id);
+
+    return j && is_late(j);
+}
+
 /* Whether detd is to end the processes of this job by itself, or has ended the job. */
 static bool is_overdue(const struct job *j)
 {
@@ -258,7 +265,7 @@ static void check_deadlines(struct detd *d)
 
         if (!j || !f->liar || !is_overdue(j))
             f->overdue_s = 0;
-        else if (!world.disk_full && !world.busy_till && ++f->overdue_s > (is_late(j) ? KILL_S : OVERDUE_S))
+        else if (!world.disk_full && !world.busy_till && ++f->overdue_s > (is_late(j) && job_is_live(j->row.state) ? KILL_S : OVERDUE_S))
             fail("job %lld is %s, and for %d s the processes of its hostile user have not been ended", (long long)f->id,
                  job_state_name(j->row.state), f->overdue_s);
     }

@@ -262,7 +262,7 @@ int launch_kill(const char *jobs_dir, int64_t job, char *ret, size_t size)
         return 0;
     snprintf(ret, size, "process %lld (detd-worker, state S)", 100 + (long long)job);
     say("job %lld: detd kills its processes", (long long)job);
-    if (f->sup && world.mono - f->started < LIFE_LEAVE_S)
+    if (f->sup && world.mono - f->started < LIFE_LEAVE_S && !detd_job_is_late(job))
         fail("job %lld: its supervisor was started %.0f s ago, and is killed for one before it", (long long)f->id, world.mono - f->started);
     if (f->stubborn > 0 && f->stubborn--)
         return 1;

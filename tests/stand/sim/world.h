@@ -232,7 +232,8 @@ void client_step(void);
 void clients_resume(void);
 void detd_scope_is_empty(int64_t job, bool exited);
 void detd_check_shares(void);
-bool detd_is_idle(void); /* it holds no slot and no GPU for any job; true: no detd runs */
+bool detd_job_is_late(int64_t id); /* the job should have left its slots to another one by now */
+bool detd_is_idle(void);           /* it holds no slot and no GPU for any job; true: no detd runs */
 
 /* ---- check.c ---- */
 void check_open(void);

@@ -5,7 +5,8 @@
 
 /* clang-format off */
 const struct command commands[] = {
-    { "submit", "FILE [KEY=VALUE ...] [--init WEIGHTS] [--after ID[:ok]] [--time LIMIT] [--no-check] [--as NAME] [--wait | --watch]", "Queues a job and prints its id",
+    { "submit", "FILE [KEY=VALUE ...] [--init WEIGHTS] [--after ID[:ok]] [--time LIMIT] [--no-check] [--as NAME] [--wait | --watch]",
+      "Queues a job and prints its id",
       "FILE is a job file (FILE.json is tried too); KEY=VALUE changes one of its keys. Paths in FILE are relative to FILE,\n"
       "paths in KEY=VALUE to the current folder; each is opened before anything is queued. train.epochs, and texts such as \"2\n"
       "epochs\" in other keys, are turned into steps: detd-worker counts the images, and reads all of them if data.on_bad=skip\n"
@@ -25,7 +26,8 @@ const struct command commands[] = {
       command_submit },
     { "check", "FILE [KEY=VALUE ...]", "Checks a job file and all of its data, and queues nothing", "",
       "  detctl check bccd.json data.on_bad=skip\n", command_check },
-    { "clone", "ID [KEY=VALUE ...] [--same-data] [--no-check] [--as NAME] [--wait | --watch]", "Queues a new job with the keys of a job, perhaps some of them changed, and prints its id",
+    { "clone", "ID [KEY=VALUE ...] [--same-data] [--no-check] [--as NAME] [--wait | --watch]",
+      "Queues a new job with the keys of a job, perhaps some of them changed, and prints its id",
       "The new job starts at step 0. To continue a failed job from its newest checkpoint, use detctl resume. Relative paths\n"
       "are relative to the current folder. All keys keep the values of that job, except run.after. If train.steps or\n"
       "train.epochs is given, val.every is adjusted if it was a tenth of the steps, the default; checkpoint.every is adjusted\n"
@@ -71,7 +73,8 @@ const struct command commands[] = {
       "  -o, --out DIR  folder for sample-001.png and so on; it is made if it does not exist\n"
       "  -n, --count N  number of samples (16)\n",
       "  detctl sample bccd.json data.augment.scale=0.5 -o seen -n 4\n", command_sample },
-    { "ls", "[--state STATE] [--user NAME | --mine] [--name PATTERN] [--tag TAG] [--since TIME] [-n COUNT] [--all] [--json]", "Lists jobs, newest first",
+    { "ls", "[--state STATE] [--user NAME | --mine] [--name PATTERN] [--tag TAG] [--since TIME] [-n COUNT] [--all] [--json]",
+      "Lists jobs, newest first",
       "  --state STATE     queued, starting, running, stopping, paused, completed, failed or cancelled\n"
       "  --user NAME       jobs of this user; --mine: your own\n"
       "  --name PATTERN    jobs with this name; * and ? are wildcards, as in file names\n"
@@ -86,7 +89,8 @@ const struct command commands[] = {
     { "show", "[ID] [--json]", "Shows a job with its attempts, losses and checkpoints; without ID your newest",
       "  --json  print the job object\n",
       "  detctl show 3 --json | python3 -c 'import json,sys; print(json.load(sys.stdin)[\"step\"])'\n", command_show },
-    { "why", "[ID] [--json]", "Says why a job waits, or why it ended", "Without ID it tells about your newest job, and names it.\n", "  detctl why 3\n", command_why },
+    { "why", "[ID] [--json]", "Says why a job waits, or why it ended",
+      "Without ID it tells about your newest job, and names it.\n", "  detctl why 3\n", command_why },
     { "queue", "[--json]", "Lists the waiting jobs, in the order in which they get slots, and why each waits",
       "  --json  print an array of job objects, with why\n",
       "  detctl queue\n", command_queue },
@@ -132,7 +136,8 @@ const struct command commands[] = {
       "ranks agree on. on means rerun (the same bits at every rerun), or the tier given. world: the same bits at any number of\n"
       "ranks, too.\n",
       "  detctl deterministic on --tier world --job 3\n", command_deterministic },
-    { "note", "ID TEXT", "Writes a line about a job, which detctl show prints; '' removes it", "TEXT has at most 400 bytes. The job may have ended.\n",
+    { "note", "ID TEXT", "Writes a line about a job, which detctl show prints; '' removes it",
+      "TEXT has at most 400 bytes. The job may have ended.\n",
       "  detctl note 3 'with the old cameras'\n", command_note },
     { "tag", "ID [+]TAG ... -TAG ...", "Adds tags to a job, or removes them; detctl ls --tag finds jobs by tag",
       "A job has at most 16 tags, each of up to 32 characters a-z A-Z 0-9 . _ -\n", "  detctl tag 3 +night -base\n", command_tag },
@@ -142,7 +147,8 @@ const struct command commands[] = {
       "the disk. Folders are removed after the answer; detd's journal names files that cannot be removed, and the next detd\n"
       "tries again.\n",
       "  detctl rm 3 4 7\n", command_control },
-    { "prune", "--older TIME [--keep-best] [--user NAME] [-n | --dry-run]", "Removes the jobs that ended some time ago: your own, or for an admin those of all users",
+    { "prune", "--older TIME [--keep-best] [--user NAME] [-n | --dry-run]",
+      "Removes the jobs that ended some time ago: your own, or for an admin those of all users",
       "  --older TIME   jobs that ended longer ago than this: 30d, 12h, 45m, 90s or 2w\n"
       "  --keep-best    keep the jobs, with all rows and their best checkpoint; remove their other checkpoints and their logs\n"
       "  --user NAME    only jobs of this user\n"
@@ -156,7 +162,8 @@ const struct command commands[] = {
       "  --json      print an array of rows\n"
       "  --plot      draw the curves, and mark changes of the deterministic tier\n",
       "  detctl loss 3 --split val --term total --csv > val.csv\n", command_loss },
-    { "eval", "[ID] [--metric NAME | --per-class] [--set NAME] [--on SET [--images DIR] [--format F] [--checkpoint STEP|best|last] [KEY=VALUE ...]] [--as NAME] [--csv | --json] [--now]",
+    { "eval", "[ID] [--metric NAME | --per-class] [--set NAME] [--on SET [--images DIR] [--format F] [--checkpoint STEP|best|last] "
+      "[KEY=VALUE ...]] [--as NAME] [--csv | --json] [--now]",
       "Prints evaluation results: the newest, or the history of one metric; or evaluates a checkpoint on a data set",
       "  --metric NAME   print the whole history of this metric\n"
       "  --per-class     print for each class: the number of objects, COUNT; AP and AP50; PRECISION and RECALL at IoU .50,\n"
@@ -181,7 +188,8 @@ const struct command commands[] = {
       "camera's way: mean and deviation of the error of the way over five frames.\n",
       "  detctl eval 3 --metric AP50\n"
       "  detctl eval 3 --on test.json --checkpoint best --per-class\n", command_eval },
-    { "compare", "A B ... [--split train|val] [--term NAME] [--plot | --csv | --json]", "Shows jobs side by side: keys that differ, best values, curves",
+    { "compare", "A B ... [--split train|val] [--term NAME] [--plot | --csv | --json]",
+      "Shows jobs side by side: keys that differ, best values, curves",
       "It takes up to six jobs. To find out whether two runs are equal to the bit, use detctl diff.\n\n"
       "  --split NAME  split of the losses: val or train\n"
       "  --term NAME   loss to compare (total)\n"
@@ -189,8 +197,8 @@ const struct command commands[] = {
       "  --csv         print only the curves, with every row\n"
       "  --json        print everything as JSON\n",
       "  detctl compare 3 4 --plot\n", command_compare },
-    { "predict", "ID IMAGE|FOLDER|PATTERN|- ... | --on SET [--images DIR] [--format F] | --split train|val -o DIR [--conf SCORE] [--results-conf SCORE] "
-                 "[--checkpoint STEP|best|last] [--no-pictures] [--quiet] [--enlarge]",
+    { "predict", "ID IMAGE|FOLDER|PATTERN|- ... | --on SET [--images DIR] [--format F] | --split train|val -o DIR [--conf SCORE] "
+      "[--results-conf SCORE] [--checkpoint STEP|best|last] [--no-pictures] [--quiet] [--enlarge]",
       "Draws the boxes and masks, or the depth, that a job's network finds in pictures",
       "It writes NAME.png for each picture, and results.json, to DIR. results.json holds COCO results: each record has the\n"
       "file_name given, and an image_id that counts the pictures from 1. A network that finds masks writes them to a second\n"
@@ -251,7 +259,8 @@ const struct command commands[] = {
       "  --rerun  if shard and tensor of that step were not kept, train the step again, as jobs, to find them\n"
       "  --json   print everything, for scripts\n",
       "  detctl diff 6 7\n", command_diff },
-    { "verify", "ID|FOLDER [KEY=VALUE ...] [--from STEP] [--steps N] [--ranks P] [--isa I] [--device D] [--stress SEED] [--as NAME] [--json]",
+    { "verify", "ID|FOLDER [KEY=VALUE ...] [--from STEP] [--steps N] [--ranks P] [--isa I] [--device D] [--stress SEED] "
+      "[--as NAME] [--json]",
       "Trains steps of a run again and says whether they come out equal",
       "It queues a job that starts at a checkpoint of the run, compares each step with the evidence of the run, saves nothing,\n"
       "and ends at the first step that differs. FOLDER is a folder written by evidence export; KEY=VALUE then gives the place\n"
@@ -282,7 +291,8 @@ const struct command commands[] = {
       "3: no detd answers.\n\n"
       "  --json  print an array of findings: level (ok, unknown, warning, wrong), what, text, todo\n",
       "  detctl doctor\n", command_doctor },
-    { "drain", "REASON ... [--wait]", "Stops starting jobs until detctl undrain, also across a restart of detd; for admins, before work on the node",
+    { "drain", "REASON ... [--wait]",
+      "Stops starting jobs until detctl undrain, also across a restart of detd; for admins, before work on the node",
       "Running jobs continue. Other jobs are still queued, and detctl why and queue show the reason.\n\n"
       "  --wait  return only when no job runs any more\n",
       "  detctl drain --wait new driver on Friday\n", command_drain },

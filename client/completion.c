@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/completion.c - completion for bash: its function asks detctl for the words that can stand at the cursor. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/completion.c - completion for bash: its function asks detctl for the
+ * words that can stand at the cursor. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/daemon.h - the parts of a running detd, tied together; only daemon.c and methods*.c see
- * all of it. Everything here belongs to the loop's thread. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/daemon.h - the parts of a running detd, tied together; only daemon.c
+ * and methods*.c see all of it. Everything here belongs to the loop's thread. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* launch/account.h - the submitter's account, as the node knows it now. For the child, which is
- * still root and may wait for a network's answer. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* launch/account.h - the submitter's account, as the node knows it now. For
+ * the child, which is still root and may wait for a network's answer. */
 #pragma once
 #include <pwd.h>
 

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* launch/ask.h - checks of detd's requests, as far as they need no other source. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* launch/ask.h - checks of detd's requests, as far as they need no other
+ * source. */
 #pragma once
 #include <stddef.h>
 

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* launch/become.h - the child that becomes the submitter and executes detd-job. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* launch/become.h - the child that becomes the submitter and executes
+ * detd-job. */
 #pragma once
 #include <sys/types.h>
 

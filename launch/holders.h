@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* launch/holders.h - kills the processes of a job that hold its lock, in any scope. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* launch/holders.h - kills the processes of a job that hold its lock, in any
+ * scope. */
 #pragma once
 #include <stddef.h>
 

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* launch/main.c - detd-launch: starts a node's jobs as their submitters, and kills them. proto/launch.h lists the requests and the claims that it trusts. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* launch/main.c - detd-launch: starts a node's jobs as their submitters, and
+ * kills them. proto/launch.h lists the requests and the claims that it trusts. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>

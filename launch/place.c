@@ -31,8 +31,8 @@ static int open_detds(const char *path, const char *name, uid_t detd, struct err
     return err_set(err, ERR_DENIED, "'%s/%s' does not belong to detd's user", path, name);
 }
 
-/* Makes the job's folder in a folder of detd's own, so that root's work there can harm detd alone. An existing folder is
- * left to the child, since a file system that its user has mounted there may never answer. Only an empty one is made
+/* Makes the job's folder in a folder of detd's own, so that root's work there can harm detd alone. An existing folder
+ * is left to the child, since a file system that its user has mounted there may never answer. Only an empty one is made
  * anew: it may be root's, left from a start that ended before fchown(). */
 static int make_own(int jobs, const struct launch_ticket *t, struct err *err)
 {

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* launch/run.h - the jobs that this process has started, and scopes that are being emptied. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* launch/run.h - the jobs that this process has started, and scopes that are
+ * being emptied. */
 #pragma once
 #include <stdbool.h>
 #include <sys/types.h>
@@ -22,9 +23,9 @@ struct run {
     char text[LAUNCH_TEXT];
 };
 
-/* Takes trouble_fd, a file for the message of a job that could not begin, and begun_fd. limit_s: the child is killed after
- * so many seconds; with begun_fd only if it has not executed its program by then, which counts as SUP_EXIT_REFUSED.
- * Without (-1, for CLEAR) its scope is removed with it. 0 or -ENOMEM. */
+/* Takes trouble_fd, a file for the message of a job that could not begin, and begun_fd. limit_s: the child is killed
+ * after so many seconds; with begun_fd only if it has not executed its program by then, which counts as
+ * SUP_EXIT_REFUSED. Without (-1, for CLEAR) its scope is removed with it. 0 or -ENOMEM. */
 int run_add(const struct launch_ticket *t, int64_t number, pid_t pid, int trouble_fd, int begun_fd, int limit_s);
 /* Kills all live processes of the job, and tells whether there were any. An empty scope stays, so that a later call
  * gives the same answer. over: there will be no later call before the next start. */

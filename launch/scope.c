@@ -180,8 +180,8 @@ bool scope_there_are(void)
     return root >= 0;
 }
 
-/* The seal is part of it, so a ticket reaches only what it has started: two daemons may have jobs of the same number, and
- * one daemon has them after its database was put back. */
+/* The seal is part of it, so a ticket reaches only what it has started: two daemons may have jobs of the same number,
+ * and one daemon has them after its database was put back. */
 static const char *name_of(const struct launch_ticket *t, char *ret)
 {
     snprintf(ret, NAME, "job-%.8s-%02x%02x%02x%02x-%lld", t->store, t->seal[0], t->seal[1], t->seal[2], t->seal[3], (long long)t->job);

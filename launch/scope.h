@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* launch/scope.h - control groups (version 2) below detd-launch's own, one for each job that
- * runs. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* launch/scope.h - control groups (version 2) below detd-launch's own, one
+ * for each job that runs. */
 #pragma once
 #include <stdbool.h>
 
@@ -20,7 +20,8 @@ void scope_open_at(const char *group, const struct scope_limits *limits, const c
 bool scope_there_are(void);
 /* Notes that the job is started without a scope. */
 void scope_forget(const struct launch_ticket *t);
-/* Makes the job's scope, with its limits and a share of the CPUs by its slots. Returns a descriptor of its folder, for scope_join(), or an error. */
+/* Makes the job's scope, with its limits and a share of the CPUs by its slots. Returns a descriptor of its folder, for
+ * scope_join(), or an error. */
 int scope_make(const struct launch_ticket *t, int slots, struct err *err);
 int scope_join(int scope);
 /* Kills all processes in the scope. */

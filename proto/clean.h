@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/clean.h - makes foreign text safe. File names have any bytes, JSON has to be UTF-8, and a
- * terminal obeys some characters. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/clean.h - makes foreign text safe. File names have any bytes, JSON
+ * has to be UTF-8, and a terminal obeys some characters. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/err.h - one sentence about what went wrong, and a code. Every function that can fail
- * takes one, last. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/err.h - one sentence about what went wrong, and a code. Every
+ * function that can fail takes one, last. */
 #pragma once
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/frame.h - cuts a byte stream into JSON lines. No I/O, so tests and fuzzers can feed
- * it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/frame.h - cuts a byte stream into JSON lines. No I/O, so tests and
+ * fuzzers can feed it. */
 #pragma once
 #include <stddef.h>
 

@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/identity.h - the identity of an attempt: everything that its bits depend on besides job,
- * step and tier, as one JSON object (specs determinism 1.2). Rank 0 makes it (worker/checkpoint/identity.h) and detd
- * keeps it with the attempt. A comparison of two runs names the members that differ.
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/identity.h - the identity of an attempt: everything that its bits
+ * depend on besides job, step and tier, as one JSON object (specs determinism 1.2). Rank 0 makes it
+ * (worker/checkpoint/identity.h) and detd keeps it with the attempt. A comparison of two runs names the members that
+ * differ.
  *
  *   hash                 32 hexadecimal digits of all the other members
  *   spec                 hash of the job's keys that decide results, except paths

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/launch.h - the messages between detd and detd-launch. With detd-launch, the jobs of a
- * node run as their submitters.
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/launch.h - the messages between detd and detd-launch. With
+ * detd-launch, the jobs of a node run as their submitters.
  *
  * There are three parties, and each trusts only those above it:
  *   detd-launch  root. Only it knows the key, and it knows its own scopes (cgroups) and detd-jobs. It parses nothing
@@ -18,7 +18,8 @@
  *   SEAL   detd passes the descriptor of the submitting client, with the job's number, the store's name and the hash of
  *          the stored spec. detd-launch asks the kernel for the user that connected by that descriptor. It must be an
  *          accepted end of a stream (its other end has no name, so it is not a foreign listening socket that detd has
- *          called), and not root's. The answer is a ticket: those four, the group, and the name of the user's account as
+ *          called), and not root's. The answer is a ticket: those four, the group, and the name of the user's account
+ *          as
  *          detd found it, sealed with the key.
  *   START  detd shows the ticket, with the job's lock, the spec in a sealed file of memory, whose hash must be the
  *          ticket's, and the locks of its GPUs, which only detd may open (gpulock.h). If another daemon has one of the

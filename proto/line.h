@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/line.h - writes one JSON object as one line into a fixed buffer, without allocation, so
- * that a rank may report inside a step.
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/line.h - writes one JSON object as one line into a fixed buffer,
+ * without allocation, so that a rank may report inside a step.
  *
  * Values are named by key; key NULL writes an element of an array. Text is escaped; bytes that are not UTF-8 become
  * '?'. A value that does not fit sets `full`, and line_done() then returns an error. Nothing is written beyond the

@@ -1,7 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/methods.h - the one list of methods of the control socket; detd, detctl and the tests
- * expand it. access: READ everyone who may connect; OWNER the job's owner and admins; WRITE admins; SUBMIT users
- * whose jobs run as themselves: on a system daemon all but root and the daemon's user. params: "name:type" with type int, string, bool, object, number; "?" = may be
- * absent. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/methods.h - the one list of methods of the control socket; detd,
+ * detctl and the tests expand it. access: READ everyone who may connect; OWNER the job's owner and admins; WRITE
+ * admins; SUBMIT users
+ * whose jobs run as themselves: on a system daemon all but root and the daemon's user. params: "name:type" with type
+ * int, string, bool, object, number; "?" = may be absent. */
 #pragma once
 
 /* The answer to root, who submits a job to a system daemon. detctl gives it without asking. */

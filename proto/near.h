@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/near.h - finds the known word that an unknown word was meant to be. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/near.h - finds the known word that an unknown word was meant to
+ * be. */
 #pragma once
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/progress.h - one page of shared memory per rank: written by the rank, compared by
- * detd-job, so that a hang has a name. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/progress.h - one page of shared memory per rank: written by the rank,
+ * compared by detd-job, so that a hang has a name. */
 #pragma once
 #include <stdatomic.h>
 #include <stdint.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/record.h - checks the messages of ranks (proto/report.h) before they are used. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/record.h - checks the messages of ranks (proto/report.h) before they
+ * are used. Pure. */
 #pragma once
 #include <jansson.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/report.h - the messages on fd 3 (between a rank and detd-job) and on sup.sock (between
- * detd-job and detd). All messages are JSON lines: one object a line. Its member "type" names the message. Unknown
- * members are ignored. Unknown types are logged and ignored. Times are Unix seconds (real). Steps count completed
- * steps. record.h checks these shapes; PROTOCOL.md has an example of each.
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/report.h - the messages on fd 3 (between a rank and detd-job) and on
+ * sup.sock (between detd-job and detd). All messages are JSON lines: one object a line. Its member "type" names the
+ * message. Unknown members are ignored. Unknown types are logged and ignored. Times are Unix seconds (real). Steps
+ * count completed steps. record.h checks these shapes; PROTOCOL.md has an example of each.
  *
  * fd 3, rank -> detd-job (every rank unless marked (0) = rank 0 only):
  *   hello       {rank, local_rank, nranks, pid, device, memory_bytes, versions:{...}, nccl_id?, uuid?, devices?}

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/rpc.h - JSON-RPC 2.0 messages: building, checking, and the mapping of our error codes. No
- * I/O. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/rpc.h - JSON-RPC 2.0 messages: building, checking, and the mapping of
+ * our error codes. No I/O. */
 #pragma once
 #include <jansson.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/utf8.h - tells whether foreign text is UTF-8. Names of classes and files have to be,
- * since JSON and terminals cannot show other bytes. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/utf8.h - tells whether foreign text is UTF-8. Names of classes and
+ * files have to be, since JSON and terminals cannot show other bytes. Pure. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -366,8 +366,8 @@ static void tell_refused(struct job *j)
     event(j, -1, "warning", "waits", j->refusal);
 }
 
-/* An error in the spec ends the job: another look would find the same. A refusal of the system may pass; the spec may be
- * read then, and its run.time_limit counts. */
+/* An error in the spec ends the job: another look would find the same. A refusal of the system may pass; the spec may
+ * be read then, and its run.time_limit counts. */
 static void read_needs(struct job *j)
 {
     struct err err = { 0 };

@@ -1,7 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/link.h - the connection to detd: sends what lies in the spool, takes acks and commands, and comes back for ever.
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/link.h - the connection to detd: sends what lies in the spool,
+ * takes acks and commands, and comes back for ever.
  *
- * Everything that is sequenced goes through the spool: a new record and one that is sent again take the same way. While detd is away
- * nothing here fails; records pile up in the spool. All callbacks come from the loop. */
+ * Everything that is sequenced goes through the spool: a new record and one that is sent again take the same way. While
+ * detd is away nothing here fails; records pile up in the spool. All callbacks come from the loop. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>

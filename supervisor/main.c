@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* detd-job: supervises one running job. Options and the lock; everything else is job.h. It logs to stderr, which detd makes a file. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* detd-job: supervises one running job. Options and the lock; everything else
+ * is job.h. It logs to stderr, which detd makes a file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>

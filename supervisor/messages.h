@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/messages.h - messages from the ranks, and the answers to them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/messages.h - messages from the ranks, and the answers to
+ * them. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

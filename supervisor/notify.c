@@ -21,7 +21,8 @@
 
 enum { LOOK_MS = 50 };
 
-/* Everything from here to notify_start() runs after fork() in a program that has threads: no standard output, and only memory that glibc makes usable again. */
+/* Everything from here to notify_start() runs after fork() in a program that has threads: no standard output, and only
+ * memory that glibc makes usable again. */
 
 static void put(const char *text, size_t len)
 {

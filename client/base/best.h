@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/base/best.h - the best values of a job, from the values stored in detd. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/base/best.h - the best values of a job, from the values stored in
+ * detd. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/base/command.h - shared by detctl's commands: exit codes, the row of a command, and
- * calls of detd that show errors to the user. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/base/command.h - shared by detctl's commands: exit codes, the row of
+ * a command, and calls of detd that show errors to the user. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>
@@ -88,8 +88,8 @@ int misuse(const struct context *ctx, const char *fmt, ...) __attribute__((forma
 int call(struct context *ctx, const char *method, json_t *params, json_t **ret_result);
 /* Like call(), but waits for an absent detd, however long, and says so on stderr. */
 int call_patiently(struct context *ctx, const char *method, json_t *params, json_t **ret_result);
-/* Like call(), for the page after the one whose cursor is *cursor (NULL: the first page). Sets *cursor to the cursor of the new page; NULL if it is the
- * last page. */
+/* Like call(), for the page after the one whose cursor is *cursor (NULL: the first page). Sets *cursor to the cursor of
+ * the new page; NULL if it is the last page. */
 int call_page(struct context *ctx, const char *method, json_t *params, json_t **cursor, json_t **ret_result);
 /* A list that a method returns page by page. */
 struct list {

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/base/curve.h - loss rows of a job, read from detd page by page, and curves to draw. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/base/curve.h - loss rows of a job, read from detd page by page, and
+ * curves to draw. */
 #pragma once
 #include <jansson.h>
 #include <stddef.h>

@@ -113,8 +113,8 @@ static int reach(struct link *l, int fd, struct err *err)
                    l->path, strerror(errno));
 }
 
-/* Tries the socket for admins, which other users cannot keep busy. Returns false if this user may not open it. A socket in
- * a folder that others may write to, such as /tmp, is never tried: another user may have made it. */
+/* Tries the socket for admins, which other users cannot keep busy. Returns false if this user may not open it. A socket
+ * in a folder that others may write to, such as /tmp, is never tried: another user may have made it. */
 static bool reach_as_admin(const struct link *l, int fd)
 {
     const char *name = strrchr(l->path, '/');

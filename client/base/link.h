@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/base/link.h - the connection to detd: one call at a time, blocking. A lost connection is
- * made again and the call repeated. Every method may be repeated: submissions carry a token, commands are wishes. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/base/link.h - the connection to detd: one call at a time, blocking.
+ * A lost connection is made again and the call repeated. Every method may be repeated: submissions carry a token,
+ * commands are wishes. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>

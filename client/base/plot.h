@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/base/plot.h - draws loss curves with characters. Pure: points in, lines of text out. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/base/plot.h - draws loss curves with characters. Pure: points in,
+ * lines of text out. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/base/print.h - the output of detctl: aligned columns, units, JSON, CSV numbers. A
- * terminal gets no character of a user that it would obey; files and pipes get the bytes as they are. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/base/print.h - the output of detctl: aligned columns, units, JSON,
+ * CSV numbers. A terminal gets no character of a user that it would obey; files and pipes get the bytes as they are. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>

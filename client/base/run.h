@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/base/run.h - an earlier run that is used again: a job of detd, or a folder of an
- * exported job (detctl evidence export). */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/base/run.h - an earlier run that is used again: a job of detd, or a
+ * folder of an exported job (detctl evidence export). */
 #pragma once
 #include <jansson.h>
 #include <limits.h>

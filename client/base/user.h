@@ -1,12 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/base/user.h - the user that detctl acts as. Root submits for a user, and runs no program of
- * ours on files of another user: the programs parse what a user wrote. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/base/user.h - the user that detctl acts as. Root submits for a user,
+ * and runs no program of ours on files of another user: the programs parse what a user wrote. */
 #pragma once
 #include <jansson.h>
 
 struct context;
 
-/* Becomes the user for good, as `sudo -u NAME` does: user, groups, environment, open files. To be called before anything
- * is opened. This and the functions below return 0, or an exit code after complaining. */
+/* Becomes the user for good, as `sudo -u NAME` does: user, groups, environment, open files. To be called before
+ * anything is opened. This and the functions below return 0, or an exit code after complaining. */
 int user_become(const char *name);
 /* Refuses root if the daemon is the system's. */
 int user_may_submit(struct context *ctx);

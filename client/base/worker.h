@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/base/worker.h - runs detd-worker, which is beside detctl, as the caller: it reads data
- * and draws pictures; detd never does. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/base/worker.h - runs detd-worker, which is beside detctl, as the
+ * caller: it reads data and draws pictures; detd never does. */
 #pragma once
 #include <limits.h>
 #include <stdbool.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/check.h - checks the data and weights of a job before it is queued. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/check.h - checks the data and weights of a job before it is
+ * queued. */
 #pragma once
 #include <jansson.h>
 

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/checked.h - remembers successful checks of data and weights in the caller's cache
- * folder, until a file that they depend on changes. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/checked.h - remembers successful checks of data and weights in
+ * the caller's cache folder, until a file that they depend on changes. */
 #pragma once
 #include <limits.h>
 #include <stdbool.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/control.c - wishes: cancel, pause, resume, checkpoint, and the deterministic tier. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/control.c - wishes: cancel, pause, resume, checkpoint, and the
+ * deterministic tier. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>

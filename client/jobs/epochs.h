@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/epochs.h - converts epochs into steps: detd-worker counts the images. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/epochs.h - converts epochs into steps: detd-worker counts the
+ * images. */
 #pragma once
 #include <jansson.h>
 

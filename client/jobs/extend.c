@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/extend.c - extend: more steps for a completed job; clone: a new job from a job's keys, with some changed. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/extend.c - extend: more steps for a completed job; clone: a new
+ * job from a job's keys, with some changed. */
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>

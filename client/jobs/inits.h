@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/inits.h - job:12 in the place of a file of weights: a checkpoint of another job. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/inits.h - job:12 in the place of a file of weights: a
+ * checkpoint of another job. */
 #pragma once
 #include <jansson.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/jobs.c - ls, show, why, events, usage: facts that detd knows about jobs. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/jobs.c - ls, show, why, events, usage: facts that detd knows
+ * about jobs. */
 #include <getopt.h>
 #include <limits.h>
 #include <math.h>

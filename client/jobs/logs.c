@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/logs.c - the log files of a job's ranks: detd tells their paths, detctl opens them as the user. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/logs.c - the log files of a job's ranks: detd tells their
+ * paths, detctl opens them as the user. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>

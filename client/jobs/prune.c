@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/prune.c - prune: removes jobs that ended a while ago, page by page. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/prune.c - prune: removes jobs that ended a while ago, page by
+ * page. */
 #include <getopt.h>
 #include <stdio.h>
 

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/queue.c - queue: jobs that wait for slots, in the order of service, with the reason; wait: until jobs have ended; retry: the same job once more. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/queue.c - queue: jobs that wait for slots, in the order of
+ * service, with the reason; wait: until jobs have ended; retry: the same job once more. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/spec.h - a job file in the form that detd accepts: found, overridden and checked,
- * with absolute paths that exist. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/spec.h - a job file in the form that detd accepts: found,
+ * overridden and checked, with absolute paths that exist. */
 #pragma once
 #include <jansson.h>
 #include <limits.h>

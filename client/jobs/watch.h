@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/watch.h - follows a job until it ends: on a live screen, with lines, or
- * silently. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/watch.h - follows a job until it ends: on a live screen, with
+ * lines, or silently. */
 #pragma once
 #include <jansson.h>
 #include <stdint.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/model/export.c - export: jobs with all their rows as a database of the user's own, under the names that detd.db has; or a job's weights. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/model/export.c - export: jobs with all their rows as a database of
+ * the user's own, under the names that detd.db has; or a job's weights. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>

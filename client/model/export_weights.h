@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/model/export_weights.h - the part of export that writes the weights of a job for other
- * programs; detd-worker writes the file. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/model/export_weights.h - the part of export that writes the weights
+ * of a job for other programs; detd-worker writes the file. */
 #pragma once
 #include <stdint.h>
 

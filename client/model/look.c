@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/model/look.c - layers, anchors, sample: detd-worker describes or draws a job file, a job, or a file of weights. detd trains nothing for it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/model/look.c - layers, anchors, sample: detd-worker describes or
+ * draws a job file, a job, or a file of weights. detd trains nothing for it. */
 #include <getopt.h>
 #include <jansson.h>
 #include <limits.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/model/predict.c - draws the findings of a job's network in pictures: detd names the job's folder, detd-worker does the work as the caller. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/model/predict.c - draws the findings of a job's network in pictures:
+ * detd names the job's folder, detd-worker does the work as the caller. */
 #include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>

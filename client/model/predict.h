@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/model/predict.h - finds a job's folder, for commands in which detd-worker reads it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/model/predict.h - finds a job's folder, for commands in which
+ * detd-worker reads it. */
 #pragma once
 #include <stdint.h>
 

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/node/doctor.c - doctor: finds problems of detd and its node, and tells how to solve them. It only looks. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/node/doctor.c - doctor: finds problems of detd and its node, and
+ * tells how to solve them. It only looks. */
 #include <dirent.h>
 #include <errno.h>
 #include <getopt.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/node/gpus.c - gpus: the state of the node's GPUs, and lifting the quarantine of one. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/node/gpus.c - gpus: the state of the node's GPUs, and lifting the
+ * quarantine of one. */
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>

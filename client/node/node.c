@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/node/node.c - info: the node's equipment and the state of detd; drain and undrain: whether detd starts jobs. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/node/node.c - info: the node's equipment and the state of detd;
+ * drain and undrain: whether detd starts jobs. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>

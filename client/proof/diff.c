@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/proof/diff.c - two runs side by side: keys and identities that differ, then the first step at which they part, and the part that differs. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/proof/diff.c - two runs side by side: keys and identities that
+ * differ, then the first step at which they part, and the part that differs. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/proof/differences.h - values that differ between two JSON objects, by the path of their
- * key. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/proof/differences.h - values that differ between two JSON objects,
+ * by the path of their key. */
 #pragma once
 #include <jansson.h>
 

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/proof/evidence.c - evidence export: a job's evidence, for comparisons, as a folder that can be taken elsewhere. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/proof/evidence.c - evidence export: a job's evidence, for
+ * comparisons, as a folder that can be taken elsewhere. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/proof/verdict.h - the result of a verifying job, for people and for scripts. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/proof/verdict.h - the result of a verifying job, for people and for
+ * scripts. */
 #pragma once
 #include <jansson.h>
 #include <stdint.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/proof/verify.c - trains a run once more, to compare it with itself. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/proof/verify.c - trains a run once more, to compare it with
+ * itself. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/results/classes.h - the results of an evaluation by class. Metrics of a class are called
- * METRIC:CLASS (segm_METRIC:CLASS for masks); here each class has a row of them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/results/classes.h - the results of an evaluation by class. Metrics
+ * of a class are called METRIC:CLASS (segm_METRIC:CLASS for masks); here each class has a row of them. */
 #pragma once
 #include <jansson.h>
 #include <stdint.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/results/compare.c - jobs side by side: keys that differ, curves, best values. diff tells whether two runs have the same bits. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/results/compare.c - jobs side by side: keys that differ, curves,
+ * best values. diff tells whether two runs have the same bits. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>

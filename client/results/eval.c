@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/results/eval.c - evaluation results of a job, and asking for another evaluation. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/results/eval.c - evaluation results of a job, and asking for another
+ * evaluation. */
 #include <getopt.h>
 #include <limits.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/results/eval_name.h - detects a name of a set that has been used for several files. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/results/eval_name.h - detects a name of a set that has been used for
+ * several files. */
 #pragma once
 #include <stdint.h>
 

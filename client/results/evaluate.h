@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/results/evaluate.h - evaluates a checkpoint of a job on a data set. detd runs a job for
- * it, and its results are listed under the set's name. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/results/evaluate.h - evaluates a checkpoint of a job on a data set.
+ * detd runs a job for it, and its results are listed under the set's name. */
 #pragma once
 
 struct context;

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/results/loss.c - the losses of a job: as a table, CSV, JSON or a curve. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/results/loss.c - the losses of a job: as a table, CSV, JSON or a
+ * curve. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/bounds.h - the bounds of what users may take of detd. Each bound that users share is a row
- * here: how much there is, how much of it one user may have, and how much is reserved for admins. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/bounds.h - the bounds of what users may take of detd. Each
+ * bound that users share is a row here: how much there is, how much of it one user may have, and how much is reserved
+ * for admins. Pure. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -9,8 +10,8 @@ struct err;
 enum { BOUND_CONNECTIONS_MOST = 512 };
 
 /* ident; the total (0: no bound of all users together); share of a user without admin rights; reserve for
- * admins; per second; the name of the counted things. Per second > 0: a rate. A user may have the share at once, then so many more per
- * second; root and the daemon's user have no bound. */
+ * admins; per second; the name of the counted things. Per second > 0: a rate. A user may have the share at once, then
+ * so many more per second; root and the daemon's user have no bound. */
 #define BOUNDS(X)                                                                                                     \
     X(CONNECTIONS, BOUND_CONNECTIONS_MOST, 128, 32, 0, "connections")                                                 \
     X(LONG_LINES, 72 << 20, 18 << 20, 18 << 20, 0, "bytes of requests that arrive in pieces, over 64 KiB each")       \

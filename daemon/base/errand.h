@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/errand.h - a thread of its own for work that may take long. Its work is done in
- * order, and keeps nothing else waiting. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/errand.h - a thread of its own for work that may take long. Its
+ * work is done in order, and keeps nothing else waiting. */
 #pragma once
 #include <uv.h>
 

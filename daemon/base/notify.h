@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/notify.h - systemd's two small protocols, without its library: readiness messages
- * and inherited sockets. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/notify.h - systemd's two small protocols, without its library:
+ * readiness messages and inherited sockets. */
 #pragma once
 
 /* Sends "READY=1" or the like to NOTIFY_SOCKET; does nothing without that variable. */

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/pool.h - libuv's thread pool, started before the first client is served. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/pool.h - libuv's thread pool, started before the first client
+ * is served. */
 #pragma once
 #include <uv.h>
 

@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/reserve.h - a file that only takes up room, for a full disk. It is removed so that
- * an operation that makes room can run, and made again when there is room. A kill at any moment leaves a file of some
- * size, or no file. Errors are ignored: without the file, a full disk is as bad as it would be anyway. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/reserve.h - a file that only takes up room, for a full disk. It
+ * is removed so that an operation that makes room can run, and made again when there is room. A kill at any moment
+ * leaves a file of some size, or no file. Errors are ignored: without the file, a full disk is as bad as it would be
+ * anyway. */
 #pragma once
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/text.h - a growing text, for JSON that is written without a tree. A failed
- * allocation is remembered; later calls do nothing. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/text.h - a growing text, for JSON that is written without a
+ * tree. A failed allocation is remembered; later calls do nothing. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/turns.h - work for libuv's pool, in turns, so that a pile of work of one client
- * does not keep the others waiting. A party (a client) has one piece running, a user has TURNS_USER. Of the waiting
- * parties, that with the longest wait since its last turn goes first. Only the work itself runs outside the loop. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/turns.h - work for libuv's pool, in turns, so that a pile of
+ * work of one client does not keep the others waiting. A party (a client) has one piece running, a user has TURNS_USER.
+ * Of the waiting parties, that with the longest wait since its last turn goes first. Only the work itself runs outside
+ * the loop. */
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>

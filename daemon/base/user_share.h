@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/user_share.h - what each user has taken of the bounds that detd counts as it goes (bounds.h).
- * For the loop only. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/base/user_share.h - what each user has taken of the bounds that detd
+ * counts as it goes (bounds.h). For the loop only. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/gpu/device.h - chooses the device and precision of a job: decides `auto`, and refuses
- * devices that this node does not have. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/gpu/device.h - chooses the device and precision of a job: decides
+ * `auto`, and refuses devices that this node does not have. Pure. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

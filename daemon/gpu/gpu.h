@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/gpu/gpu.h - the GPUs of the node as detd knows them, and their states. Pure:
- * observations and the time are arguments.
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/gpu/gpu.h - the GPUs of the node as detd knows them, and their
+ * states. Pure: observations and the time are arguments.
  *
  * A GPU is granted only while it is free: no job holds it, it is healthy, no process uses it, and its memory was
  * verified free since the last job on it. */

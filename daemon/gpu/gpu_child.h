@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/gpu/gpu_child.h - the process that asks the driver (gpu_probe.h), on the side of detd:
- * it is started for an observation, and killed when it does not answer.
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/gpu/gpu_child.h - the process that asks the driver (gpu_probe.h), on
+ * the side of detd: it is started for an observation, and killed when it does not answer.
  *
  * A process that hangs in the driver may survive its SIGKILL as long as the driver hangs. It is left alone, and no
  * other process is started before it is gone. All callbacks come from the loop, never from within a call of these

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/gpu/gpu_nvml.h - NVML functions, loaded by name, so that the build needs nothing of
- * NVML. Only the probe's process ever loads it: a driver may hang.
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/gpu/gpu_nvml.h - NVML functions, loaded by name, so that the build
+ * needs nothing of NVML. Only the probe's process ever loads it: a driver may hang.
  *
  * Every function returns an NVML code, 0 for success. Those marked "may be NULL" are missing in some versions. A code
  * that says "not supported" means that the device does not have the value, and is no error. The layouts are those of

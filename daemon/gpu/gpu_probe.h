@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/gpu/gpu_probe.h - the child that asks the GPU driver, so that a hung driver holds up
- * only this child. It writes JSON lines on stdout, one object each:
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/gpu/gpu_probe.h - the child that asks the GPU driver, so that a hung
+ * driver holds up only this child. It writes JSON lines on stdout, one object each:
  *
  *   {"uuid", "name", "index", "driver", "divided", "memory_bytes", "memory_used", "utilisation", "temperature",
  *    "power_w", "ecc_errors", "processes":[{"pid", "memory_bytes", "session", "name"}]}

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/job/job.h - a job's stored row and its state machine. Pure: no I/O, the time is an
- * argument. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/job/job.h - a job's stored row and its state machine. Pure: no I/O,
+ * the time is an argument. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/job/label.h - labels of jobs by users: a note, and tags for searching. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/job/label.h - labels of jobs by users: a note, and tags for
+ * searching. Pure. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>

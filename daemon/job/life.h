@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/job/life.h - the launch life cycle: whether processes of a job live, and the actions of
- * detd for them. Pure: a table of phases and facts; the time is an argument (of the monotonic clock). The job's state
- * for its user is the other state machine, job.h; run.c carries out the actions. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/job/life.h - the launch life cycle: whether processes of a job live,
+ * and the actions of detd for them. Pure: a table of phases and facts; the time is an argument (of the monotonic
+ * clock). The job's state for its user is the other state machine, job.h; run.c carries out the actions. */
 #pragma once
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/job/report.h - the records of proto/report.h as C values, checked. Pure. Input from
- * sup.sock is cut to bounded sizes here. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/job/report.h - the records of proto/report.h as C values, checked.
+ * Pure. Input from sup.sock is cut to bounded sizes here. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>

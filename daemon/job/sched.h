@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/job/sched.h - the scheduler: decides which jobs get the node's slots. A pure function of
- * queue, slots and clock.
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/job/sched.h - the scheduler: decides which jobs get the node's
+ * slots. A pure function of queue, slots and clock.
  *
  * A job gets all its slots or none (gang). Higher priority goes first, then the job whose user was granted less lately,
  * then the older job (smaller id). Jobs on GPUs

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/jobs/audit.h - records the user of each request that changes something: an event of the
- * job (0: of the node), also in the journal. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/jobs/audit.h - records the user of each request that changes
+ * something: an event of the job (0: of the node), also in the journal. */
 #pragma once
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/jobs/event.h - events of jobs and of the node: they are stored, and listeners are told
- * of them and of other changes. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/jobs/event.h - events of jobs and of the node: they are stored, and
+ * listeners are told of them and of other changes. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

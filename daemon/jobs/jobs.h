@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/jobs/jobs.h - the jobs in memory: all live ones and the newest finished ones, and the
- * changes that users and supervisors make to them.
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/jobs/jobs.h - the jobs in memory: all live ones and the newest
+ * finished ones, and the changes that users and supervisors make to them.
  *
  * Memory is ahead of the database by the writer's queue: changes are applied here at once and queued in order; the
  * client is answered after the commit. Everything runs on the loop. */
@@ -153,8 +153,8 @@ int jobs_want_priority(struct jobs *jobs, struct job *j, int priority, store_don
 json_t *jobs_word(const struct jobs *jobs, const struct job *j, const char *word, const char *tier);
 /* An array of these words, for all wishes that the job has not carried out yet; new reference. */
 json_t *jobs_wishes(const struct jobs *jobs, const struct job *j);
-/* Tells the job to write a checkpoint and leave, after yields_to or off_gpu was set. Sets leave_by: detd does not rely on
- * its supervisor. */
+/* Tells the job to write a checkpoint and leave, after yields_to or off_gpu was set. Sets leave_by: detd does not rely
+ * on its supervisor. */
 void jobs_send_away(struct jobs *jobs, struct job *j);
 
 /* Notes that its supervisor has had the job for so many seconds. The value never falls: a lost supervisor may have told

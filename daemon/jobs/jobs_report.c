@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/jobs/jobs_report.c - jobs_report(): how a supervisor's records change the job in memory, and the losses that subscribers get. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/jobs/jobs_report.c - jobs_report(): how a supervisor's records
+ * change the job in memory, and the losses that subscribers get. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

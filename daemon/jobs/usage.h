@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/jobs/usage.h - the resources that running jobs use, as rows of the store: cores and
- * memory from their supervisors, GPUs from the driver. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/jobs/usage.h - the resources that running jobs use, as rows of the
+ * store: cores and memory from their supervisors, GPUs from the driver. */
 #pragma once
 struct gpus;
 struct job;

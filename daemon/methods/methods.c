@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods.c - the method table, access, and the methods about the daemon itself. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods.c - the method table, access, and the methods about
+ * the daemon itself. */
 #include "daemon/methods/methods.h"
 
 #include <malloc.h>

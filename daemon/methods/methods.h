@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods.h - the methods for clients: the table of proto/methods.h with a
- * function for each row. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods.h - the methods for clients: the table of
+ * proto/methods.h with a function for each row. */
 #pragma once
 #include <stdint.h>
 

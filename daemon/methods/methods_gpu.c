@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods_gpu.c - gpu.*: the state of the node's GPUs, and lifting a quarantine. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods_gpu.c - gpu.*: the state of the node's GPUs, and
+ * lifting a quarantine. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods_label.c - job.label: a note and tags of a job, whether it lives or has ended. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods_label.c - job.label: a note and tags of a job,
+ * whether it lives or has ended. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

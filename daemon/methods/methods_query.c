@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods_query.c - the methods that read the store: losses, evaluation, events, tiers, logs, why. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods_query.c - the methods that read the store: losses,
+ * evaluation, events, tiers, logs, why. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods_remove.c - job.rm and job.prune: removal of jobs that have ended. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods_remove.c - job.rm and job.prune: removal of jobs
+ * that have ended. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>

@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods_reopen.c - a job that has ended is queued again. job.extend: a completed job trains on as if it had been given so many steps at first. job.resume: a failed job continues from its newest checkpoint. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods_reopen.c - a job that has ended is queued again.
+ * job.extend: a completed job trains on as if it had been given so many steps at first. job.resume: a failed job
+ * continues from its newest checkpoint. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -253,8 +255,8 @@ static void sealed(void *arg, const char *ticket, const struct err *err)
     reopen(x);
 }
 
-/* The old ticket reaches nothing any more. detd-launch runs as the job's submitter only a spec that it has sealed for that
- * user. */
+/* The old ticket reaches nothing any more. detd-launch runs as the job's submitter only a spec that it has sealed for
+ * that user. */
 static void emptied(void *arg, bool gone, const char *who, const char *one, const struct err *err)
 {
     struct reopening *x = arg;

@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods_submit.c - job.submit: the spec is parsed on a thread of the pool, as it may have a megabyte. Then the job of a system daemon gets its ticket, and the job is stored. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/methods_submit.c - job.submit: the spec is parsed on a
+ * thread of the pool, as it may have a megabyte. Then the job of a system daemon gets its ticket, and the job is
+ * stored. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/request_note.c - helpers of the methods: unpacking parameters, and noting the user that asked for a change. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/methods/request_note.c - helpers of the methods: unpacking
+ * parameters, and noting the user that asked for a change. */
 #include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>

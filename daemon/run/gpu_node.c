@@ -89,8 +89,8 @@ static void recall(struct gpu_node *n, struct gpu *g)
 /* ---- effects of a change ---- */
 
 /* A job on a quarantined GPU writes a checkpoint, or loses its work since the last one, and is queued for another GPU.
- * A job that its owner has paused is already writing one, and now gets a deadline. A supervisor that is not connected is
- * told when it connects. */
+ * A job that its owner has paused is already writing one, and now gets a deadline. A supervisor that is not connected
+ * is told when it connects. */
 static void move_job(struct gpu_node *n, const struct gpu *g)
 {
     struct job *j = g->job ? jobs_find(n->c.jobs, g->job) : NULL;

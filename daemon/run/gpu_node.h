@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/gpu_node.h - keeps the known state of the GPUs up to date: decides when to ask the
- * driver, and passes the answers on to jobs, events and the store.
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/gpu_node.h - keeps the known state of the GPUs up to date:
+ * decides when to ask the driver, and passes the answers on to jobs, events and the store.
  *
  * The driver is asked soon after the start. It is asked every 10 s while jobs on GPUs run or wait, or a client asked
  * within the last minute; every second while the memory of a job that left is being checked; otherwise every 5 minutes.

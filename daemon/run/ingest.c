@@ -20,7 +20,8 @@
 #include "proto/record.h"
 #include "proto/report.h"
 
-/* UNREAD_BYTES: messages that a supervisor may leave unread; at its next hello the welcome repeats what it must know. */
+/* UNREAD_BYTES: messages that a supervisor may leave unread; at its next hello the welcome repeats what it must
+ * know. */
 enum { OLDEST_PROTOCOL = 1, SUPS_MAX = 4096, REFUSALS_S = 10, AGAIN_S = 3600, GAP_BYTES = 256, UNREAD_BYTES = 64 << 10 };
 
 /* A supervisor's connection. */

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/ingest.h - sup.sock: reports of supervisors to detd, and messages of detd to them.
- * Lines as in proto/report.h. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/ingest.h - sup.sock: reports of supervisors to detd, and
+ * messages of detd to them. Lines as in proto/report.h. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,7 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/removal.h - removes jobs that have ended: rows and folder. The row of table jobs
- * goes first, in one transaction with a note that the job is to be removed. Then its folder is removed, in another
- * thread, and its other rows, both piece by piece and one job after another. After a kill of detd at any time, either
- * the job is unchanged, or it is no longer visible and the next detd removes the rest. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/removal.h - removes jobs that have ended: rows and folder. The
+ * row of table jobs goes first, in one transaction with a note that the job is to be removed. Then its folder is
+ * removed, in another thread, and its other rows, both piece by piece and one job after another. After a kill of detd
+ * at any time, either the job is unchanged, or it is no longer visible and the next detd removes the rest. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/retention.h - removes things that detd.conf keeps only for some days: jobs that have
- * ended, their curves and logs, and events. Looks for them when detd starts and once an hour, one thing after the
- * other, in pieces. Ages are counted in time that detd has run, so that a wrong clock removes nothing. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/retention.h - removes things that detd.conf keeps only for some
+ * days: jobs that have ended, their curves and logs, and events. Looks for them when detd starts and once an hour, one
+ * thing after the other, in pieces. Ages are counted in time that detd has run, so that a wrong clock removes
+ * nothing. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

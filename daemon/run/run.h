@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/run.h - runs jobs: grants slots, starts supervisors, finds lost supervisors by their
- * locks. Everything runs on the loop. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/run.h - runs jobs: grants slots, starts supervisors, finds lost
+ * supervisors by their locks. Everything runs on the loop. */
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/shares.h - the slots that were granted to each user in the last seven days: among
- * jobs of equal priority, the user who was granted less goes first (fair_share of detd.conf). Days are those for which
- * detd has run: no wall clock counts. The store keeps the sums by hours. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/shares.h - the slots that were granted to each user in the last
+ * seven days: among jobs of equal priority, the user who was granted less goes first (fair_share of detd.conf). Days
+ * are those for which detd has run: no wall clock counts. The store keeps the sums by hours. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/slots.h - jobs and the node as the scheduler sees them (sched.h). */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/slots.h - jobs and the node as the scheduler sees them
+ * (sched.h). */
 #pragma once
 #include <stdbool.h>
 

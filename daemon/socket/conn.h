@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/socket/conn.h - the control socket: clients and their users, their requests in flight,
- * their subscriptions. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/socket/conn.h - the control socket: clients and their users, their
+ * requests in flight, their subscriptions. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>
@@ -71,8 +71,8 @@ struct conns_config {
     struct user_shares *shares;
     int listen_fd, admin_fd; /* >= 0: sockets that listen already */
     struct gate gate;
-    /* A second socket, which only root and group detd may open. Others cannot fill its queue; it gives no rights. ""; no
-     * such socket. */
+    /* A second socket, which only root and group detd may open. Others cannot fill its queue; it gives no rights. "";
+     * no such socket. */
     const char *admin_path;
     /* Calls the method `method`. Answers in the way of struct request. */
     int (*call)(struct request *rq, const char *method, struct err *err);

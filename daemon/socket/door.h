@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/socket/door.h - decides whether one more connection is accepted, and which connection is
- * closed for it. Pure: no I/O. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/socket/door.h - decides whether one more connection is accepted, and
+ * which connection is closed for it. Pure: no I/O. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/socket/listener.h - a socket that listens. It accepts some connections in a turn of the loop, and looks
- * at the user before anything else is done: a user who connects more often than BOUND_CONNECTS waits. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/socket/listener.h - a socket that listens. It accepts some
+ * connections in a turn of the loop, and looks at the user before anything else is done: a user who connects more often
+ * than BOUND_CONNECTS waits. */
 #pragma once
 #include <stdbool.h>
 #include <sys/types.h>

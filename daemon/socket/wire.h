@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/socket/wire.h - a connection of JSON lines on the loop: reading with flow control, an
- * output queue, closing. Both sockets of detd use it.
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/socket/wire.h - a connection of JSON lines on the loop: reading with
+ * flow control, an output queue, closing. Both sockets of detd use it.
  *
  * Lines of one connection are handed out in order. After 2 ms of work in one turn of the loop, the remaining lines wait
  * for the next turns; there, the connection that has waited longest comes first. So no client keeps the others waiting.

@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/evidence/evidence.h - evidence: hashes of the results of each step of a run, so that two
- * runs can be compared number by number and the first difference is named. Rank 0 writes it into the job's folder.
- * detctl, detd and a run that verifies another read it. Sources: specs determinism section 9; DESIGN section 6.
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/evidence/evidence.h - evidence: hashes of the results of each step of
+ * a run, so that two runs can be compared number by number and the first difference is named. Rank 0 writes it into the
+ * job's folder. detctl, detd and a run that verifies another read it. Sources: specs determinism section 9; DESIGN
+ * section 6.
  *
  *   evidence.json     the head: the start of the chain, and the list of tensors
  *   evidence.log      the record of step s is at (s - 1) * EVIDENCE_RECORD_BYTES, and is overwritten when the step is

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/evidence/evidence_carry.h - the evidence of a run that continues with other keys, under
- * which its steps so far would have been the same: a job that was given more steps. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/evidence/evidence_carry.h - the evidence of a run that continues with
+ * other keys, under which its steps so far would have been the same: a job that was given more steps. */
 #pragma once
 #include <stdint.h>
 

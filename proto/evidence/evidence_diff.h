@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/evidence/evidence_diff.h - compares two runs by their evidence: finds the first step in
- * which they differ, and the part that differs. If both start from the same head, their chains tell the step in a few
- * reads; otherwise each step's records are compared. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/evidence/evidence_diff.h - compares two runs by their evidence: finds
+ * the first step in which they differ, and the part that differs. If both start from the same head, their chains tell
+ * the step in a few reads; otherwise each step's records are compared. */
 #pragma once
 #include <jansson.h>
 #include <signal.h>

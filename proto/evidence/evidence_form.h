@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/evidence/evidence_form.h - the bytes of evidence: its head as JSON, records and details
- * as in the files. No I/O, so that fuzzers can feed it. Only evidence*.c use it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/evidence/evidence_form.h - the bytes of evidence: its head as JSON,
+ * records and details as in the files. No I/O, so that fuzzers can feed it. Only evidence*.c use it. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

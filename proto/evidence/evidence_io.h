@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/evidence/evidence_io.h - files of evidence: whole pieces at fixed places, heads. Only
- * evidence*.c use it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/evidence/evidence_io.h - files of evidence: whole pieces at fixed
+ * places, heads. Only evidence*.c use it. */
 #pragma once
 #include <stdint.h>
 #include <sys/types.h>

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/hash/hash.h - evidence: 128-bit hashes of tensors and of steps, so that two runs can be
- * compared number by number. Not cryptographic. Source: specs determinism sections 9.2 and 9.3, with one change: a
- * tensor is hashed in two stages:
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/hash/hash.h - evidence: 128-bit hashes of tensors and of steps, so
+ * that two runs can be compared number by number. Not cryptographic. Source: specs determinism sections 9.2 and 9.3,
+ * with one change: a tensor is hashed in two stages:
  *
  *   block    1024 neighbouring fp32 elements, by hash_keys.h. It is cheap enough for the numbers that a step touches
  *            anyway: gradients when they are summed and weights when they are updated

@@ -1,9 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/hash/hash_keys.h - the hash of a block of numbers. A block has 1024 fp32 elements in 512
- * words of 64 bits (element 2 j in the lower half of word j). A tensor's last block is hashed as if zeros followed. The
- * hash is NH with a Toeplitz key: lane l is the sum over j of (lo(w) + lo(k)) * (hi(w) + hi(k)), k = HASH_KEY[j + l],
- * halves added mod 2^32 and products mod 2^64. It takes one multiplication for each word and lane, which every vector
- * unit has. Sources: Black et al. 1999, UMAC: Fast and secure message authentication; RFC 4418 section 5.2. Integers
- * only; compiled by gcc and by nvcc. Host code of nvcc has no table. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/hash/hash_keys.h - the hash of a block of numbers. A block has 1024
+ * fp32 elements in 512 words of 64 bits (element 2 j in the lower half of word j). A tensor's last block is hashed as
+ * if zeros followed. The hash is NH with a Toeplitz key: lane l is the sum over j of (lo(w) + lo(k)) * (hi(w) + hi(k)),
+ * k = HASH_KEY[j + l], halves added mod 2^32 and products mod 2^64. It takes one multiplication for each word and lane,
+ * which every vector unit has. Sources: Black et al. 1999, UMAC: Fast and secure message authentication; RFC 4418
+ * section 5.2. Integers only; compiled by gcc and by nvcc. Host code of nvcc has no table. */
 #pragma once
 #include "proto/hash/hash_mix.h"
 

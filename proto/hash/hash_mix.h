@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/hash/hash_mix.h - mixes words for the evidence hash. Integers only, so the result is the
- * same on every device; compiled by gcc and by nvcc. Specs determinism section 9.2. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/hash/hash_mix.h - mixes words for the evidence hash. Integers only,
+ * so the result is the same on every device; compiled by gcc and by nvcc. Specs determinism section 9.2. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

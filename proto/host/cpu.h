@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/cpu.h - the features of this machine's CPU, for the choice of the code that a job
- * runs. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/cpu.h - the features of this machine's CPU, for the choice of
+ * the code that a job runs. */
 #pragma once
 #include <cpuid.h>
 #include <stdbool.h>

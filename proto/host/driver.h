@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/driver.h - the message when a library of NVIDIA's driver cannot be loaded. For detd,
- * which asks the driver, and for ranks, which use it. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/driver.h - the message when a library of NVIDIA's driver cannot
+ * be loaded. For detd, which asks the driver, and for ranks, which use it. */
 #pragma once
 
 struct err;

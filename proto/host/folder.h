@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/folder.h - makes the names of folders survive a loss of power. A name is durable
- * when the folder that holds it is. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/folder.h - makes the names of folders survive a loss of power. A
+ * name is durable when the folder that holds it is. */
 #pragma once
 
 struct err;

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/gpulock.h - one GPU, one job, on the whole machine: a lock file for each UUID. The
- * file stays; only gpulock_renew() replaces it. Its contents mean nothing. The kernel drops the lock when the process
- * that holds it ends, in any way.
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/gpulock.h - one GPU, one job, on the whole machine: a lock file
+ * for each UUID. The file stays; only gpulock_renew() replaces it. Its contents mean nothing. The kernel drops the lock
+ * when the process that holds it ends, in any way.
  *
  * A system daemon keeps its locks in its own folder, in files that other users cannot open. Daemons of users share
  * /run/lock if everybody may write there, otherwise /tmp. Each kind of daemon looks at the locks of the other kind. A

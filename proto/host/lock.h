@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/lock.h - the lock of a job's folder as seen from outside: whether processes of the
- * job live, and how to find and kill them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/lock.h - the lock of a job's folder as seen from outside:
+ * whether processes of the job live, and how to find and kill them. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/output.h - tells whether all output of a program was written. Needs only the C
- * library. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/output.h - tells whether all output of a program was written.
+ * Needs only the C library. */
 #pragma once
 #include <stdio.h>
 

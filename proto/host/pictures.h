@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/pictures.h - pictures of validation in a job's folder, pictures/val-step-N.png: a
- * worker writes them, detctl finds them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/pictures.h - pictures of validation in a job's folder,
+ * pictures/val-step-N.png: a worker writes them, detctl finds them. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/sha256.h - SHA-256 (FIPS 180-4), and an authentication code with a key (HMAC, RFC
- * 2104). No library but libc. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/sha256.h - SHA-256 (FIPS 180-4), and an authentication code with
+ * a key (HMAC, RFC 2104). No library but libc. */
 #pragma once
 #include <stddef.h>
 

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/start.h - repairs descriptors and signals that the parent process has closed,
- * ignored or blocked. Needs only the C library. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/start.h - repairs descriptors and signals that the parent
+ * process has closed, ignored or blocked. Needs only the C library. */
 #pragma once
 
 /* The first call of main() in a program that a person runs. It exits with 1 if it cannot do this:

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/tell.h - a service's lines on standard error. It never waits for a slow reader, and
- * leaves the flags of the descriptor unchanged, since other processes may share it. Needs only the C library. Any
- * thread. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/tell.h - a service's lines on standard error. It never waits for
+ * a slow reader, and leaves the flags of the descriptor unchanged, since other processes may share it. Needs only the C
+ * library. Any thread. */
 #pragma once
 
 enum { TELL_LINE_BYTES = 1280 };

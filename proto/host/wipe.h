@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/wipe.h - removes a folder with its contents. Follows no link, and works in pieces of
- * bounded size. File work, for a thread. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/host/wipe.h - removes a folder with its contents. Follows no link,
+ * and works in pieces of bounded size. File work, for a thread. */
 #pragma once
 
 struct err;

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec.h - the job file: one table of keys makes the parser, the errors,
- * schema/job.schema.json and the man page. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec.h - the job file: one table of keys makes the parser, the
+ * errors, schema/job.schema.json and the man page. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>
@@ -29,7 +29,8 @@ enum { JOB_MAX_SOURCES = 3 };
  *            this value, so that checkpoints older than the key stay good. A stored job without the key has this value,
  *            independent of the default.
  *            "-" = always given: the keys of the first release; "*" = never given, the key decides no result; "*code"
- *            = the same, and the value is code that the job runs or loads: only the job's owner may see or reuse it; "~"
+ *            = the same, and the value is code that the job runs or loads: only the job's owner may see or reuse it;
+ *            "~"
  *            = neither given nor stored: the submitter turns the key into another one
  *   families the families of models (presets.h) that have the key, separated by blanks; "" = all, "!rcnn" = all but
  *            that one. For a model of another family the key is an error, and neither jobspec_json() nor
@@ -553,6 +554,6 @@ int jobspec_default_shards(int64_t batch, int shard_images);
 int64_t jobspec_default_every(int64_t steps);
 /* The preset of a job, which may be incomplete. NULL: it names no preset of job_presets. */
 const struct job_preset *jobspec_preset(const json_t *root);
-/* Writes the `--help-keys` text from the table: of the keys of a preset, with its defaults, or of all keys (preset NULL). Returns -EIO if the text
- * was not written completely. */
+/* Writes the `--help-keys` text from the table: of the keys of a preset, with its defaults, or of all keys (preset
+ * NULL). Returns -EIO if the text was not written completely. */
 int jobspec_write_help(FILE *out, const struct job_preset *preset);

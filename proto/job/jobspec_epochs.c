@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec_epochs.c - steps that are written as epochs: train.epochs, and texts such as "2 epochs" in other keys. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec_epochs.c - steps that are written as epochs:
+ * train.epochs, and texts such as "2 epochs" in other keys. */
 #include <errno.h>
 #include <float.h>
 #include <math.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec_extend.c - more steps for a job that has trained all its steps. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec_extend.c - more steps for a job that has trained all its
+ * steps. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec_form.c - a job as JSON again: the whole job, and the part of it that decides the results. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec_form.c - a job as JSON again: the whole job, and the part
+ * of it that decides the results. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec_idle.c - keys that have no effect in a job: it refuses some, and the submitter gets a note about the others. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec_idle.c - keys that have no effect in a job: it refuses
+ * some, and the submitter gets a note about the others. */
 #include <math.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec_rules.c - rules between keys, and defaults that depend on other keys. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec_rules.c - rules between keys, and defaults that depend on
+ * other keys. */
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>

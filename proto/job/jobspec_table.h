@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec_table.h - the rows of JOB_KEYS as data, for the parser, the help, and the test that writes
- * schema and manual. Private to proto/job/jobspec*.c. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec_table.h - the rows of JOB_KEYS as data, for the parser,
+ * the help, and the test that writes schema and manual. Private to proto/job/jobspec*.c. */
 #pragma once
 #include <stddef.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec_words.c - unknown keys: our names for other programs' keys, and the most similar key. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobspec_words.c - unknown keys: our names for other programs'
+ * keys, and the most similar key. */
 #include <ctype.h>
 #include <string.h>
 #include <strings.h>

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobtext.h - the text of a job file before it is parsed. People write it by hand, in
- * the style of other programs. No I/O. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/jobtext.h - the text of a job file before it is parsed. People
+ * write it by hand, in the style of other programs. No I/O. */
 #pragma once
 #include <stddef.h>
 

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/presets.h - networks by name: the family of models of each, and the defaults of job
- * keys that depend on them. worker/models/registry.h builds them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/job/presets.h - networks by name: the family of models of each, and
+ * the defaults of job keys that depend on them. worker/models/registry.h builds them. */
 #pragma once
 #include <stdbool.h>
 

@@ -16,7 +16,8 @@ void left_adopt(void)
     prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
-/* Its parent, 0 where it is not there, and "process 12 (name, state D)"; the name may hold anything but ends at the last ')'. */
+/* Its parent, 0 where it is not there, and "process 12 (name, state D)"; the name may hold anything but ends at the
+ * last ')'. */
 static int look_at(pid_t pid, char *ret, size_t size)
 {
     char path[64], text[512], *open, *close, state = '?';

@@ -149,7 +149,8 @@ static void tell_gone(struct rank *r)
     r->all->config.gone(r->all->config.arg, r->index, r->status);
 }
 
-/* A live rank gets one gulp a turn, so that its flood does not keep the others waiting; a dead one is read to the end. */
+/* A live rank gets one gulp a turn, so that its flood does not keep the others waiting; a dead one is read to the
+ * end. */
 static void read_rank(struct rank *r)
 {
     int more = 1;
@@ -392,7 +393,8 @@ static bool is_rank(const struct ranks *all, pid_t pid)
     return false;
 }
 
-/* Of what ranks started and nobody waits for. One that is a rank has died a moment ago, and another signal tells of it. */
+/* Of what ranks started and nobody waits for. One that is a rank has died a moment ago, and another signal tells of
+ * it. */
 static void reap_orphans(const struct ranks *all)
 {
     siginfo_t dead = { 0 };

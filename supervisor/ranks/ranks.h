@@ -1,7 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/ranks/ranks.h - the processes of one attempt: starts them, carries lines to and from them, sees them end.
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/ranks/ranks.h - the processes of one attempt: starts them,
+ * carries lines to and from them, sees them end.
  *
- * Every callback comes from the loop. Lines of a rank come in order; after its process has ended its socket is read to the end, and
- * only then `gone` is called, so no report is lost. All ranks share this process's session and process group and die with it. */
+ * Every callback comes from the loop. Lines of a rank come in order; after its process has ended its socket is read to
+ * the end, and only then `gone` is called, so no report is lost. All ranks share this process's session and process
+ * group and die with it. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,7 +43,8 @@ int ranks_start(const struct ranks_config *config, struct ranks **ret, struct er
 /* Once all are gone (or after ranks_kill() at the very end). Memory goes when libuv has closed its handles. */
 void ranks_free(struct ranks *r);
 
-/* Ends the line and queues it. A rank that does not read for long loses nothing, but its queue is bounded: a line that does not fit is dropped and logged. */
+/* Ends the line and queues it. A rank that does not read for long loses nothing, but its queue is bounded: a line that
+ * does not fit is dropped and logged. */
 void ranks_say(struct ranks *r, int rank, struct line *l);
 void ranks_resume(struct ranks *r);
 /* Whether lines of it wait for ready(). */

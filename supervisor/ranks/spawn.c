@@ -41,7 +41,8 @@ static void fill_args(const struct spawn *s, struct args *a)
     a->argv[n] = NULL;
 }
 
-/* In the child: only calls that are safe after fork(). Sources are first moved out of the way of the numbers they will get. */
+/* In the child: only calls that are safe after fork(). Sources are first moved out of the way of the numbers they will
+ * get. */
 static int place_fds(const struct spawn *s)
 {
     enum { ABOVE = WORKER_FD_PLUGIN + 1 };
@@ -223,7 +224,8 @@ int spawn_env(const json_t *run_env, char ***ret_env, struct err *err)
 {
     static const char *const kept[] = { "PATH", "HOME",           "USER",      "LOGNAME",   "TMPDIR",      "LANG",
                                         "TZ",   "DETD_CUDA_PATH", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX" };
-    /* GPUs are numbered as NVML does; queues that wait for each other need a channel each; all ranks are on this machine. */
+    /* GPUs are numbered as NVML does; queues that wait for each other need a channel each; all ranks are on this
+     * machine. */
     static const char *const set[][2] = { { "CUDA_DEVICE_ORDER", "PCI_BUS_ID" },
                                           { "CUDA_DEVICE_MAX_CONNECTIONS", "32" },
                                           { "NCCL_SOCKET_IFNAME", "lo" } };

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/ranks/spawn.h - starts one rank: descriptors, environment, arguments, and death with its parent. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/ranks/spawn.h - starts one rank: descriptors, environment,
+ * arguments, and death with its parent. */
 #pragma once
 #include <jansson.h>
 #include <stddef.h>
@@ -19,18 +20,19 @@ struct spawn {
     const char *gpu; /* UUID, or NULL: becomes CUDA_VISIBLE_DEVICES, whatever env says */
 };
 
-/* Forks and executes. The child is in this session and process group, and SIGKILL follows the death of the calling thread. When the
- * program cannot be executed, the error says so and no child is left. */
+/* Forks and executes. The child is in this session and process group, and SIGKILL follows the death of the calling
+ * thread. When the program cannot be executed, the error says so and no child is left. */
 int spawn_rank(const struct spawn *s, pid_t *ret_pid, struct err *err);
 
-/* In a child: when memory runs out it is the first to go, whatever detd-job has from detd; a rank begins again at its checkpoint. */
+/* In a child: when memory runs out it is the first to go, whatever detd-job has from detd; a rank begins again at its
+ * checkpoint. */
 void spawn_go_first(void);
 
 /* log/rank-N.log in the working directory, for appending, with a line that names the attempt. Caller closes. */
 int spawn_open_log(int rank, int nranks, int attempt, int *ret_fd, struct err *err);
 
-/* The environment of ranks: the few variables that every program needs, as this process has them, and run_env (an object of strings,
- * or NULL), which wins. NULL-terminated; freed with spawn_free_env(). */
+/* The environment of ranks: the few variables that every program needs, as this process has them, and run_env (an
+ * object of strings, or NULL), which wins. NULL-terminated; freed with spawn_free_env(). */
 int spawn_env(const json_t *run_env, char ***ret_env, struct err *err);
 void spawn_free_env(char **env);
 

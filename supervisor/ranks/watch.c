@@ -124,7 +124,8 @@ static int waited_for(const struct watch *w)
     return worst;
 }
 
-/* By step; then by what the main thread has entered, which decides what the thread of the gradients gets to do; then by the gradients. */
+/* By step; then by what the main thread has entered, which decides what the thread of the gradients gets to do; then by
+ * the gradients. */
 static bool is_behind(const struct watch_page *p, const struct watch_page *q)
 {
     const struct watch_collective *a = p->collective, *b = q->collective;

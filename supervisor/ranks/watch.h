@@ -1,10 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/ranks/watch.h - decides from the progress pages whether a rank hangs, and which. Pure: pages and the clock are arguments.
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/ranks/watch.h - decides from the progress pages whether a rank
+ * hangs, and which. Pure: pages and the clock are arguments.
  *
- * Three rules. A heartbeat that stands still for 20 s is a verdict in any phase (the process is stopped, or starved). A rank whose page
- * shows no progress for its phase's deadline is a verdict too; where other ranks wait for it in a collective, the shorter waited_s holds.
- * Ranks that have entered different collectives under the same number of a channel will never get on: that is a verdict (`mismatch`) as soon
- * as they have not moved for a look, in which they may find it out themselves. run.on_hang holds for it as well.
- * Silence is counted in looks of at most 2 s each: when detd-job itself was stopped, or the machine slept, nobody is blamed for it. */
+ * Three rules. A heartbeat that stands still for 20 s is a verdict in any phase (the process is stopped, or starved). A
+ * rank whose page shows no progress for its phase's deadline is a verdict too; where other ranks wait for it in a
+ * collective, the shorter waited_s holds. Ranks that have entered different collectives under the same number of a
+ * channel will never get on: that is a verdict (`mismatch`) as soon as they have not moved for a look, in which they
+ * may find it out themselves. run.on_hang holds for it as well. Silence is counted in looks of at most 2 s each: when
+ * detd-job itself was stopped, or the machine slept, nobody is blamed for it. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,7 +5,8 @@
 #include <string.h>
 #include <sys/wait.h>
 
-/* A shell in between reports a signal as 128 + its number. A rank with an error leaves with 1, and says why unless it only lost another. */
+/* A shell in between reports a signal as 128 + its number. A rank with an error leaves with 1, and says why unless it
+ * only lost another. */
 enum { EXIT_ERROR = 1, EXIT_SIGKILL = 128 + SIGKILL };
 
 void outcome_describe(int status, char *text, int size)

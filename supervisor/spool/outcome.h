@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/spool/outcome.h - how an attempt ended, from what its ranks said and how they left. Pure. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/spool/outcome.h - how an attempt ended, from what its ranks said
+ * and how they left. Pure. */
 #pragma once
 #include <stdbool.h>
 
@@ -23,10 +24,10 @@ struct outcome {
     bool missing; /* likewise: it waits for a file, and the failure does not count against run.restarts */
 };
 
-/* Rank 0's word counts when it is not "failed": it has seen the last step of all. Then `cause` (why detd-job itself stopped the ranks;
- * "" otherwise), then errors that nobody's retry repairs, then a file that is missing, then the first crash, then the first failure, then who left with status 1 and
- * said nothing, as a rank does that lost another; of equal ones, the first in time. So the rank that broke is named, and not those that
- * lost it. */
+/* Rank 0's word counts when it is not "failed": it has seen the last step of all. Then `cause` (why detd-job itself
+ * stopped the ranks; "" otherwise), then errors that nobody's retry repairs, then a file that is missing, then the
+ * first crash, then the first failure, then who left with status 1 and said nothing, as a rank does that lost another;
+ * of equal ones, the first in time. So the rank that broke is named, and not those that lost it. */
 void outcome_decide(const struct outcome_rank *ranks, int nranks, const char *cause, struct outcome *ret);
 /* "was killed by signal 11 (Segmentation fault)" and so on. */
 void outcome_describe(int status, char *text, int size);

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/spool/published.h - the newest checkpoint in the job's folder, by its
- * name alone. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/spool/published.h - the newest checkpoint in the job's folder,
+ * by its name alone. */
 #pragma once
 #include <stdint.h>
 

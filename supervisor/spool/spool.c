@@ -14,7 +14,8 @@
 
 static const char magic[8] = { 'D', 'E', 'T', 'D', 'S', 'P', 'L', '1' };
 
-/* A sector of its own, so that writing records never rewrites it. Host byte order: a spool does not leave its machine. */
+/* A sector of its own, so that writing records never rewrites it. Host byte order: a spool does not leave its
+ * machine. */
 enum { HEAD_BYTES = 512 };
 struct head {
     char magic[8];
@@ -357,7 +358,8 @@ bool spool_has_room(const struct spool *s, size_t bytes)
     return other_is_free(s) && s->segment_bytes - HEAD_BYTES >= bytes + 2 * sizeof(struct rec);
 }
 
-/* The full segment reaches the disk before the first record behind it can, so a power cut leaves no hole between the two. */
+/* The full segment reaches the disk before the first record behind it can, so a power cut leaves no hole between the
+ * two. */
 static int change_segment(struct spool *s, struct err *err)
 {
     struct segment *seg = &s->seg[s->active];

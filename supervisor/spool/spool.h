@@ -9,7 +9,8 @@
  * that does not overwrite in place (btrfs, ZFS) may run out of room in mid-job all the same. Then the record is not
  * appended, and the caller may try again.
  *
- * Not thread-safe, except spool_sync(). Errors: -errno of the files, ERR_CORRUPT, ERR_INPUT for a record over the limit. */
+ * Not thread-safe, except spool_sync(). Errors: -errno of the files, ERR_CORRUPT, ERR_INPUT for a record over the
+ * limit. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,8 +21,9 @@ struct spool;
 
 enum { SPOOL_SEGMENT_BYTES = 16 << 20, SPOOL_MAX_RECORD = 128 << 10, SPOOL_STORE_ID = 63 };
 
-/* Opens or makes the segments in folder `dir` and cuts a torn tail. Everything up to last_seq is known to be committed; numbering goes
- * on after the larger of last_seq and the last record. segment_bytes is SPOOL_SEGMENT_BYTES, smaller in tests. Caller closes. */
+/* Opens or makes the segments in folder `dir` and cuts a torn tail. Everything up to last_seq is known to be committed;
+ * numbering goes on after the larger of last_seq and the last record. segment_bytes is SPOOL_SEGMENT_BYTES, smaller in
+ * tests. Caller closes. */
 int spool_open(const char *dir, size_t segment_bytes, uint64_t last_seq, struct spool **ret, struct err *err);
 void spool_close(struct spool *s);
 
@@ -29,7 +31,8 @@ void spool_close(struct spool *s);
 int spool_append(struct spool *s, const void *payload, size_t len, uint64_t *ret_seq, struct err *err);
 /* Whether `bytes` of payload fit now, as one record or a few. */
 bool spool_has_room(const struct spool *s, size_t bytes);
-/* Every record appended before is on the disk when it returns 0. May run in another thread beside the other functions. */
+/* Every record appended before is on the disk when it returns 0. May run in another thread beside the other
+ * functions. */
 int spool_sync(struct spool *s, struct err *err);
 /* Everything up to seq is committed elsewhere. Smaller numbers than before are ignored. */
 void spool_ack(struct spool *s, uint64_t seq);
@@ -46,7 +49,8 @@ uint64_t spool_lost(const struct spool *s);
 const char *spool_store_id(const struct spool *s);
 int spool_set_store_id(struct spool *s, const char *id, struct err *err);
 
-/* Reading. A cursor stands before the first record with a number > after (0: the oldest that is still there, acked or not). */
+/* Reading. A cursor stands before the first record with a number > after (0: the oldest that is still there, acked or
+ * not). */
 struct spool_cursor {
     uint64_t seq; /* of the next record */
     int segment;

@@ -1,9 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/spool/tiers.h - the changes of deterministic tier that a job has agreed to, in file `tiers` of its directory.
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/spool/tiers.h - the changes of deterministic tier that a job has
+ * agreed to, in file `tiers` of its directory.
  *
- * A line "STEP TIER" each, oldest first: from STEP on, until a line with a larger step. A later line also takes the place of earlier
- * ones with the same or a larger step: who asks again after a crash means it. The first line is the tier with which the job began, since
- * spec.json may be written anew with a later one. The file outlives detd-job, so every attempt trains each step in the same tier; a
- * torn last line was never confirmed and is cut. */
+ * A line "STEP TIER" each, oldest first: from STEP on, until a line with a larger step. A later line also takes the
+ * place of earlier ones with the same or a larger step: who asks again after a crash means it. The first line is the
+ * tier with which the job began, since spec.json may be written anew with a later one. The file outlives detd-job, so
+ * every attempt trains each step in the same tier; a torn last line was never confirmed and is cut. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_coco.c - uses: proto worker/core worker/mask worker/data
- * Reading a large COCO file: boxes alone, and with the outlines kept. The file is made up, in COCO's proportions: about seven objects an image, outlines of about
- * forty points with two decimals.
+ * Reading a large COCO file: boxes alone, and with the outlines kept. The file is made up, in COCO's proportions: about
+ * seven objects an image, outlines of about forty points with two decimals.
  *     bench_coco file=PATH [mb=500] [masks=0]
- * The file is made where it is not there yet. A record "coco": seconds and MiB a second of reading, size of the file, and the most memory held. */
+ * The file is made where it is not there yet. A record "coco": seconds and MiB a second of reading, size of the file,
+ * and the most memory held. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

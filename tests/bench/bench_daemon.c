@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* detd as its clients and supervisors see it: start, memory, requests a second, latency, report ingest. A private detd in a folder of its own;
- * this program plays the supervisor. uses: proto
+/* SPDX-License-Identifier: Apache-2.0 */ /* detd as its clients and supervisors see it: start, memory, requests a
+ * second, latency, report ingest. A private detd in a folder of its own; this program plays the supervisor. uses: proto
  * Usage: bench_daemon [records=60000] [requests=60000] [idle_s=8, before memory at rest is read]
  * Records: rest (memory), ingest, list (requests in flight), latency (one client), rest again, start. */
 #include <errno.h>

@@ -220,7 +220,8 @@ static int run_n(struct bench *b, struct plan *p, const struct layout *l, int n,
     return 0;
 }
 
-/* The first round takes workspace and loads code; the second tells how long one run is, so that slow ones are run less often. */
+/* The first round takes workspace and loads code; the second tells how long one run is, so that slow ones are run less
+ * often. */
 static int time_plan(struct bench *b, struct plan *p, const struct layout *l, double *ret_us, struct err *err)
 {
     double us = 0;

@@ -119,8 +119,8 @@ static int sets_of(double bytes)
     return n < most ? (int)n : most;
 }
 
-/* Seconds of one call: repeats are queued one after another, the queue is waited for at the end; the best of three. The calls take turns
- * between the nsets elements of `sets`. */
+/* Seconds of one call: repeats are queued one after another, the queue is waited for at the end; the best of three. The
+ * calls take turns between the nsets elements of `sets`. */
 static double seconds(int (*run)(void *set, struct err *err), void *sets, size_t set_bytes, int nsets)
 {
     double best = 1e9;

@@ -1,7 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_roi.c - RoIAlign of a pyramid's four levels on the CPU device, forward and backward. uses: proto worker/core cpu
- * Usage: bench_roi [threads=2] [images=2] [height=480] [width=640] [channels=256] [repeats=5] [isa=avx512|avx2]
- * Boxes are those of peer_roi.py: a side of 16 to 512 pixels, a shape of 1 : 2 to 2 : 1, anywhere. A record "roi" for each head and flavor: best
- * times. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_roi.c - RoIAlign of a pyramid's four levels on the CPU
+ * device, forward and backward. uses: proto worker/core cpu Usage: bench_roi [threads=2] [images=2] [height=480]
+ * [width=640] [channels=256] [repeats=5] [isa=avx512|avx2]
+ * Boxes are those of peer_roi.py: a side of 16 to 512 pixels, a shape of 1 : 2 to 2 : 1, anywhere. A record "roi" for
+ * each head and flavor: best times. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_step.c - images per second of a training step on one device, with synthetic images.
- * uses: proto worker/backend trainer cpu
- * Usage: bench_step [device=cpu] [model=yolov3_tiny] [precision=fp32] [tier=off] [threads=2] [size=416] [batch=8] [shards=1] [freeze=0] [steps=5]
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_step.c - images per second of a training step on one
+ * device, with synthetic images. uses: proto worker/backend trainer cpu
+ * Usage: bench_step [device=cpu] [model=yolov3_tiny] [precision=fp32] [tier=off] [threads=2] [size=416] [batch=8]
+ * [shards=1] [freeze=0] [steps=5]
  *                   [flavor=d2] [isa=auto]
  * size=608x320 is an input of that width and height. freeze=1: frozen statistics, of R-CNN the first two stages too.
- * A record "step" a case: its median step, its best step (best_ms), processors busy during all, memory at most so far (peak_mib), of R-CNN the regions of
- * the mask head (on the CPU) and, on the CPU, the median share of convolutions in a step; then "op" records: where its time goes.
- * shards=1,4,8 and tier=off,rerun,world take turns between the cases, step by step, so that a busy machine slows all alike. */
+ * A record "step" a case: its median step, its best step (best_ms), processors busy during all, memory at most so far
+ * (peak_mib), of R-CNN the regions of the mask head (on the CPU) and, on the CPU, the median share of convolutions in a
+ * step; then "op" records: where its time goes. shards=1,4,8 and tier=off,rerun,world take turns between the cases,
+ * step by step, so that a busy machine slows all alike. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

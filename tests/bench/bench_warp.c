@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_warp.c - a picture, and features, as another camera sees them, there and back, on the CPU device. uses: proto worker/core cpu
- * Usage: bench_warp [threads=2] [images=4] [width=320] [height=192] [repeats=9] [isa=avx512|avx2]
- * Depths and motion are those of peer_depth.py. A record "warp" each: best time, in which positions are computed from depth and motion, too. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_warp.c - a picture, and features, as another camera sees
+ * them, there and back, on the CPU device. uses: proto worker/core cpu Usage: bench_warp [threads=2] [images=4]
+ * [width=320] [height=192] [repeats=9] [isa=avx512|avx2]
+ * Depths and motion are those of peer_depth.py. A record "warp" each: best time, in which positions are computed from
+ * depth and motion, too. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,8 @@
 
 enum { MADE_UP_OBJECTS = 7 }; /* of a picture: COCO's have about as many */
 
-/* Object k of all pictures: x1, y1, x2, y2, whole pixels; a side has a sixteenth of the height at least, half of the picture's at most. Returns its class. */
+/* Object k of all pictures: x1, y1, x2, y2, whole pixels; a side has a sixteenth of the height at least, half of the
+ * picture's at most. Returns its class. */
 static inline int made_up_object(int k, struct canvas c, int classes, int ret_box[4])
 {
     uint32_t at = 5 * (uint32_t)k;
@@ -21,7 +22,8 @@ static inline int made_up_object(int k, struct canvas c, int classes, int ret_bo
     return (int)(bench_uniform(at + 4) * classes);
 }
 
-/* The rectangle as run lengths down the columns of a picture h high and w wide; ret: NULL counts only. Returns how many. */
+/* The rectangle as run lengths down the columns of a picture h high and w wide; ret: NULL counts only. Returns how
+ * many. */
 static inline int made_up_runs(const int box[4], struct canvas c, int32_t *ret)
 {
     int n = 0, high = box[3] - box[1], end = (c.w - box[2]) * c.h + c.h - box[3];
@@ -97,7 +99,8 @@ static inline void *made_up_pictures(struct device *dev, int first, int images, 
     return mem;
 }
 
-/* Images first, first + 1, ... of that canvas, each as large as it. Masks are runs, or else polygons. Its memory is the device's, for good. */
+/* Images first, first + 1, ... of that canvas, each as large as it. Masks are runs, or else polygons. Its memory is the
+ * device's, for good. */
 static inline struct shard_batch made_up_instances(struct device *dev, int shard, int first, int images, struct canvas c, int classes,
                                                    bool runs)
 {

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/hashes.h - hashes of blocks and tensors by the words of proto/hash/hash.h and proto/hash/hash_keys.h, number by number, without their table. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/hashes.h - hashes of blocks and tensors by the words of
+ * proto/hash/hash.h and proto/hash/hash_keys.h, number by number, without their table. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

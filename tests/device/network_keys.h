@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/network_keys.h - the convolutions of a darknet network as a training step asks the CUDA device for them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/network_keys.h - the convolutions of a darknet network as a
+ * training step asks the CUDA device for them. */
 #pragma once
 #include "cuda/engine.h"
 #include "worker/models/yolo/darknet_net.h"

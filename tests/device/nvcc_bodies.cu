@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ // tests/device/nvcc_bodies.cu - every kernel body as device code: `make check` compiles this file where nvcc exists and links it nowhere.
-// It finds bodies that are valid only in C, and bodies that call functions a GPU does not have.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/nvcc_bodies.cu - every kernel body as device code: `make
+ * check` compiles this file where nvcc exists and links it nowhere. It finds bodies that are valid only in C, and
+ * bodies that call functions a GPU does not have. */
 #include "worker/kernels/act.h"
 #include "worker/kernels/box.h"
 #include "proto/hash/hash_keys.h"

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/photo_cases.h - photometric maps and their gradients as a test asks every device for them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/photo_cases.h - photometric maps and their gradients as a test
+ * asks every device for them. */
 #pragma once
 #include "tests/device/golden_json.h"
 

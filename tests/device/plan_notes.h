@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/plan_notes.h - the convolutions that models say they need, as cuda/conv.cu makes keys of them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/plan_notes.h - the convolutions that models say they need, as
+ * cuda/conv.cu makes keys of them. */
 #pragma once
 #include "tests/device/plan_keys.h"
 #include "worker/models/model.h"

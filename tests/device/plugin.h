@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/plugin.h - the CUDA device of a real GPU, where the environment's DETD_TEST_CUDA names a libdetd-cuda.so. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/plugin.h - the CUDA device of a real GPU, where the
+ * environment's DETD_TEST_CUDA names a libdetd-cuda.so. */
 #pragma once
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/rcnn_cases.h - shards of images with boxes, logits and draws for tests of families rpn and rcnn, on every device. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/rcnn_cases.h - shards of images with boxes, logits and draws
+ * for tests of families rpn and rcnn, on every device. */
 #pragma once
 #include "tests/device/devices.h"
 

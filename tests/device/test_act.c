@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_act.c - activations and sums of tensors, with and without something pending, dense and in slices.
- * uses: proto worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_act.c - activations and sums of tensors, with and without
+ * something pending, dense and in slices. uses: proto worker/core cpu cuda */
 #include "tests/device/bf16.h"
 
 #include <math.h>

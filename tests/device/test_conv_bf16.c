@@ -172,7 +172,8 @@ static void check_bits(const struct data *d, const char *got)
     }
 }
 
-/* Blocks that are full, that are not, and runs of taps shorter and longer than one; tall and narrow images, several parts. */
+/* Blocks that are full, that are not, and runs of taps shorter and longer than one; tall and narrow images, several
+ * parts. */
 static const struct conv_case more[] = {
     { PENDING, 32, 32, 3, 1, 1, TWO(1, 13, 13) },
     { 0, 31, 33, 3, 1, 1, ONE(1, 30, 7) },

@@ -170,7 +170,8 @@ static void gpu_merges(void **state)
     no_faults();
 }
 
-/* Bias gradients of more shards than one launch takes: the CPU's bits, and their sum where the device takes one destination. */
+/* Bias gradients of more shards than one launch takes: the CPU's bits, and their sum where the device takes one
+ * destination. */
 enum { CROWD = 37, CROWD_C = 12, CROWD_PIXELS = 700 };
 
 static void bias_of_crowd(struct device *dev, bool one, float *ret)

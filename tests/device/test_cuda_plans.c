@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_cuda_plans.c - how the CUDA device chooses algorithms, on machines without a GPU: cuDNN plans for a description of one.
- * uses: plans proto worker/models worker/layers worker/data worker/eval worker/mask worker/core */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_cuda_plans.c - how the CUDA device chooses algorithms, on
+ * machines without a GPU: cuDNN plans for a description of one. uses: plans proto worker/models worker/layers
+ * worker/data worker/eval worker/mask worker/core */
 #include "cuda/stem.h"
 #include "tests/device/network_keys.h"
 #include "tests/device/plan_keys.h"
@@ -76,7 +77,8 @@ static void every_convolution_has_a_plan(void **state)
 
 /* ---- the filter, one engine at a time ---- */
 
-/* The data gradient of a 7x7 stem with three channels: on this GPU the best engine adds in the order in which blocks finish. */
+/* The data gradient of a 7x7 stem with three channels: on this GPU the best engine adds in the order in which blocks
+ * finish. */
 static void best_engine_is_refused_for_its_order(void **state)
 {
     static const enum tier tier[] = { TIER_OFF, TIER_RERUN, TIER_WORLD };

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_dtypes.c - values of a dtype that is not the device's: a branch in fp32 beside bf16, and integers.
- * uses: proto worker/layers worker/comm worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_dtypes.c - values of a dtype that is not the device's: a
+ * branch in fp32 beside bf16, and integers. uses: proto worker/layers worker/comm worker/core cpu cuda */
 #include "tests/device/bf16.h"
 #include "tests/device/tape_net.h"
 

@@ -129,7 +129,8 @@ static void check_arrays(struct device *dev, const struct batch *b, const struct
     free(k);
 }
 
-/* Offsets are compared with a second count; rows of a list are stored sample by sample. host: the same shard in host memory. */
+/* Offsets are compared with a second count; rows of a list are stored sample by sample. host: the same shard in host
+ * memory. */
 static void check_lists(struct device *dev, const struct shard_batch *s, const struct shard_batch *host)
 {
     int32_t *offset[LISTS], *kind = fetched(dev, s->array[KIND], batch_bytes(&form, s, KIND)), at[LISTS] = { 0 };

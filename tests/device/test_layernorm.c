@@ -99,7 +99,8 @@ static void run(struct device *dev, const void *arg, void *ret)
     free(shift);
 }
 
-/* The results of row r of a shard, in double: want[Y], [DX] and [DOTHER] (without beta), and sums of [DGAMMA], [DBETA]. */
+/* The results of row r of a shard, in double: want[Y], [DX] and [DOTHER] (without beta), and sums of [DGAMMA],
+ * [DBETA]. */
 static void plain_row(const struct rows_case *t, float *const start[ARRAYS], const float *gamma, const float *shift, int r,
                       double want[ARRAYS][MOST])
 {

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_mat.c - products of many small matrices: every number is the chain of its definition, on every device, in fp32 and bf16.
- * uses: proto worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_mat.c - products of many small matrices: every number is
+ * the chain of its definition, on every device, in fp32 and bf16. uses: proto worker/core cpu cuda */
 #include "tests/device/bf16.h"
 
 #include <math.h>

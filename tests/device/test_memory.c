@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_memory.c - memory of one instance of a device is memory of all of them.
- * uses: proto worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_memory.c - memory of one instance of a device is memory
+ * of all of them. uses: proto worker/core cpu cuda */
 #include "tests/device/devices.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_photo.c - photometric maps: the vectors of specs featdepth section 12, and the scalar bodies on every device and in every shard.
- * uses: proto worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_photo.c - photometric maps: the vectors of specs
+ * featdepth section 12, and the scalar bodies on every device and in every shard. uses: proto worker/core cpu cuda */
 #include "tests/device/photo_cases.h"
 
 static struct ssim_window window_at(const struct tensor *s, const float *a, const float *b, int image, int y, int x, int k)

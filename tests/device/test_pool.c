@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_pool.c - maximum pooling: every window shape against the bodies, numeric gradients, ties.
- * uses: proto worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_pool.c - maximum pooling: every window shape against the
+ * bodies, numeric gradients, ties. uses: proto worker/core cpu cuda */
 #include "tests/device/bf16.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_rcnn_detect.c - which regions are detections: the vector of specs rcnn section 13.2, on every device.
- * uses: proto worker/core worker/layers cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_rcnn_detect.c - which regions are detections: the vector
+ * of specs rcnn section 13.2, on every device. uses: proto worker/core worker/layers cpu cuda */
 #include "tests/device/rcnn_cases.h"
 
 #include <math.h>

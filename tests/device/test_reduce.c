@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_reduce.c - the canonical tree over gradients, sums of squares in blocks.
- * uses: proto worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_reduce.c - the canonical tree over gradients, sums of
+ * squares in blocks. uses: proto worker/core cpu cuda */
 #include "tests/device/devices.h"
 
 #include <math.h>

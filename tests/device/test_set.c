@@ -38,7 +38,8 @@ static void decode_vectors(void **state)
     json_decref(root);
 }
 
-/* Nine pairs as nine images of one proposal: their terms, and gradients of the boxes, which deltas of 0 did not move. */
+/* Nine pairs as nine images of one proposal: their terms, and gradients of the boxes, which deltas of 0 did not
+ * move. */
 static void pair_vectors(void **state)
 {
     const int n[SET_SHARDS] = { 3, 3, 3 }, counts[SET_ALL] = { 1, 1, 1, 1, 1, 1, 1, 1, 1 };
@@ -371,7 +372,8 @@ static void gradients_are_slopes(void **state)
 }
 
 /* Shards of any size: an empty one, images without truth, more truths than proposals, more columns than a warp has
- * lanes, classes beyond 16. A shard alone has the same bits as beside others; its terms are the tree over its images. */
+ * lanes, classes beyond 16. A shard alone has the same bits as beside others; its terms are the tree over its
+ * images. */
 static void shards_and_images(void **state)
 {
     const int n[SET_SHARDS] = { 3, 0, 2 }, counts[5] = { 7, 0, 55, 40, 1 };

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_smooth.c - edge-aware smoothness and its gradient: golden numbers, numeric gradients, shards of several sizes, images apart.
- * uses: proto worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_smooth.c - edge-aware smoothness and its gradient: golden
+ * numbers, numeric gradients, shards of several sizes, images apart. uses: proto worker/core cpu cuda */
 #include "tests/device/golden_json.h"
 
 #include "worker/kernels/smooth.h"

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* The staged transport between processes that each have an emulated GPU, as ranks that share a real one: host code that touches device
- * memory dies.
+/* SPDX-License-Identifier: Apache-2.0 */ /* The staged transport between processes that each have an emulated GPU, as
+ * ranks that share a real one: host code that touches device memory dies.
  * uses: proto worker/comm worker/core cuda */
 #include <setjmp.h>
 #include <stdarg.h>

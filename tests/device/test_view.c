@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_view.c - pictures as the network reads them, channels that become pixels.
- * uses: proto worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_view.c - pictures as the network reads them, channels
+ * that become pixels. uses: proto worker/core cpu cuda */
 #include "tests/device/bf16.h"
 
 #include "worker/ops/view.h"

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_warp.c - poses and warps: the vectors of specs featdepth section 12, differences, the scalar bodies on every device and in every
- * shard, and positions that are no number. uses: proto worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_warp.c - poses and warps: the vectors of specs featdepth
+ * section 12, differences, the scalar bodies on every device and in every shard, and positions that are no number.
+ * uses: proto worker/core cpu cuda */
 #include "tests/device/golden_json.h"
 
 #include <math.h>

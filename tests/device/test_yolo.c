@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_yolo.c - losses of a YOLO head: the vectors, options, numeric gradients, empty images, borders, wild numbers.
- * uses: proto worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_yolo.c - losses of a YOLO head: the vectors, options,
+ * numeric gradients, empty images, borders, wild numbers. uses: proto worker/core cpu cuda */
 #include "tests/device/yolo_cases.h"
 
 /* ---- the vectors ---- */
@@ -191,8 +191,8 @@ static void shards_have_inputs_of_their_own(void **state)
     free(t.logits);
 }
 
-/* Heads, grids, batches and boxes of any kind, in fp32 and bf16, dense and sliced, with and without gradients: the same bits on all
- * devices. */
+/* Heads, grids, batches and boxes of any kind, in fp32 and bf16, dense and sliced, with and without gradients: the same
+ * bits on all devices. */
 static void random_heads(void **state)
 {
     const int classes[] = { 1, 2, 31, 32, 33, 65, 80 };
@@ -223,8 +223,8 @@ static void random_heads(void **state)
     }
 }
 
-/* More shards than travel in one launch: the images of a batch in turn, each a shard. Results: terms, then the first and the last gradient.
- */
+/* More shards than travel in one launch: the images of a batch in turn, each a shard. Results: terms, then the first
+ * and the last gradient. */
 enum { MANY_SHARDS = 37 };
 
 static void run_many(struct device *dev, const void *arg, void *ret)

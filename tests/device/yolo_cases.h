@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/yolo_cases.h - YOLO heads with their logits and boxes, and the loss that a device makes of them. For test_yolo.c and test_yolo_decode.c. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/yolo_cases.h - YOLO heads with their logits and boxes, and the
+ * loss that a device makes of them. For test_yolo.c and test_yolo_decode.c. */
 #pragma once
 #include "tests/device/bf16.h"
 

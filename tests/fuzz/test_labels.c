@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_labels.c - uses: proto worker/core worker/mask worker/data
- * Labels of a picture as text, and the same bytes as names of classes, as a list of pictures and as a .data file of darknet. */
+ * Labels of a picture as text, and the same bytes as names of classes, as a list of pictures and as a .data file of
+ * darknet. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/job.h - jobs of tests/golden/trainer/ by the trainer itself, in folders of their own: every rank is a process, as under
- * detd-job. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/job.h - jobs of tests/golden/trainer/ by the trainer itself,
+ * in folders of their own: every rank is a process, as under detd-job. */
 #pragma once
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/net_training.h - steps of a network of objects_net.h with the product's gradients and optimizer, beside numbers of a golden
- * file. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/net_training.h - steps of a network of objects_net.h with the
+ * product's gradients and optimizer, beside numbers of a golden file. */
 #pragma once
 #include "tests/golden/objects_net.h"
 #include "worker/comm/comm.h"

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/objects_net.h - a network of few channels on a device, with a batch of the task "instances": pictures and objects that are
- * formulas. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/objects_net.h - a network of few channels on a device, with a
+ * batch of the task "instances": pictures and objects that are formulas. */
 #pragma once
 #include <math.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/rcnn_net.h - the networks of make_rcnn_net.py: Faster and Mask R-CNN of few channels on a device, with weights, pictures and objects that are
- * formulas. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/rcnn_net.h - the networks of make_rcnn_net.py: Faster and Mask
+ * R-CNN of few channels on a device, with weights, pictures and objects that are formulas. */
 #pragma once
 #include "tests/golden/objects_net.h"
 #include "worker/models/rcnn/network.h"

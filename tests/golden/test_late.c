@@ -228,8 +228,8 @@ static bool is_saved(const char *dir, int step)
 
 /* ---- losses that are not finite ---- */
 
-/* "step 2: loss term 'count' of shard 3 is not finite (learning rate 0.0075; images train-0004.png, train-0001.png): the
- * right head is broken; lower train.lr" */
+/* "step 2: loss term 'count' of shard 3 is not finite (learning rate 0.0075; images train-0004.png, train-0001.png):
+ * the right head is broken; lower train.lr" */
 static void blamed(const struct jobspec *spec, char *ret, size_t size)
 {
     int at = snprintf(ret, size, "step %lld: loss term 'count' of shard %d is not finite (learning rate %g; images ",

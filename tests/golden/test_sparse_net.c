@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_sparse_net.c - Sparse R-CNN against PyTorch in float64 (make_sparse_net.py): pyramid, outputs and matches of each stage,
- * losses, gradients of step 0, ten steps of AdamW, detections, and the sums of validation.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_sparse_net.c - Sparse R-CNN against PyTorch in float64
+ * (make_sparse_net.py): pyramid, outputs and matches of each stage, losses, gradients of step 0, ten steps of AdamW,
+ * detections, and the sums of validation.
  * uses: proto trainer cpu cuda */
 #include "tests/golden/net_training.h"
 #include "worker/ops/families.h"
@@ -266,8 +267,8 @@ static void check_gradients(struct net *n, const struct training *t, const struc
     assert_int_equal(trained, 0);
 }
 
-/* AdamW moves each weight by about the rate, however small its gradient is: rounding counts where that is near 0. So the sum
- * of all differences is compared with how far the weights went. */
+/* AdamW moves each weight by about the rate, however small its gradient is: rounding counts where that is near 0. So
+ * the sum of all differences is compared with how far the weights went. */
 static void check_after(struct net *n, const struct safetensors *f, const struct one *o)
 {
     for (int i = 0; i < n->model->nparams; i++) {

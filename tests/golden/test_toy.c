@@ -34,7 +34,8 @@ static struct jobspec *spec_of(const char *const *assignments)
     return spec;
 }
 
-/* A file of the checkpoint after a step, without its metadata: all there is behind the header's length. Returns its bytes. */
+/* A file of the checkpoint after a step, without its metadata: all there is behind the header's length. Returns its
+ * bytes. */
 static size_t read_file(const char *dir, int step, const char *name, char *ret)
 {
     char path[192];
@@ -232,7 +233,8 @@ static void moves(void **state)
     json_decref(r);
 }
 
-/* Adam's first step is as long as the rate for every number with a gradient, so groups with factors of their own show. */
+/* Adam's first step is as long as the rate for every number with a gradient, so groups with factors of their own
+ * show. */
 static void groups(void **state)
 {
     static const struct {
@@ -396,8 +398,8 @@ static const struct model_family counting = {
 static const struct model_family *const counting_families[] = { &counting };
 static const struct model_registry counting_models = { &toy_presets, counting_families, 1 };
 
-/* The shards of 3 ranks are 2, 1 and 1, and differ in objects. In waves they are still one step, and a run that verifies
- * another finds the same factor. */
+/* The shards of 3 ranks are 2, 1 and 1, and differ in objects. In waves they are still one step, and a run that
+ * verifies another finds the same factor. */
 static void objects_are_of_all_ranks_and_waves(void **state)
 {
     char first[128], dir[128], other[160];

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_trainer.c - the trainer against PyTorch (make_trainer.py): weights, averages, running statistics and logged losses after
- * every step, from picture files to checkpoints, on one rank and on two.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_trainer.c - the trainer against PyTorch
+ * (make_trainer.py): weights, averages, running statistics and logged losses after every step, from picture files to
+ * checkpoints, on one rank and on two.
  * uses: proto worker/backend trainer cpu */
 #include <math.h>
 
@@ -42,7 +43,8 @@ static void add_sketch(const float *x, size_t n, double sign, double ret[SKETCH]
         ret[e % SKETCH] += (uint32_t)(e * 2654435761u) >> 31 ? -sign * (double)x[e] : sign * (double)x[e];
 }
 
-/* The state keeps convolutions as the device does, outputs by rows, columns, channels; `like` has the order of files. */
+/* The state keeps convolutions as the device does, outputs by rows, columns, channels; `like` has the order of
+ * files. */
 static void to_file_order(const struct st_array *like, float *x)
 {
     size_t k = (size_t)like->shape[0], c = (size_t)like->shape[1], pixels = (size_t)(like->shape[2] * like->shape[3]), n = k * c * pixels;

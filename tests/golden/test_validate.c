@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_validate.c - a validation of pictures that are not square, in shards of 4 and 1, against PyTorch and a second evaluator
- * (make_trainer.py, scores.py, make_beyond.py): every loss term and every score, on one rank and on two.
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_validate.c - a validation of pictures that are not
+ * square, in shards of 4 and 1, against PyTorch and a second evaluator (make_trainer.py, scores.py, make_beyond.py):
+ * every loss term and every score, on one rank and on two.
  * uses: proto worker/backend trainer cpu */
 #include <math.h>
 
@@ -31,7 +32,8 @@ static void check_terms(const json_t *terms, json_t *want)
     }
 }
 
-/* How many metrics are of single classes beyond their AP, which the scores of the reference have; the mean of their AP50 is that of all. */
+/* How many metrics are of single classes beyond their AP, which the scores of the reference have; the mean of their
+ * AP50 is that of all. */
 static size_t of_classes(const json_t *metrics)
 {
     static const char *const kinds[] = { "AP50:", "P50:", "R50:", "conf:", "n:" };

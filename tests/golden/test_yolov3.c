@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_yolov3.c - the whole YOLOv3 graph against PyTorch: losses of ten steps, gradients of step 0 (make_yolov3.py).
- * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_yolov3.c - the whole YOLOv3 graph against PyTorch: losses
+ * of ten steps, gradients of step 0 (make_yolov3.py). uses: proto worker/models worker/layers worker/data worker/eval
+ * worker/mask worker/comm worker/core cpu cuda */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -408,7 +409,8 @@ static void wide_net(void **state)
     }
 }
 
-/* The CUDA device, on a real GPU where one is named, else on an emulated one: the same losses and gradients, within the same bounds. */
+/* The CUDA device, on a real GPU where one is named, else on an emulated one: the same losses and gradients, within the
+ * same bounds. */
 static void logistic_net_on_gpus(void **state)
 {
     const struct device_ops *plugin = cuda_plugin(), *ops = plugin ? plugin : cuda_backend_emu();

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/batches.h - a batch of the task "boxes" by hand, from pictures and boxes in device memory. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/batches.h - a batch of the task "boxes" by hand, from pictures
+ * and boxes in device memory. */
 #pragma once
 #include "worker/data/sample/boxes.h"
 #include "worker/ops/yolo.h"

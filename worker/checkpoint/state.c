@@ -183,7 +183,8 @@ static int load_proof(struct proof *to, int nparams, const struct safetensors *f
     return rc;
 }
 
-/* A checkpoint that was written without train.stop_after has no due_best. The best of all validations then stands for it. */
+/* A checkpoint that was written without train.stop_after has no due_best. The best of all validations then stands for
+ * it. */
 static int load_due(struct state *to, const struct safetensors *f, struct err *err)
 {
     int rc = safetensors_find(f, "stale") ? read_exact(f, "stale", ST_I64, 1, &to->stale, err) : 0;

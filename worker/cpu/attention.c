@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/attention.c - multi-head attention. A unit of work is one head of
- * an image. bf16 goes by way of fp32 copies. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/attention.c - multi-head attention. A unit of work is one head
+ * of an image. bf16 goes by way of fp32 copies. */
 #include "worker/kernels/attention.h"
 
 #include <errno.h>

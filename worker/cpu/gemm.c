@@ -127,9 +127,10 @@ typedef void tile_fn(const struct gemm *g, const float *a, const float *ahead, c
 
 /* clang-format off */
 #define TILE(name, mr, nv, layout)                                                                                                         \
-    static void name##mr(const struct gemm *g, const float *a, const float *ahead, const float *b, const struct sums *sums) { tile(g, a, ahead, b, sums, mr, nv, layout); }
+    static void name##mr(const struct gemm *g, const float *a, const float *ahead, const float *b, const struct sums *sums)                \
+    { tile(g, a, ahead, b, sums, mr, nv, layout); }
 #define DEFINE(mr)                                                                                                                         \
-    TILE(any1_, mr, 1, ANY_ROWS) TILE(any2_, mr, 2, ANY_ROWS) TILE(r16_1_, mr, 1, ROWS_16) TILE(r16_2_, mr, 2, ROWS_16)                     \
+    TILE(any1_, mr, 1, ANY_ROWS) TILE(any2_, mr, 2, ANY_ROWS) TILE(r16_1_, mr, 1, ROWS_16) TILE(r16_2_, mr, 2, ROWS_16)                    \
     TILE(r32_1_, mr, 1, ROWS_32) TILE(r32_2_, mr, 2, ROWS_32) TILE(cols1_, mr, 1, COLUMNS) TILE(cols2_, mr, 2, COLUMNS)
 FOR_MR(DEFINE)
 #define ANY1(mr)  any1_##mr,

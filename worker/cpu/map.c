@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/map.c - activations and sums of whole tensors, and other dtypes. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/cpu/map.c - activations and sums of whole tensors, and other
+ * dtypes. */
 #include "worker/kernels/act.h"
 
 #include <stdbool.h>

@@ -77,9 +77,9 @@ typedef void tile_fn(const struct patch *p, const struct pending *act, float *v,
 /* clang-format off */
 #define TILES(suffix, fy, fx)                                                                                                              \
     static void plain_##suffix(const struct patch *p, const struct pending *act, float *v, long ld, int px)                                \
-    { (void)act; input_tile(p, NULL, v, ld, px, false, fy, fx); }                                                                                 \
+    { (void)act; input_tile(p, NULL, v, ld, px, false, fy, fx); }                                                                          \
     static void active_##suffix(const struct patch *p, const struct pending *act, float *v, long ld, int px)                               \
-    { input_tile(p, act, v, ld, px, true, fy, fx); }                                                                                             \
+    { input_tile(p, act, v, ld, px, true, fy, fx); }                                                                                       \
     static void back_##suffix(const struct patch *p, const struct pending *act, float *v, long ld, int px)                                 \
     { (void)act; gradient_tile(p, v, ld, px, fy, fx); }
 TILES(44, false, false)

@@ -136,7 +136,8 @@ ASSIGN_FN void assign_solve(const struct assign *a, int lane, int lanes)
 
 /* ---- an image ---- */
 
-/* Costs of proposals first, first + step ... of an image, and clears the matches of these proposals. Returns the number of broken proposals. */
+/* Costs of proposals first, first + step ... of an image, and clears the matches of these proposals. Returns the number
+ * of broken proposals. */
 KERNEL_FN int assign_costs(const struct assign *a, const struct set_view *s, const struct set_head *h, int image, int first, int step)
 {
     int from = s->truth.offset[image], count = s->truth.offset[image + 1] - from, by_truth = count <= h->proposals, broken = 0;

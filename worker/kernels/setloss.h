@@ -106,8 +106,8 @@ KERNEL_FN float set_share(float a, float b)
     return a > b ? 1.0f : a < b ? 0.0f : 0.5f;
 }
 
-/* Generalised IoU (Rezatofighi et al. 2019, arXiv:1902.09630) of a prediction p and a truth t that has an area. grad (or
- * NULL): adds scale times the gradient of 1 - GIoU by p. */
+/* Generalised IoU (Rezatofighi et al. 2019, arXiv:1902.09630) of a prediction p and a truth t that has an area. grad
+ * (or NULL): adds scale times the gradient of 1 - GIoU by p. */
 KERNEL_FN float set_giou(float *grad, float scale, const float *p, const float *t)
 {
     float side[2], in[2], hull[2], inter, both, c, by_inter, by_area, by_hull;

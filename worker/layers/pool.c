@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/pool.c - pooling of windows of pixels. Reads pending values. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/pool.c - pooling of windows of pixels. Reads pending
+ * values. */
 #include <assert.h>
 
 #include "worker/kernels/pool.h"

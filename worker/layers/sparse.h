@@ -1,20 +1,21 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/sparse.h - layers of detectors that see objects as a set: layer
- * normalisation, attention, products with weights made for each row, proposals, matching and losses. Rows are tensors
- * [R, 1, 1, channels]. Like all layers (layers.h), they return NULL once the tape has failed, and accept NULL. Memory is
- * the tape's, until the next tape_begin(). */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/layers/sparse.h - layers of detectors that see objects as a set:
+ * layer normalisation, attention, products with weights made for each row, proposals, matching and losses. Rows are
+ * tensors [R, 1, 1, channels]. Like all layers (layers.h), they return NULL once the tape has failed, and accept NULL.
+ * Memory is the tape's, until the next tape_begin(). */
 #pragma once
 #include "worker/layers/layers.h"
 #include "worker/layers/tape.h"
 #include "worker/ops/set.h"
 
-/* rownorm.c: act(layer normalisation of x + residual), of `dtype`; residual NULL: of x alone. act is ReLU or nothing. gamma
- * and beta [c]; eps 1e-5. x and residual may have dtypes of their own. */
+/* rownorm.c: act(layer normalisation of x + residual), of `dtype`; residual NULL: of x alone. act is ReLU or nothing.
+ * gamma and beta [c]; eps 1e-5. x and residual may have dtypes of their own. */
 struct value *layer_row_norm(struct tape *t, struct value *x, struct value *residual, struct param *gamma, struct param *beta, bool relu,
                              enum dtype dtype);
 /* attention.c: qkv [images * rows, 1, 1, 3 * d] to [images * rows, 1, 1, d]; see ops/attn.h. */
 struct value *layer_attention(struct tape *t, struct value *qkv, int heads, int rows);
-/* mat.c: x [R, h, w, k] times a matrix of each row: channels at .. at + k * n - 1 of weights [R, 1, 1, any], seen as [k][n]. Gives
- * [R, h, w, n]. All of one dtype, nothing pending. Layers that read other channels of the same weights may follow. */
+/* mat.c: x [R, h, w, k] times a matrix of each row: channels at .. at + k * n - 1 of weights [R, 1, 1, any], seen as
+ * [k][n]. Gives [R, h, w, n]. All of one dtype, nothing pending. Layers that read other channels of the same weights
+ * may follow. */
 struct value *layer_row_mul(struct tape *t, struct value *x, struct value *weights, int at, int n);
 
 /* set.c. head is copied by the recording layers. images, truth: [shards], must outlive the backward pass. */

@@ -50,9 +50,9 @@ struct arrays_file {
 const struct st_array *arrays_find(const struct arrays_file *f, const struct rcnn_named *a);
 /* Returns whether the file has any array of the group. */
 bool arrays_has_group(const struct arrays_file *f, const char *group);
-/* model.init, a .safetensors file in one of the family's spellings. The backbone must be whole; each other group must be
- * whole or missing. m->loaded tells missing and unused arrays. A file with another kind of backbone than the job's is
- * refused. Errors name file and array; a wrong file is ERR_DATA. */
+/* model.init, a .safetensors file in one of the family's spellings. The backbone must be whole; each other group must
+ * be whole or missing. m->loaded tells missing and unused arrays. A file with another kind of backbone than the job's
+ * is refused. Errors name file and array; a wrong file is ERR_DATA. */
 int arrays_load(struct arrays_file *f, struct err *err);
 
 /* model_family.export_as() in one spelling. stored: the numbers of an array, which the function frees, and their shape;

@@ -62,12 +62,12 @@ struct model_ops {
     /* A row of raw, now in host memory, as [2 * nterms] doubles: numerator and denominator of each term, over `images`
      * images. For TERM_RATIO terms the row may also be the sum of several images' rows. Pure. */
     void (*sum_terms)(const struct model *m, const double *raw, int images, double *ret);
-    /* The number of objects of a training shard, from the lists of b in host memory. The trainer multiplies the gradient,
-     * which forward() seeds with 1 / images_of_step, by images_of_step / max(1, objects of all shards of the step). NULL:
-     * the gradient stays as it is. */
+    /* The number of objects of a training shard, from the lists of b in host memory. The trainer multiplies the
+     * gradient, which forward() seeds with 1 / images_of_step, by images_of_step / max(1, objects of all shards of the
+     * step). NULL: the gradient stays as it is. */
     int64_t (*objects)(const struct model *m, const struct batch_form *form, const struct shard_batch *b);
-    /* terms: a row of sum_terms() that is not finite. *ret: the cause and what to do about it, to follow ": " in an error;
-     * left alone if the model does not know. Pure. NULL: it never knows. */
+    /* terms: a row of sum_terms() that is not finite. *ret: the cause and what to do about it, to follow ": " in an
+     * error; left alone if the model does not know. Pure. NULL: it never knows. */
     void (*explain)(const struct model *m, const double *terms, char *ret, size_t size);
     /* Lets the device prepare for nshards shards of n images of that canvas in its tier: a hint of coming work. Canvas
      * { 0, 0 }: only the parts that depend on no canvas, which shards of several canvases compute together. */

@@ -6,8 +6,8 @@
 
 enum { ATTN_MAX_CHANNELS = 256 /* of a head */, ATTN_MAX_ROWS = 1024 /* of an image */ };
 
-/* qkv: [images * rows, 1, 1, 3 * d] with the queries, keys and values of d channels side by side; head h owns channels h *
- * d / heads .. of each. */
+/* qkv: [images * rows, 1, 1, 3 * d] with the queries, keys and values of d channels side by side; head h owns channels
+ * h * d / heads .. of each. */
 struct attn {
     int rows;  /* of an image, which sees no other; a shard has tensor.n / rows images */
     int heads; /* divides d */
@@ -15,8 +15,8 @@ struct attn {
 
 /* clang-format off */
 #define ATTN_OPS(X)                                                                                                                        \
-    /* o [images * rows, 1, 1, d], of qkv's dtype. stats[v]: [images][heads][rows][2] floats, written: maximum and sum of                  \
-     * the exponentials, from which bwd makes the same probabilities again. */                                                             \
+    /* o [images * rows, 1, 1, d], of qkv's dtype. stats[v]: [images][heads][rows][2] floats, written: maximum and sum                     \
+     * of the exponentials, from which bwd makes the same probabilities again. */                                                          \
     X(attn, fwd, (struct device *dev, const struct attn *how, struct tensor *o, float *const *stats, const struct tensor *qkv,             \
                   int nshards, struct err *err), (dev, how, o, stats, qkv, nshards, err))                                                  \
     /* dqkv = beta * dqkv + the gradient. Every number has one owner: a chain over keys for queries, over queries for                      \

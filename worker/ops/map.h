@@ -20,10 +20,11 @@ enum act_kind { ACT_LINEAR, ACT_LEAKY, ACT_RELU, ACT_LOGISTIC, ACT_TANH, ACT_ELU
       (dev, kind, y, x, nshards, err))                                                                                                     \
     /* dx = beta * dx + dy * act'(y), the slope expressed by the output y (leaky: y > 0). Materialised values with                         \
      * ACT_LINEAR: plain accumulate. */                                                                                                    \
-    X(map, act_bwd, (struct device *dev, enum act_kind kind, struct tensor *dx, float beta, const struct tensor *dy, const struct tensor *y, \
-                int nshards, struct err *err), (dev, kind, dx, beta, dy, y, nshards, err))                                                 \
+    X(map, act_bwd, (struct device *dev, enum act_kind kind, struct tensor *dx, float beta, const struct tensor *dy,                       \
+                const struct tensor *y, int nshards, struct err *err), (dev, kind, dx, beta, dy, y, nshards, err))                         \
     /* y = act(a) + act(b) */                                                                                                              \
-    X(map, add_fwd, (struct device *dev, struct tensor *y, const struct operand *a, const struct operand *b, int nshards, struct err *err), \
+    X(map, add_fwd, (struct device *dev, struct tensor *y, const struct operand *a, const struct operand *b, int nshards,                  \
+        struct err *err),                                                                                                                  \
       (dev, y, a, b, nshards, err))                                                                                                        \
     /* y = beta * y + act(x) / (1 - rate) where a draw keeps the element, else 0: element j of an image by number j of                     \
      * its key. keys: host, one for every image, shard after shard. The way back does the same to dy. */                                   \

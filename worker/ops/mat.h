@@ -6,8 +6,8 @@
 #include "worker/core/device.h"
 #include "worker/ops/family.h"
 
-/* One side of a product: `batch` matrices of a shard, of f32 or bf16. Element (i, j) of matrix b stands at data[b * step
- * + i * pitch + j], in numbers. */
+/* One side of a product: `batch` matrices of a shard, of f32 or bf16. Element (i, j) of matrix b stands at
+ * data[b * step + i * pitch + j], in numbers. */
 struct mat {
     void *data;
     int pitch;

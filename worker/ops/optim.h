@@ -51,15 +51,18 @@ struct adam {
     /* For every item, with g = clip->factor * gradient: the new state and weights, then ema = w + ema_decay * (ema -                      \
      * w). Nothing is written if clip->skip is set. Bumps the parameters' versions. Bodies: kernels/optim.h. sgd: g +=                     \
      * decay * w; m = momentum * m + g; w -= lr * m, or lr * (g + momentum * m). */                                                        \
-    X(optim, sgd, (struct device *dev, const struct optim_item *items, int nitems, const struct sgd *how, const struct clip *clip, struct err *err), \
+    X(optim, sgd, (struct device *dev, const struct optim_item *items, int nitems, const struct sgd *how, const struct clip *clip,         \
+        struct err *err),                                                                                                                  \
       (dev, items, nitems, how, clip, err))                                                                                                \
     /* g += decay * w; m and v are averages of g and of its square; w -= lr * unbias1 * m / (unbias2 * sqrt(v) +                           \
      * eps). */                                                                                                                            \
-    X(optim, adam, (struct device *dev, const struct optim_item *items, int nitems, const struct adam *how, const struct clip *clip, struct err *err), \
+    X(optim, adam, (struct device *dev, const struct optim_item *items, int nitems, const struct adam *how, const struct clip *clip,       \
+        struct err *err),                                                                                                                  \
       (dev, items, nitems, how, clip, err))                                                                                                \
     /* The same with w -= lr * decay * w instead of decay in g. Source: Loshchilov and Hutter 2019, arXiv:1711.05101,                      \
      * algorithm 2. */                                                                                                                     \
-    X(optim, adamw, (struct device *dev, const struct optim_item *items, int nitems, const struct adam *how, const struct clip *clip, struct err *err), \
+    X(optim, adamw, (struct device *dev, const struct optim_item *items, int nitems, const struct adam *how, const struct clip *clip,      \
+        struct err *err),                                                                                                                  \
       (dev, items, nitems, how, clip, err))
 /* clang-format on */
 

@@ -12,7 +12,8 @@ struct pooling {
 
 /* clang-format off */
 #define POOL_OPS(X)                                                                                                                        \
-    X(pool, max_fwd, (struct device *dev, const struct pooling *p, struct tensor *y, const struct operand *x, int nshards, struct err *err), \
+    X(pool, max_fwd, (struct device *dev, const struct pooling *p, struct tensor *y, const struct operand *x, int nshards,                 \
+        struct err *err),                                                                                                                  \
       (dev, p, y, x, nshards, err))                                                                                                        \
     /* First maximum in row-major order of a window wins. dx = beta * dx, then dy of the windows an input won is added                     \
      * one by one in row-major order of the outputs: one owner per input, so overlapping windows need no atomics. */                       \

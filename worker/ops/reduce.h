@@ -37,7 +37,7 @@ struct hash_piece {
      * that block's hash, NULL: not wanted. */                                                                                             \
     X(reduce, sum_squares, (struct device *dev, double *blocks, struct hash128 *hashes, const float *g, size_t count, struct err *err),    \
       (dev, blocks, hashes, g, count, err))                                                                                                \
-    /* Evidence (proto/hash/hash.h): the hashes of all blocks of the items. */                                                                  \
+    /* Evidence (proto/hash/hash.h): the hashes of all blocks of the items. */                                                             \
     X(reduce, hash_blocks, (struct device *dev, const struct hash_item *items, int nitems, struct err *err), (dev, items, nitems, err))    \
     /* ret[i] = the hash of piece i, from those of its blocks. Hashes of a tensor's pieces add up to the tensor's, lane                    \
      * by lane. */                                                                                                                         \

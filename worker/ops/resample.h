@@ -20,7 +20,7 @@ struct mirror {
     X(resample, upsample_fwd, (struct device *dev, int factor, struct tensor *y, const struct operand *x, int nshards, struct err *err),   \
       (dev, factor, y, x, nshards, err))                                                                                                   \
     X(resample, upsample_bwd, (struct device *dev, int factor, struct tensor *dx, float beta, const struct tensor *dy, int nshards,        \
-                     struct err *err), (dev, factor, dx, beta, dy, nshards, err))                                                                                           \
+                     struct err *err), (dev, factor, dx, beta, dy, nshards, err))                                                          \
     /* y: [n, h * factor + 2 * pad, w * factor + 2 * pad, c], perhaps some channels of a wider value. */                                   \
     X(resample, mirror_fwd, (struct device *dev, const struct mirror *m, struct tensor *y, const struct operand *x, int nshards,           \
                    struct err *err), (dev, m, y, x, nshards, err))                                                                         \

@@ -53,7 +53,8 @@ struct roi_align {
     /* dx[level][v] = beta[level] * dx[level][v] + the gradient from dy's rows below the count: all of dx is written.                      \
      * dx[level] NULL: that level's is not wanted. beta: host, [nlevels]. */                                                               \
     X(roi, align_bwd, (struct device *dev, const struct roi_align *roi, struct tensor *const *dx, const float *beta,                       \
-             const struct tensor *dy, const struct roi_rows *rows, int nshards, struct err *err), (dev, roi, dx, beta, dy, rows, nshards, err))
+             const struct tensor *dy, const struct roi_rows *rows, int nshards, struct err *err),                                          \
+      (dev, roi, dx, beta, dy, rows, nshards, err))
 /* clang-format on */
 
 OPS_FAMILY(roi, ROI_OPS)

@@ -19,8 +19,9 @@ struct rows_norm {
 
 /* clang-format off */
 #define ROWS_OPS(X)                                                                                                                        \
-    /* x + residual (NULL: x alone), rounded to fp32, is normalised. x, residual and y have one shape; each is f32 or bf16                 \
-     * on its own, nothing pending. stats[v]: [pixels][2] floats, written: mean, rho. Two passes: sums in 16 lanes. */                     \
+    /* x + residual (NULL: x alone), rounded to fp32, is normalised. x, residual and y have one shape; each is f32 or                      \
+     * bf16 on its own, nothing pending. stats[v]: [pixels][2] floats, written: mean, rho. Two passes: sums in 16                          \
+     * lanes. */                                                                                                                           \
     X(rows, norm_fwd, (struct device *dev, const struct rows_norm *how, struct tensor *y, float *const *stats, const struct tensor *x,     \
                        const struct tensor *residual, int nshards, struct err *err), (dev, how, y, stats, x, residual, nshards, err))      \
     /* With g the gradient of x + residual: dx = beta[0] * dx + g, dresidual = beta[1] * dresidual + g (each NULL: not                     \

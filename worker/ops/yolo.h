@@ -54,13 +54,13 @@ enum yolo_term {
 #define YOLO_OPS(X)                                                                                                                        \
     /* net: [nshards] the network's input of each shard. dlogits (NULL in validation) = grad_scale * d total / d logits,                   \
      * every element written. terms[v]: [YOLO_TERMS] doubles. */                                                                           \
-    X(yolo, loss, (struct device *dev, const struct yolo_head *head, const struct canvas *net, struct tensor *dlogits, float grad_scale, double *const *terms,       \
-             const struct tensor *logits, const struct box_list *truth, int nshards, struct err *err),                                     \
-      (dev, head, net, dlogits, grad_scale, terms, logits, truth, nshards, err))                                                                \
+    X(yolo, loss, (struct device *dev, const struct yolo_head *head, const struct canvas *net, struct tensor *dlogits, float grad_scale,   \
+             double *const *terms, const struct tensor *logits, const struct box_list *truth, int nshards, struct err *err),               \
+      (dev, head, net, dlogits, grad_scale, terms, logits, truth, nshards, err))                                                           \
     /* Candidates with score > conf of image i of one shard, in slot order then class; writes at most cap; *ret_count is                   \
      * the number found (may pass cap). Host memory; waits. */                                                                             \
-    X(yolo, decode, (struct device *dev, const struct yolo_head *head, struct canvas net, const struct tensor *logits, int image, float conf, int first_slot, \
-               struct candidate *ret, int cap, int *ret_count, struct err *err),                                                           \
+    X(yolo, decode, (struct device *dev, const struct yolo_head *head, struct canvas net, const struct tensor *logits, int image,          \
+               float conf, int first_slot, struct candidate *ret, int cap, int *ret_count, struct err *err),                               \
       (dev, head, net, logits, image, conf, first_slot, ret, cap, ret_count, err))
 /* clang-format on */
 

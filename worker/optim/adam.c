@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/optim/adam.c - Adam, and AdamW with a decay outside of the moments. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/optim/adam.c - Adam, and AdamW with a decay outside of the
+ * moments. */
 #include <math.h>
 
 #include "proto/job/jobspec.h"

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/cuda_bf16.h - bf16 for kernels: the upper half of a float, rounded to nearest even; NaN becomes 0x7FFF as on a GPU. Kernels
- * compute in floats, so there is no arithmetic here. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/cuda_bf16.h - bf16 for kernels: the upper half of a float,
+ * rounded to nearest even; NaN becomes 0x7FFF as on a GPU. Kernels compute in floats, so there is no arithmetic
+ * here. */
 #pragma once
 #include <cuda_runtime.h>
 

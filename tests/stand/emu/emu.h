@@ -15,7 +15,8 @@ extern "C" {
 /* The emulated device: detd_backend() of cuda/ under another name. */
 const struct device_ops *cuda_backend_emu(void);
 
-/* The order of blocks, threads and streams from now on. Before the first call: seed 1, or the environment's EMU_SEED. */
+/* The order of blocks, threads and streams from now on. Before the first call: seed 1, or the environment's
+ * EMU_SEED. */
 void emu_seed(uint64_t seed);
 
 /* From now on there is no device (on), or there is one again. */

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/fiber.c - switching stacks on x86-64: six registers and the stack pointer. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/fiber.c - switching stacks on x86-64: six registers and the
+ * stack pointer. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -52,7 +52,8 @@ const char *emu_queued_on(const char *from, const char *to);
 /* ---- memory.c ---- */
 enum emu_memory { EMU_PAGEABLE, EMU_PINNED, EMU_DEVICE };
 enum emu_memory emu_memory_of(const void *ptr, size_t bytes);
-/* Lets this process read and write device memory, or forbids it (not every time, where there is much of it). Not nested. */
+/* Lets this process read and write device memory, or forbids it (not every time, where there is much of it). Not
+ * nested. */
 void emu_memory_open(bool open);
 /* Fills memory that must not be read: with 0xFF, or under MSan as uninitialised. */
 void emu_poison(void *ptr, size_t bytes);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/launch.h - between the device code's header (C++) and the emulator (C). */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/launch.h - between the device code's header (C++) and the
+ * emulator (C). */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/nccl_ranks.h - ranks with two queues of a GPU and a link each: threads over the emulated NCCL; or, where the environment's DETD_TEST_CUDA names a
- * libdetd-cuda.so, processes that share a real GPU over the real NCCL, which has to be 2.30 or newer with NCCL_MULTI_RANK_GPU_ENABLE=1. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/nccl_ranks.h - ranks with two queues of a GPU and a link
+ * each: threads over the emulated NCCL; or, where the environment's DETD_TEST_CUDA names a libdetd-cuda.so, processes
+ * that share a real GPU over the real NCCL, which has to be 2.30 or newer with NCCL_MULTI_RANK_GPU_ENABLE=1. */
 #pragma once
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/probe.h - kernels that test the emulator itself, right and wrong ones (tests/device/test_emu.c). All pointers: device memory.
- */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/probe.h - kernels that test the emulator itself, right and
+ * wrong ones (tests/device/test_emu.c). All pointers: device memory. */
 #pragma once
 #include <stdint.h>
 
@@ -19,7 +19,8 @@ void probe_thread_order(cudaStream_t s, int *order, int *counter, int threads);
 /* dst[i] = the value that thread i reads from its neighbour's shared cell, with a barrier in between or (a bug)
  * without. */
 void probe_neighbour(cudaStream_t s, int *dst, int threads, int barrier);
-/* dst[8][32]: shfl from lane 3, up 1, down 2, xor 5, up 1 and down 1 in groups of 8, ballot of odd lanes, and a sum of all lanes. */
+/* dst[8][32]: shfl from lane 3, up 1, down 2, xor 5, up 1 and down 1 in groups of 8, ballot of odd lanes, and a sum of
+ * all lanes. */
 enum { PROBE_ROWS = 8 };
 void probe_warp(cudaStream_t s, uint32_t *dst);
 /* dst[i]: lane i's shuffle with 20 lanes that live (the others have ended). */
@@ -28,7 +29,8 @@ void probe_partial_warp(cudaStream_t s, uint32_t *dst);
 void probe_votes(cudaStream_t s, int *dst, int below);
 /* dst[0] = the bits of unwritten shared memory. */
 void probe_unwritten(cudaStream_t s, uint32_t *dst);
-/* Blocks of 4 x 3 x 2 threads in a grid of 2 x 3 x 2: dst[linear thread of the grid] = its number, made of its indices. */
+/* Blocks of 4 x 3 x 2 threads in a grid of 2 x 3 x 2: dst[linear thread of the grid] = its number, made of its
+ * indices. */
 void probe_indices(cudaStream_t s, int *dst);
 
 /* Wrong ones. */

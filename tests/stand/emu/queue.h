@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/queue.h - queues of deferred work. A stream is a queue of numbered tasks; an event is a stream and a number. Called with the
- * lock held. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/queue.h - queues of deferred work. A stream is a queue of
+ * numbered tasks; an event is a stream and a number. Called with the lock held. */
 #pragma once
 #include "tests/stand/emu/internal.h"
 

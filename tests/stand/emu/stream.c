@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/stream.c - CUDA's calls about copies, streams and events. Streams that were made without cudaStreamNonBlocking order themselves
- * with the default stream: here they share its queue. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/emu/stream.c - CUDA's calls about copies, streams and events.
+ * Streams that were made without cudaStreamNonBlocking order themselves with the default stream: here they share its
+ * queue. */
 #include <stdlib.h>
 
 #include "tests/stand/emu/emu.h"
@@ -36,7 +37,8 @@ static cudaError_t check_copy(const void *dst, const void *src, size_t bytes, en
     return cudaErrorInvalidValue;
 }
 
-/* Queues the copy. Pageable host memory is read at once (it may be reused when the call returns) and written before the call returns. */
+/* Queues the copy. Pageable host memory is read at once (it may be reused when the call returns) and written before the
+ * call returns. */
 static cudaError_t copy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind, struct emu_stream *stream, bool wait)
 {
     enum emu_memory from, to;
@@ -73,8 +75,8 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
     return e;
 }
 
-/* On the default stream, which does not order itself with non-blocking ones. From pageable memory to the device it returns when the bytes
- * are staged. */
+/* On the default stream, which does not order itself with non-blocking ones. From pageable memory to the device it
+ * returns when the bytes are staged. */
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
 {
     cudaError_t e;

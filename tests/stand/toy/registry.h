@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/toy/registry.h - the registry that has the toy, and nothing else. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/toy/registry.h - the registry that has the toy, and nothing
+ * else. */
 #pragma once
 #include "tests/stand/toy/toy.h"
 

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* The command table: every row is complete, and docs/man/detctl.1 is written from it (DETD_GENERATE=1 rewrites its parts). uses: proto client */
+/* SPDX-License-Identifier: Apache-2.0 */ /* The command table: every row is complete, and docs/man/detctl.1 is written
+ * from it (DETD_GENERATE=1 rewrites its parts). uses: proto client */
 #include <fcntl.h>
 #include <getopt.h>
 #include <setjmp.h>

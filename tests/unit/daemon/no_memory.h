@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/no_memory.h - allocations that fail, of the thread that counts them. Include it after cmocka.h. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/no_memory.h - allocations that fail, of the thread that
+ * counts them. Include it after cmocka.h. */
 #pragma once
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* Fails each allocation of the JSON library in turn: messages and job files give an error or nothing, never a crash or (with the
- * address sanitizer) a leak. uses: proto */
+/* SPDX-License-Identifier: Apache-2.0 */ /* Fails each allocation of the JSON library in turn: messages and job files
+ * give an error or nothing, never a crash or (with the address sanitizer) a leak. uses: proto */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/test_records.c - records of supervisors, job views, settings, facts about the node. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/test_records.c - records of supervisors, job views,
+ * settings, facts about the node. uses: proto daemon */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

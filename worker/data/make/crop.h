@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/make/crop.h - a part cut out of a picture that trains: the
- * picture gets a shorter side of 400, 500 or 600 pixels and perhaps is mirrored; then a window of 384 to 600 pixels each
- * way, or as much as there is, is cut out. Pictures whose longer side would become over 16384 pixels stay whole, which
- * bounds memory; the reference has no limit. Specs sparse_rcnn section 8. */
+ * picture gets a shorter side of 400, 500 or 600 pixels and perhaps is mirrored; then a window of 384 to 600 pixels
+ * each way, or as much as there is, is cut out. Pictures whose longer side would become over 16384 pixels stay whole,
+ * which bounds memory; the reference has no limit. Specs sparse_rcnn section 8. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

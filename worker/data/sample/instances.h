@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* worker/data/sample/instances.h - the task of two-stage detectors: pictures
  * that keep their shape, each shard's at the top left of a canvas of its own, and their objects with masks. The shorter
  * side of a shard's pictures is drawn from (seed, step, shard); mirroring and a part to cut out (make/crop.h) are
- * drawn from (seed, epoch, picture). A shard's canvas is as large as its largest picture, rounded up to the model's grain,
- * so it depends on the draws.
+ * drawn from (seed, epoch, picture). A shard's canvas is as large as its largest picture, rounded up to the model's
+ * grain, so it depends on the draws.
  *
  * Training takes the pictures with an object (instances_options.keep_empty: all). With groups, pictures of one shape
  * come together. Validation takes all, at the last size, unmirrored. A picture that replaces an unreadable one is

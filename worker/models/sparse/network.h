@@ -47,8 +47,8 @@ struct sparse_network {
 int sparse_network_open(struct sparse_network *n, struct model *m, const struct jobspec *spec, int classes, struct err *err);
 void sparse_network_close(struct sparse_network *n);
 
-/* Computes one stage from regions [R, 7, 7, c] and q [R, 1, 1, c], which are dropped. Returns the next q. *ret_logits and
- * *ret_deltas are f32; ret_logits may be NULL. */
+/* Computes one stage from regions [R, 7, 7, c] and q [R, 1, 1, c], which are dropped. Returns the next q. *ret_logits
+ * and *ret_deltas are f32; ret_logits may be NULL. */
 struct value *sparse_stage(const struct sparse_network *n, int stage, struct tape *t, struct value *pooled, struct value *q,
                            struct value **ret_logits, struct value **ret_deltas);
 

@@ -552,7 +552,8 @@ static void sums_of_cpu_time_are_finite(void **state)
     assert_int_equal(stored(f, "SELECT cpu_before = 1e308 AND cpu_seconds = 1e308 AND attempt = 4 FROM jobs"), 1);
 }
 
-/* A supervisor repeats an old report 200,000 times and reads no ack. detd keeps one for it, and the last one is true. */
+/* A supervisor repeats an old report 200,000 times and reads no ack. detd keeps one for it, and the last one is
+ * true. */
 static void a_supervisor_that_reads_nothing_has_one_ack(void **state)
 {
     static const char old[] = "{\"type\":\"report\",\"seq\":0}\n";

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/store/test_store.c - the database: exactly-once reports, rewinds, queries. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/store/test_store.c - the database: exactly-once reports,
+ * rewinds, queries. uses: proto daemon */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

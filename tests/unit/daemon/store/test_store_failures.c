@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/store/test_store_failures.c - the database when writes fail: no room, a stop. uses: proto daemon */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/store/test_store_failures.c - the database when writes
+ * fail: no room, a stop. uses: proto daemon */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>

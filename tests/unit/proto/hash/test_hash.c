@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/hash/test_hash.c - the evidence hash: additive over pieces, sensitive to every bit and place.
- * uses: proto worker/core */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/hash/test_hash.c - the evidence hash: additive over
+ * pieces, sensitive to every bit and place. uses: proto worker/core */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/host/lock_file.h - a file that is to be locked, for a test. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/host/lock_file.h - a file that is to be locked, for a
+ * test. */
 #pragma once
 #include <unistd.h>
 

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/job/test_data_format.c - a data set's form by its file. uses: proto */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/proto/job/test_data_format.c - a data set's form by its file.
+ * uses: proto */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* The job file: errors name the path, defaults, rules between keys, overrides. uses: proto */
+/* SPDX-License-Identifier: Apache-2.0 */ /* The job file: errors name the path, defaults, rules between keys,
+ * overrides. uses: proto */
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>

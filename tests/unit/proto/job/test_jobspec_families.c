@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* Keys of the job file that only some networks have, and their defaults. uses: proto */
+/* SPDX-License-Identifier: Apache-2.0 */ /* Keys of the job file that only some networks have, and their defaults.
+ * uses: proto */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

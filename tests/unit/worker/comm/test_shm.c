@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* The shared-memory transport with real processes: every operation, ranks that die, leave, or enter something else.
- * uses: proto worker/comm worker/core */
+/* SPDX-License-Identifier: Apache-2.0 */ /* The shared-memory transport with real processes: every operation, ranks
+ * that die, leave, or enter something else. uses: proto worker/comm worker/core */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/core/test_plain.c - no control character reaches a terminal, however the bytes are cut, and all other text does.
- * uses: worker/core proto */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/core/test_plain.c - no control character reaches a
+ * terminal, however the bytes are cut, and all other text does. uses: worker/core proto */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/core/test_threads.c - compute threads: every index once, parts contiguous and near-equal, many short rounds, also while threads sleep.
- * uses: proto worker/core */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/core/test_threads.c - compute threads: every index once,
+ * parts contiguous and near-equal, many short rounds, also while threads sleep. uses: proto worker/core */
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>

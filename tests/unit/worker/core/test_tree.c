@@ -134,7 +134,8 @@ static void moments(void **state)
     assert_memory_equal(merged, stats[0], sizeof(merged));
 }
 
-/* Numbers of [lo, hi) by the definition: both halves of the tree, the lower one first. Missing leaves on the right are left out. */
+/* Numbers of [lo, hi) by the definition: both halves of the tree, the lower one first. Missing leaves on the right are
+ * left out. */
 static struct moments merged_by_halves(const struct moments *m, int n, int lo, int hi)
 {
     int mid = lo + (hi - lo) / 2;

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* Gradient reduction: for every number of ranks and waves, and any buckets, the bits of the canonical tree as its definition gives them.
- * uses: proto trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* Gradient reduction: for every number of ranks and waves, and any buckets,
+ * the bits of the canonical tree as its definition gives them. uses: proto trainer cpu */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/kernels/test_bf16.c - how numbers become bf16, and the order in which convolutions add. uses: proto */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/kernels/test_bf16.c - how numbers become bf16, and the
+ * order in which convolutions add. uses: proto */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

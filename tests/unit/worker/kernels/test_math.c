@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/kernels/test_math.c - our exp, log, sigmoid ... against the C library's double precision, and their edges.
- * uses: proto worker/core */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/kernels/test_math.c - our exp, log, sigmoid ... against
+ * the C library's double precision, and their edges. uses: proto worker/core */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

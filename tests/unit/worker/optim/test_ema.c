@@ -251,7 +251,8 @@ static bool same_order(const struct st_array *a)
     return a->ndims == 1 || (a->ndims == 4 && a->shape[2] * a->shape[3] == 1);
 }
 
-/* Averages of all steps but the first follow from the weights in the checkpoints. Returns how many arrays were compared. */
+/* Averages of all steps but the first follow from the weights in the checkpoints. Returns how many arrays were
+ * compared. */
 static int check_step(const struct ckpt *before, const struct ckpt *after)
 {
     float d = ema_decay(0.5, after->step);

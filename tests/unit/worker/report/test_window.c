@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/report/test_window.c - sums of loss terms over shards, steps and the job.
- * uses: proto trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/report/test_window.c - sums of loss terms over shards,
+ * steps and the job. uses: proto trainer cpu */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

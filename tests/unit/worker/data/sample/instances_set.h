@@ -38,7 +38,8 @@ __attribute__((unused)) static void write_picture(const char *dir, const char *n
     free(rgb);
 }
 
-/* Sizes of pictures 0.png, 1.png ..., w and h, closed by 0. annotations: the text between the brackets; image i has the id i + 1. */
+/* Sizes of pictures 0.png, 1.png ..., w and h, closed by 0. annotations: the text between the brackets; image i has the
+ * id i + 1. */
 __attribute__((unused)) static struct fixture open_set(const int (*sizes)[2], const char *annotations, bool masks)
 {
     static struct problems p;

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* COCO average precision against the numbers of the reference implementation (../shared/data/coco_eval).
- * uses: proto worker/eval worker/mask worker/core */
+/* SPDX-License-Identifier: Apache-2.0 */ /* COCO average precision against the numbers of the reference implementation
+ * (../shared/data/coco_eval). uses: proto worker/eval worker/mask worker/core */
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
@@ -419,7 +419,8 @@ static void agrees_with_the_reference_where_more_count(void **state)
     assert_int_equal(run_cases(cases), 4);
 }
 
-/* specs rcnn, section 13.5: a crowd that takes a detection, two of one score, areas of each range. Numbers there have six places. */
+/* specs rcnn, section 13.5: a crowd that takes a detection, two of one score, areas of each range. Numbers there have
+ * six places. */
 static void the_example_of_the_specs(void **state)
 {
     static const struct truth truths[] = { { .image = 0, .cls = 0, .area = 2500, .box = { 10, 10, 50, 50 } },
@@ -443,7 +444,8 @@ static void the_example_of_the_specs(void **state)
     coco_ap_free(&ap);
 }
 
-/* Four objects; hits at .9 and .6, misses at .8 and, of one score with a hit, at .5: F1 is 2 / 5 from .9 on, 1 / 3, 4 / 7 from .6 on, 2 / 3 from .5 on. */
+/* Four objects; hits at .9 and .6, misses at .8 and, of one score with a hit, at .5: F1 is 2 / 5 from .9 on, 1 / 3, 4 /
+ * 7 from .6 on, 2 / 3 from .5 on. */
 static void the_best_score_to_begin_at(void **state)
 {
     static const struct {

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/eval/boxes/test_nms.c - non-maximum suppression: ties, classes, limits.
- * uses: proto worker/core worker/eval worker/mask */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/eval/boxes/test_nms.c - non-maximum suppression: ties,
+ * classes, limits. uses: proto worker/core worker/eval worker/mask */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

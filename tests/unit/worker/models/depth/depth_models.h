@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/models/depth/depth_models.h - for tests of depth networks: small models on the CPU, and files of their weights. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/models/depth/depth_models.h - for tests of depth
+ * networks: small models on the CPU, and files of their weights. */
 #pragma once
 #include <setjmp.h>
 #include <stdarg.h>

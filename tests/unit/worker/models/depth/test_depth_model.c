@@ -149,7 +149,8 @@ static int uses_of(const struct step *s, const char *norm_weight)
 
 /* ---- tests ---- */
 
-/* Specs featdepth section 5.5: the network of depth is used once, that of motion once a source, the stem that sees features once a frame. */
+/* Specs featdepth section 5.5: the network of depth is used once, that of motion once a source, the stem that sees
+ * features once a frame. */
 static void statistics_of_each_use(void **state)
 {
     struct model *m = opened("featdepth_joint_r18", NULL);

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/models/rcnn/test_rcnn_weights.c - weights of Faster and Mask R-CNN from files of torchvision and detectron2, and into them.
- * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/models/rcnn/test_rcnn_weights.c - weights of Faster and
+ * Mask R-CNN from files of torchvision and detectron2, and into them. uses: proto worker/models worker/layers
+ * worker/data worker/eval worker/mask worker/comm worker/core cpu */
 #include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
@@ -123,7 +124,8 @@ static void same_weights(struct model *a, struct model *b, bool but_columns)
     }
 }
 
-/* There and back: each flavor's file, in either's names, gives the same numbers again; of d2 the background's boxes do not exist. */
+/* There and back: each flavor's file, in either's names, gives the same numbers again; of d2 the background's boxes do
+ * not exist. */
 static void both_ways(void **state)
 {
     static const char *const preset[] = { "faster_rcnn_r50_fpn", "mask_rcnn_r18_fpn" };

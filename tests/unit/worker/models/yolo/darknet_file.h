@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/models/yolo/darknet_file.h - .weights files for tests; the program reads them alone. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/models/yolo/darknet_file.h - .weights files for tests;
+ * the program reads them alone. */
 #pragma once
 #include <stdint.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* .weights files: both headers byte for byte, boundaries, the way there and back.
- * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/core */
+/* SPDX-License-Identifier: Apache-2.0 */ /* .weights files: both headers byte for byte, boundaries, the way there and
+ * back. uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/core */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

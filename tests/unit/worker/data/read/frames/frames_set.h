@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/read/frames/frames_set.h - for tests of data sets of frames: trees on disk, and how they are read. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/read/frames/frames_set.h - for tests of data sets of
+ * frames: trees on disk, and how they are read. */
 #pragma once
 #include <errno.h>
 #include <jansson.h>

@@ -67,7 +67,8 @@ def skip(part, why):
 
 
 def output(*command, **options):
-    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=240, check=False, **options)
+    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=240, check=False,
+                          **options)
     if done.returncode != 0:
         raise Failed("%s: exit %d: %s" % (pathlib.Path(command[0]).name, done.returncode, done.stderr.strip()[-400:]))
     return done.stdout
@@ -76,7 +77,8 @@ def output(*command, **options):
 def peer_python(modules):
     """Returns a Python interpreter that imports all of modules, or None."""
     for python in filter(None, (os.environ.get("DETD_TORCH_PYTHON"), sys.executable)):
-        if shutil.which(python) and subprocess.run([python, "-c", "import " + modules], stderr=subprocess.DEVNULL, check=False).returncode == 0:
+        if shutil.which(python) and subprocess.run([python, "-c", "import " + modules], stderr=subprocess.DEVNULL,
+                                                   check=False).returncode == 0:
             return python
     return None
 
@@ -125,7 +127,8 @@ class Bench:
         targets = {("fp32", "fp32"): (2.7, ""), ("bf16", "bf16"): (2, " (goal 3)")}
         modes = {"fp32": "fp32 channels_last", "bf16": "bf16 autocast"}
         for precision, rate in ours.items():
-            what, measured = "training step, yolov3-tiny %d, batch %d, %s, %d threads" % (self.size, self.batch, precision, THREADS), ("%.1f images/s", rate)
+            what, measured = "training step, yolov3-tiny %d, batch %d, %s, %d threads" % (self.size, self.batch, precision, THREADS), (
+                "%.1f images/s", rate)
             for mode, theirs in peer.items():
                 against = "%.1f: PyTorch %s*" % (theirs, modes[mode])
                 if (precision, mode) in targets:
@@ -138,7 +141,8 @@ class Bench:
 
     def shards(self):
         batch = max(8, self.batch)
-        text = self.program("bench_step", threads=THREADS, size=self.size, batch=batch, shards="1,4,8", freeze=1, steps=1 if self.smoke else 14)
+        text = self.program("bench_step", threads=THREADS, size=self.size, batch=batch, shards="1,4,8", freeze=1,
+                            steps=1 if self.smoke else 14)
         ms = {int(r.word("shards")): r.number("best_ms") for r in records(text, "step")}
         for v, most in ((4, 1.08), (8, 1.2)):
             at_most("shards", "step of one rank, V = %d, BN frozen" % v, ("%.0f ms", ms[v]), "%.0f ms: V = 1" % ms[1], ms[v] / ms[1], most)
@@ -154,26 +158,32 @@ class Bench:
         cases = [("fp32", "d2"), ("fp32", "tv")] + [("bf16", "d2")] * ("bf16" in self.precisions("rcnn"))
         for _ in self.rounds(2):
             for precision, flavor in cases:
-                text = self.program("bench_step", threads=THREADS, model="mask_rcnn_r%d_fpn" % depth, flavor=flavor, freeze=1, steps=steps, batch=batch,
-                                    size="%dx%d" % (px * 4 // 3, px), precision=precision)
+                text = self.program("bench_step", threads=THREADS, model="mask_rcnn_r%d_fpn" % depth, flavor=flavor, freeze=1, steps=steps,
+                                    batch=batch, size="%dx%d" % (px * 4 // 3, px), precision=precision)
                 r = record(text, "step")
                 ours[precision, flavor] = max(ours.get((precision, flavor), (0,)),
                                               (batch * 1e3 / r.number("best_ms"), r.number("peak_mib"), r.number("masks")))
             for precision, layout in [(p, x) for p in dict(cases) for x in ("plain", "channels_last")] if python else ():
-                r = record(output(python, HERE / "peer_rcnn.py", "step", "--frozen", "--layout", layout, "--threads", THREADS, "--backbone", "resnet%d" % depth,
-                                  "--px", px, "--batch", batch, "--steps", steps, "--seed", 5, *["--bf16"] * (precision == "bf16")), "peer")
-                peer[precision, layout] = max(peer.get((precision, layout), (0,)), (r.number("images_per_s"), r.number("peak_mib"), r.number("masks")))
+                r = record(
+                    output(python, HERE / "peer_rcnn.py", "step", "--frozen", "--layout", layout, "--threads", THREADS, "--backbone",
+                           "resnet%d" % depth, "--px", px, "--batch", batch, "--steps", steps, "--seed", 5,
+                           *["--bf16"] * (precision == "bf16")), "peer")
+                peer[precision, layout] = max(peer.get((precision, layout), (0,)),
+                                              (r.number("images_per_s"), r.number("peak_mib"), r.number("masks")))
         for (precision, flavor), mine in ours.items():
-            what = "training step, mask_rcnn_r%d_fpn %d px, batch %d, %s, %d threads, flavor %s" % (depth, px, batch, precision, THREADS, flavor)
+            what = "training step, mask_rcnn_r%d_fpn %d px, batch %d, %s, %d threads, flavor %s" % (depth, px, batch, precision, THREADS,
+                                                                                                    flavor)
             measured = ("%.2f images/s, %.0f MiB, %d masks", *mine)
             if not peer:
                 row("rcnn", what, measured, NO_PEER, None)
                 continue
             (_, layout), best = max((p for p in peer.items() if p[0][0] == precision), key=lambda p: p[1])
             if mine[2] < 0.7 * best[2]:
-                warnings.append("rcnn: %s, flavor %s had %d regions in the mask head, the peer %d: the peer had more work" % (precision, flavor, mine[2], best[2]))
+                warnings.append("rcnn: %s, flavor %s had %d regions in the mask head, the peer %d: the peer had more work" %
+                                (precision, flavor, mine[2], best[2]))
             least, more = {"fp32": (1.7, " (goal 2.2)"), "bf16": (1.5, "")}[precision]
-            at_least("rcnn", what, measured, "%.2f, %.0f MiB, %d masks: torchvision %s, %s" % (*best, precision, layout), mine[0] / best[0], least, more)
+            at_least("rcnn", what, measured, "%.2f, %.0f MiB, %d masks: torchvision %s, %s" % (*best, precision, layout), mine[0] / best[0],
+                     least, more)
 
     def depth(self):
         """A step of FeatDepth with its extractor frozen, beside PyTorch's."""
@@ -209,7 +219,8 @@ class Bench:
                     continue
                 name = r.word("layout") + (" compiled" if r.number("compiled") else "")
                 peer[name] = max(peer.get(name, (0,)), (r.number("images_per_s"), r.number("peak_mib")))
-        what, measured = "training step, %s, batch %d, fp32, %d threads" % (network, args["batch"], THREADS), ("%.2f images/s, %.0f MiB", *ours)
+        what, measured = "training step, %s, batch %d, fp32, %d threads" % (network, args["batch"], THREADS), ("%.2f images/s, %.0f MiB",
+                                                                                                               *ours)
         if not peer:
             row(part, what, measured, NO_PEER, None)
             return
@@ -228,9 +239,10 @@ class Bench:
         more = {op: max(0, hashed - plain) for op, (plain, hashed) in ms.items()}
         total = sum(more[op] for op in ("sgd", "sum_squares", "hash_tensors"))
         for op, (plain, hashed) in ms.items():
-            row("hashes", "%s of yolov3-tiny's parameters, hashed" % op if plain else op + " of yolov3-tiny's parameters", ("%.2f ms", hashed),
-                "%.2f ms: without" % plain if plain else NO_PEER, hashed / plain if plain else None)
-        at_most("hashes", "hashes of all weights and gradients", ("%.2f ms", total), "%.2f ms: 1 %% of the step" % (step / 100), 100 * total / step, 1)
+            row("hashes", "%s of yolov3-tiny's parameters, hashed" % op if plain else op + " of yolov3-tiny's parameters",
+                ("%.2f ms", hashed), "%.2f ms: without" % plain if plain else NO_PEER, hashed / plain if plain else None)
+        at_most("hashes", "hashes of all weights and gradients", ("%.2f ms", total), "%.2f ms: 1 %% of the step" % (step / 100),
+                100 * total / step, 1)
 
     # ---- convolutions ----
 
@@ -250,9 +262,10 @@ class Bench:
         for r in records(text, "conv"):
             groups.setdefault((int(r.word("threads")), r.word("layer")), []).append(r)
         for (count, layer), passes in groups.items():
-            row("conv", "%s, %s, %d thread%s: %s" % (layer, precision, count, "s" * (count > 1), " / ".join(r.word("pass") for r in passes)),
-                (" / ".join(["%.0f"] * len(passes)) + " GF/s", *(r.number("gflops") for r in passes)), "%.0f GF/s: %s" % (peaks[count], limit),
-                [r.number("of_peak") for r in passes])
+            row("conv", "%s, %s, %d thread%s: %s" % (layer, precision, count, "s" * (count > 1), " / ".join(r.word("pass")
+                                                                                                            for r in passes)),
+                (" / ".join(["%.0f"] * len(passes)) + " GF/s", *(r.number("gflops") for r in passes)),
+                "%.0f GF/s: %s" % (peaks[count], limit), [r.number("of_peak") for r in passes])
 
     # ---- RoIAlign ----
 
@@ -284,10 +297,12 @@ class Bench:
         if not python:
             skip("warp against PyTorch", HOW_TO % "torch and torchvision")
         for _ in self.rounds(3):
-            for r in records(self.program("bench_warp", threads=THREADS, images=images, height=height, width=width, repeats=repeats), "warp"):
+            for r in records(self.program("bench_warp", threads=THREADS, images=images, height=height, width=width, repeats=repeats),
+                             "warp"):
                 ours[r.word("what")] = min(ours.get(r.word("what"), math.inf), r.number("ms"))
-            for r in records(output(python, HERE / "peer_depth.py", "warp", "--threads", THREADS, "--batch", images, "--height", height, "--width", width, "--steps",
-                                    repeats), "warp") if python else ():
+            for r in records(
+                    output(python, HERE / "peer_depth.py", "warp", "--threads", THREADS, "--batch", images, "--height", height, "--width",
+                           width, "--steps", repeats), "warp") if python else ():
                 whole, alone = peer.get(r.word("what"), (math.inf, math.inf))
                 peer[r.word("what")] = (min(whole, r.number("ms")), min(alone, r.number("sampling_ms")))
         for kind, ms in ours.items():
@@ -311,14 +326,19 @@ class Bench:
         annotations, folder = self.images(16 if self.smoke else 48)
         data = {"train": {"format": "coco", "annotations": str(annotations), "images": str(folder)}}
         speed, larger, conf = (self.folder / n for n in ("speed.json", "larger.json", "detd.conf"))
-        speed.write_text(json.dumps({"name": "speed", "model": {"preset": "yolov3_tiny", "size": self.size, "width": 0.125 if self.smoke else 1},
-                                     "data": data, "train": {"steps": 10 if self.smoke else 16, "batch": self.batch, "shards": 2, "lr": 1e-4,
-                                                             "log_every": 1},
-                                     "checkpoint": {"every": 0}}))  # with so few steps the default is a checkpoint after every step
+        speed.write_text(
+            json.dumps({
+                "name": "speed", "model": {"preset": "yolov3_tiny", "size": self.size, "width": 0.125 if self.smoke else 1}, "data": data,
+                "train": {"steps": 10 if self.smoke else 16, "batch": self.batch, "shards": 2, "lr": 1e-4,
+                          "log_every": 1}, "checkpoint": {"every": 0}
+            }))  # with so few steps the default is a checkpoint after every step
         # Four images a shard, the default of jobs. Each rank itself pays for its start and for the transforms of the
         # weights.
-        larger.write_text(json.dumps({"name": "cpu", "model": {"preset": "yolov3_tiny", "size": 64 if self.smoke else 160, "width": 0.5}, "data": data,
-                                      "train": {"steps": 2 if self.smoke else 20, "batch": 32, "shards": 8, "lr": 1e-3}}))
+        larger.write_text(
+            json.dumps({
+                "name": "cpu", "model": {"preset": "yolov3_tiny", "size": 64 if self.smoke else 160, "width": 0.5}, "data": data,
+                "train": {"steps": 2 if self.smoke else 20, "batch": 32, "shards": 8, "lr": 1e-3}
+            }))
         conf.write_text("slots = 4\n")
         env = dict(os.environ, DETD_SOCKET=str(self.folder / "sock"))
 
@@ -330,7 +350,8 @@ class Bench:
                                  start_new_session=True) as daemon:  # Ctrl-C is for this program: the daemon must outlive the jobs
             try:
                 for _ in range(600):
-                    if subprocess.run([detctl, "info"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0:
+                    if subprocess.run([detctl, "info"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                      check=False).returncode == 0:
                         break
                     time.sleep(0.1)
                 for ranks in (1 + i % 2 for i in self.rounds(6, 2)):
@@ -340,14 +361,15 @@ class Bench:
             finally:
                 self.stop_jobs(detctl, env)  # a stopped daemon would leave them running
                 daemon.send_signal(signal.SIGTERM)
-        row("ranks", "real jobs, %d px, V = 2: two ranks of one thread" % self.size, ("%.1f images/s", best[2]), "%.1f: one rank of two threads" % best[1],
-            best[2] / best[1])
+        row("ranks", "real jobs, %d px, V = 2: two ranks of one thread" % self.size, ("%.1f images/s", best[2]),
+            "%.1f: one rank of two threads" % best[1], best[2] / best[1])
         at_most("ranks", "CPU time of four ranks together, V = 8", ("%.1f s", cpu[4]), "%.1f s: one rank" % cpu[1], cpu[4] / cpu[1], 1.6)
 
     @staticmethod
     def stop_jobs(detctl, env):
         for _ in range(50):
-            found = subprocess.run([detctl, "ls", "--json"], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+            found = subprocess.run([detctl, "ls", "--json"], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                                   check=False)
             live = [j["id"] for j in json.loads(found.stdout or "[]") if j["state"] not in ("completed", "failed", "cancelled")]
             if not live:
                 break
@@ -429,20 +451,23 @@ class Bench:
         text = self.program("bench_comm", **({"count": 4096, "repeats": 1, "rounds": 10} if self.smoke else {}))
         mb = record(text, "memcpy").number("mb")
         for r in records(text, "reduction"):
-            row("comm", "reduction of %.0f MB of gradients: P = %s, V = %s, W = %s" % (mb, r.word("ranks"), r.word("shards"), r.word("waves")),
+            row("comm",
+                "reduction of %.0f MB of gradients: P = %s, V = %s, W = %s" % (mb, r.word("ranks"), r.word("shards"), r.word("waves")),
                 ("%.2f ms", r.number("ms")), "one memcpy", r.number("of_memcpy"))
 
     # ---- the daemon ----
 
     def report(self):
-        best = min(record(self.program("bench_report", reports=100 if self.smoke else None), "report").number("median_us") for _ in self.rounds(3))
+        best = min(
+            record(self.program("bench_report", reports=100 if self.smoke else None), "report").number("median_us") for _ in self.rounds(3))
         at_most("report", "reporting a step's losses, in the step", ("%.1f us", best), "20 us", best / 20, 1)
 
     def daemon(self):
         best = {}
         for _ in self.rounds(2):
             text = self.program("bench_daemon", **({"records": 100, "requests": 200, "idle_s": 0} if self.smoke else {}))
-            rest, ingest, start = {r.word("after"): r.number("rss_mb") for r in records(text, "rest")}, record(text, "ingest"), record(text, "start")
+            rest, ingest, start = {r.word("after"): r.number("rss_mb")
+                                   for r in records(text, "rest")}, record(text, "ingest"), record(text, "start")
             now = {
                 "idle": rest["start"],
                 "after": rest["load"],
@@ -484,7 +509,10 @@ class Bench:
 
 
 # Each part, and its least number of rows.
-PARTS = {"step": 2, "shards": 2, "rcnn": 2, "depth": 1, "sparse": 1, "hashes": 6, "ranks": 2, "conv": 2, "roi": 4, "warp": 2, "loader": 4, "coco": 4, "evaluate": 2, "comm": 7, "report": 1, "daemon": 8, "crowd": 4}
+PARTS = {
+    "step": 2, "shards": 2, "rcnn": 2, "depth": 1, "sparse": 1, "hashes": 6, "ranks": 2, "conv": 2, "roi": 4, "warp": 2, "loader": 4,
+    "coco": 4, "evaluate": 2, "comm": 7, "report": 1, "daemon": 8, "crowd": 4
+}
 
 
 def run(bench, part):
@@ -516,14 +544,16 @@ def print_table(smoke):
     for line in lines:
         print("  ".join(cell.rjust(w) if k == 3 else cell.ljust(w) for k, (cell, w) in enumerate(zip(line, width))).rstrip())
     if any("PyTorch" in r["against"] for r in rows):
-        print("* the peer's loss is a cheap stand-in (mean of squares) and nothing is summed over shards, both of which favour it; its best step counts")
+        print("* the peer's loss is a cheap stand-in (mean of squares) and nothing is summed over shards, both of which favour it; its "
+              "best step counts")
     for w in warnings:
         print("warning: " + w)
     for s in skipped:
         print("skipped: %(part)s: %(why)s" % s)
     for b in broken:
         print("FAILED: %(part)s: %(why)s" % b)
-    print("a smoke test: no number is judged" if smoke else "%d of %d targets met" % (sum(r["met"] is True for r in rows), sum(r["met"] is not None for r in rows)))
+    print("a smoke test: no number is judged" if smoke else "%d of %d targets met" %
+          (sum(r["met"] is True for r in rows), sum(r["met"] is not None for r in rows)))
 
 
 def main():
@@ -546,7 +576,9 @@ def main():
     print_table(args.smoke)
     print("%.0f s, %d CPUs, load %.1f" % (time.monotonic() - began, os.cpu_count(), os.getloadavg()[0]))
     if args.json:
-        args.json.write_text(json.dumps({"rows": rows, "skipped": skipped, "broken": broken, "warnings": warnings, "load": os.getloadavg()[0]}, indent=1) + "\n", encoding="utf-8")
+        args.json.write_text(
+            json.dumps({"rows": rows, "skipped": skipped, "broken": broken, "warnings": warnings, "load": os.getloadavg()[0]}, indent=1) +
+            "\n", encoding="utf-8")
     return 1 if broken else 0
 
 

@@ -13,8 +13,11 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 from daemon import Client, Daemon  # pylint: disable=wrong-import-position
 
-MANY = (b'{"jsonrpc":"2.0","id":1,"method":"job.submit","params":{"token":"t","spec":{"name":[' + b"[]," * 349000 + b"[]]}}}\n",  # more values than are parsed
-        b'{"jsonrpc":"2.0","id":1,"method":"job.submit","params":{"token":"t","spec":{"name":[' + b"[]," * 16370 + b'[]],"out":"' + b"x" * 950000 + b'"}}}\n')
+MANY = (
+    b'{"jsonrpc":"2.0","id":1,"method":"job.submit","params":{"token":"t","spec":{"name":[' + b"[]," * 349000 +
+    b"[]]}}}\n",  # more values than are parsed
+    b'{"jsonrpc":"2.0","id":1,"method":"job.submit","params":{"token":"t","spec":{"name":[' + b"[]," * 16370 + b'[]],"out":"' +
+    b"x" * 950000 + b'"}}}\n')
 
 
 def number(key, otherwise):
@@ -62,7 +65,8 @@ def lines(d, count):
     info = other.call("daemon.info")
     with open("/proc/%d/status" % d.proc.pid, encoding="utf-8") as f:
         peak = int(f.read().split("VmHWM:")[1].split()[0]) / 1024
-    print("lines clients=%d loop_max_ms=%.2f loop_cpu_max_ms=%.2f peak_mib=%.1f" % (count, info["loop_max_ms"], info["loop_cpu_max_ms"], peak))
+    print("lines clients=%d loop_max_ms=%.2f loop_cpu_max_ms=%.2f peak_mib=%.1f" %
+          (count, info["loop_max_ms"], info["loop_cpu_max_ms"], peak))
 
 
 def ask_64(path):
@@ -87,7 +91,8 @@ def pile(d):
         beside += times(other, 1, "job.list", limit=1, cursor=2)
     assert hog.exitcode == 0
     beside.sort()
-    print("pile calls=%d alone_p99_ms=%.3f beside_p99_ms=%.3f" % (len(beside), alone[len(alone) * 99 // 100], beside[len(beside) * 99 // 100]))
+    print("pile calls=%d alone_p99_ms=%.3f beside_p99_ms=%.3f" %
+          (len(beside), alone[len(alone) * 99 // 100], beside[len(beside) * 99 // 100]))
 
 
 def state(d, jobs):

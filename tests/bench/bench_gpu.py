@@ -39,10 +39,10 @@ class Network(NamedTuple):
 
 
 MODELS = {
-    "mask_rcnn_r50_fpn": Network(
-        ("size=1088x800", "batch=8", "shards=2", "freeze=1"), ("peer_rcnn.py", "step", "--frozen", "--px", "800", "--batch", "8", "--seed", "5"),
-        ("peer_rcnn.py", "step", "--px", "96", "--batch", "1", "--backbone", "resnet18"),
-        ("--layout channels_last", "--layout channels_last --no-search", "--layout plain")),
+    "mask_rcnn_r50_fpn": Network(("size=1088x800", "batch=8", "shards=2", "freeze=1"),
+                                 ("peer_rcnn.py", "step", "--frozen", "--px", "800", "--batch", "8", "--seed", "5"),
+                                 ("peer_rcnn.py", "step", "--px", "96", "--batch", "1", "--backbone", "resnet18"),
+                                 ("--layout channels_last", "--layout channels_last --no-search", "--layout plain")),
     "featdepth_r18": Network(
         ("size=640x192", "batch=12", "shards=4"), ("peer_depth.py", "step", "--width", "640", "--height", "192", "--batch", "12"),
         ("peer_depth.py", "step", "--width", "96", "--height", "96", "--batch", "1"), ("--layout channels_last", "--layout plain")),
@@ -94,7 +94,8 @@ class Bench:
         return ended
 
     def show(self, part, program, *words):
-        self.program(part, " ".join((program,) + words), ("%s/tests/bench/%s" % (self.args.build, program),) + words, lambda line: print(line, flush=True))
+        self.program(part, " ".join((program,) + words), ("%s/tests/bench/%s" % (self.args.build, program),) + words,
+                     lambda line: print(line, flush=True))
 
     # ---- a training step ----
 
@@ -116,9 +117,14 @@ class Bench:
         return self.program(part, name, command, take)
 
     def ours(self, case, tiers, ret):
-        command = [self.args.build + "/tests/bench/bench_step", "device=cuda", "model=" + ("yolov3_tiny" if self.args.dry else "yolov3"),
-                   "precision=%s" % case[0], "size=%d" % case[1], "batch=%d" % case[2], "shards=%d" % shards_of(case[2]), "steps=%d" % self.args.steps,
-                   "tier=" + ",".join(tiers)]
+        command = [
+            self.args.build + "/tests/bench/bench_step", "device=cuda", "model=" + ("yolov3_tiny" if self.args.dry else "yolov3"),
+            "precision=%s" % case[0],
+            "size=%d" % case[1],
+            "batch=%d" % case[2],
+            "shards=%d" % shards_of(case[2]),
+            "steps=%d" % self.args.steps, "tier=" + ",".join(tiers)
+        ]
         return self.rates("ours", "tier", command, ret)
 
     def peer(self, case, ret):
@@ -149,7 +155,8 @@ class Bench:
                 case[2], ratio, TARGET, GOAL, "%.3f" % costs[0] if costs[0] else "?", RERUN_MAX))
 
     def steps(self):
-        print(ROW % ("", "size", "batch", "shards", "detd off", "peer", "ratio", "rerun", "world", "images/s; the peer's best mode"), flush=True)
+        print(ROW % ("", "size", "batch", "shards", "detd off", "peer", "ratio", "rerun", "world", "images/s; the peer's best mode"),
+              flush=True)
         for precision in self.args.precisions.split(","):
             for size in self.args.sizes.split(","):
                 for batch in self.args.batches.split(","):
@@ -174,13 +181,17 @@ class Bench:
 
     def model(self, model, precision):
         network, small, name = MODELS[model], self.args.dry, "%s %s" % (model, precision)
-        command = [self.args.build + "/tests/bench/bench_step", "device=cuda", "model=" + model, "precision=" + precision, "steps=%d" % self.args.steps]
+        command = [
+            self.args.build + "/tests/bench/bench_step", "device=cuda", "model=" + model, "precision=" + precision,
+            "steps=%d" % self.args.steps
+        ]
         ours = self.one_record(name, "step", "images_per_s", command + list(("size=96x96", "batch=1") if small else network.ours))
         peers = {}
         program, *words = network.small if small else network.peer
         words += ["--steps", str(self.args.steps)] + ["--cuda"] * (not small) + ["--" + precision] * (precision != "fp32" and not small)
         for way in network.ways if self.python else ():
-            rate = self.one_record("%s, peer %s" % (name, way), "peer", "median_images_per_s", [self.python, "-u", HERE + "/" + program, *words, *way.split()])
+            rate = self.one_record("%s, peer %s" % (name, way), "peer", "median_images_per_s",
+                                   [self.python, "-u", HERE + "/" + program, *words, *way.split()])
             if rate:
                 peers[way] = rate
         best = max(peers, key=peers.get) if peers else "no peer"
@@ -204,7 +215,8 @@ class Bench:
             self.models()
         if "layers" in self.args.only:
             for precision in self.args.precisions.split(","):
-                small = ["model=yolov3_tiny", "size=32", "batch=1", "repeats=3", "ceiling=64"] if self.args.dry else ["size=416", "batch=16"]
+                small = ["model=yolov3_tiny", "size=32", "batch=1", "repeats=3", "ceiling=64"
+                         ] if self.args.dry else ["size=416", "batch=16"]
                 self.show("layers", "bench_layers", "device=cuda", "precision=" + precision, *small)
         if "link" in self.args.only:
             self.show("link", "bench_link", *(["sizes=1", "repeats=1"] if self.args.dry else ["seconds=60"]))

@@ -151,8 +151,11 @@ class Pair:
         middle = np.median(self.inverse)
         flat = np.full_like(self.inverse, middle)
         turn, shift, both = self.fitted(flat, range(3)), self.fitted(flat, range(3, 6)), self.fitted(flat, range(6))
-        out = {"moved": self.left(np.zeros(6), flat), "turn": self.left(turn, flat), "shift": self.left(shift, flat),
-               "shift_wrong": float(shift[3:] @ self.motion[3:] < 0), "flat": self.left(both, flat), "flat_wrong": float(both[3:] @ self.motion[3:] < 0)}
+        out = {
+            "moved": self.left(np.zeros(6), flat), "turn": self.left(turn, flat), "shift": self.left(shift, flat),
+            "shift_wrong": float(shift[3:] @ self.motion[3:] < 0), "flat": self.left(both, flat),
+            "flat_wrong": float(both[3:] @ self.motion[3:] < 0)
+        }
         grey = {"moved_grey": self.grey(0 * self.truth), "flat_grey": self.grey(self.moved(both, flat))}
         for name, factor in (("inverted", -1), ("half", 0.5), ("twice", 2)):
             inverse = np.maximum(middle + factor * (self.inverse - middle), 0.05 * middle)

@@ -49,7 +49,8 @@ def sampled(bitmap, box, side, short):
 def lookup(rim, y, x):
     """Bilinear samples of a map with a rim of zeros. Coordinates are cells; cell 0 is the first cell of the rim."""
     last = len(rim) - 1
-    (iy, fy), (ix, fx) = ((np.minimum(t.astype(int), last), t - np.minimum(t.astype(int), last)) for t in (np.clip(y, 0, last), np.clip(x, 0, last)))
+    (iy, fy), (ix, fx) = ((np.minimum(t.astype(int), last), t - np.minimum(t.astype(int), last))
+                          for t in (np.clip(y, 0, last), np.clip(x, 0, last)))
     rows = rim[iy] * (1 - fy)[:, None] + rim[np.minimum(iy + 1, last)] * fy[:, None]
     return rows[:, ix] * (1 - fx) + rows[:, np.minimum(ix + 1, last)] * fx
 
@@ -97,10 +98,14 @@ def box_of(a):
 
 def main():
     for side in [int(s) for s in sys.argv[2:]] or [28, 56]:
-        print(f"{side} x {side}, d2:", score(sys.argv[1], lambda t, a, h, w, side=side: pasted_d2(drawn(a["segmentation"], box_of(a), side), box_of(a), h, w)))
+        print(f"{side} x {side}, d2:",
+              score(sys.argv[1], lambda t, a, h, w, side=side: pasted_d2(drawn(a["segmentation"], box_of(a), side), box_of(a), h, w)))
         for short in (256, 480, 800):
-            print(f"{side} x {side}, tv, {short} px:",
-                  score(sys.argv[1], lambda t, a, h, w, s=side, n=short: pasted_tv(sampled(t.annToMask(a).astype(float), box_of(a), s, n), box_of(a), h, w)))
+            print(
+                f"{side} x {side}, tv, {short} px:",
+                score(
+                    sys.argv[1],
+                    lambda t, a, h, w, s=side, n=short: pasted_tv(sampled(t.annToMask(a).astype(float), box_of(a), s, n), box_of(a), h, w)))
 
 
 main()

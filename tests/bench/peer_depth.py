@@ -282,7 +282,8 @@ def peak_mib(cuda):
 def made_up_frames(a):
     """Noise in sixteenths of the width, which moves from frame to frame, as bench_step's."""
     base = F.interpolate(torch.rand(a.batch, 3, a.height // 16, a.width // 16 + 2), scale_factor=16)
-    return [base[..., 3 * k:3 * k + a.width].contiguous() for k in range(3)], torch.tensor([[0.9 * a.width, 0.9 * a.width, a.width / 2, a.height / 2]] * a.batch)
+    return [base[..., 3 * k:3 * k + a.width].contiguous()
+            for k in range(3)], torch.tensor([[0.9 * a.width, 0.9 * a.width, a.width / 2, a.height / 2]] * a.batch)
 
 
 def time_steps(a):
@@ -335,8 +336,9 @@ def time_warps(a):
                 sampled(source, grid).backward(back)
                 best, bare = min(best, middle - start), min(bare, time.perf_counter() - middle)
                 source.grad = grid.grad = disp.grad = motion.grad = None
-            print("warp what=%s layout=%s ms=%.3f sampling_ms=%.3f" % (what, "plain" if layout == torch.contiguous_format else "channels_last", best * 1e3,
-                                                                       bare * 1e3), flush=True)
+            print(
+                "warp what=%s layout=%s ms=%.3f sampling_ms=%.3f" %
+                (what, "plain" if layout == torch.contiguous_format else "channels_last", best * 1e3, bare * 1e3), flush=True)
 
 
 # ---- how well it learns ----
@@ -430,12 +432,14 @@ def learn(a):
         net.motion.load_state_dict({key[7:]: value for key, value in torch.load(a.init_pose).items() if key.startswith("motion.")})
     net = (net.cuda() if a.cuda else net).train().to(memory_format=torch.channels_last)
     opt, steps, spent = torch.optim.Adam(net.parameters(), lr=a.lr, fused=True), 0, 0.0
-    loader = torch.utils.data.DataLoader(train, a.batch, shuffle=True, drop_last=True, num_workers=a.workers, persistent_workers=a.workers > 0)
+    loader = torch.utils.data.DataLoader(train, a.batch, shuffle=True, drop_last=True, num_workers=a.workers, persistent_workers=a.workers
+                                         > 0)
     while steps < a.budget:
         start = time.perf_counter()
         for seen, color, cameras, _ in loader:
             for group in opt.param_groups:  # a third to begin with, half after half, and again after three quarters
-                group["lr"] = a.lr * min(1, 1 / 3 + steps / a.budget * 20 * 2 / 3) * (0.5 if steps >= a.budget / 2 else 1) * (0.5 if steps >= a.budget * 3 / 4 else 1)
+                group["lr"] = a.lr * min(1, 1 / 3 + steps / a.budget * 20 * 2 / 3) * (0.5 if steps >= a.budget /
+                                                                                      2 else 1) * (0.5 if steps >= a.budget * 3 / 4 else 1)
             loss = net(*placed(a, seen, color, cameras), train.ids)[0]
             opt.zero_grad(set_to_none=True)
             loss.backward()
@@ -444,7 +448,9 @@ def learn(a):
             steps += 1
             if steps % max(1, a.budget // 10) == 0:
                 spent += time.perf_counter() - start  # scoring does not count
-                print("depth steps=%d seconds=%.0f train=%.5f val=%.5f abs_rel=%.4f a1=%.4f" % (steps, spent, loss.item(), *validate(net, val)), flush=True)
+                print(
+                    "depth steps=%d seconds=%.0f train=%.5f val=%.5f abs_rel=%.4f a1=%.4f" %
+                    (steps, spent, loss.item(), *validate(net, val)), flush=True)
                 start = time.perf_counter()
             if steps >= a.budget:
                 break
@@ -457,9 +463,10 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("what", choices=("step", "warp", "train"))
     p.add_argument("folder", nargs="?")
-    for name, kind, default in (("threads", int, 2), ("width", int, 320), ("height", int, 192), ("batch", int, 4), ("steps", int, 5), ("budget", int, 1000),
-                                ("lr", float, 1e-4), ("min-depth", float, LIMITS[0]), ("max-depth", float, LIMITS[1]), ("smoothness", float, 1e-3), ("flip", float, 0.5),
-                                ("channels", float, 1), ("workers", int, 0), ("seed", int, 1)):
+    for name, kind, default in (("threads", int, 2), ("width", int, 320), ("height", int, 192), ("batch", int, 4), ("steps", int, 5),
+                                ("budget", int, 1000), ("lr", float, 1e-4), ("min-depth", float, LIMITS[0]),
+                                ("max-depth", float, LIMITS[1]), ("smoothness", float, 1e-3), ("flip", float, 0.5), ("channels", float, 1),
+                                ("workers", int, 0), ("seed", int, 1)):
         p.add_argument("--" + name, type=kind, default=default)
     p.add_argument("--layout", choices=("plain", "channels_last"), default="channels_last")
     p.add_argument("--kind", choices=("baseline", "joint"), default="baseline")

@@ -24,7 +24,8 @@ MODES = ["eager", "graph", "compile", "compile-graph", "reduce-overhead"]
 
 class Conv(nn.Sequential):
     def __init__(self, cin, cout, size, stride=1):
-        super().__init__(nn.Conv2d(cin, cout, size, stride, size // 2, bias=False), nn.BatchNorm2d(cout, momentum=0.03), nn.LeakyReLU(0.1, inplace=True))
+        super().__init__(nn.Conv2d(cin, cout, size, stride, size // 2, bias=False), nn.BatchNorm2d(cout, momentum=0.03),
+                         nn.LeakyReLU(0.1, inplace=True))
 
 
 class Residual(nn.Module):

@@ -40,10 +40,12 @@ def model_of(a, classes):
             p.requires_grad_(name.startswith(("layer2", "layer3", "layer4")))
     last = body.fc.in_features
     backbone = BackboneWithFPN(body, {"layer%d" % i: str(i - 1) for i in range(1, 5)}, [last // 8, last // 4, last // 2, last], a.fpn)
-    keys = dict(min_size=a.px, max_size=a.max, box_head=TwoMLPHead(a.fpn * 49, a.head), box_predictor=FastRCNNPredictor(a.head, classes + 1))
+    keys = dict(min_size=a.px, max_size=a.max, box_head=TwoMLPHead(a.fpn * 49, a.head),
+                box_predictor=FastRCNNPredictor(a.head, classes + 1))
     if a.boxes:
         return FasterRCNN(backbone, **keys)
-    return MaskRCNN(backbone, mask_head=MaskRCNNHeads(a.fpn, (a.mask,) * 4, 1), mask_predictor=MaskRCNNPredictor(a.mask, a.mask, classes + 1), **keys)
+    return MaskRCNN(backbone, mask_head=MaskRCNNHeads(a.fpn, (a.mask,) * 4, 1),
+                    mask_predictor=MaskRCNNPredictor(a.mask, a.mask, classes + 1), **keys)
 
 
 def optimizer_of(model, lr):
@@ -70,7 +72,10 @@ def shown(a):
         boxes, masks = made_up.boxes(i, a.px, w, a.classes), torch.zeros(made_up.OBJECTS, a.px, w, dtype=torch.uint8)
         for k, (x1, y1, x2, y2, _) in enumerate(boxes):
             masks[k, y1:y2, x1:x2] = 1
-        targets.append({"boxes": torch.tensor([b[:4] for b in boxes], dtype=torch.float32), "labels": torch.tensor([1 + b[4] for b in boxes]), "masks": masks})
+        targets.append({
+            "boxes": torch.tensor([b[:4] for b in boxes], dtype=torch.float32), "labels": torch.tensor([1 + b[4] for b in boxes]),
+            "masks": masks
+        })
     if a.cuda:
         images, targets = images.cuda(), [{key: value.cuda() for key, value in t.items()} for t in targets]
     return list(images), targets
@@ -130,8 +135,10 @@ def time_steps(a):
             times.append(time.perf_counter() - start)
         if len(times) > 1 and time.perf_counter() - began > LIMIT_S:
             break
-    print("peer model=%s layout=%s images_per_s=%.3f median_images_per_s=%.3f peak_mib=%.0f masks=%d" % (
-        "faster_rcnn" if a.boxes else "mask_rcnn", a.layout, a.batch / min(times), a.batch / statistics.median(times), peak_mib(a.cuda), regions[0]), flush=True)
+    print(
+        "peer model=%s layout=%s images_per_s=%.3f median_images_per_s=%.3f peak_mib=%.0f masks=%d" %
+        ("faster_rcnn" if a.boxes else "mask_rcnn", a.layout, a.batch / min(times), a.batch / statistics.median(times), peak_mib(
+            a.cuda), regions[0]), flush=True)
 
 
 # ---- how well it learns ----
@@ -158,7 +165,8 @@ class Coco(torch.utils.data.Dataset):
         boxes[:, 2:] += boxes[:, :2]
         target = {"boxes": boxes, "labels": torch.tensor([self.labels[o["category_id"]] for o in objects], dtype=torch.int64)}
         if self.masks:
-            target["masks"] = torch.stack([torch.from_numpy(self.coco.annToMask(o)) for o in objects]) if objects else torch.zeros(0, info["height"], info["width"])
+            target["masks"] = torch.stack([torch.from_numpy(self.coco.annToMask(o))
+                                           for o in objects]) if objects else torch.zeros(0, info["height"], info["width"])
         if self.train and random.random() < 0.5:
             image = image.flip(-1)
             target["boxes"] = torch.stack([info["width"] - boxes[:, 2], boxes[:, 1], info["width"] - boxes[:, 0], boxes[:, 3]], 1)
@@ -183,7 +191,10 @@ def score(model, data):
         out = model([image])[0]
         for k in range(len(out["scores"])):
             x1, y1, x2, y2 = out["boxes"][k].tolist()
-            one = {"image_id": number, "category_id": names[int(out["labels"][k])], "score": float(out["scores"][k]), "bbox": [x1, y1, x2 - x1, y2 - y1]}
+            one = {
+                "image_id": number, "category_id": names[int(out["labels"][k])], "score": float(out["scores"][k]),
+                "bbox": [x1, y1, x2 - x1, y2 - y1]
+            }
             if data.masks:
                 one["segmentation"] = rle.encode(numpy.asfortranarray((out["masks"][k, 0] > 0.5).numpy().astype("uint8")))
             found.append(one)
@@ -211,7 +222,8 @@ def learn(a):
     opt = optimizer_of(model, lr)
     spent, steps, marks = 0.0, 0, [(a.budget or a.seconds) * k / 5 for k in range(1, 6)]
     while marks:
-        loader = torch.utils.data.DataLoader(train, a.batch, shuffle=True, drop_last=True, num_workers=a.workers, collate_fn=lambda rows: list(zip(*rows)))
+        loader = torch.utils.data.DataLoader(train, a.batch, shuffle=True, drop_last=True, num_workers=a.workers,
+                                             collate_fn=lambda rows: list(zip(*rows)))
         start = time.perf_counter()
         for images, targets, _ in loader:
             done = steps if a.budget else spent + time.perf_counter() - start
@@ -232,9 +244,10 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("what", choices=("step", "twice", "train"))
     p.add_argument("files", nargs="*")
-    for name, kind, default in (("threads", int, 2), ("backbone", str, "resnet50"), ("fpn", int, 256), ("head", int, 1024), ("mask", int, 256), ("px", int, 480),
-                                ("max", int, 1333), ("batch", int, 2), ("classes", int, 80), ("steps", int, 5), ("seconds", float, 600), ("budget", int, 0), ("lr", float, 0),
-                                ("seed", int, 1), ("workers", int, 0)):
+    for name, kind, default in (("threads", int, 2), ("backbone", str, "resnet50"), ("fpn", int, 256), ("head", int, 1024),
+                                ("mask", int, 256), ("px", int, 480), ("max", int, 1333), ("batch", int, 2), ("classes", int, 80),
+                                ("steps", int, 5), ("seconds", float, 600), ("budget", int, 0), ("lr", float, 0), ("seed", int,
+                                                                                                                   1), ("workers", int, 0)):
         p.add_argument("--" + name, type=kind, default=default)
     p.add_argument("--layout", choices=("plain", "channels_last"), default="channels_last")
     p.add_argument("--boxes", action="store_true")

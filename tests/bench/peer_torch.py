@@ -27,7 +27,8 @@ class Tiny(nn.Module):
         for i, (a, b) in enumerate(((3, 16), (16, 32), (32, 64), (64, 128))):
             down += [conv(a, b, 3), nn.MaxPool2d(2, 2)]
         self.down = nn.Sequential(*down, conv(128, 256, 3))
-        self.deep = nn.Sequential(nn.MaxPool2d(2, 2), conv(256, 512, 3), nn.ZeroPad2d((0, 1, 0, 1)), nn.MaxPool2d(2, 1), conv(512, 1024, 3), conv(1024, 256, 1))
+        self.deep = nn.Sequential(nn.MaxPool2d(2, 2), conv(256, 512, 3), nn.ZeroPad2d((0, 1, 0, 1)), nn.MaxPool2d(2, 1), conv(512, 1024, 3),
+                                  conv(1024, 256, 1))
         out = 3 * (5 + CLASSES)
         self.head1 = nn.Sequential(conv(256, 512, 3), nn.Conv2d(512, out, 1))
         self.lateral = conv(256, 128, 1)

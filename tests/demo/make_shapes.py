@@ -170,7 +170,8 @@ def main():
     parser.add_argument("--val", type=int, default=60, metavar="M", help="validation pictures (60)")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="another seed, other pictures (1)")
     parser.add_argument("--size", type=int, default=192, metavar="PIXELS", help="side of a picture (192)")
-    parser.add_argument("--classes", type=int, default=3, metavar="C", choices=(1, 2, 3), help="the first C of circle, square and triangle (3)")
+    parser.add_argument("--classes", type=int, default=3, metavar="C", choices=(1, 2, 3),
+                        help="the first C of circle, square and triangle (3)")
     parser.add_argument("--masks", action="store_true", help="with the outlines of the shapes")
     args = parser.parse_args()
     if args.train < 0 or args.val < 0 or not 32 <= args.size <= 2048:

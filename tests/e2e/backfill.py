@@ -24,7 +24,8 @@ def makes_room():
         holder, head, past = three_jobs(d)
         late = d.submit(5, threads=1)
         assert (d.job(past)["backfill"], d.job(holder)["backfill"]) == (True, False)
-        assert "runs as backfill: it is checkpointed and queued again as soon as its slots complete those of a waiting job" in d.call("job.why", id=past)["text"], d.call("job.why", id=past)
+        assert "runs as backfill: it is checkpointed and queued again as soon as its slots complete those of a waiting job" in d.call(
+            "job.why", id=past)["text"], d.call("job.why", id=past)
         assert d.call("job.why", id=head)["text"] == "needs 4 CPU slots at once, 0 of 4 are free", d.call("job.why", id=head)
         assert "waits behind job %d" % head in d.call("job.why", id=late)["text"], d.call("job.why", id=late)
         assert "starting as backfill, before a job that waits for more slots" in d.events("state", past)
@@ -33,7 +34,8 @@ def makes_room():
         d.go(past, 25)
         first = d.wait(head, "completed")
         d.go(past)
-        assert d.events("room", past) == ["makes room for job %d: it writes a checkpoint and is queued again" % head], d.events("room", past)
+        assert d.events("room",
+                        past) == ["makes room for job %d: it writes a checkpoint and is queued again" % head], d.events("room", past)
         second, third = d.wait(past, "completed"), d.wait(late, "completed")
         assert first["started"] < third["started"], (first, third)
         resumed = sorted(a["resume_step"] for a in second["attempts"])

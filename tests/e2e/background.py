@@ -30,7 +30,8 @@ def run(d, data, train, val):
     check_losses(d, job, "train", train, list(range(1, STEPS + 1)))
     check_losses(d, job, "val", val, [2, STEPS])
     scores = dict(d.sql("SELECT metric, value FROM eval WHERE job=? AND step=?", job, STEPS))
-    assert "AP" in scores and "voc_AP50" in scores and all((v is None) == (val == "bare_val") for v in (scores["AP"], scores["voc_AP50"])), scores
+    assert "AP" in scores and "voc_AP50" in scores and all(
+        (v is None) == (val == "bare_val") for v in (scores["AP"], scores["voc_AP50"])), scores
     print("ok  %s, %s: AP %s" % (train, val, scores["AP"]))
 
 

@@ -38,12 +38,15 @@ def specs_of(root):
     """{kind: spec}"""
     common = {"name": "bits", "train": {"steps": STEPS, "batch": 8, "shards": 8, "log_every": 2, "clip_norm": 30}, "val": {"every": 5},
               "checkpoint": {"every": SAVED}, "run": {"restarts": 5}}
-    yolo = merged(merged(base_spec(root + "/shapes"), common), {"data": {"augment": {"multiscale": True, "size_min": 32, "size_max": 64}}, "train": {"ema": 0.9}})
+    yolo = merged(merged(base_spec(root + "/shapes"), common),
+                  {"data": {"augment": {"multiscale": True, "size_min": 32, "size_max": 64}}, "train": {"ema": 0.9}})
     cut = merged(merged(sparse_spec(root + "/masks"), common), {"train": {"clip_norm": 1}})
-    return {"sync_bn": merged(yolo, {"model": {"sync_bn": True}}), "waves": merged(yolo, {"train": {"waves": 2}}),
-            "masks": merged(mask_spec(root + "/masks"), common), "sparse": cut, "depth": merged(frames_spec(root + "/frames"), common),
-            "bf16": merged(yolo, HALF), "masks_bf16": merged(merged(mask_spec(root + "/masks"), common), HALF), "sparse_bf16": merged(cut, HALF),
-            "depth_bf16": merged(merged(frames_spec(root + "/frames"), common), HALF)}
+    return {
+        "sync_bn": merged(yolo, {"model": {"sync_bn": True}}), "waves": merged(yolo, {"train": {"waves": 2}}),
+        "masks": merged(mask_spec(root + "/masks"), common), "sparse": cut, "depth": merged(frames_spec(root + "/frames"), common),
+        "bf16": merged(yolo, HALF), "masks_bf16": merged(merged(mask_spec(root + "/masks"), common), HALF),
+        "sparse_bf16": merged(cut, HALF), "depth_bf16": merged(merged(frames_spec(root + "/frames"), common), HALF)
+    }
 
 
 def short(data):
@@ -99,7 +102,8 @@ def train(d, base, kind):
         assert "3 ranks" not in what or ended["attempt"] > 1, "%s: %d attempts" % (what, ended["attempt"])
         slow = [e for e in d.events("device", job) if e.startswith("run.precision bf16: slower than fp32")]
         assert bool(slow) == (base["run"].get("precision") == "bf16") or "auto" in what, "%s: %s" % (what, d.events("device", job))
-        nothing = d.sql("SELECT split, term FROM loss WHERE job=? AND term NOT LIKE 'recall%' GROUP BY split, term HAVING max(num) <= 0", job)
+        nothing = d.sql("SELECT split, term FROM loss WHERE job=? AND term NOT LIKE 'recall%' GROUP BY split, term HAVING max(num) <= 0",
+                        job)
         assert not nothing, "%s: losses of nothing: %s" % (what, nothing)
         found.setdefault(where, []).append((what, bits(d, job)))
     return found
@@ -130,7 +134,8 @@ def main():
             if kept:
                 shutil.copytree(d.state + "/jobs", "%s/%s" % (kept, kind))
     if failed:
-        print("Where they part: `tests/e2e/bits.py keep FOLDER KIND` here and, into another folder, in a build of the commit before; then `detctl diff` of the two folders of a job")
+        print("Where they part: `tests/e2e/bits.py keep FOLDER KIND` here and, into another folder, in a build of the commit before; "
+              "then `detctl diff` of the two folders of a job")
     if write:
         with open(KNOWN, "w", encoding="utf-8") as f:
             f.write("{\n%s\n}\n" % ",\n".join(" %s: %s" % (json.dumps(key), json.dumps(known[key])) for key in sorted(known)))

@@ -18,8 +18,8 @@ HEAD = "[convolutional]\nfilters=21\nsize=1\nactivation=%s\n%s[yolo]\nmask=0,1,2
 
 def cfg(keys=("", "", "", ""), activation="linear", yolo=""):
     """Convolutions 0, 1, 2 and the head's, 5, each with keys of its own; layer 4 adds layer 0, which is wider, to layer 3."""
-    return (NET + CONV % (8, 1, keys[0]) + CONV % (8, 2, keys[1]) + CONV % (6, 1, keys[2]) + "[upsample]\nstride=2\n[shortcut]\nfrom=0\nactivation=leaky\n" +
-            HEAD % (activation, keys[3], yolo))
+    return (NET + CONV % (8, 1, keys[0]) + CONV % (8, 2, keys[1]) + CONV % (6, 1, keys[2]) +
+            "[upsample]\nstride=2\n[shortcut]\nfrom=0\nactivation=leaky\n" + HEAD % (activation, keys[3], yolo))
 
 
 def job(root, name, text, steps=1, **model):
@@ -82,7 +82,8 @@ def heads(root):
                  "both": ("logistic", "new_coords=1\nscale_x_y=2\n")}
         seen = {}
         for name, (activation, keys) in kinds.items():
-            spec = merged(job(root, name, cfg(activation=activation, yolo=keys), 4), {"run": {"precision": precision}, "name": name + precision})
+            spec = merged(job(root, name, cfg(activation=activation, yolo=keys), 4),
+                          {"run": {"precision": precision}, "name": name + precision})
             status, said = alone(root, name + precision, spec)
             assert status == 0, said
             seen[name] = json.dumps(weights(root, name + precision, 4))
@@ -104,11 +105,13 @@ def one_step(root, name, biases, activation, keys, precision):
     write(data["annotations"], json.dumps(coco))
     init = safetensors(root + "/head.safetensors", {"module_list.0.conv_0.weight": ((21, 3, 32, 32), [0.0] * (21 * 3 * 32 * 32)),
                                                     "module_list.0.conv_0.bias": ((21,), biases)})
-    spec = merged(job(root, name, text, init=init), {"data": {"train": data}, "train": {"batch": 1, "lr": 1, "schedule": "constant"}, "run": {"precision": precision}})
+    spec = merged(job(root, name, text, init=init),
+                  {"data": {"train": data}, "train": {"batch": 1, "lr": 1, "schedule": "constant"}, "run": {"precision": precision}})
     status, said = alone(root, name, spec)
     assert status == 0, said
     after = weights(root, name, 1)[0]["module_list.0.conv_0.bias"]
-    return [a - b for a, b in zip(after, biases)], [[c, (x + w / 2) / side, (y + h / 2) / side, w / side, h / side] for c, x, y, w, h in boxes]
+    return [a - b for a, b in zip(after, biases)], [[c, (x + w / 2) / side, (y + h / 2) / side, w / side, h / side]
+                                                    for c, x, y, w, h in boxes]
 
 
 def of_darknet(root):
@@ -119,7 +122,8 @@ def of_darknet(root):
     for scale, new in ((1, False), (1.5, False), (1, True), (2, True)):
         for precision, tolerance in ("fp32", 1e-5), ("bf16", 2e-2):
             keys = "scale_x_y=%g\nnew_coords=%d\n" % (scale, new)
-            moved, truths = one_step(root, "head-%g-%d-%s" % (scale, new, precision), biases, "logistic" if new else "linear", keys, precision)
+            moved, truths = one_step(root, "head-%g-%d-%s" % (scale, new, precision), biases, "logistic" if new else "linear", keys,
+                                     precision)
             layer = darknet.Layer([b for b in biases for _ in range(cells)], 2, scale, new)
             layer.train([truths])
             grad = layer.gradients()
@@ -132,7 +136,9 @@ def of_darknet(root):
 def told(d):
     """Check, layers and the job's events report ignored keys once. The job's network is exported as the .cfg that it
     came from."""
-    spec = job(d.root, "told", cfg(("", "", "learning_rate=.5\n", ""), "logistic", "new_coords=1\nscale_x_y=1.5\niou_thresh=.4\nrandom=1\ndets_for_show=1\n"))
+    spec = job(
+        d.root, "told",
+        cfg(("", "", "learning_rate=.5\n", ""), "logistic", "new_coords=1\nscale_x_y=1.5\niou_thresh=.4\nrandom=1\ndets_for_show=1\n"))
     lines = ["%s/told.cfg: ignored, because the job's keys say how to train: batch, mosaic, random" % d.root,
              "%s/told.cfg: ignored, because they change no result here: use_cuda_graph, dets_for_show" % d.root]
     write(d.root + "/told.json", json.dumps(spec))
@@ -151,7 +157,8 @@ def told(d):
         left = f.read()
     for key in "new_coords=1", "scale_x_y=1.5", "learning_rate=0.5", "activation=logistic", "iou_thresh=0.400000006":
         assert left.count(key + "\n") == 1, (key, left)
-    for name, content, said in (("net.pth", b"PK\3\4" + bytes(40), "it is an archive, as PyTorch's .pth"), ("net.cfg", b"<html></html>\n", "it is a web page"),
+    for name, content, said in (("net.pth", b"PK\3\4" + bytes(40), "it is an archive, as PyTorch's .pth"), ("net.cfg", b"<html></html>\n",
+                                                                                                            "it is a web page"),
                                 ("net.safetensors", b"version https://git-lfs.github.com/spec/v1\n", "it is a Git LFS pointer")):
         listed = d.detctl("layers", write("%s/%s" % (d.root, name), content))
         assert listed.returncode == 1 and said in listed.stderr, listed

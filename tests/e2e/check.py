@@ -108,8 +108,9 @@ def the_same_bytes(root):
         r"^train: images 2 and 5 are both 'b.png': objects of one are background in the other$",
         r"^val: image 2 \('f.png'\) is the same bytes as image 2 \('b.png'\) of train, but their boxes differ$",
         r"^train: possible mistakes: 1 boxes nearly twice, 2 pictures with the bytes of another$", never=("val: image 1 ",))
-    Place(root, train[:1] + [("e.png", train[0][1][::-1])], train[:1]).check(
-        0, r"^train: images 1 \('a.png'\) and 2 \('e.png'\) are the same bytes$", r"^val: image 1 \('a.png'\) is the same bytes as .* of train$")
+    Place(root, train[:1] + [("e.png", train[0][1][::-1])],
+          train[:1]).check(0, r"^train: images 1 \('a.png'\) and 2 \('e.png'\) are the same bytes$",
+                           r"^val: image 1 \('a.png'\) is the same bytes as .* of train$")
     for i in range(30):
         picture(root, "n%d.png" % i, 77)
     many = [("n%d.png" % i, [(1, 0, 0, 9, 9)]) for i in range(30)]
@@ -122,15 +123,21 @@ def boxes_that_are_nearly_anothers(root):
     whole = [(2, 0, 0, SIDE, SIDE), (1, 0.2, 0, SIDE - 0.3, SIDE), (1, 0, 0, SIDE, SIDE - 2)]
     place = Place(root, [("a.png", near), ("b.png", whole[:1]), ("c.png", whole[1:])], [("d.png", near)])
     place.change("val", lambda t: [a.update({"iscrowd": 1}) for a in t["annotations"][::2]])
-    told = (r"^train: image 1 \('a.png'\) has two boxes with an IoU of 0\.96: annotation 1, 'cat' \[10, 10, 40, 40\] and annotation 2, 'dog' \[10\.5, 10, 40, 40\.5\]$",
-            r"^train: image 1 \('a.png'\) has a box twice: annotation 5, 'dog' \[70, 5, 30, 30\] and annotation 6, 'dog' \[70, 5, 30, 30\]$",
+    told = (r"^train: image 1 \('a.png'\) has two boxes with an IoU of 0\.96: annotation 1, 'cat' \[10, 10, 40, 40\] and annotation 2, "
+            r"'dog' \[10\.5, 10, 40, 40\.5\]$",
+            r"^train: image 1 \('a.png'\) has a box twice: annotation 5, 'dog' \[70, 5, 30, 30\] and annotation 6, 'dog' \[70, 5, 30, "
+            r"30\]$",
             r"^train: image 2 \('b.png'\) has a box of the whole picture: annotation 7, 'dog' \[0, 0, 128, 128\]$",
             r"^train: image 3 \('c.png'\) has a box of the whole picture: annotation 8, 'cat' ",
             r"^train: possible mistakes: 3 boxes nearly twice, 2 boxes of the whole picture$")
     place.check(0, *told, r"^train: 3 images, 9 boxes, ", never=("annotations? 3", "annotation 4", r"val: .*(twice|IoU|mistakes)"))
     place.spec["model"] = {"preset": "mask_rcnn_r18_fpn"}
     for split in "train", "val":
-        place.change(split, lambda t: [a.update({"segmentation": [[x, y, x + w, y, x + w, y + h, x, y + h]]}) for a in t["annotations"] for x, y, w, h in [a["bbox"]]])
+        place.change(
+            split, lambda t: [
+                a.update({"segmentation": [[x, y, x + w, y, x + w, y + h, x, y + h]]}) for a in t["annotations"]
+                for x, y, w, h in [a["bbox"]]
+            ])
     place.check(0, *told, r"^train: 3 images, 9 boxes, ")
     place = Place(root, [("a.png", [(1, 10, 10, 40, 40)] * 30)], [])
     place.check(1, r"^train: possible mistakes: 29 boxes nearly twice$")
@@ -149,7 +156,8 @@ def pictures_that_nearly_equal(root):
     for k in range(6):
         pattern(root, "p%d.png" % k, k + 1)
     pattern(root, "q.png", 3, lighter=4)
-    place = Place(root, [("p%d.png" % k, [(1, 0, 0, 9, 9)]) for k in range(5)] + [("a.png", [])], [("p5.png", []), ("q.png", []), ("b.png", [])])
+    place = Place(root, [("p%d.png" % k, [(1, 0, 0, 9, 9)]) for k in range(5)] + [("a.png", [])], [("p5.png", []), ("q.png", []),
+                                                                                                   ("b.png", [])])
     place.check(0, r"^val: 'q.png' nearly equals 'p2.png' of train$", never=("'p5.png'", "'b.png'", "same bytes"))
 
 
@@ -157,15 +165,16 @@ def orientations(root):
     picture(root, "t.png", 50, 6)
     picture(root, "u.png", 60, 1)
     Place(root, [("t.png", [(1, 0, 0, 9, 9)]), ("u.png", [(1, 0, 0, 9, 9)])], [("u.png", [])]).check(
-        0, r"^train: 1 image carries an EXIF orientation, which is not applied; the first is 't.png', orientation 6$", never=("val: 1 image carries",))
+        0, r"^train: 1 image carries an EXIF orientation, which is not applied; the first is 't.png', orientation 6$",
+        never=("val: 1 image carries",))
 
 
 def both_splits_are_looked_at(root):
     train = good(root)
     place = Place(root, train + [("gone.png", [])], [("d.png", [(1, 0, 0, 0, 9)])])
     way_out = "; data.on_bad=skip leaves out bad records$"
-    place.check(1, r"^train: image 4: .*gone.png", r"^val: annotation 1 \(image 1, 'd.png'\): box has no area", r"^val: .*val.json: 1 problem" + way_out,
-                r"train.json: 1 problem" + way_out)
+    place.check(1, r"^train: image 4: .*gone.png", r"^val: annotation 1 \(image 1, 'd.png'\): box has no area",
+                r"^val: .*val.json: 1 problem" + way_out, r"train.json: 1 problem" + way_out)
     place.write("train", train, ("cat", "dog"))
     place.check(1, r"^train: 3 images", r"^val: annotation 1 ", r"val.json: 1 problem" + way_out)
 
@@ -174,7 +183,8 @@ def doubtful_records_cost_nothing(root):
     """Odd but usable records are reported by check and by the job, and are trained on."""
     place = Place(root, good(root), [("d.png", [(1, 0, 0, 10, 10)])])
     place.change("train", lambda t: t["annotations"][0].update({"id": 0, "area": "big", "segmentation": [[]], "bboxs": float("nan")}))
-    told = (r"^train: note: annotation 0 \(line 1\): area is not a number >= 0: that of the box is taken$", r"^train: note: annotation 0 \(line 1\): pycocotools counts ",
+    told = (r"^train: note: annotation 0 \(line 1\): area is not a number >= 0: that of the box is taken$",
+            r"^train: note: annotation 0 \(line 1\): pycocotools counts ",
             r'^train: note: annotations: key "bboxs" is not read \(1 times, first in line 1\); did you mean "bbox"\?$')
     place.check(0, *told, r"^train: 3 images, 4 boxes, 2 classes, 0 bad records skipped, 3 notes, 0 boxes clipped$")
     done = place.run("--dir", root + "/job-1")
@@ -186,16 +196,20 @@ def doubtful_records_cost_nothing(root):
 def doubtful_labels_are_told(root):
     """Check and the events of the job report unknown keys and elements, and doubles, for labels in many files."""
     place = Place(root, good(root), [("d.png", [(1, 0, 0, 10, 10)])])
-    for path, text in (("set/data.yaml", "train: .\nval: .\nnames: [cat]\nnamse: [dog]\n"), ("set/labels.txt", ""), ("set/a.txt", 2 * "0 .5 .5 .5 .5\n"),
-                       ("set/a.xml", "<annotation><object><name>cat</name><dificult>1</dificult><bndbox><xmin>1</xmin><ymin>2</ymin><xmax>9</xmax>"
-                                     "<ymax>9</ymax></bndbox></object></annotation>")):
+    for path, text in (("set/data.yaml", "train: .\nval: .\nnames: [cat]\nnamse: [dog]\n"), ("set/labels.txt", ""), ("set/a.txt",
+                                                                                                                     2 * "0 .5 .5 .5 .5\n"),
+                       ("set/a.xml",
+                        "<annotation><object><name>cat</name><dificult>1</dificult><bndbox><xmin>1</xmin><ymin>2</ymin><xmax>9</xmax>"
+                        "<ymax>9</ymax></bndbox></object></annotation>")):
         os.makedirs(root + "/set", exist_ok=True)
         with open(os.path.join(root, path), "w", encoding="utf-8") as f:
             f.write(text)
     picture(root + "/set", "a.png", 10)
-    for form, annotations, told in (("yolo", "/set/data.yaml", (r'set/data\.yaml, line 4: key "namse" is not known and ignored; "names" may be meant',
-                                                               r"set/a\.txt, line 2: the same object as in line 1; one of them is kept")),
-                                    ("voc", "/set", (r'set/a\.xml, line 1: element of <object> "dificult" is not known and ignored; "difficult" may be meant',))):
+    for form, annotations, told in (("yolo", "/set/data.yaml",
+                                     (r'set/data\.yaml, line 4: key "namse" is not known and ignored; "names" may be meant',
+                                      r"set/a\.txt, line 2: the same object as in line 1; one of them is kept")),
+                                    ("voc", "/set", (r'set/a\.xml, line 1: element of <object> "dificult" is not known and ignored; '
+                                                     r'"difficult" may be meant',))):
         place.spec["data"] = {s: {"format": form, "annotations": root + annotations} for s in ("train", "val")}
         place.check(0, *("^%s: note: .*%s$" % (split, text) for split in ("train", "val") for text in told))
         done = place.run("--dir", "%s/job-%s" % (root, form))
@@ -207,7 +221,8 @@ def doubtful_labels_are_told(root):
 
 def clipped_boxes_of_pictures_that_stay(root):
     """The counts include only the pictures that are trained on."""
-    place = Place(root, good(root) + [("gone.png", [(1, -5, 0, 20, 20), (2, 0, -5, 20, 20)]), ("a.png", [(1, 120, 0, 20, 20)])], [("d.png", [])])
+    place = Place(root,
+                  good(root) + [("gone.png", [(1, -5, 0, 20, 20), (2, 0, -5, 20, 20)]), ("a.png", [(1, 120, 0, 20, 20)])], [("d.png", [])])
     place.spec["data"]["on_bad"] = "skip"
     place.check(0, r"^train: 4 images, 5 boxes, 2 classes, 1 bad records skipped, 1 boxes clipped$")
 
@@ -217,14 +232,16 @@ def more_objects_than_detections(root):
     many = [(1 + k % 2, 4 * (k % 30), 10 * (k // 30), 4, 9) for k in range(103)]
     place = Place(root, [("a.png", many)], [("b.png", many[:101]), ("c.png", []), ("d.png", many)])
     place.change("val", lambda t: t["annotations"][0].update({"iscrowd": 1}))
-    place.check(0, r"^val: note: 1 of 3 images have more objects than val\.max_det, 100, which then count as missed; the most are 103, in 'd\.png': val\.max_det=103 ",
+    place.check(0, r"^val: note: 1 of 3 images have more objects than val\.max_det, 100, which then count as missed; the most are 103, "
+                   r"in 'd\.png': val\.max_det=103 ",
                 never=("train: note: 1 of",))
     place.spec["val"] = {"max_det": 103}
     place.check(0, never=("max_det",))
 
 
 def other_categories_in_val(root):
-    Place(root, good(root), [("d.png", [])], val_names=("cat", "cow")).check(1, r"category 2 is 'dog' in .*train.json and 'cow' in .*val.json")
+    Place(root, good(root), [("d.png", [])],
+          val_names=("cat", "cow")).check(1, r"category 2 is 'dog' in .*train.json and 'cow' in .*val.json")
 
 
 def a_split_without_a_box(root):
@@ -253,8 +270,9 @@ def names_that_a_terminal_would_obey(root):
 
 
 def main():
-    for test in (sizes_and_empty_ones, the_same_bytes, boxes_that_are_nearly_anothers, pictures_that_nearly_equal, orientations, both_splits_are_looked_at, doubtful_records_cost_nothing, doubtful_labels_are_told, clipped_boxes_of_pictures_that_stay, more_objects_than_detections, other_categories_in_val, a_split_without_a_box,
-                 names_that_a_terminal_would_obey):
+    for test in (sizes_and_empty_ones, the_same_bytes, boxes_that_are_nearly_anothers, pictures_that_nearly_equal, orientations,
+                 both_splits_are_looked_at, doubtful_records_cost_nothing, doubtful_labels_are_told, clipped_boxes_of_pictures_that_stay,
+                 more_objects_than_detections, other_categories_in_val, a_split_without_a_box, names_that_a_terminal_would_obey):
         with tempfile.TemporaryDirectory(prefix="check-") as root:
             good(root)
             test(root)

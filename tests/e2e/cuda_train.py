@@ -87,7 +87,8 @@ def other_identity(d, base):
     d.call("job.resume", id=job)
     finish(d, job)
     said = [text for (text,) in d.sql("SELECT text FROM events WHERE job=? AND kind='identity' ORDER BY id", job)]
-    assert len([t for t in said if "(was Another GPU)" in t and ", plugin hash " in t]) == 1 and any("1 convolutions are computed by other" in t for t in said), said
+    assert len([t for t in said if "(was Another GPU)" in t and ", plugin hash " in t]) == 1 and any(
+        "1 convolutions are computed by other" in t for t in said), said
     assert any(t.startswith("not kept: ") and "identity.json" in t for t in said), said
 
 
@@ -113,8 +114,10 @@ def toggled(d, base):
     (_, first), (start, second) = d.sql("SELECT step, tier FROM tiers WHERE job=? ORDER BY step", job)
     assert (first, second) == ("rerun", "world") and 3 < start < 24, (start, second)
     for at in (0, 6, 18):
-        done = subprocess.run([BUILD + "/detctl", "--socket", d.path, "verify", str(job), "--from", str(at)], capture_output=True, text=True, check=False)
-        assert done.returncode == 0 and "equal: steps %d .. 24" % (at + 1) in done.stdout, (at, start, done.returncode, done.stdout, done.stderr)
+        done = subprocess.run([BUILD + "/detctl", "--socket", d.path, "verify",
+                               str(job), "--from", str(at)], capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and "equal: steps %d .. 24" % (at + 1) in done.stdout, (at, start, done.returncode, done.stdout,
+                                                                                            done.stderr)
 
 
 def evaluated(d, job, annotations):
@@ -124,7 +127,8 @@ def evaluated(d, job, annotations):
     done = subprocess.run([BUILD + "/detctl", "--socket", d.path, "eval", str(job), "--on", annotations, "--checkpoint", "last", "--json"],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
-    (by, device), (step,) = d.sql("SELECT id, device FROM jobs ORDER BY id DESC LIMIT 1")[0], d.sql("SELECT max(step) FROM loss WHERE job=? AND split='val'", job)[0]
+    (by, device), (step,) = d.sql("SELECT id, device FROM jobs ORDER BY id DESC LIMIT 1")[0], d.sql(
+        "SELECT max(step) FROM loss WHERE job=? AND split='val'", job)[0]
     losses = [d.sql("SELECT term, num, den FROM loss WHERE job=? AND split='val' AND step=? ORDER BY term", j, step) for j in (job, by)]
     scores = [d.sql("SELECT metric, value FROM eval WHERE job=? AND step=? ORDER BY metric", j, step) for j in (job, by)]
     assert device == "cuda" and by > before and len(losses[0]) > 4 and len(scores[0]) > 4, (device, by, losses, scores)
@@ -157,11 +161,14 @@ def two_stages(d):
     assert seen["fp32"].keys() == seen["bf16"].keys() and len(seen["fp32"]) == 6, seen
     for at, want in seen["fp32"].items():
         have, first = seen["bf16"][at], at == ("train", 1)
-        assert set(have) == {"total", "rpn_cls", "rpn_box", "cls", "box", "mask"} and all(math.isfinite(v) for v in have.values()), (at, have)
+        assert set(have) == {"total", "rpn_cls", "rpn_box", "cls", "box", "mask"} and all(math.isfinite(v)
+                                                                                          for v in have.values()), (at, have)
         for term in have if first else ("total",):
-            assert abs(have[term] - want[term]) <= NEAR["bf16"] * want[term], "bf16: %s of %s is %.7g, in fp32 %.7g" % (term, at, have[term], want[term])
+            assert abs(have[term] -
+                       want[term]) <= NEAR["bf16"] * want[term], "bf16: %s of %s is %.7g, in fp32 %.7g" % (term, at, have[term], want[term])
     assert seen["fp32"][("train", 1)] != seen["bf16"][("train", 1)], "bf16 is fp32"
-    print("Mask R-CNN, bf16: total at most %.2g from fp32's" % max(abs(seen["bf16"][at]["total"] / v["total"] - 1) for at, v in seen["fp32"].items()))
+    print("Mask R-CNN, bf16: total at most %.2g from fp32's" %
+          max(abs(seen["bf16"][at]["total"] / v["total"] - 1) for at, v in seen["fp32"].items()))
 
 
 def as_a_set(d):
@@ -178,8 +185,9 @@ def as_a_set(d):
         assert have.keys() == want.keys() and (precision == "fp32" or have != want), (device, precision, have, want)
         for at, first in want.items():
             for term in first if at == ("train", 1) else ("total",):
-                assert abs(have[at][term] - first[term]) <= NEAR[precision] * first[term], "%s of %s, %s in %s: %.7g, of the CPU in fp32 %.7g" % (
-                    term, at, device, precision, have[at][term], first[term])
+                assert abs(have[at][term] -
+                           first[term]) <= NEAR[precision] * first[term], "%s of %s, %s in %s: %.7g, of the CPU in fp32 %.7g" % (
+                               term, at, device, precision, have[at][term], first[term])
         print("Sparse R-CNN, %s in %s: total at most %.2g from the CPU's in fp32" % (
             device, precision, max(abs(have[at]["total"] / first["total"] - 1) for at, first in want.items())))
 
@@ -236,8 +244,14 @@ def main():
             job = submit(d, merged(slow, cuda(precision=precision)), precision)
             finish(d, job)
             print("%s: losses at most %.2g from the CPU's" % (precision, beside(d, cpu, job, precision)))
-        sizes = submit(d, merged(base, merged(cuda(deterministic="off"), {"data": {"augment": {"multiscale": True, "size_min": 32, "size_max": 96}},
-                                                                          "train": {"steps": 25, "log_every": 5}})), "multi-scale")
+        sizes = submit(
+            d,
+            merged(
+                base,
+                merged(
+                    cuda(deterministic="off"),
+                    {"data": {"augment": {"multiscale": True, "size_min": 32, "size_max": 96}}, "train": {"steps": 25, "log_every": 5}})),
+            "multi-scale")
         finish(d, sizes)
         (device,) = {row[0] for row in d.sql("SELECT device FROM jobs WHERE id=?", sizes)}
         assert device == "cuda", device

@@ -50,7 +50,8 @@ def run_one(scenario, private):
 
 def run_apart(scenario):
     """Runs a scenario as a process of its own, so that its output is not mixed with that of others."""
-    done = subprocess.run([sys.executable, sys.argv[0], scenario.__name__], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
+    done = subprocess.run([sys.executable, sys.argv[0], scenario.__name__], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          errors="replace", check=False)
     print(done.stdout, end="", flush=True)
     return done.returncode == 0
 
@@ -217,7 +218,8 @@ class Daemon:
 
     def resize(self, disk_mb):
         """The state folder is a disk of its own; only in a mount namespace (see in_private)."""
-        again = ["-o", "remount,size=%dm" % disk_mb] if os.path.ismount(self.state) else ["-o", "size=%dm" % disk_mb, "-t", "tmpfs", "detd-e2e"]
+        again = ["-o", "remount,size=%dm" %
+                 disk_mb] if os.path.ismount(self.state) else ["-o", "size=%dm" % disk_mb, "-t", "tmpfs", "detd-e2e"]
         subprocess.run(["mount", *again, self.state], check=True)
 
     def fill(self, cut_log=False, folder=None):
@@ -247,8 +249,9 @@ class Daemon:
 
     def start(self, wait=True, stdin=subprocess.DEVNULL):
         log = self.log_to if self.log_to is not None else open(self.root + "/log", "a")
-        self.proc = subprocess.Popen(self.under + [self.bin + "/detd", "--state", self.state, "--socket", self.path, "--config", self.root + "/conf"] + self.options,
-                                     stdout=log, stderr=log, stdin=stdin, preexec_fn=self.prepare, env=dict(os.environ, **self.env))
+        self.proc = subprocess.Popen(
+            self.under + [self.bin + "/detd", "--state", self.state, "--socket", self.path, "--config", self.root + "/conf"] + self.options,
+            stdout=log, stderr=log, stdin=stdin, preexec_fn=self.prepare, env=dict(os.environ, **self.env))
         return self.client() if wait else None
 
     def client(self):
@@ -345,8 +348,8 @@ class Daemon:
 
     def detctl(self, *words):
         """Runs the command in the daemon's folder. Returns its status and output."""
-        return subprocess.run([BUILD + "/detctl", *map(str, words)], cwd=self.root, env=dict(os.environ, DETD_SOCKET=self.path, HOME=self.root), capture_output=True,
-                              text=True, check=False)
+        return subprocess.run([BUILD + "/detctl", *map(str, words)], cwd=self.root,
+                              env=dict(os.environ, DETD_SOCKET=self.path, HOME=self.root), capture_output=True, text=True, check=False)
 
     def wait(self, job, test, seconds=120):
         """Waits until test(job object) holds; test may be the name of a state."""
@@ -364,7 +367,8 @@ class Daemon:
     def held(self, job, step):
         """Waits until the job's ranks are held before that step, which HOLD in its run.env names (see rank.py), and
         detd has the loss of the step before. Returns the job."""
-        return self.wait(job, lambda j: j["state"] == "running" and abs(j["losses"].get("train", {}).get("total", 0) - 250.0 / (step - 1)) < 1e-9)
+        return self.wait(
+            job, lambda j: j["state"] == "running" and abs(j["losses"].get("train", {}).get("total", 0) - 250.0 / (step - 1)) < 1e-9)
 
     def go(self, job, step=None):
         """Releases ranks held at that step, or at any step."""

@@ -132,8 +132,9 @@ def with_long_curve(d, steps):
 
 def slow(count, **params):
     """Returns requests that each take a thread for milliseconds."""
-    return b"".join(json.dumps({"jsonrpc": "2.0", "id": i, "method": "loss.query", "params": dict({"id": 1, "points": 5000}, **params)}).encode() + b"\n"
-                    for i in range(count))
+    return b"".join(
+        json.dumps({"jsonrpc": "2.0", "id": i, "method": "loss.query", "params": dict({"id": 1, "points": 5000}, **params)}).encode() +
+        b"\n" for i in range(count))
 
 
 def a_job_starts_beside_a_pile_of_queries():
@@ -198,7 +199,8 @@ def lists_that_nobody_reads():
         d.stop()
         with sqlite3.connect(d.state + "/detd.db") as db:
             db.execute("WITH RECURSIVE n(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < 128) "
-                       "INSERT INTO jobs (name, user, uid, token, state, tier, device, ranks, steps, submitted) SELECT 'short', 'u', 0, 't' || i, 'completed', 'rerun', 'cpu', 1, 1, 5 FROM n")
+                       "INSERT INTO jobs (name, user, uid, token, state, tier, device, ranks, steps, submitted) SELECT 'short', 'u', 0, "
+                       "'t' || i, 'completed', 'rerun', 'cpu', 1, 1, 5 FROM n")
             db.execute("INSERT INTO specs SELECT id, '{}' FROM jobs WHERE id > 1")
         d.start()
         clients = [d.client() for _ in range(400)]
@@ -327,7 +329,8 @@ def stops_in_the_midst_of_queries():
         clients = [d.client() for _ in range(20)]
         for c in clients:
             c.sock.sendall(slow(64, points=1))
-            c.sock.sendall(json.dumps({"jsonrpc": "2.0", "id": 99, "method": "job.list", "params": {"state": "completed"}}).encode() + b"\n")
+            c.sock.sendall(
+                json.dumps({"jsonrpc": "2.0", "id": 99, "method": "job.list", "params": {"state": "completed"}}).encode() + b"\n")
         for c in clients[::2]:
             c.close()
         d.call("daemon.info")
@@ -355,9 +358,11 @@ def stops_while_each_access_is_looked_at():
         d.stop()
 
 
-SCENARIOS = [idle_ones_leave, one_user_has_all, no_descriptors_left, a_job_starts_beside_a_pile_of_queries, so_many_in_flight,
-             lists_that_nobody_reads, replies_that_nobody_reads, large_requests_behind_unread_replies, lines_without_an_end, large_requests_of_a_user_delay_no_admin,
-             stops_in_the_midst_of_queries, stops_while_each_access_is_looked_at]
+SCENARIOS = [
+    idle_ones_leave, one_user_has_all, no_descriptors_left, a_job_starts_beside_a_pile_of_queries, so_many_in_flight,
+    lists_that_nobody_reads, replies_that_nobody_reads, large_requests_behind_unread_replies, lines_without_an_end,
+    large_requests_of_a_user_delay_no_admin, stops_in_the_midst_of_queries, stops_while_each_access_is_looked_at
+]
 
 for scenario in SCENARIOS:
     if len(sys.argv) < 2 or scenario.__name__ in sys.argv[1:]:

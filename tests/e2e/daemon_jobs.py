@@ -31,7 +31,8 @@ def runs_to_the_end():
         assert done["cpu_seconds"] > 0 and done["max_rss"] > 1 << 20, (done["cpu_seconds"], done["max_rss"])
         d.check_rows(job, 30)
         rows = d.call("loss.query", id=job, split="val", term="total")["rows"]
-        assert [(r["step"], r["value"]) for r in rows] == d.sql("SELECT step, value FROM loss WHERE job=? AND split='val' AND term='total'", job)
+        assert [(r["step"], r["value"]) for r in rows] == d.sql("SELECT step, value FROM loss WHERE job=? AND split='val' AND term='total'",
+                                                                job)
         assert [r["step"] for r in d.call("loss.query", id=job, term="total", split="train", points=3)["rows"]] == [1, 15, 30]
         first = d.call("loss.query", id=job, limit=50)
         rest = d.call("loss.query", id=job, limit=50, cursor=first["cursor"])
@@ -155,7 +156,9 @@ def numbers_are_not_given_again():
 def ends_outlive_an_older_database():
     """A copy of the database is put back that was made before jobs ended: their spools are gone, and they have ended all the same, each in its way."""
     with Daemon(slots=2) as d:
-        jobs = [d.submit(30, threads=1, env={"HOLD": "10"}), d.submit(1000000, threads=1), d.submit(30, threads=1)]  # the last one waits for slots
+        jobs = [d.submit(30, threads=1, env={"HOLD": "10"}),
+                d.submit(1000000, threads=1),
+                d.submit(30, threads=1)]  # the last one waits for slots
         for job in jobs[:2]:
             d.wait(job, lambda j: j["step"] > 5)
         copy_database(d)
@@ -311,7 +314,8 @@ def supervisor_cannot_be_started():
             waiting, other = d.submit(5, threads=1), d.submit(5, threads=1)
             for new in (waiting, other):  # nothing of them is in a spool: they wait without slots
                 d.wait(new, "queued")
-                d.until(lambda n=new: "has given its slots back, and is tried again within a minute: " in d.call("job.why", id=n)["text"], "it does not say so")
+                d.until(lambda n=new: "has given its slots back, and is tried again within a minute: " in d.call("job.why", id=n)["text"],
+                        "it does not say so")
             assert d.call("daemon.info")["cpu_free"] == 3
             d.call("job.cancel", id=waiting)  # it never ran: it needs no supervisor to end
             d.wait(waiting, "cancelled")
@@ -445,7 +449,9 @@ def a_tier_for_a_step_that_never_comes():
         d.go(job)
         d.wait(job, "completed")
         told = d.events("tier", job)
-        assert any(re.fullmatch(r"tier world was (not applied: the job|to begin with step \d+; the job) ended after step 20", text) for text in told), told
+        assert any(
+            re.fullmatch(r"tier world was (not applied: the job|to begin with step \d+; the job) ended after step 20", text)
+            for text in told), told
 
 
 def a_fifo_in_a_folder():
@@ -590,7 +596,8 @@ def budget_counts_from_a_checkpoint_that_nobody_told_of():
             d.wait(job, lambda j, a=attempt: (j["state"], j["attempt"], j["step"]) == ("running", a, 51))
             d.kill_session(job)
         done = d.wait(job, "failed")
-        assert "lost 2 times" in done["reason"] and [a["resume_step"] for a in done["attempts"]] == [50, 50, 0], (done["reason"], done["attempts"])
+        assert "lost 2 times" in done["reason"] and [a["resume_step"]
+                                                     for a in done["attempts"]] == [50, 50, 0], (done["reason"], done["attempts"])
 
 
 def a_forgotten_job_is_not_run_again():
@@ -729,7 +736,8 @@ def who_has_a_lock_is_named():
             fcntl.flock(lock, fcntl.LOCK_EX)
             d.call("job.cancel", id=first)
             with open("/proc/self/comm") as f:
-                words = "its supervisor cannot be started: process %d (%s) holds the lock of its folder, jobs/%d" % (os.getpid(), f.read().strip(), job)
+                words = "its supervisor cannot be started: process %d (%s) holds the lock of its folder, jobs/%d" % (os.getpid(),
+                                                                                                                     f.read().strip(), job)
             d.until(lambda: words in d.call("job.why", id=job)["text"], "it does not say who has the lock")
         d.wait(job, "completed")
 
@@ -882,11 +890,13 @@ def the_disk_is_full():
                                        "train": {"steps": 1, "batch": 8}, "run": {"device": "cpu"}}, token="full")
         assert "full" in d.call("daemon.info")["trouble"], d.call("daemon.info")
         d.go(ends)
-        d.until(lambda: d.call("job.why", id=ends)["text"] == "is completed, and is shown so once that is stored: " + d.call("daemon.info")["trouble"],
-                "it does not say why its end is not seen")
+        d.until(
+            lambda: d.call("job.why", id=ends)["text"] == "is completed, and is shown so once that is stored: " + d.call("daemon.info")[
+                "trouble"], "it does not say why its end is not seen")
         assert d.job(ends)["state"] == "running"
         d.kill_session(job)  # its next start is to be stored first
-        d.until(lambda: "till that is stored: detd.db cannot be written" in d.call("job.why", id=job)["text"], "it does not say why it waits")
+        d.until(lambda: "till that is stored: detd.db cannot be written" in d.call("job.why", id=job)["text"],
+                "it does not say why it waits")
         assert [d.job(j)["state"] for j in (job, waiting, paused)] == ["starting", "queued", "paused"]
         assert d.call("deterministic.get", id=job)["pending"] is None and d.call("daemon.info")["tier"] == "rerun"
         os.unlink(full)
@@ -896,7 +906,8 @@ def the_disk_is_full():
         assert (done["attempt"], done["tier"]) == (2, "rerun") and [c["step"] for c in done["checkpoints"]] == [400], done["checkpoints"]
         d.check_rows(job, 400)
         d.wait(waiting, "completed")
-        assert [d.job(j)["state"] for j in (paused, ended, broken, ends)] == ["paused", "completed", "failed", "completed"] and len(d.call("job.list")["jobs"]) == 6
+        assert [d.job(j)["state"] for j in (paused, ended, broken, ends)] == ["paused", "completed", "failed", "completed"] and len(
+            d.call("job.list")["jobs"]) == 6
         assert not [t for t in d.events("state", waiting) + d.events("state", job) if t in ("paused", "cancelled")]
         audit = [" ".join(t.split()[:2]) for t in d.events("audit")]
         assert sorted(audit) == ["pause by"] + 6 * ["submitted by"], audit  # a refused request leaves no audit event
@@ -995,7 +1006,8 @@ def the_database_is_damaged_while_it_runs():
         job = d.submit(60, every=10, env={"HOLD": "3"})
         d.wait(job, lambda j: j["step"] == 2)
         path = d.state + "/detd.db"
-        d.until(lambda: os.path.getsize(path + "-wal") == 0, "an idle detd keeps what it has written in the WAL")  # nor does it remember pages
+        d.until(lambda: os.path.getsize(path + "-wal") == 0,
+                "an idle detd keeps what it has written in the WAL")  # nor does it remember pages
         shutil.copy(path, d.root + "/copy")
         with open(path, "r+b") as f:
             f.seek(4096)
@@ -1082,7 +1094,9 @@ def a_checkpoint_without_room():
         d.signal_session(job, signal.SIGCONT)
         d.wait(job, lambda j: j["step"] >= before + 7, 120)
         why = []
-        d.until(lambda: why.append(d.call("job.why", id=job)["text"]) or re.search("no room for the checkpoint of step 60: .*; it is tried until there is room$", why[-1]), why, 120)
+        d.until(
+            lambda: why.append(d.call("job.why", id=job)["text"]) or re.search(
+                "no room for the checkpoint of step 60: .*; it is tried until there is room$", why[-1]), why, 120)
         assert d.newest_checkpoint(job) in (before, before + 3), "there was room"  # one may have been written already
         assert d.job(job)["state"] == "running"
         os.unlink(full)
@@ -1145,7 +1159,8 @@ def many_label_at_once():
         job = d.submit(1000000)
         clients = [d.client() for _ in range(4)]
         for n, c in enumerate(clients):
-            lines = [{"jsonrpc": "2.0", "id": k, "method": "job.label", "params": {"id": job, "tags": "+t%d-%d" % (n, k)}} for k in range(4)]
+            lines = [{"jsonrpc": "2.0", "id": k, "method": "job.label", "params": {"id": job, "tags": "+t%d-%d" % (n, k)}}
+                     for k in range(4)]
             c.sock.sendall("".join(json.dumps(line) + "\n" for line in lines).encode())
         given = set()
         for n, c in enumerate(clients):
@@ -1177,8 +1192,11 @@ def say_at(d, step, line):
 def reports_that_cannot_be():
     """A report that detd cannot store is the rank's fault, and a report that is only too long is cut. No job waits for
     a report that never goes through."""
-    lines = {"step": 'self.say("loss", split="train", step=(1 << 62) + 7, epoch=1.0, tier="rerun", time=time.time(), terms={"total": [1.0, 1.0]})',
-             "deep": """self.sock.sendall(b'{"type":"loss","split":"train","step":20,"tier":"rerun","time":1.5,"terms":{"total":[1.0,1.0]},"x":' + b"[" * 2000 + b"]" * 2000 + b"}\\n")"""}
+    lines = {
+        "step": 'self.say("loss", split="train", step=(1 << 62) + 7, epoch=1.0, tier="rerun", time=time.time(), terms={"total": '
+                '[1.0, 1.0]})',
+        "deep": """self.sock.sendall(b'{"type":"loss","split":"train","step":20,"tier":"rerun","time":1.5,"terms":{"total":[1.0,1.0]},"x":' + b"[" * 2000 + b"]" * 2000 + b"}\\n")"""
+    }
     for what, line in lines.items():
         with Daemon() as d:
             say_at(d, 20, line)
@@ -1263,16 +1281,19 @@ def a_lock_that_is_removed():
         d.wait(job, "cancelled")
 
 
-SCENARIOS = [what_holds_the_lock_does_not_die, a_silent_supervisor_is_killed, no_room_for_the_spool, budget_counts_from_the_newest_checkpoint,
-             a_lock_that_stays_held, who_has_a_lock_is_named, an_upgrade_in_mid_job, ends_without_a_supervisor, the_wall_clock_is_moved, supervisor_cannot_be_started,
-             a_supervisor_that_says_nothing, a_cancelled_job_whose_supervisor_says_nothing, a_tier_for_a_step_that_never_comes, pauses_do_not_count, a_folder_that_cannot_be_used, a_lock_that_is_no_file, a_checkpoint_without_room, the_spool_is_lost, a_fifo_in_a_folder, a_forgotten_job_is_not_run_again,
-             runs_to_the_end, the_database_is_damaged_while_it_runs, job_ends_while_nobody_listens,
-             spools_go_with_their_jobs, what_looks_like_a_spent_spool_is_kept, ends_outlive_an_older_database, an_end_that_nobody_reported_outlives_an_older_database,
-             numbers_are_not_given_again,
-             budget_counts_from_a_checkpoint_that_nobody_told_of, supervisor_dies, a_checkpoint_starts_the_count_anew,
-             commands, many_label_at_once, reports_that_cannot_be, half_of_a_spool_is_lost, an_older_database_under_a_live_job, a_lock_that_is_removed, trainer_cannot_be_opened,
-             another_database_while_a_job_runs, the_node_shuts_down, the_terminal_is_closed,
-             the_disk_is_full, what_ends_something_acts_at_once, jobs_on_a_disk_of_their_own, state_folder_is_renamed, database_is_replaced]
+SCENARIOS = [
+    what_holds_the_lock_does_not_die, a_silent_supervisor_is_killed, no_room_for_the_spool, budget_counts_from_the_newest_checkpoint,
+    a_lock_that_stays_held, who_has_a_lock_is_named, an_upgrade_in_mid_job, ends_without_a_supervisor, the_wall_clock_is_moved,
+    supervisor_cannot_be_started, a_supervisor_that_says_nothing, a_cancelled_job_whose_supervisor_says_nothing,
+    a_tier_for_a_step_that_never_comes, pauses_do_not_count, a_folder_that_cannot_be_used, a_lock_that_is_no_file,
+    a_checkpoint_without_room, the_spool_is_lost, a_fifo_in_a_folder, a_forgotten_job_is_not_run_again, runs_to_the_end,
+    the_database_is_damaged_while_it_runs, job_ends_while_nobody_listens, spools_go_with_their_jobs, what_looks_like_a_spent_spool_is_kept,
+    ends_outlive_an_older_database, an_end_that_nobody_reported_outlives_an_older_database, numbers_are_not_given_again,
+    budget_counts_from_a_checkpoint_that_nobody_told_of, supervisor_dies, a_checkpoint_starts_the_count_anew, commands, many_label_at_once,
+    reports_that_cannot_be, half_of_a_spool_is_lost, an_older_database_under_a_live_job, a_lock_that_is_removed, trainer_cannot_be_opened,
+    another_database_while_a_job_runs, the_node_shuts_down, the_terminal_is_closed, the_disk_is_full, what_ends_something_acts_at_once,
+    jobs_on_a_disk_of_their_own, state_folder_is_renamed, database_is_replaced
+]
 
 # scenarios with disks of their own, which other processes must not see
 PRIVATE = [no_room_for_the_spool, the_disk_is_full, what_ends_something_acts_at_once, jobs_on_a_disk_of_their_own, a_checkpoint_without_room]

@@ -108,7 +108,8 @@ def every_method_asks_who_calls():
                 rows += 1
         assert rows == len(PEOPLE) * (len(list(methods())) + 1) and rows > 100
         spec = as_user(*PEOPLE["other"][0], d.client).call("job.get", id=job)["spec"]
-        assert spec["run"]["env"] == {"STEP_S": None, "PASSWORD": None} and spec["run"]["on_end"] is None and spec["train"]["steps"] == 3, spec
+        assert spec["run"]["env"] == {"STEP_S": None, "PASSWORD": None
+                                      } and spec["run"]["on_end"] is None and spec["train"]["steps"] == 3, spec
         assert d.job(job)["state"] == "completed"
 
 
@@ -124,8 +125,9 @@ def others_runs_are_compared():
 
         def detctl(who, *words):
             uid, gid, groups = PEOPLE[who][0]
-            done = subprocess.run([d.bin + "/detctl", "--socket", d.path] + list(map(str, words)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, universal_newlines=True, timeout=60, check=False, cwd="/", user=uid, group=gid, extra_groups=groups)
+            done = subprocess.run([d.bin + "/detctl", "--socket", d.path] + list(map(str, words)), stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, timeout=60, check=False,
+                                  cwd="/", user=uid, group=gid, extra_groups=groups)
             assert SECRET not in done.stdout, done.stdout
             return done
         done = detctl("other", "diff", *jobs)  # evidence is read with the rights of the caller
@@ -136,7 +138,8 @@ def others_runs_are_compared():
             done = detctl(who, "diff", *jobs)
             assert done.returncode == 0 and "equal: steps 1 .. 420" in done.stdout, (who, done)
             for job in jobs:
-                assert ("job %d: run.env.PASSWORD is visible to its owner only, and is not compared" % job in done.stdout) == (who == "other"), (who, done)
+                assert ("job %d: run.env.PASSWORD is visible to its owner only, and is not compared" % job
+                        in done.stdout) == (who == "other"), (who, done)
         done = detctl("other", "diff", "--json", *jobs)
         assert done.returncode == 0 and json.loads(done.stdout)["run"]["equal"] is True, done
         done = detctl("other", "verify", jobs[0])

@@ -38,7 +38,9 @@ def every_refusal_names_its_field():
         assert refusal(d, "job.submit", token="", spec={}) == ("INPUT", "token")
         assert refusal(d, "job.submit", token="x" * 129, spec={}) == ("INPUT", "token")
         assert refusal(d, "job.submit", token="x" * 128, spec={})[1] != "token"
-        spec = {"model": {"preset": "yolov3_tiny"}, "data": {"train": {"annotations": "/a", "images": "/b"}}, "train": {"steps": 1, "batch": 8}}
+        spec = {
+            "model": {"preset": "yolov3_tiny"}, "data": {"train": {"annotations": "/a", "images": "/b"}}, "train": {"steps": 1, "batch": 8}
+        }
         assert refusal(d, "job.submit", token="t", spec=dict(spec, run={"device": "cuda"})) == ("INPUT", "run.device")
         assert refusal(d, "job.submit", token="t", spec=dict(spec, colour=1)) == ("INPUT", "colour")
         assert refusal(d, "job.submit", token="t", spec=dict(spec, train={"epochs": 2, "batch": 8})) == ("INPUT", "train.epochs")
@@ -50,10 +52,10 @@ def every_refusal_names_its_field():
 def lines_that_are_no_requests():
     with Daemon() as d:
         c = d.client()
-        cases = [(b"{\n", -32700), (b"[]\n", -32600), (b'[{"jsonrpc":"2.0"}]\n', -32600), (b'{"jsonrpc":"2.0","method":"daemon.info"}\n', -32600),
-                 (b'{"jsonrpc":"2.0","id":1.5,"method":"daemon.info"}\n', -32600), (b"\xff\xfe\n", -32700), (b'"x"\n', -32600),
-                 (b'{"jsonrpc":"2.0","id":1,"id":2,"method":"daemon.info"}\n', -32700), (b"[" * 60000 + b"\n", -32600),
-                 (b'{"jsonrpc":"2.0","id":"a","method":"job.fly","params":{}}\n', -32601)]
+        cases = [(b"{\n", -32700), (b"[]\n", -32600), (b'[{"jsonrpc":"2.0"}]\n', -32600),
+                 (b'{"jsonrpc":"2.0","method":"daemon.info"}\n', -32600), (b'{"jsonrpc":"2.0","id":1.5,"method":"daemon.info"}\n', -32600),
+                 (b"\xff\xfe\n", -32700), (b'"x"\n', -32600), (b'{"jsonrpc":"2.0","id":1,"id":2,"method":"daemon.info"}\n', -32700),
+                 (b"[" * 60000 + b"\n", -32600), (b'{"jsonrpc":"2.0","id":"a","method":"job.fly","params":{}}\n', -32601)]
         for line, code in cases:
             assert c.raw(line)["error"]["code"] == code, line[:60]
         # Long lines are parsed off the loop. A line over 1 MiB is refused.

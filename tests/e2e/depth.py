@@ -50,11 +50,13 @@ def motion_is_scored_alike_by_any_number_of_ranks():
         for job in jobs:
             assert finish(d, job)["state"] == "completed"
         assert rows(d, jobs[0]) == rows(d, jobs[1])
-        listed = subprocess.run([BUILD + "/detctl", "--socket", d.path, "ls"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        listed = subprocess.run([BUILD + "/detctl", "--socket", d.path, "ls"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                check=False)
         assert listed.returncode == 0 and listed.stdout.count("  abs_rel ") == 2 and len(listed.stdout.splitlines()) == 3, listed
         for step in (2, 4):
             found = dict(d.sql("SELECT metric, value FROM eval WHERE job=? AND step=?", jobs[0], step))
-            assert 0 < found["ate"] < 1 and found["ate_std"] > 0 and found["abs_rel"] > 0, found  # metres, of five frames of a camera held by hand
+            assert 0 < found["ate"] < 1 and found["ate_std"] > 0 and found[
+                "abs_rel"] > 0, found  # metres, of five frames of a camera held by hand
 
 
 def scores_where_all_is_far(window, least, cap):
@@ -72,7 +74,9 @@ def scores_where_all_is_far(window, least, cap):
 
 
 def depth_is_scored_as_the_job_says():
-    windows = {"garg": (.40810811, .99189189, .03594771, .96405229), "eigen": (.3324324, .91351351, .0359477, .96405229), "none": (0, 1, 0, 1)}
+    windows = {
+        "garg": (.40810811, .99189189, .03594771, .96405229), "eigen": (.3324324, .91351351, .0359477, .96405229), "none": (0, 1, 0, 1)
+    }
     least, cap = .3505, .9005  # bounds that lie between the depths of the files
     with Daemon(foreign=False, slots=2) as d:
         how = {"every": 1, "depth_least": least, "depth_cap": cap, "depth_factor": 1e6}
@@ -99,15 +103,21 @@ def a_frame_without_neighbours_has_scores_and_no_loss():
         seen = {name: dict(d.sql("SELECT metric, value FROM eval WHERE job=? AND step=2", job)) for name, job in jobs.items()}
         assert [seen[name]["depth_images"] for name in lists] == [2, 4, 2], seen
         assert abs(seen["whole"]["abs_rel"] - (seen["between"]["abs_rel"] + seen["ends"]["abs_rel"]) / 2) < 1e-9, seen
-        losses = {name: d.sql("SELECT value FROM loss WHERE job=? AND split='val' AND step=2 ORDER BY term", job) for name, job in jobs.items()}
-        assert len(losses["between"]) > 1 and all(abs(a - b) <= 1e-12 * abs(a) for (a,), (b,) in zip(losses["between"], losses["whole"])), losses
+        losses = {
+            name: d.sql("SELECT value FROM loss WHERE job=? AND split='val' AND step=2 ORDER BY term", job)
+            for name, job in jobs.items()
+        }
+        assert len(losses["between"]) > 1 and all(abs(a - b) <= 1e-12 * abs(a)
+                                                  for (a,), (b,) in zip(losses["between"], losses["whole"])), losses
         assert not any(value for (value,) in losses["ends"]), losses
         told = d.sql("SELECT text FROM events WHERE job=? AND text LIKE 'val: % targets %'", jobs["whole"])
         assert "; 2 lack a neighbour: scored, but without losses; " in told[0][0], told
         lossless = "val: no frame has all of its neighbours: a validation has no loss to choose the best checkpoint by; checkpoint.best=abs_rel chooses by depth"
         told = {name: d.sql("SELECT text FROM events WHERE job=? AND text LIKE 'val: no frame %'", job) for name, job in jobs.items()}
         assert told == {"between": [], "whole": [], "ends": [(lossless,)]}, told
-        done = subprocess.run([BUILD + "/detd-worker", "--check", "%s/jobs/%d/spec.json" % (d.state, jobs["ends"])], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [BUILD + "/detd-worker", "--check", "%s/jobs/%d/spec.json" % (d.state, jobs["ends"])], capture_output=True, text=True,
+            check=True)
         assert lossless in (done.stdout + done.stderr).splitlines(), done
 
 
@@ -120,7 +130,8 @@ def saturated_depth_is_told():
         for job in jobs:
             assert finish(d, job)["state"] == "completed"
         flat, deep = ([t for (t,) in d.sql("SELECT text FROM events WHERE job=? AND kind='depth'", job)] for job in jobs)
-        assert len(flat) == 1 and flat[0].startswith("validation after step 1: 100 % of the pixels of 'frames/000041.jpg' are at model.min_depth (1)"), flat
+        assert len(flat) == 1 and flat[0].startswith(
+            "validation after step 1: 100 % of the pixels of 'frames/000041.jpg' are at model.min_depth (1)"), flat
         assert not deep, deep
 
 
@@ -136,10 +147,12 @@ def a_picture_of_each_validation_while_it_is_new():
         assert kept == ["val-step-%d.png" % n for n in range(3, 8)], kept
         with open(pictures_of(d, job) + "/val-step-7.png", "rb") as f:
             assert struct.unpack(">II", f.read(24)[16:]) == (640, 960)  # the frame above its depth
-        watched = subprocess.run([BUILD + "/detctl", "--socket", d.path, "watch", str(job)], stdout=subprocess.PIPE, text=True, check=True).stdout
+        watched = subprocess.run([BUILD + "/detctl", "--socket", d.path, "watch", str(job)], stdout=subprocess.PIPE, text=True,
+                                 check=True).stdout
         assert "\npicture of step 7: %s/val-step-7.png\n" % pictures_of(d, job) in watched, watched
         held = [t for t in d.events("data", job) if " bad records" in t]
-        assert len(held) == 2 and all(re.fullmatch(r"(train|val): \d+ images, 0 bad records skipped", t) for t in held), held  # and no word of boxes
+        assert len(held) == 2 and all(re.fullmatch(r"(train|val): \d+ images, 0 bad records skipped", t)
+                                      for t in held), held  # and no word of boxes
 
 
 def no_picture_is_no_reason_to_fail():
@@ -192,12 +205,14 @@ def the_way_of_a_folder_is_what_validation_scored():
     with Daemon(foreign=False, slots=1) as d:
         job = submit(d, spec_of(d), "way")
         assert finish(d, job)["state"] == "completed"
-        subprocess.run([BUILD + "/detctl", "--socket", d.path, "predict", str(job), d.root + "/video", "-o", d.root + "/out", "--checkpoint", "last"],
-                       stdout=subprocess.DEVNULL, check=True)
+        subprocess.run(
+            [BUILD + "/detctl", "--socket", d.path, "predict",
+             str(job), d.root + "/video", "-o", d.root + "/out", "--checkpoint", "last"], stdout=subprocess.DEVNULL, check=True)
         ways = matrices(d.root + "/video/poses.txt"), matrices(d.root + "/out/trajectory_kitti.txt")
         assert len(ways[0]) == len(ways[1]) == 50
         motions = [[times(undone(b), a) for a, b in zip(way, way[1:])] for way in ways]
-        errors = [snippet_error(*(m[k:k + 4] for m in motions)) for k in range(41, 46)]  # the frames of val.txt that have four more behind them
+        errors = [snippet_error(*(m[k:k + 4] for m in motions))
+                  for k in range(41, 46)]  # the frames of val.txt that have four more behind them
         (ate,), = d.sql("SELECT value FROM eval WHERE job=? AND step=4 AND metric='ate'", job)
         assert abs(sum(errors) / 5 - ate) < 1e-4 * ate, (errors, ate)
 
@@ -222,7 +237,8 @@ def depth_that_no_pattern_finds_is_told():
         assert "measured depth: " not in check(d, spec).stdout
         done = check(d, spec_of(d, data={"depth_pattern": "depht/%06d.png"}))
         assert done.returncode == 1, done.stdout
-        assert re.search(r"data\.depth_pattern: no target of \d+ has measured depth: no file matches '\S+/video/depht/%06d\.png'", done.stdout), done.stdout
+        assert re.search(r"data\.depth_pattern: no target of \d+ has measured depth: no file matches '\S+/video/depht/%06d\.png'",
+                         done.stdout), done.stdout
         os.rename(d.root + "/video/depth", d.root + "/video/elsewhere")
         done = check(d, spec)
         told = re.search(r"^val: (no target of \d+ has measured depth: no file matches '\S+/video/depth/%06d\.png')$", done.stdout, re.M)
@@ -242,7 +258,8 @@ def poses_that_end_early_are_told():
         with open(path, "w", encoding="utf-8") as f:
             f.writelines(lines[:5])
         done = check(d, spec)
-        told = re.search(r"^val: (\d+ of \d+ targets have no pose of theirs and of the next frame in poses\.txt: '\S+/video/poses\.txt' has 5 poses)$", done.stdout, re.M)
+        told = re.search(r"^val: (\d+ of \d+ targets have no pose of theirs and of the next frame in poses\.txt: '\S+/video/poses\.txt' "
+                         r"has 5 poses)$", done.stdout, re.M)
         assert done.returncode == 0 and told, done.stdout
         job = submit(d, spec, "early")
         assert finish(d, job)["state"] == "completed"
@@ -257,7 +274,8 @@ def poses_that_change_meanwhile_cost_the_score_alone():
         break_poses(d, 1)
         assert finish(d, job)["state"] == "completed"
         told = [m for (m,) in d.sql("SELECT text FROM events WHERE job=? AND kind='poses' ORDER BY id", job)]
-        assert told and told[-1].startswith("validation after step 40 says nothing of motion: ") and "/video/poses.txt: has changed" in told[-1], told
+        assert told and told[-1].startswith(
+            "validation after step 40 says nothing of motion: ") and "/video/poses.txt: has changed" in told[-1], told
         last = dict(d.sql("SELECT metric, value FROM eval WHERE job=? AND step=40", job))
         assert "ate" not in last and "abs_rel" in last, last
 
@@ -266,5 +284,9 @@ if __name__ == "__main__":
     if not os.path.exists(DATA + "/poses.txt"):
         print("skip: no ../shared/data/depth_bin")
         raise SystemExit(77)
-    run_scenarios([saturated_depth_is_told, a_frame_without_neighbours_has_scores_and_no_loss, depth_that_no_pattern_finds_is_told, poses_that_end_early_are_told, depth_is_scored_as_the_job_says, the_way_of_a_folder_is_what_validation_scored, no_picture_is_no_reason_to_fail, a_picture_of_each_validation_while_it_is_new, poses_that_change_meanwhile_cost_the_score_alone, motion_is_scored_alike_by_any_number_of_ranks,
-                   bad_poses_are_refused_before_the_job_begins], lanes=2)
+    run_scenarios([
+        saturated_depth_is_told, a_frame_without_neighbours_has_scores_and_no_loss, depth_that_no_pattern_finds_is_told,
+        poses_that_end_early_are_told, depth_is_scored_as_the_job_says, the_way_of_a_folder_is_what_validation_scored,
+        no_picture_is_no_reason_to_fail, a_picture_of_each_validation_while_it_is_new, poses_that_change_meanwhile_cost_the_score_alone,
+        motion_is_scored_alike_by_any_number_of_ranks, bad_poses_are_refused_before_the_job_begins
+    ], lanes=2)

@@ -132,8 +132,10 @@ def commands(node):
 def test_usage(node):
     expect(node.ctl(), 2)
     expect(node.ctl("fly"), 2, "no command 'fly'")
-    for word, command in {"train": "submit", "run": "submit", "squeue": "queue", "lss": "ls", "predct": "predict",
-                          "hold": "pause", "release": "resume", "retry": "clone", "repro": "clone", "scancel": "cancel", "sbatch": "submit"}.items():
+    for word, command in {
+            "train": "submit", "run": "submit", "squeue": "queue", "lss": "ls", "predct": "predict", "hold": "pause", "release": "resume",
+            "retry": "clone", "repro": "clone", "scancel": "cancel", "sbatch": "submit"
+    }.items():
         expect(node.ctl(word, "job"), 2, r"no command '%s'; did you mean %s\?" % (word, command))
     for word in "drai", "brain", "undrai", "drains":  # no command that acts on the whole node is offered
         expect(node.ctl(word), 2, r"no command '%s'(; did you mean (?!drain|undrain)\w+\?)?; see detctl --help\n$" % word)
@@ -141,13 +143,16 @@ def test_usage(node):
     expect(node.ctl("submit", "job", "--wathc"), 2, r"detctl submit: did you mean --watch\? detctl submit --help lists the options\n$")
     expect(node.ctl("eval", "--metrics=AP"), 2, r"did you mean --metric\?")
     expect(node.ctl("eval", "--checkpoint"), 2, r"option '--checkpoint' requires an argument\ndetctl eval --help lists")
-    expect(node.ctl("ls", "--state", "done"), 1, r"'done' is not a state of a job; the states are queued, starting, .*, completed, failed, cancelled")
+    expect(node.ctl("ls", "--state", "done"), 1, r"'done' is not a state of a job; the states are queued, starting, .*, completed, "
+                                                 r"failed, cancelled")
     assert node.ctl("help", "submit").stdout == node.ctl("submit", "--help").stdout != ""
     assert node.ctl("help").stdout == node.ctl("--help").stdout
-    for word in [("export", "1", "-f", "safetensors", "-o", ""), ("export", "--sqlite", ""), ("predict", "1", "-o", "", "a.png"), ("sample", "job", "--out="),
-                 ("eval", "1", "--checkpoint", ""), ("predict", "1", "-o", "p", "--on", ""), ("submit", "job", "--init", ""), ("prune", "--older", "1d", "--user", "")]:
+    for word in [("export", "1", "-f", "safetensors", "-o", ""), ("export", "--sqlite", ""), ("predict", "1", "-o", "", "a.png"),
+                 ("sample", "job", "--out="), ("eval", "1", "--checkpoint", ""), ("predict", "1", "-o", "p", "--on", ""),
+                 ("submit", "job", "--init", ""), ("prune", "--older", "1d", "--user", "")]:
         expect(node.ctl(*word), 2, r"^detctl %s: the value of --\w+ is empty\ndetctl %s --help lists the options\n$" % (word[0], word[0]))
-    for word in [("submit", ""), ("check", ""), ("layers", ""), ("anchors", ""), ("sample", "", "-o", "s"), ("predict", "1", "-o", "p", ""), ("evidence", "export", "1", "")]:
+    for word in [("submit", ""), ("check", ""), ("layers", ""), ("anchors", ""), ("sample", "", "-o", "s"), ("predict", "1", "-o", "p", ""),
+                 ("evidence", "export", "1", "")]:
         expect(node.ctl(*word), 2, r"^detctl %s: an empty name, '', is given; see detctl %s --help\n$" % (word[0], word[0]))
     expect(node.ctl("help", "sbmit"), 2, r"no command 'sbmit'; did you mean submit\?")
     expect(node.ctl("show", "first"), 2, "not a job id")
@@ -195,7 +200,8 @@ def shown_to_users(node, job):
     assert re.fullmatch(r" *1  tiny  completed  +8/8  +[0-9.]+  +[0-9.]+  AP %s  +[0-9smh ]+  +-  2 cpu +%s +[0-9-]+ [0-9:]+"
                         % (re.escape("%.4g" % best), job["user"]), row), row
     narrow = on_terminal(node, 30, 64, "ls").split("\r\n")
-    assert max(map(len, narrow)) <= 64 and narrow[0].split()[:4] == ["ID", "NAME", "STATE", "STEP"] and "VAL" in narrow[0] and "BEST" in narrow[0], narrow
+    assert max(map(len, narrow)) <= 64 and narrow[0].split()[:4] == ["ID", "NAME", "STATE", "STEP"
+                                                                     ] and "VAL" in narrow[0] and "BEST" in narrow[0], narrow
     assert len(on_terminal(node, 30, 200, "ls").split("\r\n")[0]) == len(head)
     shown = dict(re.findall(r"^(\w+) +(.*)$", node.ctl("show").stdout, re.M))
     assert (shown["id"], shown["name"], shown["state"], shown["step"]) == ("1", "tiny", "completed", "8/8"), shown
@@ -252,7 +258,8 @@ def test_a_job_that_completes(node):
     assert steps == ["8"], steps  # the newest evaluation of all metrics, and the history of one
     assert re.findall(r"^ *([0-9]+)  AP50 ", node.ctl("eval", "--metric", "AP50").stdout, re.M) == ["4", "8"]
     picture = node.folder + "/d/images/" + sorted(os.listdir(node.folder + "/d/images"))[0]
-    expect(node.ctl("predict", "1", picture, "-o", node.folder + "/out", "--checkpoint", "77"), 1, "no checkpoint of step 77; the newest is .* 8")
+    expect(node.ctl("predict", "1", picture, "-o", node.folder + "/out", "--checkpoint", "77"), 1,
+           "no checkpoint of step 77; the newest is .* 8")
     assert not os.path.exists(node.folder + "/out")
     expect(node.ctl("predict", "1", picture, "-o", node.folder + "/out"), 0)
     with open(node.folder + "/out/results.json", encoding="utf-8") as f:
@@ -297,7 +304,8 @@ def test_labels_and_comparisons(node):
     said = node.ctl("compare", "1", "2")
     expect(said, 0)
     lines = said.stdout.splitlines()
-    assert [line.split() for line in lines[:2]] == [["KEY", "JOB", "1", "JOB", "2"], ["train.lr", "0.001", "0.002"]] and lines[2] == "", lines
+    assert [line.split()
+            for line in lines[:2]] == [["KEY", "JOB", "1", "JOB", "2"], ["train.lr", "0.001", "0.002"]] and lines[2] == "", lines
     told = json.loads(node.ctl("compare", "1", "2", "--json").stdout)
     assert told["keys"] == [{"key": "train.lr", "values": [0.001, 0.002]}], told["keys"]
     for job in told["jobs"]:
@@ -312,7 +320,8 @@ def test_labels_and_comparisons(node):
     best = json.loads(node.ctl("compare", "1", "2", "--json").stdout)["jobs"][1]["best_metric"]
     assert len(steps) == 2 and (best["value"], best["step"]) == (0.5, min(steps)), (steps, best)  # of equal ones the first
     csv = node.ctl("compare", "1", "2", "--csv", "--split", "train").stdout.splitlines()
-    assert csv[0] == "job,split,term,step,value" and [line.split(",")[:4] for line in csv[1:]] == [[j, "train", "total", s] for j in "12" for s in "2468"], csv
+    assert csv[0] == "job,split,term,step,value" and [line.split(",")[:4] for line in csv[1:]] == [[j, "train", "total", s] for j in "12"
+                                                                                                   for s in "2468"], csv
     drawn = node.ctl("compare", "1", "2", "--plot").stdout
     assert "val total" in drawn and "job 1 " in drawn and "job 2 " in drawn, drawn
     expect(node.ctl("compare", "1"), 2, "2 to 6 jobs")
@@ -321,9 +330,11 @@ def test_labels_and_comparisons(node):
 
 def test_keys_in_the_place_of_files(node):
     """Keys of a job are refused by name, and not taken for a picture, a folder or a job file."""
-    for words in (["predict", "1", "val.conf=0.1", "-o", "o"], ["predict", "1", "d/images", "val.conf=0.1", "-o", "o"], ["predict", "1", "--split", "val", "val.conf=0.1", "-o", "o"],
-                  ["submit", "val.conf=0.1"], ["check", "val.conf=0.1", "job"], ["layers", "val.conf=0.1"], ["anchors", "val.conf=0.1", "job"],
-                  ["sample", "val.conf=0.1", "-o", "o"], ["evidence", "export", "1", "val.conf=0.1"]):
+    for words in (["predict", "1", "val.conf=0.1", "-o", "o"], ["predict", "1", "d/images", "val.conf=0.1", "-o",
+                                                                "o"], ["predict", "1", "--split", "val", "val.conf=0.1", "-o",
+                                                                       "o"], ["submit", "val.conf=0.1"], ["check", "val.conf=0.1", "job"],
+                  ["layers", "val.conf=0.1"], ["anchors", "val.conf=0.1", "job"], ["sample", "val.conf=0.1", "-o",
+                                                                                   "o"], ["evidence", "export", "1", "val.conf=0.1"]):
         expect(node.ctl(*words), 2, r"^detctl %s: 'val\.conf=0\.1' is a key of a job and its value: " % words[0])
     for words in ["resume", "1", "val.conf=0.1"], ["extend", "1", "--steps", "9", "val.conf=0.1"]:
         done = node.ctl(*words)
@@ -337,10 +348,12 @@ def test_edges(node):
     """Commands that newcomers type."""
     os.makedirs(node.folder + "/elsewhere")
     shutil.copy(node.folder + "/job.json", node.folder + "/elsewhere/other.json")
-    there = ["data.train.annotations=d/train.json", "data.train.images=d/images", "data.val.annotations=d/val.json", "data.val.images=~/d/images"]
+    there = [
+        "data.train.annotations=d/train.json", "data.train.images=d/images", "data.val.annotations=d/val.json", "data.val.images=~/d/images"
+    ]
     home = dict(node.environment(), HOME=node.folder)
-    done = subprocess.run([DETCTL, "submit", "elsewhere/other", *there, "train.steps=1000000", "val.every=0"], cwd=node.folder, env=home, capture_output=True, text=True,
-                          timeout=120, check=False)
+    done = subprocess.run([DETCTL, "submit", "elsewhere/other", *there, "train.steps=1000000", "val.every=0"], cwd=node.folder, env=home,
+                          capture_output=True, text=True, timeout=120, check=False)
     expect(done, 0)
     paths = node.job("1")["spec"]["data"]
     assert (paths["train"]["images"], paths["val"]["images"]) == (node.folder + "/d/images",) * 2, paths
@@ -352,7 +365,8 @@ def test_edges(node):
     expect(node.ctl("checkpoint", "1"), 0)
     expect(node.ctl("pause", "1"), 0)
     node.until("1", lambda j: j["state"] == "paused")
-    assert node.ctl("checkpoint", "1").stdout == "job 1 is paused: a checkpoint is kept in mind till it runs again; `detctl resume 1` queues it\n"
+    assert node.ctl("checkpoint",
+                    "1").stdout == "job 1 is paused: a checkpoint is kept in mind till it runs again; `detctl resume 1` queues it\n"
     expect(node.ctl("eval", "1"), 0, "job 1 has no evaluation yet; a validation makes one where the set has ")
     assert "is paused: an evaluation is kept in mind" in node.ctl("eval", "1", "--now").stdout
     for _ in range(2):
@@ -366,7 +380,8 @@ def test_edges(node):
         first = f.readline()
     assert node.socket in first and node.folder + "/state" in first and re.search(r"\d+ CPU slots", first), first
     lines = [line.split() for line in node.ctl("watch", node.submit("--wait")).stdout.splitlines() if line.startswith("step ")]
-    assert [(line[1], line[2]) for line in lines] == [("2/8", "train"), ("4/8", "train"), ("4/8", "val"), ("6/8", "train"), ("8/8", "train"), ("8/8", "val")], lines
+    assert [(line[1], line[2]) for line in lines] == [("2/8", "train"), ("4/8", "train"), ("4/8", "val"), ("6/8", "train"),
+                                                      ("8/8", "train"), ("8/8", "val")], lines
 
 
 def test_a_job_that_fails(node):
@@ -406,7 +421,8 @@ def test_epochs_become_steps(node):
     expect(done, 0, "^train.epochs 3 of 4 images, batch 8: 2 steps\n(.*\n)*job 1 completed")
     job = node.job("1")
     assert (done.stdout, job["steps"], job["spec"]["train"]["steps"]) == ("1\n", 2, 2) and "epochs" not in job["spec"]["train"], job
-    strict = node.ctl("check", "job", *epochs, *data, "data.on_bad=error")  # the annotations are good, all five count; then the picture is found
+    strict = node.ctl("check", "job", *epochs, *data,
+                      "data.on_bad=error")  # the annotations are good, all five count; then the picture is found
     expect(strict, 1, "^train.epochs 3 of 5 images, batch 8: 2 steps\n.*1 problem")
     assert "file is empty" in strict.stdout, strict.stdout
     expect(node.ctl("check", "job", *epochs, *data), 0, "3 of 4 images")
@@ -465,7 +481,8 @@ def test_a_check_is_remembered(node):
     picture = node.folder + "/e/images/" + sorted(os.listdir(node.folder + "/e/images"))[0]
     with open(picture, "r+b") as f:
         f.truncate(0)
-    expect(node.ctl("submit", "job", *data, "train.lr=0.01", "--wait"), 4, "^job 5 failed: ")  # it is not looked for: the job itself will see
+    expect(node.ctl("submit", "job", *data, "train.lr=0.01", "--wait"), 4,
+           "^job 5 failed: ")  # it is not looked for: the job itself will see
     refused_first(node, "file is empty", "submit", "job", *data, "model.width=0.25")  # another network is another check
     os.utime(node.folder + "/e/some.json")
     refused_first(node, "file is empty", "submit", "job", *data)
@@ -509,12 +526,12 @@ def test_a_new_file_of_labels_is_checked(node):
 def test_where_nothing_can_be_checked(node):
     """Without detd-worker, or without a folder to remember checks in, detctl says so and queues the job."""
     shutil.copy(DETCTL, node.folder + "/detctl")
-    done = subprocess.run([node.folder + "/detctl", "submit", "job", *LONG], cwd=node.folder, env=node.environment(), capture_output=True, text=True,
-                          timeout=60, check=False)
+    done = subprocess.run([node.folder + "/detctl", "submit", "job", *LONG], cwd=node.folder, env=node.environment(), capture_output=True,
+                          text=True, timeout=60, check=False)
     expect(done, 0, "^detctl: data and weights are not checked: detd-worker is not beside detctl")
     for homeless in {"XDG_CACHE_HOME": "/proc/none", "HOME": "/proc/none"}, {"XDG_CACHE_HOME": "", "HOME": ""}:
-        done = subprocess.run([DETCTL, "submit", "job", *LONG], cwd=node.folder, env={**node.environment(), **homeless}, capture_output=True, text=True,
-                              timeout=60, check=False)
+        done = subprocess.run([DETCTL, "submit", "job", *LONG], cwd=node.folder, env={**node.environment(), **homeless},
+                              capture_output=True, text=True, timeout=60, check=False)
         expect(done, 0, "(?m)^train: annotation")  # perhaps after a line of progress
     assert not os.path.exists(node.folder + "/cache/detd/checks/none") and not os.path.exists(node.folder + "/.cache")
 
@@ -526,13 +543,14 @@ def test_root_runs_nothing_on_a_job_file_of_another(node):
     data, theirs = some_images(node.folder, 2), pwd.getpwuid(1).pw_name
     os.chown(node.folder + "/job.json", 1, 1)
     for words in (["check"], ["sample", "-o", "seen"], ["layers"], ["anchors"]):
-        expect(node.ctl(*words, "job", *data), 1, "belongs to user %s, and root runs nothing on it: use sudo -u %s detctl %s ..." % (theirs, theirs, words[0]))
+        expect(node.ctl(*words, "job", *data), 1,
+               "belongs to user %s, and root runs nothing on it: use sudo -u %s detctl %s ..." % (theirs, theirs, words[0]))
     expect(node.ctl("submit", "job", *data, *LONG), 0)
     # root of a user namespace has no rights over files of users outside the namespace, and runs as its own user
     unshare = ["unshare", "--user", "--map-root-user"]
     if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode == 0:
-        done = subprocess.run([*unshare, DETCTL, "layers", "job", "--classes", "2"], cwd=node.folder, env=node.environment(), capture_output=True, text=True, timeout=60,
-                              check=False)
+        done = subprocess.run([*unshare, DETCTL, "layers", "job", "--classes", "2"], cwd=node.folder, env=node.environment(),
+                              capture_output=True, text=True, timeout=60, check=False)
         expect(done, 0)
 
 
@@ -578,7 +596,8 @@ def test_other_keys_in_epochs(node):
         json.dump(spec, f)
     data = some_images(node.folder, 1)  # 4 images that can be read
     done = node.ctl("submit", "few", *data, "train.batch=2", "run.ranks=1", "--wait")
-    expect(done, 0, '^train.epochs 3 of 4 images, batch 2: 6 steps\ntrain.lr_steps \\["1 epochs", "2 epochs"\\] of 4 images, batch 2: steps \\[2, 4\\]\n'
+    expect(done, 0, '^train.epochs 3 of 4 images, batch 2: 6 steps\ntrain.lr_steps \\["1 epochs", "2 epochs"\\] of 4 images, batch 2: '
+                    'steps \\[2, 4\\]\n'
            'val.every "1 epochs" of 4 images, batch 2: steps 2\ncheckpoint.every "2 epochs" of 4 images, batch 2: steps 4\n')
     job = node.job("1")
     kept = job["spec"]
@@ -594,8 +613,8 @@ def test_other_keys_in_epochs(node):
 
 
 def refused_epochs(node, program, said, *args):
-    done = subprocess.run([program, "submit", "job", "train.steps=null", *args], cwd=node.folder, env=node.environment(), capture_output=True,
-                          text=True, timeout=60, check=False)
+    done = subprocess.run([program, "submit", "job", "train.steps=null", *args], cwd=node.folder, env=node.environment(),
+                          capture_output=True, text=True, timeout=60, check=False)
     expect(done, 1, said + r".*\n$")  # the last line says why
     assert done.stdout == "", done.stdout
 
@@ -718,11 +737,13 @@ def test_verify(node):
         spec_of.pop("errand", None)
         del spec_of["name"]
     assert made["spec"] == spec, (made["spec"], spec)
-    code, said, made = verify(node, "1", "--from", "5", "--steps", "2", "--ranks", "1", "--isa", "generic", "--stress", "7", "run.threads=1")
+    code, said, made = verify(node, "1", "--from", "5", "--steps", "2", "--ranks", "1", "--isa", "generic", "--stress", "7",
+                              "run.threads=1")
     assert (code, said["outcome"], said["first"], said["last"]) == (0, "equal", 5, 7), said  # the checkpoint of step 4 is where it begins
     expect(node.ctl("verify", "1", "--from", "5", "--steps", "2"), 0, "it begins at the checkpoint of step 4 and trains 3 steps")
     expect(node.ctl("verify", "1", "--from", "3"), 0, "no checkpoint of step 3 or before is kept: it begins with step 1 and trains 8 steps")
-    assert "verify 1" not in node.ctl("ls").stdout and node.ctl("ls").stderr == "left out: 4 jobs of verify and eval; --all lists them\n", node.ctl("ls")
+    assert "verify 1" not in node.ctl("ls").stdout and node.ctl(
+        "ls").stderr == "left out: 4 jobs of verify and eval; --all lists them\n", node.ctl("ls")
     assert node.ctl("ls", "--all").stdout.count("verify 1") == 4 and node.ctl("ls", "-n", "1").stdout.count("\n") == 2
     assert [j["kind"] for j in json.loads(node.ctl("ls", "--json").stdout)] == 4 * ["verify"] + ["train"]
     expect(node.ctl("why"), 0)
@@ -793,8 +814,8 @@ def test_verify_waits(node):
     os.close(ours)
     os.close(theirs)
     ours, theirs = terminal()
-    with subprocess.Popen([DETCTL, "verify", "1", "--steps", "2"], cwd=node.folder, env=dict(node.environment(), TERM="xterm"), stdout=subprocess.PIPE,
-                          stderr=theirs) as shown:
+    with subprocess.Popen([DETCTL, "verify", "1", "--steps", "2"], cwd=node.folder, env=dict(node.environment(), TERM="xterm"),
+                          stdout=subprocess.PIPE, stderr=theirs) as shown:
         os.close(theirs)
         said = b""
         while b"queued  step 0/2  " not in said:
@@ -810,7 +831,9 @@ def exported(node, *folder):
 
 def test_secrets_stay(node):
     """Data that leaves the node contains neither the values of run.env nor run.on_end."""
-    expect(node.ctl("submit", "job", 'run.env={"PASSWORD": "hush", "B": ""}', "run.on_end=echo hush >/dev/null", "train.steps=2", "val.every=2", "--wait"), 0)
+    expect(
+        node.ctl("submit", "job", 'run.env={"PASSWORD": "hush", "B": ""}', "run.on_end=echo hush >/dev/null", "train.steps=2",
+                 "val.every=2", "--wait"), 0)
     assert node.job("1")["spec"]["run"]["env"]["PASSWORD"] == "hush"
     expect(node.ctl("evidence", "export", "1", "there"), 0)
     expect(node.ctl("export", "1", "--sqlite", "there.db"), 0)
@@ -876,7 +899,8 @@ def test_the_same_data_once_more(node):
     done = node.ctl("clone", "1", "--same-data", "--wait")
     expect(done, 0, "job 2 completed")
     first, second = node.job("1"), node.job("2")
-    assert done.stdout == "2\n" and second["spec"]["errand"]["data_hash"] == first["attempts"][0]["identity"]["data"]["train"], second["spec"]
+    assert done.stdout == "2\n" and second["spec"]["errand"]["data_hash"] == first["attempts"][0]["identity"]["data"]["train"], second[
+        "spec"]
     del second["spec"]["errand"]
     assert first["spec"] == second["spec"] and first["losses"] == second["losses"], (first, second)
     assert first["attempts"][0]["identity"]["hash"] == second["attempts"][0]["identity"]["hash"]
@@ -909,7 +933,8 @@ def test_logs_that_are_rotated(node):
     job = node.submit(*LONG)
     node.until(job, lambda j: j["state"] == "running")
     path = os.path.join(node.job(job)["dir"], "log", "rank-0.log")
-    follows = subprocess.Popen([DETCTL, "logs", job, "-f", "--rank", "0", "--tail", "0"], env=node.environment(), stdout=subprocess.PIPE, universal_newlines=True)
+    follows = subprocess.Popen([DETCTL, "logs", job, "-f", "--rank", "0", "--tail", "0"], env=node.environment(), stdout=subprocess.PIPE,
+                               universal_newlines=True)
 
     def write(text, mode="a"):
         with open(path, mode, encoding="utf-8") as f:
@@ -992,7 +1017,8 @@ def test_queue_wait_and_clone(node):
 def test_priority_and_filters(node):
     runs = node.submit(*LONG, "name=first")
     node.until(runs, lambda j: j["state"] == "running")
-    low, high = (node.submit(*LONG, "run.ranks=8", "train.shards=8", f"name={name}", f"run.priority={p}") for name, p in (("second", 1), ("third", 7)))
+    low, high = (node.submit(*LONG, "run.ranks=8", "train.shards=8", f"name={name}", f"run.priority={p}")
+                 for name, p in (("second", 1), ("third", 7)))
     order = lambda: [str(j["id"]) for j in json.loads(node.ctl("queue", "--json").stdout)]
     assert order() == [high, low]
     expect(node.ctl("priority", high, "-5"), 0)
@@ -1061,7 +1087,9 @@ def test_pause_resume_checkpoint_tier(node):
     assert re.search("^tiers +rerun from step 1, world from step %d$" % changed, node.ctl("show", number).stdout, re.M)
     deadline = time.time() + 60
     while True:  # the rows of finished steps reach the disk in a moment
-        rows = [line.split(",") for line in node.ctl("loss", number, "--split", "train", "--term", "total", "--csv").stdout.splitlines()[1:]]
+        rows = [
+            line.split(",") for line in node.ctl("loss", number, "--split", "train", "--term", "total", "--csv").stdout.splitlines()[1:]
+        ]
         assert all(row[6] == ("world" if int(row[3]) >= changed else "rerun") for row in rows), rows
         if rows and int(rows[-1][3]) > changed:
             break

@@ -23,8 +23,8 @@ def test_completion(node):
     def words(*line):
         """Returns bash's completions for the last word of the line."""
         script = 'source <("$0" completion); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _detctl; printf "%s\\n" "${COMPREPLY[@]}"'
-        said = subprocess.run(["bash", "-uc", script, detctl.DETCTL, detctl.DETCTL, *line], cwd=node.folder, env=node.environment(), stdout=subprocess.PIPE,
-                              universal_newlines=True, timeout=60, check=True).stdout
+        said = subprocess.run(["bash", "-uc", script, detctl.DETCTL, detctl.DETCTL, *line], cwd=node.folder, env=node.environment(),
+                              stdout=subprocess.PIPE, universal_newlines=True, timeout=60, check=True).stdout
         return said.split()
 
     assert words("pri") == ["priority"] and words("cancel", "") == [number] and words("--socket", "nowhere", "cancel", "") == []
@@ -54,11 +54,13 @@ def test_drain(node):
     node.kill()
     node.start()
     assert node.job(waits)["state"] == "queued" and said in node.ctl("why", waits).stdout
-    waiting = subprocess.Popen([detctl.DETCTL, "drain", "--wait", "newer", "driver"], env=node.environment(), stdout=subprocess.PIPE, universal_newlines=True)
+    waiting = subprocess.Popen([detctl.DETCTL, "drain", "--wait", "newer", "driver"], env=node.environment(), stdout=subprocess.PIPE,
+                               universal_newlines=True)
     node.until(runs, lambda j: j["state"] == "running")  # after detd came back too
     node.ctl("cancel", runs)
     assert waiting.communicate(timeout=120)[0] == "drained; no job runs\n" and waiting.returncode == 0
-    assert node.job(runs)["state"] == "cancelled" and node.job(waits)["state"] == "queued" and "drained: newer driver" in node.ctl("why", waits).stdout
+    assert node.job(runs)["state"] == "cancelled" and node.job(waits)["state"] == "queued" and "drained: newer driver" in node.ctl(
+        "why", waits).stdout
     expect(node.ctl("undrain"), 0)
     node.until(waits, lambda j: j["state"] == "completed")
     expect(node.ctl("undrain"), 0)
@@ -103,11 +105,13 @@ def test_export(node):
         finally:
             db.close()
 
-    for sql in ("SELECT job, split, term, step, epoch, value, num, den, tier, time FROM loss ORDER BY 1, 2, 3, 4", "SELECT * FROM loss_wide ORDER BY 1, 2",
-                "SELECT job, split, term, value FROM loss_latest ORDER BY 1, 2, 3", "SELECT job, metric, step, value FROM eval ORDER BY 1, 2, 3",
-                "SELECT id, job, time, level, kind, text FROM events WHERE job IS NOT NULL ORDER BY 1", "SELECT job, attempt, resume_step, outcome FROM attempts ORDER BY 1, 2",
-                "SELECT id, name, user, state, step, steps, cpu_seconds, submitted FROM jobs ORDER BY 1", "SELECT job, step, path, bytes FROM checkpoints ORDER BY 1, 2",
-                "SELECT job, step, tier FROM tiers ORDER BY 1, 2"):
+    for sql in ("SELECT job, split, term, step, epoch, value, num, den, tier, time FROM loss ORDER BY 1, 2, 3, 4",
+                "SELECT * FROM loss_wide ORDER BY 1, 2", "SELECT job, split, term, value FROM loss_latest ORDER BY 1, 2, 3",
+                "SELECT job, metric, step, value FROM eval ORDER BY 1, 2, 3",
+                "SELECT id, job, time, level, kind, text FROM events WHERE job IS NOT NULL ORDER BY 1",
+                "SELECT job, attempt, resume_step, outcome FROM attempts ORDER BY 1, 2",
+                "SELECT id, name, user, state, step, steps, cpu_seconds, submitted FROM jobs ORDER BY 1",
+                "SELECT job, step, path, bytes FROM checkpoints ORDER BY 1, 2", "SELECT job, step, tier FROM tiers ORDER BY 1, 2"):
         whole = rows("state/detd.db", sql)
         assert whole and rows("all.db", sql) == whole, sql
         job = 1 if sql.startswith("SELECT id, job") else 0
@@ -127,7 +131,8 @@ def test_doctor(node):
     runs = node.submit(*LONG)
     node.until(runs, lambda j: j["step"] > 0)
     well = found()
-    assert {what for what, (level, _) in well.items() if level == "ok"} >= {"socket", "libraries", "store", "disk", "database", "folders", "processes", "users"}, well
+    fine = {what for what, (level, _) in well.items() if level == "ok"}
+    assert fine >= {"socket", "libraries", "store", "disk", "database", "folders", "processes", "users"}, well
     assert re.fullmatch(re.escape(f"{state}/jobs: {pwd.getpwuid(os.geteuid()).pw_name} ") + r"[0-9.]+ [KM]iB", well["users"][1]), well["users"]
     os.mkdir(state + "/jobs/lost+found")  # as in a file system of its own
     assert re.fullmatch(r"SQLite 3[.0-9]+, libuv [.0-9]+, jansson [.0-9]+", well["libraries"][1]), well["libraries"]
@@ -146,7 +151,8 @@ def test_doctor(node):
     try:
         ill = found()
         assert ill["drained"] == ("warning", "no job is started: new driver"), ill
-        assert ill["folders"][0] == "warning" and "999" in ill["folders"][1] and "7.0123" in ill["folders"][1] and "557.removed" in ill["folders"][1], ill
+        assert ill["folders"][0] == "warning" and "999" in ill["folders"][1] and "7.0123" in ill["folders"][1] and "557.removed" in ill[
+            "folders"][1], ill
         assert ill["folders"][1].startswith("3 in "), ill
         assert ill["processes"] == ("warning", f"1 belong to no job that runs: {stray.pid}"), ill
         assert re.search("(?m)^warning +drained +no job.*\n +-> detctl undrain", node.ctl("doctor").stdout)
@@ -196,7 +202,8 @@ def test_stopped(node):
     """A detd that accepts connections but does not answer delays a command for less than a minute."""
     node.daemon.send_signal(signal.SIGSTOP)
     try:
-        done = subprocess.run([detctl.DETCTL, "completion", "--", "show", ""], env=node.environment(), capture_output=True, timeout=40, check=True)
+        done = subprocess.run([detctl.DETCTL, "completion", "--", "show", ""], env=node.environment(), capture_output=True, timeout=40,
+                              check=True)
         assert done.stdout == b"", done.stdout
         done = subprocess.run([detctl.DETCTL, "doctor"], env=node.environment(), capture_output=True, timeout=40, check=False, text=True)
         expect(done, 3)
@@ -224,7 +231,8 @@ def test_after(node):
     held = after(first)
     node.ctl("pause", held)
     node.until(first, lambda j: j["step"] > 0)
-    assert node.ctl("why", any_end).stdout == f"waits till job {first}, which is running, has ended (run.after)\n", node.ctl("why", any_end).stdout
+    assert node.ctl("why",
+                    any_end).stdout == f"waits till job {first}, which is running, has ended (run.after)\n", node.ctl("why", any_end).stdout
     assert "has completed (run.after)" in node.ctl("why", ok).stdout
     free = node.submit(*short)  # there is a slot for it, and no earlier job waits for slots
     node.until(free, lambda j: j["state"] == "completed")
@@ -294,7 +302,8 @@ def test_usage(node):
     used, job = rows(), node.job(number)
     assert used == sorted(used, key=lambda r: -r["time"]) and all(r["gpu"] is None and r["gpu_memory"] is None for r in used), used
     spans = [a["time"] - b["time"] for a, b in zip(used, used[1:])]
-    assert 0 < sum(r["cpu"] * (s - 1) for r, s in zip(used, spans)) <= job["cpu_seconds"], (used, job["cpu_seconds"])  # times are whole seconds
+    assert 0 < sum(r["cpu"] * (s - 1)
+                   for r, s in zip(used, spans)) <= job["cpu_seconds"], (used, job["cpu_seconds"])  # times are whole seconds
     assert all(1 << 20 < r["memory"] <= job["ranks"] * job["max_rss"] for r in used), (used, job["max_rss"])
     table = node.ctl("usage", number, "-n", "1").stdout.splitlines()
     assert len(table) == 2 and table[0].split() == ["TIME", "CPU", "MEMORY", "GPU", "GPU", "MEMORY"], table

@@ -55,10 +55,12 @@ def test_equal(bench):
 
 def test_each_part(bench):
     ends = "tier rerun | world; ranks 1 | 2\n"
-    for part, which, said in (("data", 2, "data of shard 2 (of rank 0 | 1); "), ("loss", 1, "loss of shard 1 (of rank 0 | 0), then gradient of head.bias (3 of 3 tensors); data are equal; "),
+    for part, which, said in (("data", 2, "data of shard 2 (of rank 0 | 1); "),
+                              ("loss", 1, "loss of shard 1 (of rank 0 | 0), then gradient of head.bias (3 of 3 tensors); data are equal; "),
                               ("gradient", 0, "gradient of conv.weight (1 of 3 tensors); data and losses are equal; "),
                               ("rate", 0, "learning rate 0.5 | 0.25; data, losses and gradients are equal; "),
-                              ("update", 1, "update of bn.running_mean (1 of 3 tensors); data, losses, gradients and learning rate are equal; "),
+                              ("update", 1,
+                               "update of bn.running_mean (1 of 3 tensors); data, losses, gradients and learning rate are equal; "),
                               ("state", 2, "number of skipped steps; data, losses, gradients, learning rate and updates are equal; ")):
         bench.put(Run(), Parting(LAST - 9, part, which, ranks=2, tier=2))
         bench.check(6, f"step {LAST - 9}: {said}{ends}")
@@ -86,7 +88,8 @@ def test_other_starts(bench):
     bench.put(Run(), Parting(LAST, "gradient", tensors=(("conv.weight", 432, True),)))
     bench.check(6, "the networks differ")
     bench.put(Run(level="losses"), Parting(LAST, "gradient"))
-    bench.check(6, "one of them keeps no hashes of gradients and weights", f"step {LAST}: state; data, losses and learning rate are equal; ")
+    bench.check(6, "one of them keeps no hashes of gradients and weights",
+                f"step {LAST}: state; data, losses and learning rate are equal; ")
 
 
 def damage(folder, *steps):
@@ -102,10 +105,12 @@ def test_holes(bench):
     damage(bench.folders[0], 289)
     bench.check(6, "step 400: ", "; steps 289 .. 289 have no record in A\n")
     found = bench.diff()
-    assert (found["missing"], found["missing_to"], found["lacking"]) == (289, 289, 1) and [s["lacks"] for s in found["sides"]] == [True, False]
+    assert (found["missing"], found["missing_to"], found["lacking"]) == (289, 289, 1) and [s["lacks"]
+                                                                                           for s in found["sides"]] == [True, False]
     bench.put(Run(), Run(spec="other keys"))
     damage(bench.folders[1], *range(289, LAST + 1))
-    bench.check(1, f"not shown to be equal: steps 1 .. 288 are, nothing after them can be compared; steps 289 .. {LAST} have no record in B\n")
+    bench.check(1, f"not shown to be equal: steps 1 .. 288 are, nothing after them can be compared; steps 289 .. {LAST} have no record "
+                   f"in B\n")
     assert bench.diff()["cut"] and not bench.diff()["equal"], bench.diff()
     bench.put(Run(), Run(), last=(100, 200), first=1)
     damage(bench.folders[0], *range(1, 101))
@@ -117,8 +122,9 @@ def test_json(bench):
     done = bench.detctl("--json", *bench.jobs)
     found = json.loads(done.stdout)
     assert done.returncode == 6 and found["run"] == bench.diff(), found
-    assert found["run"]["difference"] == {"step": LAST, "part": "update", "located": True, "shard": None, "tensor": "head.bias", "tensors": 1,
-                                          "state": None}, found
+    assert found["run"]["difference"] == {
+        "step": LAST, "part": "update", "located": True, "shard": None, "tensor": "head.bias", "tensors": 1, "state": None
+    }, found
     assert [found[k]["job"] for k in "ab"] == bench.jobs and [found[k]["dir"] for k in "ab"] == bench.folders
     assert {"key": "run.priority", "a": 0, "b": 7} in found["keys"], found
     assert json.loads(bench.detctl("--json", *bench.folders).stdout)["run"] == found["run"]

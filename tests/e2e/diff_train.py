@@ -59,7 +59,8 @@ def main():
         check(d, first, jobs["rate"], 6, "step 7: learning rate 0.001 | 0.0001; data, losses and gradients are equal; ")
         check(d, first, jobs["decay"], 6, "step 1: update of ")
         check(d, first, jobs["losses"], 0, "equal: steps 1 .. %d\n" % STEPS)
-        assert subprocess.run([BUILD + "/detctl", "--socket", d.path, "evidence", "export", str(first), d.root + "/for-ann"], check=False).returncode == 0
+        assert subprocess.run([BUILD + "/detctl", "--socket", d.path, "evidence", "export",
+                               str(first), d.root + "/for-ann"], check=False).returncode == 0
         check(d, d.root + "/for-ann", jobs["ranks"], 0, "equal: steps 1 .. %d\n" % STEPS)
         check(d, d.root + "/for-ann", jobs["decay"], 6, "step 1: update of module_list.0.conv_0.weight (13 of 59 tensors); ")
         again(d, first, jobs["decay"])

@@ -25,7 +25,10 @@ def sql(node, query, *args):
 
 def validated(node, job, step):
     """Returns (losses, metrics) by name, as they are stored."""
-    losses = {term: (num, den) for term, num, den in sql(node, "SELECT term, num, den FROM loss WHERE job=? AND split='val' AND step=?", job, step)}
+    losses = {
+        term: (num, den)
+        for term, num, den in sql(node, "SELECT term, num, den FROM loss WHERE job=? AND split='val' AND step=?", job, step)
+    }
     return losses, dict(sql(node, "SELECT metric, value FROM eval WHERE job=? AND step=?", job, step))
 
 
@@ -68,8 +71,10 @@ def test_a_checkpoint_once_more(node):
         assert "checkpoint of step %d: " % step in told, told
     job = node.job("2")
     assert (job["name"], job["state"], job["checkpoints"]) == ("eval 1 on val", "completed", []), job
-    assert sql(node, "SELECT count(*) FROM loss WHERE job=1 AND split='val' AND term='total'") == [(2,)], "the job's own rows are what they were"
-    assert node.ctl("ls", "--all").stdout.splitlines()[1].split()[:7] == ["5", "eval", "1", "on", "again", "completed", "-"], node.ctl("ls", "--all").stdout
+    assert sql(node,
+               "SELECT count(*) FROM loss WHERE job=1 AND split='val' AND term='total'") == [(2,)], "the job's own rows are what they were"
+    assert node.ctl("ls", "--all").stdout.splitlines()[1].split()[:7] == ["5", "eval", "1", "on", "again", "completed",
+                                                                          "-"], node.ctl("ls", "--all").stdout
     assert re.search(r"^step +-\nevaluates +step 4 of job 1 on val$", node.ctl("show", "3").stdout, re.M), node.ctl("show", "3").stdout
     assert node.ctl("why", "3").stdout == "completed the evaluation\n" and job["steps"] == 0, node.ctl("why", "3").stdout
     assert "step 4/4  val  total" in node.ctl("watch", "3").stdout, node.ctl("watch", "3").stdout
@@ -78,7 +83,8 @@ def test_a_checkpoint_once_more(node):
     found, by, _ = evaluated(node, "--on", "other.json", "--images", "d/images", "--checkpoint", "8")
     losses, metrics = validated(node, 1, 8)
     assert found == {**metrics, **{"loss/" + term: num / den for term, (num, den) in losses.items()}}
-    assert any("1 objects of classes that the network does not know" in e["text"] for e in json.loads(node.ctl("events", str(by), "--json").stdout))
+    assert any("1 objects of classes that the network does not know" in e["text"]
+               for e in json.loads(node.ctl("events", str(by), "--json").stdout))
     listed = node.ctl("eval", "1", "--set", "other")
     expect(listed, 0)
     assert "loss/total" in listed.stdout and "AP50:RBC" in listed.stdout and "R50:" not in listed.stdout, listed.stdout
@@ -102,8 +108,11 @@ def test_sets_of_every_form(node):
         assert found == wanted, (words, {m: (found.get(m), wanted.get(m)) for m in wanted if found.get(m) != wanted.get(m)})
         assert node.ctl("predict", "1", "--on", *words, "--no-pictures", "-o", "form%d" % k).returncode == 0
     expect(node.ctl("predict", "1", "--split", "val", "--no-pictures", "-o", "coco"), 0)
-    told = [sorted((r["file_name"].rsplit("/")[-1].rsplit(".")[0], r["score"], r["bbox"]) for r in json.load(open(os.path.join(node.folder, name, "results.json"), encoding="utf-8")))
-            for name in ("coco", "form0", "form1", "form2")]
+    told = [
+        sorted((r["file_name"].rsplit("/")[-1].rsplit(".")[0], r["score"], r["bbox"])
+               for r in json.load(open(os.path.join(node.folder, name, "results.json"), encoding="utf-8")))
+        for name in ("coco", "form0", "form1", "form2")
+    ]
     assert told[0] and told[1:] == told[:1] * 3, [len(t) for t in told]
     expect(node.ctl("predict", "1", "--on", "voc/Annotations", "--images", "voc/JPEGImages", "--no-pictures", "-o", "folder"), 0)
     with open(node.folder + "/folder/results.json", encoding="utf-8") as f:
@@ -111,7 +120,8 @@ def test_sets_of_every_form(node):
     forms.as_voc(node.folder + "/corners")  # a data set with other boxes than the development kit's
     corners = "corners/voc/ImageSets/Main/val.txt", "--format", "voc"
     assert evaluated(node, "--on", *corners)[0] != wanted and evaluated(node, "--on", *corners, "data.voc_boxes=corners")[0] == wanted
-    found, _, _ = evaluated(node, "--on", "darknet/data/val.txt", "--format", "darknet", "--images", "darknet", "data.names=darknet/data/obj.names")
+    found, _, _ = evaluated(node, "--on", "darknet/data/val.txt", "--format", "darknet", "--images", "darknet",
+                            "data.names=darknet/data/obj.names")
     assert found == wanted, found
     for wrong in ("data.voc_boxes=corners",), ("--on", "d/val.json", "model.width=1"), ("--on", "d/val.json", "2"):
         expect(node.ctl("eval", "1", *wrong), 2)
@@ -122,11 +132,16 @@ def test_sets_of_every_form(node):
     found, _, _ = evaluated(node, "--on", "aside", "--images", "voc/JPEGImages")
     assert found["AP"] == wanted["AP"] and abs(found["loss/total"] - wanted["loss/total"]) < 1e-9 * wanted["loss/total"], (found, wanted)
     expect(node.ctl("check", "job", "data.val.format=voc", "data.val.annotations=aside", "data.val.images=voc/JPEGImages"), 0)
-    lists = ["data.%s.%s=%s" % (split, key, value) for split in forms.SPLITS for key, value in (("format", "yolo"), ("annotations", "yolo/images/" + split), ("images", "yolo"))]
+    lists = [
+        "data.%s.%s=%s" % (split, key, value) for split in forms.SPLITS
+        for key, value in (("format", "yolo"), ("annotations", "yolo/images/" + split), ("images", "yolo"))
+    ]
     expect(node.ctl("check", "job", "data.names=darknet/data/obj.names", *lists), 0)
     expect(node.ctl("check", "job", "data.val.annotations=aside"), 1, "'.*/aside' is a folder, not a file")
-    expect(node.ctl("predict", "1", "--on", "aside", "--no-pictures", "-o", "no"), 1, "aside: no image of it can be used: [0-9]+ bad records, the first: ")
-    expect(node.ctl("predict", "1", "--on", "yolo/data.yaml", "--format", "xml", "-o", "no"), 1, "--format is coco, voc, darknet or yolo, not 'xml'")
+    expect(node.ctl("predict", "1", "--on", "aside", "--no-pictures", "-o", "no"), 1,
+           "aside: no image of it can be used: [0-9]+ bad records, the first: ")
+    expect(node.ctl("predict", "1", "--on", "yolo/data.yaml", "--format", "xml", "-o", "no"), 1,
+           "--format is coco, voc, darknet or yolo, not 'xml'")
     expect(node.ctl("predict", "1", "--split", "val", "--format", "voc", "-o", "no"), 2, "--images and --format need --on SET")
 
 
@@ -159,7 +174,9 @@ def test_names_are_of_one_form(node):
              for key, below in (("annotations", "/data/%s.txt" % split), ("images", ""))]
     with mock.patch.object(forms, "NAMES", forms.NAMES[::-1]):
         forms.as_yolo(node.folder)
-    expect(node.ctl("submit", "job", "data.train.format=darknet", "data.val.format=darknet", "data.names=%s/darknet/data/obj.names" % node.folder, *lists, "--wait"), 0)
+    expect(
+        node.ctl("submit", "job", "data.train.format=darknet", "data.val.format=darknet",
+                 "data.names=%s/darknet/data/obj.names" % node.folder, *lists, "--wait"), 0)
     _, metrics = validated(node, 1, 8)
     found, _, _ = evaluated(node, "--on", "yolo/data.yaml")
     assert metrics and {m: found[m] for m in metrics} == metrics, (found, metrics)
@@ -176,7 +193,8 @@ def test_what_is_refused(node):
     expect(node.ctl("eval", "1", "--on", "d/val.json", "--checkpoint", "7"), 1, "job 1 has no checkpoint '7' on the disk")
     expect(node.ctl("eval", "1", "--on", "nowhere.json"), 1, r"data\.val\.annotations: open .nowhere.json.")
     expect(node.ctl("eval", "9", "--on", "d/val.json"), 1, "job 9")
-    for wrong in ("--images", "d/images"), ("--checkpoint", "best"), ("--now", "--on", "d/val.json"), ("--per-class", "--metric", "AP"), ("--set", ""):
+    for wrong in ("--images", "d/images"), ("--checkpoint", "best"), ("--now", "--on", "d/val.json"), ("--per-class", "--metric",
+                                                                                                       "AP"), ("--set", ""):
         expect(node.ctl("eval", "1", *wrong), 2)
     change_set(node, "none.json", lambda coco: [c.update(name="no " + c["name"]) for c in coco["categories"]])
     expect(node.ctl("eval", "1", "--on", "none.json", "--images", "d/images"), 4, "no category of it is a class of the network")
@@ -236,16 +254,20 @@ def test_a_class_with_a_comma(node):
 def test_the_best_by_a_metric(node):
     """By a metric, the best checkpoint is that of the highest validation, whatever the loss says. An unknown metric is
     the user's error; the message lists the known metrics."""
-    for wrong, said in ("mAP", "'mAP' is not a metric of yolov3_tiny: metrics are loss, AP, "), ("segm_AP", "'segm_AP' is not a metric"), ("abs_rel", "'abs_rel' is not a metric"), ("AR300", "'AR300' is not a metric .* AR10, AR100, ARs"):
+    for wrong, said in ("mAP", "'mAP' is not a metric of yolov3_tiny: metrics are loss, AP, "), ("segm_AP", "'segm_AP' is not a metric"), (
+            "abs_rel", "'abs_rel' is not a metric"), ("AR300", "'AR300' is not a metric .* AR10, AR100, ARs"):
         for command in "check", "submit":
             expect(node.ctl(command, "job", "checkpoint.best=" + wrong), 1, r"checkpoint\.best: " + said)
     for missing in ("val.every=0",), ("data.val.annotations=null", "data.val.images=null", "val.every=null"):
-        expect(node.ctl("check", "job", "checkpoint.best=AP", *missing), 1, r"checkpoint\.best: 'AP' is a metric of validations: needs data\.val")
+        expect(node.ctl("check", "job", "checkpoint.best=AP", *missing), 1,
+               r"checkpoint\.best: 'AP' is a metric of validations: needs data\.val")
     expect(node.ctl("check", "job", "checkpoint.best=AP50:RBC"), 0)
     expect(node.ctl("check", "job", "checkpoint.best=AR100", "val.max_det=300"), 1, "'AR100' is not a metric .* AR10, AR300, ARs")
     expect(node.ctl("submit", "job", "checkpoint.best=AR300:x", "val.max_det=300", "train.steps=2", "val.every=1", "--wait"), 4,
            r"checkpoint\.best: a validation has no metric 'AR300:x'; it has loss, AP, AP50, .*, AR300")
-    expect(node.ctl("submit", "job", "checkpoint.best=conf:RBC", "checkpoint.keep=1", "train.steps=6", "train.lr_steps=[]", "val.every=1", "--wait"), 0)
+    expect(
+        node.ctl("submit", "job", "checkpoint.best=conf:RBC", "checkpoint.keep=1", "train.steps=6", "train.lr_steps=[]", "val.every=1",
+                 "--wait"), 0)
     values = dict(sql(node, "SELECT step, value FROM eval WHERE job=2 AND metric='conf:RBC' AND value IS NOT NULL"))
     best = min(step for step in values if values[step] == max(values.values()))
     assert len(set(values.values())) > 1, values

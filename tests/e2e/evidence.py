@@ -50,8 +50,8 @@ def pack(hashes):
 class Run:
     """The files that a run leaves. A test may replace detail(step) and rate(step) to change them."""
 
-    def __init__(self, shards=4, tensors=(("conv.weight", 432, True), ("bn.running_mean", 16, False), ("head.bias", 16, True)), level="tensors",
-                 spec="the same keys", data="the same data", ranks=1, tier=1, attempt=1):
+    def __init__(self, shards=4, tensors=(("conv.weight", 432, True), ("bn.running_mean", 16, False), ("head.bias", 16, True)),
+                 level="tensors", spec="the same keys", data="the same data", ranks=1, tier=1, attempt=1):
         self.shards, self.tensors, self.level, self.ranks, self.tier, self.attempt = shards, tensors, level, ranks, tier, attempt
         self.spec, self.data = some(spec), some(data)
 
@@ -96,8 +96,11 @@ class Run:
 
         os.makedirs(folder, exist_ok=True)
         with open(os.path.join(folder, "evidence.json"), "w", encoding="utf-8") as f:
-            json.dump({"format": 1, "level": self.level, "spec": "%016x%016x" % self.spec, "data": "%016x%016x" % self.data, "shards": self.shards,
-                       "tensors": [list(t) for t in self.tensors]}, f)
+            json.dump(
+                {
+                    "format": 1, "level": self.level, "spec": "%016x%016x" % self.spec, "data": "%016x%016x" % self.data,
+                    "shards": self.shards, "tensors": [list(t) for t in self.tensors]
+                }, f)
         with open(os.path.join(folder, "evidence.log"), "wb") as log, open(os.path.join(folder, "evidence.ring"), "wb") as ring, \
                 open(os.path.join(folder, "evidence.tensors"), "wb") as kept:
             for step in range(first, last + 1):
@@ -107,7 +110,8 @@ class Run:
                 log.write(check(record, step))
                 if self.level != "tensors":
                     continue
-                bytes_ = check(struct.pack("<q", step) + b"".join(pack(detail[p]) for p in ("data", "loss", "state", "gradient", "update")), step)
+                bytes_ = check(
+                    struct.pack("<q", step) + b"".join(pack(detail[p]) for p in ("data", "loss", "state", "gradient", "update")), step)
                 assert len(bytes_) == size
                 ring.seek(step % RING * size)
                 ring.write(bytes_)

@@ -76,9 +76,12 @@ def plain(place):
 
 
 def refused(place, job):
-    for args, said, code in ((("-f", "onnx", "-o", "x"), "-f onnx: models of the family yolo cannot be written so; their formats are safetensors, weights", 1), (("-f", "weights", "-o", "x.bin"), "should end in .weights", 1),
-                             (("-f", "weights", "-o", "x.weights", "--checkpoint", "77"), "no checkpoint of step 77", 1),
-                             (("-f", "weights"), "with -f FORM and -o FILE", 2), (("-f", "weights", "-o", "x.weights", "--sqlite", "x.db"), "with -f", 2)):
+    for args, said, code in ((("-f", "onnx", "-o",
+                               "x"), "-f onnx: models of the family yolo cannot be written so; their formats are safetensors, weights",
+                              1), (("-f", "weights", "-o", "x.bin"), "should end in .weights",
+                                   1), (("-f", "weights", "-o", "x.weights", "--checkpoint", "77"), "no checkpoint of step 77", 1),
+                             (("-f", "weights"), "with -f FORM and -o FILE", 2), (("-f", "weights", "-o", "x.weights", "--sqlite", "x.db"),
+                                                                                  "with -f", 2)):
         done = place.detctl("export", str(job), *args)
         assert done.returncode == code and said in done.stderr, (args, done)
     assert not [name for name in os.listdir(place.d.root) if name.startswith("x")]
@@ -103,7 +106,8 @@ def nothing_of_the_users_is_lost(place, job):
     shutil.copy(at("tiny.cfg"), at("tiny2.cfg"))
     checkpoint = os.path.join(place.d.call("job.get", id=job)["dir"], "checkpoints/step-3/model.safetensors")
     before = place.read(checkpoint), place.read("tiny.safetensors"), sorted(os.listdir(place.d.root))
-    for form, names in (("safetensors", ("own.st", "link", "fifo", "/dev/null", ".", checkpoint)), ("weights", ("own.weights", "tiny2.weights"))):
+    for form, names in (("safetensors", ("own.st", "link", "fifo", "/dev/null", ".", checkpoint)), ("weights", ("own.weights",
+                                                                                                                "tiny2.weights"))):
         for name in names:
             done = place.detctl("export", str(job), "-f", form, "-o", name)
             assert done.returncode == 1 and ("detd did not write it" in done.stderr or "not a regular file" in done.stderr), (name, done)
@@ -129,7 +133,8 @@ def opencv(place):
     job = place.train(150)
     place.export(job, "weights", "tiny.weights", "--checkpoint", "last")
     pictures = sorted(os.listdir(place.data + "/images"))
-    done = place.detctl("predict", str(job), *["shapes/images/" + p for p in pictures], "-o", "out", "--conf", str(LEAST), "--checkpoint", "last")
+    done = place.detctl("predict", str(job), *["shapes/images/" + p for p in pictures], "-o", "out", "--conf", str(LEAST), "--checkpoint",
+                        "last")
     assert done.returncode == 0, done
     ours = {}
     for r in json.loads(place.read("out/results.json")):
@@ -152,7 +157,8 @@ def suppressed(cv2, rows):
     """Returns the boxes above LEAST that no better box of their class covers, cut at the picture's edges."""
     left = []
     for c in range(rows.shape[1] - 5):
-        boxes = [[float(v) for v in ((r[0] - r[2] / 2) * SIDE, (r[1] - r[3] / 2) * SIDE, r[2] * SIDE, r[3] * SIDE)] for r in rows if r[5 + c] > LEAST]
+        boxes = [[float(v) for v in ((r[0] - r[2] / 2) * SIDE, (r[1] - r[3] / 2) * SIDE, r[2] * SIDE, r[3] * SIDE)] for r in rows
+                 if r[5 + c] > LEAST]
         scores = [float(r[5 + c]) for r in rows if r[5 + c] > LEAST]
         for i in cv2.dnn.NMSBoxes(boxes, scores, LEAST, 0.45):
             x, y, w, h = boxes[int(i)]

@@ -34,7 +34,8 @@ def check_same(d, job, whole, steps):
         assert ours == theirs, [k for k in theirs if ours.get(k) != theirs[k]]
     done = d.detctl("diff", str(job), str(whole))
     assert done.returncode == 0, done
-    ours, theirs = ([(c["step"], c["val_loss"]) for c in d.job(j)["checkpoints"] if c["there"] and c["step"] % EVERY == 0][:3] for j in (job, whole))
+    ours, theirs = ([(c["step"], c["val_loss"]) for c in d.job(j)["checkpoints"] if c["there"] and c["step"] % EVERY == 0][:3]
+                    for j in (job, whole))
     assert ours == theirs, (ours, theirs)  # a pause leaves one more, at any step
 
 
@@ -82,7 +83,9 @@ def keys_that_followed_from_the_steps(d, data):
     done = d.detctl("extend", str(job), "--steps", "60", "--wait")
     assert done.returncode == 0, done
     told = [line for line in done.stderr.splitlines() if " stays " in line]
-    assert told == ["train.burn_in stays 1; a new job of 60 steps has 3 by default", "val.every stays 2; a new job of 60 steps has 6 by default"], done.stderr
+    assert told == [
+        "train.burn_in stays 1; a new job of 60 steps has 3 by default", "val.every stays 2; a new job of 60 steps has 6 by default"
+    ], done.stderr
 
 
 def refusing(d, granted, refused):
@@ -129,10 +132,12 @@ def data_that_has_changed(d, data, whole):
     d.wait(job, "completed")
     with open(data + "/train.json", encoding="utf-8") as f:
         text = f.read()
-    for change, mend, said in ((lambda: open(data + "/train.json", "a", encoding="utf-8").write(" "), lambda: open(data + "/train.json", "w", encoding="utf-8").write(text),
+    for change, mend, said in ((lambda: open(data + "/train.json", "a", encoding="utf-8").write(" "),
+                                lambda: open(data + "/train.json", "w", encoding="utf-8").write(text),
                                 "train.json: has changed since the data set was checked"),
-                               (lambda: os.rename(data + "/images", data + "/away"), lambda: os.rename(data + "/away", data + "/images"), "No such file"),
-                               (lambda: os.rename(data + "/val.json", data + "/away"), lambda: os.rename(data + "/away", data + "/val.json"), "val.json")):
+                               (lambda: os.rename(data + "/images", data + "/away"), lambda: os.rename(data + "/away", data + "/images"),
+                                "No such file"), (lambda: os.rename(data + "/val.json", data + "/away"),
+                                                  lambda: os.rename(data + "/away", data + "/val.json"), "val.json")):
         change()
         done = d.detctl("extend", str(job), "--steps", str(MORE), "--wait")
         assert done.returncode == 1 and not done.stdout and said in done.stderr and "job %d is not extended" % job in done.stderr and "`detctl clone %d`" % job in done.stderr, done
@@ -200,7 +205,8 @@ def failed_jobs_go_on(d, data, whole):
             d.call("job.resume", id=job)
         failed = d.wait(job, "failed")
         assert "has changed since the data set was checked" in failed["reason"], failed["reason"]
-        for words, said in ((("extend", str(job), "--steps", "40"), "detctl resume"), (("why", str(job)), "detctl resume %d" % job), (("show", str(job)), "detctl resume %d" % job)):
+        for words, said in ((("extend", str(job), "--steps", "40"), "detctl resume"), (("why", str(job)), "detctl resume %d" % job),
+                            (("show", str(job)), "detctl resume %d" % job)):
             done = d.detctl(*words)
             assert said in done.stdout + done.stderr or (words[0] == "extend" and "has changed" in done.stderr), (words, done)
         d.until(lambda j=job: not os.path.exists("%s/jobs/%d/spool.0" % (d.state, j)), "the spool stays")
@@ -296,7 +302,8 @@ def refusals(d, data):
     refused(steps, 10 ** 9, "train.steps: must be at most")
     cut = submit(d, dict(spec_of(data, 6), checkpoint={"every": 0}))
     d.wait(cut, "completed")
-    refused(cut, 8, "train.log_every: step 6 is not a multiple of it", "no earlier checkpoint is there; `detctl clone %d train.steps=8` trains anew" % cut)
+    refused(cut, 8, "train.log_every: step 6 is not a multiple of it",
+            "no earlier checkpoint is there; `detctl clone %d train.steps=8` trains anew" % cut)
     early = submit(d, spec_of(data, 400, stop_after=1, lr=1e-12))
     step = d.wait(early, "completed")["step"]
     assert step < 400, step
@@ -308,7 +315,8 @@ def refusals(d, data):
     d.call("job.cancel", id=waits)
     refused(waits, 16, "is cancelled: only a completed one", "detctl clone")
     d.call("daemon.undrain")
-    for words, said in ((["3"], "--steps N or --epochs N"), (["3", "--steps", "x"], "is not a number of steps"), (["--steps", "8"], "one job id")):
+    for words, said in ((["3"], "--steps N or --epochs N"), (["3", "--steps", "x"], "is not a number of steps"), (["--steps",
+                                                                                                                   "8"], "one job id")):
         done = d.detctl("extend", *words)
         assert done.returncode == 2 and said in done.stderr, done
 
@@ -333,7 +341,9 @@ def epochs_and_clone(d, data, whole):
     ours.update(name=theirs["name"])
     ours["model"]["init"] = theirs["model"]["init"]
     assert ours == theirs, (ours, theirs)
-    for words, said in ((["999"], "no job 999"), ([str(job), "train.lrr=1"], "did you mean train.lr?"), ([str(job), "train.steps=1"], "train.burn_in")):
+    for words, said in ((["999"], "no job 999"), ([str(job),
+                                                   "train.lrr=1"], "did you mean train.lr?"), ([str(job),
+                                                                                                "train.steps=1"], "train.burn_in")):
         done = d.detctl("clone", *words)
         assert done.returncode == 1 and re.search(re.escape(said), done.stderr), (done, said)
 
@@ -345,7 +355,8 @@ def intervals_of_a_clone(d, data):
         assert done.returncode == 0, done
         spec = d.job(int(done.stdout))["spec"]
         d.call("job.cancel", id=int(done.stdout))
-        return spec["val"]["every"], spec["checkpoint"]["every"], "val.every, which was 4, is a tenth of the steps again" in done.stderr, "checkpoint.every, which was 4, is " in done.stderr
+        return spec["val"]["every"], spec["checkpoint"][
+            "every"], "val.every, which was 4, is a tenth of the steps again" in done.stderr, "checkpoint.every, which was 4, is " in done.stderr
 
     d.call("daemon.drain", reason="test")
     spec = spec_of(data, 40)

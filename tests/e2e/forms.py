@@ -31,7 +31,8 @@ def images(split):
     boxes = {i["id"]: [] for i in truth["images"]}
     for a in truth["annotations"]:
         boxes[a["image_id"]].append((number[a["category_id"]], *a["bbox"]))
-    return [(os.path.splitext(i["file_name"])[0], i["width"], i["height"], boxes[i["id"]]) for i in sorted(truth["images"], key=lambda i: i["id"])]
+    return [(os.path.splitext(i["file_name"])[0], i["width"], i["height"], boxes[i["id"]])
+            for i in sorted(truth["images"], key=lambda i: i["id"])]
 
 
 def link(path, stem):
@@ -47,10 +48,13 @@ def as_voc(root):
     """Writes BCCD as it was published: corners unchanged."""
     for split in SPLITS:
         for stem, w, h, boxes in images(split):
-            objects = "".join("<object><name>%s</name><difficult>0</difficult><bndbox><xmin>%g</xmin><ymin>%g</ymin><xmax>%g</xmax><ymax>%g</ymax>"
-                              "</bndbox></object>\n" % (NAMES[c], x, y, x + bw, y + bh) for c, x, y, bw, bh in boxes)
-            write("%s/voc/Annotations/%s.xml" % (root, stem), "<annotation><filename>%s.jpg</filename>\n<size><width>%d</width><height>%d</height>"
-                  "<depth>3</depth></size>\n%s</annotation>\n" % (stem, w, h, objects))
+            objects = "".join(
+                "<object><name>%s</name><difficult>0</difficult><bndbox><xmin>%g</xmin><ymin>%g</ymin><xmax>%g</xmax><ymax>%g</ymax>"
+                "</bndbox></object>\n" % (NAMES[c], x, y, x + bw, y + bh) for c, x, y, bw, bh in boxes)
+            write(
+                "%s/voc/Annotations/%s.xml" % (root, stem),
+                "<annotation><filename>%s.jpg</filename>\n<size><width>%d</width><height>%d</height>"
+                "<depth>3</depth></size>\n%s</annotation>\n" % (stem, w, h, objects))
             link(root + "/voc/JPEGImages", stem)
         write("%s/voc/ImageSets/Main/%s.txt" % (root, split), "".join(i[0] + "\n" for i in images(split)))
     write(root + "/voc.names", "".join(n + "\n" for n in NAMES))
@@ -85,7 +89,8 @@ def as_darknet(root):
             write("%s/darknet/data/obj/%s.txt" % (root, stem), labels(boxes, w, h))
         write("%s/darknet/data/%s.txt" % (root, split), "".join("data/obj/%s.jpg\n" % i[0] for i in images(split)))
     write(root + "/darknet/data/obj.names", "".join(n + "\n" for n in NAMES))
-    write(root + "/darknet/cfg/obj.data", "classes = 3\ntrain = data/train.txt\nvalid = data/val.txt\nnames = data/obj.names\nbackup = backup/\n")
+    write(root + "/darknet/cfg/obj.data", "classes = 3\ntrain = data/train.txt\nvalid = data/val.txt\nnames = data/obj.names\nbackup = "
+                                          "backup/\n")
     return {s: {"format": "darknet", "annotations": root + "/darknet/cfg/obj.data"} for s in SPLITS}
 
 
@@ -95,7 +100,8 @@ def as_yolo(root):
         for stem, w, h, boxes in images(split):
             link("%s/yolo/images/%s" % (root, split), stem)
             write("%s/yolo/labels/%s/%s.txt" % (root, split, stem), labels(boxes, w, h))
-    write(root + "/yolo/data.yaml", "path: .\ntrain: images/train\nval: images/val\nnc: 3\nnames:\n" + "".join("  %d: %s\n" % n for n in enumerate(NAMES)))
+    write(root + "/yolo/data.yaml",
+          "path: .\ntrain: images/train\nval: images/val\nnc: 3\nnames:\n" + "".join("  %d: %s\n" % n for n in enumerate(NAMES)))
     return {s: {"format": "yolo", "annotations": root + "/yolo/data.yaml"} for s in SPLITS}
 
 

@@ -20,7 +20,8 @@ def losses(d, job):
 
 
 def beside_the_cpu(base, steps):
-    short = merged(base, {"train": {"steps": steps, "burn_in": steps, "lr": 0.0005, "log_every": 20}, "val": {"every": 0}, "run": {"ranks": 1}})
+    short = merged(base,
+                   {"train": {"steps": steps, "burn_in": steps, "lr": 0.0005, "log_every": 20}, "val": {"every": 0}, "run": {"ranks": 1}})
     cpus = os.cpu_count() or 1
     with Node(slots=cpus) as d:
         cpu = submit(d, merged(short, {"run": {"device": "cpu", "threads": cpus}}), "cpu")
@@ -39,7 +40,8 @@ def whole(base):
         job = submit(d, merged(base, {"run": {"device": "cuda", "ranks": 1, "precision": "bf16"}}), "whole")
         finish(d, job)
         scores = [v for (v,) in d.sql("SELECT value FROM eval WHERE job=? AND metric='voc_AP50' ORDER BY step", job)]
-        print("the whole job in bf16: %.0f s, AP@.5 of the last three validations %s" % (time.time() - began, ["%.3f" % s for s in scores[-3:]]))
+        print("the whole job in bf16: %.0f s, AP@.5 of the last three validations %s" %
+              (time.time() - began, ["%.3f" % s for s in scores[-3:]]))
         assert sum(scores[-3:]) / 3 >= AP_LEAST, scores
 
 

@@ -8,7 +8,10 @@ import sys
 from gpu_node import REAL, Node
 from ranks import base_spec, compare, draw, finish, merged, struck, submit
 
-ENV = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "DETD_TEST_SHARED_LINK": "1", "NCCL_DEBUG": "INFO", **dict(word.split("=", 1) for word in sys.argv[1:])}
+ENV = {
+    "NCCL_MULTI_RANK_GPU_ENABLE": "1", "DETD_TEST_SHARED_LINK": "1", "NCCL_DEBUG": "INFO",
+    **dict(word.split("=", 1) for word in sys.argv[1:])
+}
 
 
 def shared(ranks):
@@ -44,7 +47,8 @@ def main():
         longer = merged(base, {"train": {"steps": 12}, "checkpoint": {"every": 3}, "val": {"every": 6}, "run": {"restarts": 5}})
         calm = submit(d, merged(longer, shared(1)), "undisturbed")
         finish(d, calm)
-        compare(d, "NCCL, a killed rank", [("1 rank", calm), ("2 ranks", struck(d, merged(longer, shared(2)), "killed", 5, random.Random(1)))])
+        compare(d, "NCCL, a killed rank", [("1 rank", calm),
+                                           ("2 ranks", struck(d, merged(longer, shared(2)), "killed", 5, random.Random(1)))])
 
 
 main()

@@ -13,11 +13,15 @@ STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 1000 if REAL else 4
 
 def spec_of(data):
     make_shapes(data, 32, 4, 128 if REAL else 64, "--masks")
-    small = merged(mask_spec(data), {"train": {"steps": STEPS}, "val": {"every": STEPS}, "run": {"device": "cuda", "deterministic": "rerun"}})
+    small = merged(mask_spec(data),
+                   {"train": {"steps": STEPS}, "val": {"every": STEPS}, "run": {"device": "cuda", "deterministic": "rerun"}})
     if not REAL:
         return small
-    return merged({k: v for k, v in small.items() if k != "model"},
-                  {"model": {"preset": "mask_rcnn_r50_fpn"}, "train": {"batch": 8, "shards": 2, "burn_in": STEPS // 4, "lr": 0.002}, "run": {"precision": "bf16"}})
+    return merged({k: v
+                   for k, v in small.items() if k != "model"}, {
+                       "model": {"preset": "mask_rcnn_r50_fpn"}, "train": {"batch": 8, "shards": 2, "burn_in": STEPS // 4, "lr": 0.002},
+                       "run": {"precision": "bf16"}
+                   })
 
 
 def main():

@@ -119,7 +119,8 @@ def inventory():
             assert (got[1]["utilisation"], got[1]["temperature"], got[1]["power_w"], got[1]["ecc_errors"]) == (97, 41, 123, 2)
             assert got[1]["driver"] == "580.65.06" and "no process is listed" in got[1]["reason"], got[1]
             want = documented("gpu.list")
-            assert want.keys() == d.call("gpu.list").keys() and want["gpus"][0].keys() == got[0].keys(), got[0].keys() ^ want["gpus"][0].keys()
+            assert want.keys() == d.call(
+                "gpu.list").keys() and want["gpus"][0].keys() == got[0].keys(), got[0].keys() ^ want["gpus"][0].keys()
             info = d.call("daemon.info")
             assert (info["gpus"], info["gpus_free"], info["gpu_trouble"]) == (3, 2, ""), info
             table = d.ctl("gpus")
@@ -371,7 +372,8 @@ def the_driver_hangs():
         assert len(d.events("gpus")) == 1, d.events("gpus")
         d.extra = []
         d.write()
-        d.until(lambda: d.events("gpus")[0] == "the GPU driver answers again", "it is not asked again")  # which is ten seconds after the failure
+        d.until(lambda: d.events("gpus")[0] == "the GPU driver answers again",
+                "it is not asked again")  # which is ten seconds after the failure
         assert not d.call("daemon.info")["gpu_trouble"]
         job = d.train(20, env={"HOLD": "5"})
         d.held(job, 5)
@@ -503,8 +505,10 @@ def first_word_waits_for_the_driver():
         d.call("job.cancel", id=job)
 
 
-SCENARIOS = [the_driver_hangs, inventory, grants_and_locks, ranks_share_a_gpu, foreign_use, foreign_use_beside_a_job, errors_move_the_job, errors_beside_a_pause, errors_of_an_instance,
-             leftover_memory, lost_and_worn, lock_lost_in_a_race, a_rank_on_the_wrong_gpu,
-             nobody_stays_in_an_idle_driver, the_driver_is_broken, without_a_driver, the_probe_dies, auto_decides, first_word_waits_for_the_driver]
+SCENARIOS = [
+    the_driver_hangs, inventory, grants_and_locks, ranks_share_a_gpu, foreign_use, foreign_use_beside_a_job, errors_move_the_job,
+    errors_beside_a_pause, errors_of_an_instance, leftover_memory, lost_and_worn, lock_lost_in_a_race, a_rank_on_the_wrong_gpu,
+    nobody_stays_in_an_idle_driver, the_driver_is_broken, without_a_driver, the_probe_dies, auto_decides, first_word_waits_for_the_driver
+]
 
 run_scenarios(SCENARIOS)

@@ -9,9 +9,13 @@ import tempfile
 
 from daemon import BUILD, HERE, make_shapes
 
-JOB = {"name": "tiny", "model": {"preset": "yolov3_tiny", "size": 64, "width": 0.05},
-       "data": {"train": {"annotations": "shapes/train.json", "images": "shapes/images"}, "val": {"annotations": "shapes/val.json", "images": "shapes/images"}},
-       "train": {"steps": 60, "batch": 4, "lr": 0.02, "burn_in": 0, "log_every": 4}, "val": {"every": 2}, "checkpoint": {"keep": 100}, "run": {"device": "cpu"}}
+JOB = {
+    "name": "tiny", "model": {"preset": "yolov3_tiny", "size": 64, "width": 0.05}, "data": {
+        "train": {"annotations": "shapes/train.json", "images": "shapes/images"},
+        "val": {"annotations": "shapes/val.json", "images": "shapes/images"}
+    }, "train": {"steps": 60, "batch": 4, "lr": 0.02, "burn_in": 0, "log_every": 4}, "val": {"every": 2}, "checkpoint": {"keep": 100},
+    "run": {"device": "cpu"}
+}
 
 
 class Place:
@@ -71,9 +75,10 @@ def anchors(p):
     assert again["mean_iou"] == found["mean_iou"] and abs(again["own_mean_iou"] - found["mean_iou"]) < 1e-6, again
     few = p.good("detctl", "anchors", "tiny", "-n", "2")
     assert "another number needs a .cfg with this number" in few, few
-    p.refused("model.anchor_sizes: must be 12 numbers, width and height of each of the 6 anchors of yolov3_tiny, are 4", "detctl", "check", "tiny",
-              "model.anchor_sizes=[1,2,3,4]")
-    p.refused("model.anchor_sizes: must be pixels above 0, number 3 is -1", "detctl", "check", "tiny", "model.anchor_sizes=[1,2,-1,4,5,6,7,8,9,10,11,12]")
+    p.refused("model.anchor_sizes: must be 12 numbers, width and height of each of the 6 anchors of yolov3_tiny, are 4", "detctl", "check",
+              "tiny", "model.anchor_sizes=[1,2,3,4]")
+    p.refused("model.anchor_sizes: must be pixels above 0, number 3 is -1", "detctl", "check", "tiny",
+              "model.anchor_sizes=[1,2,-1,4,5,6,7,8,9,10,11,12]")
     p.refused("boxes are too few for 32 anchors", "detctl", "anchors", "tiny", "-n", "32")
     for wrong in "x", "0", "00":
         p.refused("-n is a count above 0, not '%s'" % wrong, "detctl", "anchors", "tiny", "-n", wrong, code=2)
@@ -114,8 +119,12 @@ def sample(p):
 
 def sample_masks(p):
     p.shapes("outlines", "--masks")
-    job = {"model": {"preset": "mask_rcnn_r18_fpn", "width": 0.125, "min_size": 64, "max_size": 64, "fpn_channels": 16, "head_channels": 16, "mask_channels": 8},
-           "data": {"train": {"annotations": "outlines/train.json", "images": "outlines/images"}}, "train": {"steps": 2, "batch": 2}}
+    job = {
+        "model": {
+            "preset": "mask_rcnn_r18_fpn", "width": 0.125, "min_size": 64, "max_size": 64, "fpn_channels": 16, "head_channels": 16,
+            "mask_channels": 8
+        }, "data": {"train": {"annotations": "outlines/train.json", "images": "outlines/images"}}, "train": {"steps": 2, "batch": 2}
+    }
     p.write("masks.json", job)
     job["model"]["preset"] = "faster_rcnn_r18_fpn"
     del job["model"]["mask_channels"]
@@ -131,8 +140,11 @@ def sample_frames(p):
     """A sample shows the target beside both of its neighbours."""
     p.shapes("film", "--train", "20")
     subprocess.run([sys.executable, HERE + "/../demo/as_frames.py", p.path("film"), "64"], check=True)
-    p.write("film.json", {"model": {"preset": "featdepth_baseline_r18", "size": [96, 64], "width": 0.125},
-                          "data": {"train": {"format": "frames", "annotations": "film/train.txt", "images": "film"}}, "train": {"steps": 2, "batch": 2}})
+    p.write(
+        "film.json", {
+            "model": {"preset": "featdepth_baseline_r18", "size": [96, 64], "width": 0.125},
+            "data": {"train": {"format": "frames", "annotations": "film/train.txt", "images": "film"}}, "train": {"steps": 2, "batch": 2}
+        })
     said = p.good("detctl", "sample", "film", "-o", "film-seen", "-n", "2")
     assert "96 x 64 -> film-seen/sample-001.png" in said and "objects" not in said, said
     assert size_of(p.read("film-seen/sample-001.png")) == (3 * 96, 64)
@@ -157,7 +169,8 @@ def stop(p):
     assert end < 60 and end == best + 2 * 3, (end, best, losses)
     last = rows(text, "end")[-1]
     assert last["outcome"] == "completed", last
-    assert last["reason"] == "stopped after step %d of 60: 3 validations since that of step %d were no better (train.stop_after)" % (end, best), last
+    assert last["reason"] == "stopped after step %d of 60: 3 validations since that of step %d were no better (train.stop_after)" % (
+        end, best), last
     shutil.copytree(p.path("stopped"), p.path("again"))
     for step in steps_of(p, "again"):
         if step > best + 2:
@@ -181,7 +194,11 @@ def class_weights(p):
     names = [c["name"] for c in json.loads(p.read("shapes/train.json"))["categories"]]
     spec = dict(JOB, train=dict(JOB["train"], steps=2, log_every=1))
     texts = {}
-    for name, weights in ("none", {}), ("one", dict.fromkeys(names, 1)), ("twice", dict.fromkeys(names, 2)), ("first", {names[0]: 2}), ("last", dict.fromkeys(names[1:], 2)):
+    for name, weights in ("none", {}), ("one", dict.fromkeys(names,
+                                                             1)), ("twice", dict.fromkeys(names,
+                                                                                          2)), ("first", {names[0]: 2
+                                                                                                          }), ("last",
+                                                                                                               dict.fromkeys(names[1:], 2)):
         spec["train"]["class_weights"] = weights
         p.write("weights.json", spec)
         texts[name] = p.good("detd-worker", "--dir", "weights-" + name, "weights.json")
@@ -193,7 +210,8 @@ def class_weights(p):
         assert terms(texts["twice"], 1)["train"][name] == terms(texts["none"], 1)["train"][name], name
     models = {name: p.read("weights-%s/checkpoints/step-2/model.safetensors" % name) for name in texts}
     assert models["one"] == models["none"] and len(set(models.values())) == 4, "weights are trained by their losses"
-    p.refused("train.class_weights: the data set has no category 'circel'; did you mean 'circle'?", "detctl", "check", "weights", "train.class_weights.circel=2")
+    p.refused("train.class_weights: the data set has no category 'circel'; did you mean 'circle'?", "detctl", "check", "weights",
+              "train.class_weights.circel=2")
 
 
 def main():

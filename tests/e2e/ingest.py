@@ -153,7 +153,10 @@ def what_is_no_report():
         job, nonce = d.begin()
         s = Supervisor(d, job, nonce)
         assert s.welcomed() == 0
-        wrong = [None, {}, {"type": "loss", "split": "test", "step": 1}, {"type": "loss", "split": "train", "step": 1 << 62, "tier": "off"}, {"type": "end"}]
+        wrong = [
+            None, {}, {"type": "loss", "split": "test", "step": 1}, {"type": "loss", "split": "train", "step": 1 << 62, "tier": "off"},
+            {"type": "end"}
+        ]
         for seq, rec in enumerate(wrong, 1):
             s.say(type="report", seq=seq, rec=rec)
         s.report(len(wrong) + 1, 3, 3.0)
@@ -226,8 +229,8 @@ def of_another_user():
         assert Supervisor(d, job, nonce).welcomed() == 0
 
 
-for scenario in (the_one_that_was_started, gaps_and_repetitions, what_a_spool_has_lost, what_is_no_report, the_second_connection_counts, what_a_supervisor_waits_for,
-                 of_another_user):
+for scenario in (the_one_that_was_started, gaps_and_repetitions, what_a_spool_has_lost, what_is_no_report, the_second_connection_counts,
+                 what_a_supervisor_waits_for, of_another_user):
     began = time.time()
     scenario()
     print("ok %s (%.1f s)" % (scenario.__name__, time.time() - began), flush=True)

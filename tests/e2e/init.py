@@ -41,7 +41,10 @@ def unfit(d, data, init):
     with open(data + "/one-class.json", "w", encoding="utf-8") as f:
         json.dump({"model": {"preset": "yolov3_tiny", "size": 64, "width": 0.02},
                    "data": {"train": {"annotations": "one.json", "images": "images"}}, "train": {"steps": 2, "batch": 2}}, f)
-    files = {"empty.weights": b"", "text.weights": b"not a file of weights, whatever its name may say\n", "text.safetensors": b"neither is this\n"}
+    files = {
+        "empty.weights": b"", "text.weights": b"not a file of weights, whatever its name may say\n",
+        "text.safetensors": b"neither is this\n"
+    }
     for name, content in files.items():
         with open("%s/%s" % (data, name), "wb") as f:
             f.write(content)
@@ -74,8 +77,8 @@ def layers(d, data, job):
     assert [r["trains"] for r in first if "running" in r["name"]] == [None] * 22, first
     table = d.detctl("layers", data + "/three.json").stdout.splitlines()
     assert len(table) == 60 and table[1].split(None, 2) == ["0", "yes", "[8, 3, 3, 3]        module_list.0.conv_0.weight"], table[:3]
-    for what, said in (("nosuch", 'is "nosuch"'), (data + "/empty.weights", "without names and shapes"), (data + "/text.safetensors", "text.safetensors"),
-                       ("999", "no job 999")):
+    for what, said in (("nosuch", 'is "nosuch"'), (data + "/empty.weights", "without names and shapes"),
+                       (data + "/text.safetensors", "text.safetensors"), ("999", "no job 999")):
         done = d.detctl("layers", what)
         assert done.returncode == 1 and said in done.stderr and not done.stdout, done
 
@@ -86,13 +89,14 @@ def looks_at_weights_of_a_job(d, data, job):
     spec["model"]["init"] = "job:%d@last" % job
     with open(data + "/begun.json", "w", encoding="utf-8") as f:
         json.dump(spec, f)
-    for words in ("layers", data + "/begun"), ("anchors", data + "/begun.json"), ("sample", data + "/begun", "-n", "1", "-o", data + "/seen"):
+    for words in ("layers", data + "/begun"), ("anchors", data + "/begun.json"), ("sample", data + "/begun", "-n", "1", "-o",
+                                                                                  data + "/seen"):
         done = d.detctl(*words)
         assert done.returncode == 0 and done.stdout, done
         done = d.detctl(*words, "model.init=job:999")
         assert done.returncode == 1 and "no job 999" in done.stderr and not done.stdout, done
-    done = subprocess.run("%s layers %s | head -n 1" % (BUILD + "/detctl", data + "/begun"), shell=True, env=dict(os.environ, DETD_SOCKET=d.path), capture_output=True,
-                          text=True, check=False)
+    done = subprocess.run("%s layers %s | head -n 1" % (BUILD + "/detctl", data + "/begun"), shell=True,
+                          env=dict(os.environ, DETD_SOCKET=d.path), capture_output=True, text=True, check=False)
     assert done.stdout.startswith("LAYER") and not done.stderr, done
 
 
@@ -174,7 +178,8 @@ def main():
         init = "%s/jobs/%d/checkpoints/step-2/model.safetensors" % (d.state, three["id"])
         front = run(d, data, "one", init=init, load_until=15)
         told(d, front, "model.init: loaded layers 0-14 of 24 from '%s' (45 of 59 arrays); left out: layers 15-22" % init)
-        told(d, run(d, data, "one", init=init), "model.init: loaded layers 0-14, 18-21 of 24 from '%s' (55 of 59 arrays); left out: layers 15, 22; "
+        told(d, run(d, data, "one", init=init), "model.init: loaded layers 0-14, 18-21 of 24 from '%s' (55 of 59 arrays); left out: "
+                                                "layers 15, 22; "
              "the file is of 3 classes, the job of 1" % init)
         assert d.call("job.get", id=three["id"])["init"] is None
         unfit(d, data, init)
@@ -186,7 +191,8 @@ def main():
         frozen(d, data, init)
         print(d.detctl("events", front["id"]).stdout, end="")
         by_number(d, data, three["id"])
-        assert os.path.samefile(verified(d, front["id"], "job:%d@2" % three["id"]), init.replace("checkpoints/step-2/model", "inits/step-2-3"))
+        assert os.path.samefile(verified(d, front["id"], "job:%d@2" % three["id"]),
+                                init.replace("checkpoints/step-2/model", "inits/step-2-3"))
 
 
 main()

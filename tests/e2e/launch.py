@@ -22,7 +22,8 @@ from daemon import BUILD, SANITIZED, Daemon, Refused
 
 DETD, ANN, BOB, LAB = 4242, 2001, 2002, 3001
 INSIDE = os.environ.get("DETD_USERS")
-PASSWD = "detd:x:%d:%d::/nonexistent:/bin/false\nann:x:%d:%d::/home/ann:/bin/sh\nbob:x:%d:%d::/home/bob:/bin/sh\n" % (DETD, DETD, ANN, ANN, BOB, BOB)
+PASSWD = "detd:x:%d:%d::/nonexistent:/bin/false\nann:x:%d:%d::/home/ann:/bin/sh\nbob:x:%d:%d::/home/bob:/bin/sh\n" % (DETD, DETD, ANN, ANN,
+                                                                                                                      BOB, BOB)
 GROUP = "detd:x:%d:\nann:x:%d:\nbob:x:%d:\nlab:x:%d:ann\n" % (DETD, ANN, BOB, LAB)
 TICKET = 16 + 8 + 40 + 40 + 64
 ASK = 4 + 4 + 8 + TICKET + 24 + 32 + 40 + 1024 + 256
@@ -105,20 +106,24 @@ class Node(Daemon):
         if self.wants and not self.helper:
             self.start_helper()
         with open(self.root + "/log", "a") as log:
-            self.proc = subprocess.Popen([self.bin + "/detd", "--system", "--state", self.state, "--socket", self.path, "--config", self.root + "/conf"],
-                                         stdout=log, stderr=log, stdin=subprocess.DEVNULL, user=DETD, group=DETD, extra_groups=[], umask=0o022)
+            self.proc = subprocess.Popen(
+                [self.bin + "/detd", "--system", "--state", self.state, "--socket", self.path, "--config", self.root + "/conf"], stdout=log,
+                stderr=log, stdin=subprocess.DEVNULL, user=DETD, group=DETD, extra_groups=[], umask=0o022)
         return self.client() if wait else None
 
     def start_helper(self):
         if self.group:
             os.makedirs(self.group, exist_ok=True)
-        command = [self.bin + "/detd-launch", "--socket", self.socket, "--state", self.state, "--key", self.root + "/launch/key", "--tasks", "200", "--memory", self.memory]
+        command = [
+            self.bin + "/detd-launch", "--socket", self.socket, "--state", self.state, "--key", self.root + "/launch/key", "--tasks", "200",
+            "--memory", self.memory
+        ]
         # as the unit's ExecStopPost does: a group that limits those below it takes no process
         join = "echo -pids -memory >%s/cgroup.subtree_control; echo $$ >%s/cgroup.procs" % (self.group, self.group) if self.group else \
             "mount -t tmpfs none /sys/fs/cgroup"
         with open(self.root + "/log", "a") as log:
-            self.helper = subprocess.Popen(["unshare", "--mount", "sh", "-c", join + ' && exec "$@"', "sh"] + (os.environ.get("WRAP", "").split()) + command, stdout=log, stderr=log,
-                                           stdin=subprocess.DEVNULL)
+            self.helper = subprocess.Popen(["unshare", "--mount", "sh", "-c", join + ' && exec "$@"', "sh"] +
+                                           (os.environ.get("WRAP", "").split()) + command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         self.until(lambda: listens(self.socket) or self.helper.poll() is not None, "detd-launch does not come up")
         assert self.helper.poll() is None
 
@@ -258,7 +263,8 @@ def jobs_run_as_their_submitters():
         assert len(own) == 2, own
         for pid in own:
             s = status(pid)
-            assert s["Uid"].split() == ["2001"] * 4 and s["Gid"].split() == ["2001"] * 4 and sorted(s["Groups"].split()) == ["2001", "3001"], s
+            assert s["Uid"].split() == ["2001"] * 4 and s["Gid"].split() == ["2001"] * 4 and sorted(
+                s["Groups"].split()) == ["2001", "3001"], s
             assert all(int(s[c], 16) == 0 for c in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")) and s["NoNewPrivs"] == "1", s
             assert s["Umask"] == "0077" and os.path.samefile("/proc/%d/cwd" % pid, d.folder(job)), s
             env = dict(e.split("=", 1) for e in open("/proc/%d/environ" % pid).read().split("\0") if e)
@@ -289,7 +295,8 @@ def jobs_run_as_their_submitters():
         short = d.submit_as(ANN, 30, STEP_S="0")
         d.wait(short, "completed")
         d.until(lambda: not d.processes(short) and (not d.group or d.scope(short) is None), "something stays")
-        d.until(lambda: not os.path.exists(d.folder(short) + "/spool.0") and os.path.exists(d.state + "/held/%d/end" % short), "the spool stays")
+        d.until(lambda: not os.path.exists(d.folder(short) + "/spool.0") and os.path.exists(d.state + "/held/%d/end" % short),
+                "the spool stays")
         d.check_rows(short, 30)
         assert as_user(ANN, lambda: open(ann.call("job.logs", id=short)["logs"][0]["path"]).read() is not None)
         # only its submitter may give it more steps, and gets a new ticket for them; the spool was removed at its end,
@@ -361,9 +368,11 @@ def a_doctor_sees_them():
         d.wait(done, "completed")
         d.until(lambda: not of_uid(BOB), "it does not leave")
         command[command.index("--job") + 1] = str(done)
-        stray = subprocess.Popen(command[:1] + ["-c", "import time; time.sleep(600)"] + command[1:], executable="/usr/bin/python3", cwd=d.folder(done), user=BOB, group=BOB, extra_groups=[])
+        stray = subprocess.Popen(command[:1] + ["-c", "import time; time.sleep(600)"] + command[1:], executable="/usr/bin/python3",
+                                 cwd=d.folder(done), user=BOB, group=BOB, extra_groups=[])
         # and a command line in the folder of another daemon of the node, which is not ours
-        other = subprocess.Popen(command[:1] + ["-c", "import time; time.sleep(600)"] + command[1:], executable="/usr/bin/python3", cwd="/", user=BOB, group=BOB, extra_groups=[])
+        other = subprocess.Popen(command[:1] + ["-c", "import time; time.sleep(600)"] + command[1:], executable="/usr/bin/python3", cwd="/",
+                                 user=BOB, group=BOB, extra_groups=[])
         try:
             assert found("processes") == ("warning", "1 belong to no job that runs: %d" % stray.pid), found("processes")
         finally:
@@ -481,12 +490,14 @@ def a_hostile_job():
         with open("/home/bob/sitecustomize.py", "w") as f:
             f.write(EVIL)
         os.chmod("/home/bob/sitecustomize.py", 0o644)
-        job = d.submit_as(BOB, 100000, PYTHONPATH="/home/bob", STATE=d.state, VICTIM=str(victim), DETD=str(d.proc.pid), HELPER=str(d.helper.pid),
-                          ASK=d.socket)
+        job = d.submit_as(BOB, 100000, PYTHONPATH="/home/bob", STATE=d.state, VICTIM=str(victim), DETD=str(d.proc.pid),
+                          HELPER=str(d.helper.pid), ASK=d.socket)
         d.until(lambda: os.path.exists("/home/bob/told"), "the hostile job does not run")
         told = json.load(open("/home/bob/told"))
         assert told.pop("locks") == 1 and told.pop("nonce") == 32 and told.pop("hello") == "", told
-        assert d.wait_event("supervisor") == ["a process of uid %d connected as supervisor of job %d, which belongs to another user" % (BOB, victim)], d.events("supervisor")
+        assert d.wait_event("supervisor") == [
+            "a process of uid %d connected as supervisor of job %d, which belongs to another user" % (BOB, victim)
+        ], d.events("supervisor")
         assert told.pop("write the lock") == "OSError", told
         assert set(told.values()) == {"PermissionError"}, told
         d.wait(job, lambda now: now["step"] > 3)
@@ -496,8 +507,8 @@ def a_hostile_job():
         d.wait(job, "cancelled")
         d.until(lambda: not of_uid(BOB) or not d.group, "processes of a cancelled job live: %s" % of_uid(BOB))
         # and if its supervisor is killed, all processes of the attempt end before the next one starts
-        again = d.submit_as(BOB, 100000, PYTHONPATH="/home/bob", STATE=d.state, VICTIM=str(victim), DETD=str(d.proc.pid), HELPER=str(d.helper.pid),
-                            ASK=d.socket)
+        again = d.submit_as(BOB, 100000, PYTHONPATH="/home/bob", STATE=d.state, VICTIM=str(victim), DETD=str(d.proc.pid),
+                            HELPER=str(d.helper.pid), ASK=d.socket)
         d.until(lambda: len(of_uid(BOB)) == 5, "its daemons do not run: %s" % of_uid(BOB))
         first = set(of_uid(BOB))
         os.kill(next(p for p in first if open("/proc/%d/comm" % p).read() == "detd-job\n"), signal.SIGKILL)
@@ -598,7 +609,9 @@ def what_is_taken_away_while_nobody_looks():
         def speaks():
             s = socket.socket(socket.AF_UNIX)
             s.connect(d.state + "/sup.sock")
-            s.sendall(json.dumps({"type": "hello", "protocol": 1, "job": job, "attempt": 1, "nonce": nonce, "pid": 1, "beats": False}).encode() + b"\n")
+            s.sendall(
+                json.dumps({"type": "hello", "protocol": 1, "job": job, "attempt": 1, "nonce": nonce, "pid": 1, "beats": False}).encode() +
+                b"\n")
             return s
         false = as_user(BOB, speaks)
         assert b"welcome" in false.recv(4096)
@@ -644,7 +657,8 @@ def who_speaks_for_a_job_that_has_left():
         job, other = d.submit_as(BOB, 100000), d.submit_as(BOB, 100000)  # a connection of a user without a running job is not read at all
         for each in (job, other):
             d.wait(each, lambda now: now["step"] > 3)
-        hello = json.dumps({"type": "hello", "protocol": 1, "job": job, "attempt": 1, "nonce": d.nonce(job), "pid": 1, "beats": False}).encode() + b"\n"
+        hello = json.dumps({"type": "hello", "protocol": 1, "job": job, "attempt": 1, "nonce": d.nonce(job), "pid": 1, "beats": False
+                            }).encode() + b"\n"
 
         def speaks():
             with socket.socket(socket.AF_UNIX) as s:
@@ -678,7 +692,8 @@ def who_says_hello_again_and_again():
                 "  s.connect(sys.argv[1]); s.sendall(sys.argv[2].encode() + b'\\n'); print(int(b'welcome' in s.recv(4096)), flush=True)\n" \
                 " except OSError: pass\n time.sleep(0.2)\n"
             hello = json.dumps({"type": "hello", "protocol": 1, "job": job, "attempt": 1, "nonce": text, "pid": 1, "beats": False})
-            return subprocess.Popen(["/usr/bin/python3", "-c", command, d.state + "/sup.sock", hello], user=BOB, group=BOB, extra_groups=[], stdout=subprocess.PIPE, cwd="/")
+            return subprocess.Popen(["/usr/bin/python3", "-c", command, d.state + "/sup.sock", hello], user=BOB, group=BOB, extra_groups=[],
+                                    stdout=subprocess.PIPE, cwd="/")
 
         def follow(job):
             """Collects the nonce of each supervisor as it comes."""
@@ -761,7 +776,8 @@ def limits():
         d.start_helper()
         half = d.submit_as(ANN, 100000)
         d.wait(half, lambda now: now["step"] > 0)
-        with open("%s/%s/memory.max" % (d.group, [n for n in os.listdir(d.group) if n.startswith("job-") and n.endswith("-%d" % half)][0])) as f:
+        with open("%s/%s/memory.max" %
+                  (d.group, [n for n in os.listdir(d.group) if n.startswith("job-") and n.endswith("-%d" % half)][0])) as f:
             assert abs(int(f.read()) / (os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) - 0.5) < 0.01
         d.call("job.cancel", id=half)
         d.wait(half, "cancelled")
@@ -789,15 +805,16 @@ def links_in_its_own_folder():
 
         def plant():
             os.chdir(d.folder(job))
-            for name, to in (("log/supervisor.log", precious), ("spec.json", database), ("spec.json.new", precious), ("log/rank-0.log", precious),
-                             ("lock", precious), ("end", precious), ("store", precious)):
+            for name, to in (("log/supervisor.log", precious), ("spec.json", database), ("spec.json.new", precious),
+                             ("log/rank-0.log", precious), ("lock", precious), ("end", precious), ("store", precious)):
                 if os.path.lexists(name):
                     os.unlink(name)
                 os.symlink(to, name)
             os.chdir("/")
         as_user(BOB, plant)
         bob.call("job.resume", id=job)
-        d.until(lambda: "supervisor.log" in d.job(job).get("reason", "") + bob.call("job.why", id=job)["text"], "it does not say why it waits")
+        d.until(lambda: "supervisor.log" in d.job(job).get("reason", "") + bob.call("job.why", id=job)["text"],
+                "it does not say why it waits")
 
         def mend():
             os.unlink(d.folder(job) + "/log/supervisor.log")
@@ -854,8 +871,10 @@ def an_unusable_folder():
                 os.unlink(path)
             how(path)
         ways = [(lambda job: os.chmod(d.folder(job), 0), lambda job: os.chmod(d.folder(job), 0o700), "Permission denied"),
-                (lambda job: put(job, "log", lambda p: os.symlink("/nowhere/at/all", p)), lambda job: put(job, "log", lambda p: os.rename(p + ".old", p)), "No such file"),
-                (lambda job: put(job, "log/supervisor.log", lambda p: os.mkfifo(p, 0o600)), lambda job: os.unlink(d.folder(job) + "/log/supervisor.log"), "No such device"),
+                (lambda job: put(job, "log", lambda p: os.symlink("/nowhere/at/all", p)),
+                 lambda job: put(job, "log", lambda p: os.rename(p + ".old", p)), "No such file"),
+                (lambda job: put(job, "log/supervisor.log", lambda p: os.mkfifo(p, 0o600)),
+                 lambda job: os.unlink(d.folder(job) + "/log/supervisor.log"), "No such device"),
                 (lambda job: put(job, "log", lambda p: open(p, "w").close()), None, "Not a directory")]
 
         def spoil(job, how):
@@ -928,7 +947,8 @@ def who_cancels_what_cannot_be_started():
     """A submitter makes the spool of a cancelled job unreadable. The job holds no slots meanwhile, and it ends; also
     under the next detd."""
     os.makedirs("/home/full")
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=777,nr_inodes=1", "none", "/home/full"], check=True)  # nothing can be created there, as beyond a quota
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=777,nr_inodes=1", "none", "/home/full"],
+                   check=True)  # nothing can be created there, as beyond a quota
     with GpuNode(conf="user_running = 9\n") as d:
         def spoil(job):
             supervisor, log = d.supervisor(job), d.folder(job) + "/log"
@@ -975,12 +995,15 @@ def a_launch_that_does_not_answer():
         for what in (lambda: d.submit_as(ANN, 10), lambda: extender.call("job.extend", id=done, steps=60)):
             assert "does not answer" in str(refused(what)), refused(what)
         d.until(lambda: "detd-launch" in d.call("job.why", id=lives)["text"], "it does not say who holds its slots", 200)
-        assert "does not answer" in d.call("job.why", id=lives)["text"] and d.call("daemon.info")["cpu_free"] == 7, d.call("job.why", id=lives)
+        assert "does not answer" in d.call("job.why", id=lives)["text"] and d.call("daemon.info")["cpu_free"] == 7, d.call(
+            "job.why", id=lives)
         assert not any("were killed" in text for text in d.events("kill", lives)), d.events("kill", lives)
         for job in (gone, too):
-            d.until(lambda: "job %d was removed, but its folder cannot be removed yet: detd-launch" % job in open(d.root + "/log").read(), "removals wait for ever", 90)
+            d.until(lambda: "job %d was removed, but its folder cannot be removed yet: detd-launch" % job in open(d.root + "/log").read(),
+                    "removals wait for ever", 90)
         d.until(lambda: d.found("removals"), "the doctor sees no removal that waits", 60)
-        d.until(lambda: d.found("removals") == [("warning", "folders of 2 removed jobs wait, of job %d among them" % gone)], d.found("removals"), 60)
+        d.until(lambda: d.found("removals") == [("warning", "folders of 2 removed jobs wait, of job %d among them" % gone)],
+                d.found("removals"), 60)
         assert d.found("detd-launch")[0][0] == "wrong" and "does not answer" in d.found("detd-launch")[0][1], d.found("detd-launch")
         os.kill(d.helper.pid, signal.SIGCONT)
         d.until(lambda: d.call("daemon.info")["cpu_free"] == 8, "its slots are held")
@@ -989,7 +1012,9 @@ def a_launch_that_does_not_answer():
         jobs = {j["id"]: (j["state"], j["steps"]) for j in d.call("job.list")["jobs"]}
         assert jobs[done] == ("completed", 30) and len(jobs) == 3, jobs  # the third came last
         d.until(lambda: not d.found("removals"), d.found("removals"))
-        assert all(open(d.root + "/log").read().count("job %d was removed, but its folder cannot be removed yet" % job) <= 2 for job in (gone, too)), "it is told again and again"
+        assert all(
+            open(d.root + "/log").read().count("job %d was removed, but its folder cannot be removed yet" % job) <= 2
+            for job in (gone, too)), "it is told again and again"
         assert d.found("detd-launch") == [("ok", "it is there")], d.found("detd-launch")
         d.stop_helper()
         assert not d.found("detd-launch"), d.found("detd-launch")  # no job needs it
@@ -1026,7 +1051,8 @@ def a_removal_that_is_held_up():
         d.until(stop, "nobody empties it")
         assert os.path.exists(d.folder(jobs[BOB])), "it was too fast to be stopped"
         d.of(ANN).call("job.rm", id=jobs[ANN])
-        d.until(lambda: not os.path.exists(d.folder(jobs[ANN])) and not os.path.exists(d.state + "/held/%d" % jobs[ANN]), "it waits for bob's", 60)
+        d.until(lambda: not os.path.exists(d.folder(jobs[ANN])) and not os.path.exists(d.state + "/held/%d" % jobs[ANN]),
+                "it waits for bob's", 60)
         d.until(lambda: not os.path.exists(d.folder(jobs[BOB])), "his own stays", 90)
 
 
@@ -1040,7 +1066,8 @@ class Asker:
 
     def ask(self, kind, ticket, fds=(), version=1, nonce=b"n", gpus=b"", reason=b"", attempt=1, log_max=0, cut=0):
         self.number += 1
-        text = struct.pack("<IIq", version, kind, self.number) + ticket + struct.pack("<iiiiiiqqqq", attempt, 1, 1, 0, 1, 0, 0, 0, log_max, 0)
+        text = struct.pack("<IIq", version, kind, self.number) + ticket + struct.pack("<iiiiiiqqqq", attempt, 1, 1, 0, 1, 0, 0, 0, log_max,
+                                                                                      0)
         text += struct.pack("40s1024s256s", nonce, gpus, reason)
         assert len(text) == ASK
         socket.send_fds(self.sock, [text[:len(text) - cut]], list(fds))
@@ -1122,7 +1149,8 @@ def a_forged_ticket():
         for fd in (listens.fileno(), memory(b"x"), os.open("/dev/null", os.O_RDONLY)):
             assert asker.ask(SEAL, blank(77, spec), [fd])[0] == REFUSED
         assert asker.ask(SEAL, blank(77, spec))[0] == asker.ask(SEAL, blank(0, spec), [accepted.fileno()])[0] == REFUSED
-        assert asker.ask(SEAL, blank(7, spec, b"../../x"), [accepted.fileno()])[0] == asker.ask(SEAL, blank(7, spec, user=b""), [accepted.fileno()])[0] == REFUSED
+        assert asker.ask(SEAL, blank(7, spec, b"../../x"), [accepted.fileno()])[0] == asker.ask(SEAL, blank(7, spec, user=b""),
+                                                                                                [accepted.fileno()])[0] == REFUSED
 
         # the uses of a ticket
         lock, text = os.open(d.root + "/lock", os.O_RDWR | os.O_CREAT), memory(spec)
@@ -1147,7 +1175,8 @@ def a_forged_ticket():
         assert "does not belong to detd's user" in start()[1]
         os.rmdir(d.state + "/jobs")
         os.rename(d.state + "/away", d.state + "/jobs")
-        for more in ({"nonce": b"a b"}, {"nonce": b"n" * 40}, {"gpus": b"--worker"[:3] + b" /x"}, {"reason": b"a\nb"}, {"attempt": 0}, {"attempt": -5}, {"log_max": -1}):
+        for more in ({"nonce": b"a b"}, {"nonce": b"n" * 40}, {"gpus": b"--worker"[:3] + b" /x"}, {"reason": b"a\nb"}, {"attempt": 0},
+                     {"attempt": -5}, {"log_max": -1}):
             assert "no detd sends" in start(**more)[1], more
         assert asker.ask(99, ticket)[0] == asker.ask(START, ticket, version=2)[0] == REFUSED
         # a link, or a folder of another, in the place of the job's
@@ -1303,7 +1332,8 @@ def locks_of_gpus():
         with other:
             other.until(lambda: other.call("gpu.list")["gpus"], "no GPUs")
             waits = other.submit(10, device="cuda", ranks=2)
-            other.until(lambda: "GPU 0 is foreign: a job of another daemon has its lock" in other.call("job.why", id=waits)["text"], "it does not wait")
+            other.until(lambda: "GPU 0 is foreign: a job of another daemon has its lock" in other.call("job.why", id=waits)["text"],
+                        "it does not wait")
         theirs = d.submit_as(BOB, 100000, device="cuda")
         d.wait(theirs, lambda now: now["step"] > 3)
         assert d.job(theirs)["gpus"] == d.uuids[1] and list(d.holders(1)) == [d.supervisor(theirs)]
@@ -1349,7 +1379,8 @@ def a_gpu_that_is_busy():
         os.chmod(d.locks, 0o777)
         job = d.submit_as(ANN, 10, device="cuda")
         d.until(lambda: "is no folder that only detd may write" in d.call("job.why", id=job)["text"], "it does not say why it waits")
-        d.until(lambda: not any("/held/" in path for path in open_files(d.proc.pid).values()), "detd holds the lock of a job that it could not start")
+        d.until(lambda: not any("/held/" in path for path in open_files(d.proc.pid).values()),
+                "detd holds the lock of a job that it could not start")
         os.chmod(d.locks, 0o755)
         d.wait(job, "completed")
         # a file that bob locks as a daemon of his does
@@ -1394,7 +1425,10 @@ def daemons_of_both_kinds():
         def why(d, job):
             return d.call("job.why", id=job)["text"]
         with user:
-            train = {node: lambda steps: node.submit_as(ANN, steps, device="cuda", ranks=2), user: lambda steps: user.submit(steps, device="cuda", ranks=2)}
+            train = {
+                node: lambda steps: node.submit_as(ANN, steps, device="cuda", ranks=2),
+                user: lambda steps: user.submit(steps, device="cuda", ranks=2)
+            }
             held = "GPU 0 is foreign: a job of another daemon has its lock"
             for one, other in ((user, node), (node, user)):
                 free(one)
@@ -1407,12 +1441,14 @@ def daemons_of_both_kinds():
                 free(other)
             path = "/run/lock/detd-%s.lock" % node.uuids[0]
             os.unlink(path)
-            for plant, remove, what in ((lambda: os.symlink("/etc/passwd", path), os.unlink, "a symbolic link"), (lambda: os.mkdir(path), os.rmdir, "no plain file")):
+            for plant, remove, what in ((lambda: os.symlink("/etc/passwd", path), os.unlink, "a symbolic link"),
+                                        (lambda: os.mkdir(path), os.rmdir, "no plain file")):
                 plant()
                 waits = train[user](5)
                 node.wait(train[node](5), "completed")
                 free(node)
-                user.until(lambda w=what, j=waits: "'%s' is %s" % (path, w) in why(user, j) and user.job(j)["state"] == "queued", "it does not wait")
+                user.until(lambda w=what, j=waits: "'%s' is %s" % (path, w) in why(user, j) and user.job(j)["state"] == "queued",
+                           "it does not wait")
                 remove(path)
                 user.wait(waits, "completed")
                 free(user)
@@ -1420,13 +1456,15 @@ def daemons_of_both_kinds():
             os.unlink(node.lock(0))
             os.mkdir(node.lock(0))
             waits = train[node](5)  # in a lock's own place a folder is busy, and no failure of the job
-            node.until(lambda: "GPU 0 is foreign: " in why(node, waits) and "'%s' is no plain file" % node.lock(0) in why(node, waits), "it does not wait")
+            node.until(lambda: "GPU 0 is foreign: " in why(node, waits) and "'%s' is no plain file" % node.lock(0) in why(node, waits),
+                       "it does not wait")
             os.rmdir(node.lock(0))
             node.wait(waits, "completed")
 
 
 def options_of_the_helper():
-    for value, why in (("0%", "must be 1% to 100%, is '0%'"), ("101%", "must be 1% to 100%, is '101%'"), ("9x", "must be a number from 1, is '9x'"), ("-5", "must be a number from 1")):
+    for value, why in (("0%", "must be 1% to 100%, is '0%'"), ("101%", "must be 1% to 100%, is '101%'"),
+                       ("9x", "must be a number from 1, is '9x'"), ("-5", "must be a number from 1")):
         done = subprocess.run([BUILD + "/detd-launch", "--memory", value], capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode != 0 and "--memory: " + why in done.stderr, done
 
@@ -1497,10 +1535,14 @@ def without_launch():
         assert not any(d.members(job) for job in old)
 
 
-SCENARIOS = [a_launch_that_does_not_answer, a_start_that_is_refused_and_tried_again, who_cancels_what_cannot_be_started, an_unusable_folder, a_hostile_job, who_says_hello_again_and_again,
-             what_is_taken_away_while_nobody_looks, what_is_taken_away_while_detd_is_another, without_scopes, who_fills_the_disk, a_removal_that_is_held_up, jobs_run_as_their_submitters,
-             who_speaks_for_a_job_that_has_left, the_last_word, a_doctor_sees_them, restarts, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy, a_lock_of_a_gpu_that_is_taken_away, daemons_of_both_kinds, limits,
-             links_in_its_own_folder, a_forged_ticket, programs_of_others, options_of_the_helper, without_launch]
+SCENARIOS = [
+    a_launch_that_does_not_answer, a_start_that_is_refused_and_tried_again, who_cancels_what_cannot_be_started, an_unusable_folder,
+    a_hostile_job, who_says_hello_again_and_again, what_is_taken_away_while_nobody_looks, what_is_taken_away_while_detd_is_another,
+    without_scopes, who_fills_the_disk, a_removal_that_is_held_up, jobs_run_as_their_submitters, who_speaks_for_a_job_that_has_left,
+    the_last_word, a_doctor_sees_them, restarts, a_lock_that_is_taken_away, locks_of_gpus, a_gpu_that_is_busy,
+    a_lock_of_a_gpu_that_is_taken_away, daemons_of_both_kinds, limits, links_in_its_own_folder, a_forged_ticket, programs_of_others,
+    options_of_the_helper, without_launch
+]
 
 
 def apart(scenario):
@@ -1509,10 +1551,14 @@ def apart(scenario):
     def lines(path, more):
         names = [line.split(":")[0] for line in more.splitlines()]
         return "".join(line for line in open(path) if line.split(":")[0] not in names) + more
+
     command = 'mount -t proc proc /proc && mount -t tmpfs -o mode=755 detd-e2e /run && printf %s "$0" >/run/passwd && printf %s "$1" >/run/group && shift && ' \
         'mount --bind /run/passwd /etc/passwd && mount --bind /run/group /etc/group && mount -t tmpfs -o mode=755 detd-e2e /home && { "$@"; exit $?; }'
-    done = subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", command, lines("/etc/passwd", PASSWD), lines("/etc/group", GROUP),
-                           sys.executable, sys.argv[0], scenario.__name__], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+    done = subprocess.run([
+        "unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", command,
+        lines("/etc/passwd", PASSWD),
+        lines("/etc/group", GROUP), sys.executable, sys.argv[0], scenario.__name__
+    ], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
                           env=dict(os.environ, DETD_USERS="%d-%s" % (os.getpid(), scenario.__name__)), check=False)
     print(done.stdout, end="", flush=True)
     return done.returncode == 0
@@ -1525,7 +1571,8 @@ def run_here(scenario):
 
 
 def main(scenarios):
-    if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True, check=False).returncode != 0:
+    if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True,
+                                           check=False).returncode != 0:
         print("skip: only root may become other users", flush=True)
     elif SANITIZED:
         print("skip: sanitizers need what a job's user has not", flush=True)

@@ -27,12 +27,15 @@ def copy_job(db, state, template, job, ended):
     """Adds rows and a folder like the template's, of a job that ended when detd had run so long."""
     for table, key in TABLES.items():
         rest = columns(db, table, key)
-        db.execute("INSERT INTO %s (%s, %s) SELECT ?, %s FROM %s WHERE %s=?" % (table, key, rest, rest.replace("token", "'copy-%d'" % job), table, key), (job, template))
+        db.execute(
+            "INSERT INTO %s (%s, %s) SELECT ?, %s FROM %s WHERE %s=?" %
+            (table, key, rest, rest.replace("token", "'copy-%d'" % job), table, key), (job, template))
     for series, split, term in db.execute("SELECT id, split, term FROM series WHERE job=?", (template,)).fetchall():
         new = db.execute("INSERT INTO series (job, split, term) VALUES (?, ?, ?)", (job, split, term)).lastrowid
         rest = columns(db, "point", "series")
         db.execute("INSERT INTO point (series, %s) SELECT ?, %s FROM point WHERE series=?" % (rest, rest), (new, series))
-    db.execute("INSERT INTO events (job, time, level, kind, text) SELECT ?, ?, level, kind, text FROM events WHERE job=?", (job, ended, template))
+    db.execute("INSERT INTO events (job, time, level, kind, text) SELECT ?, ?, level, kind, text FROM events WHERE job=?",
+               (job, ended, template))
     db.execute("UPDATE jobs SET ended_running=? WHERE id=?", (ended, job))
     shutil.copytree("%s/jobs/%d" % (state, template), "%s/jobs/%d" % (state, job))
 
@@ -41,7 +44,8 @@ def a_day(d, template, rng):
     """While no detd runs: everything is a day older, and JOBS more have ended in between."""
     with sqlite3.connect(d.state + "/detd.db") as db:
         newest, = db.execute("SELECT max(id) FROM jobs").fetchone()
-        now, = db.execute("UPDATE meta SET value=CAST(value AS INTEGER)+? WHERE key='running' RETURNING CAST(value AS INTEGER)", (DAY,)).fetchone()
+        now, = db.execute("UPDATE meta SET value=CAST(value AS INTEGER)+? WHERE key='running' RETURNING CAST(value AS INTEGER)",
+                          (DAY,)).fetchone()
         db.execute("INSERT INTO days SELECT ?, max(id) FROM events", (now // DAY,))
         db.execute("UPDATE jobs SET ended_running=? WHERE id=?", (now, template))
         for job in range(newest + 1, newest + 1 + JOBS):
@@ -64,7 +68,9 @@ def size(d):
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     db.close()
     folders = os.listdir(d.state + "/jobs")
-    logs = sum(os.path.getsize(os.path.join(at, name)) for f in folders for at, _, names in os.walk("%s/jobs/%s/log" % (d.state, f)) for name in names)
+    logs = sum(
+        os.path.getsize(os.path.join(at, name)) for f in folders for at, _, names in os.walk("%s/jobs/%s/log" % (d.state, f))
+        for name in names)
     return os.path.getsize(d.state + "/detd.db"), len(folders), logs
 
 

@@ -17,8 +17,11 @@ import make_shapes  # noqa: E402
 
 DATA = os.path.normpath(HERE + "/../../../shared/data")
 SIDE = 64
-MODEL = {"preset": "mask_rcnn_r18_fpn", "width": 0.125, "fpn_channels": 16, "head_channels": 32, "mask_channels": 8, "min_size": 64, "max_size": 96,
-         "anchors": [8, 16, 32, 48, 64], "rpn_pre_nms": 100, "rpn_pre_nms_val": 100, "rpn_post_nms": 50, "rpn_post_nms_val": 50, "roi_batch": 32}
+MODEL = {
+    "preset": "mask_rcnn_r18_fpn", "width": 0.125, "fpn_channels": 16, "head_channels": 32, "mask_channels": 8, "min_size": 64,
+    "max_size": 96, "anchors": [8, 16, 32, 48,
+                                64], "rpn_pre_nms": 100, "rpn_pre_nms_val": 100, "rpn_post_nms": 50, "rpn_post_nms_val": 50, "roi_batch": 32
+}
 CATEGORIES = [{"id": 90, "name": "last"}, {"id": 7, "name": "first"}, {"id": 13, "name": "never seen"}]
 TRIANGLE = [[10, 10, 30, 10, 30, 40]]
 # The keys in which an annotation differs from a good one (None: key removed), and the expected message about annotation
@@ -64,7 +67,9 @@ def grey(width, height):
 
 
 def annotation(number, image=1, **keys):
-    a = dict({"id": number, "image_id": image, "category_id": 7, "bbox": [10, 10, 20, 30], "area": 300, "iscrowd": 0, "segmentation": TRIANGLE}, **keys)
+    a = dict(
+        {"id": number, "image_id": image, "category_id": 7, "bbox": [10, 10, 20, 30], "area": 300, "iscrowd": 0, "segmentation": TRIANGLE},
+        **keys)
     return {k: v for k, v in a.items() if v is not None}
 
 
@@ -103,8 +108,11 @@ class Place:
     def dataset(self, name, images, annotations, categories=None):
         path = "%s/%s.json" % (self.root, name)
         with open(path, "w", encoding="utf-8") as f:
-            json.dump({"images": [{"id": i, "file_name": "%d.png" % i, "width": w, "height": h} for i, w, h in images], "categories": categories or CATEGORIES,
-                       "annotations": annotations}, f, indent=0)
+            json.dump(
+                {
+                    "images": [{"id": i, "file_name": "%d.png" % i, "width": w, "height": h}
+                               for i, w, h in images], "categories": categories or CATEGORIES, "annotations": annotations
+                }, f, indent=0)
         return path
 
     def job(self, annotations, images=None, **keys):
@@ -121,7 +129,8 @@ class Place:
         path = self.root + "/job.json"
         with open(path, "w", encoding="utf-8") as f:
             json.dump(job, f)
-        done = subprocess.run([BUILD + "/detd-worker", "--check", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300, check=False)
+        done = subprocess.run([BUILD + "/detd-worker", "--check", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=300, check=False)
         assert done.returncode in (0, 1), done
         return done
 
@@ -153,7 +162,8 @@ def splits_that_do_not_fit_are_told(place):
     said = place.check(place.job(crowds))
     assert said.returncode == 1 and "%s: no image has an object to train on" % crowds in said.stderr, said
     for categories, why in (([{"id": 7, "name": "first"}], "list different categories: both splits need the same ids"),
-                            ([dict(c, name={7: "last", 90: "first"}.get(c["id"], c["name"])) for c in CATEGORIES], "category 7 is 'first' in ")):
+                            ([dict(c, name={7: "last", 90: "first"}.get(c["id"], c["name"]))
+                              for c in CATEGORIES], "category 7 is 'first' in ")):
         other = place.dataset("other", [(1, SIDE, SIDE)], [annotation(1)], categories)
         job = place.job(good)
         job["data"]["val"] = {"annotations": other, "images": place.root + "/images"}
@@ -186,12 +196,14 @@ def jobs_train_on_the_rest(place, d):
     less = [dict(annotation(300 + n), **keys) for n, (keys, _) in enumerate(LESS)]
     path = place.dataset("all", images, good + bad + less)
     state, reason = ended(d, submit(d, place.job(path)))
-    assert state == "failed" and path in reason and "annotation 200" in reason and "%d problems" % len(bad) in reason and "data.on_bad=skip" in reason, reason
+    assert state == "failed" and path in reason and "annotation 200" in reason and "%d problems" % len(
+        bad) in reason and "data.on_bad=skip" in reason, reason
     print("ok ", reason, flush=True)
     good += [annotation(300 + n) for n in range(len(less))]
     right = place.dataset("right", images, good)
     done = place.check(place.job(right))
-    assert done.returncode == 0 and "train: 6 images, %d boxes, 3 classes, 0 bad records skipped, 1 boxes clipped" % len(good) in done.stdout, done
+    assert done.returncode == 0 and "train: 6 images, %d boxes, 3 classes, 0 bad records skipped, 1 boxes clipped" % len(
+        good) in done.stdout, done
     by_class = "objects by class: first %d, never seen 0, last 1" % (len(good) - 2)  # one is a crowd
     assert "train: 2 images without an object to train on are left out; %s\n" % by_class in done.stdout and "val: %s\n" % by_class in done.stdout, done
     for flavor in ("d2", "tv"):

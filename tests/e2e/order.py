@@ -38,9 +38,11 @@ def spec(data, env):
     def split(name):
         return {"annotations": "%s/%s.json" % (data, name), "images": data + "/images"}
 
-    return {"model": {"preset": "yolov3_tiny", "size": 64, "width": 0.125}, "data": {"train": split("train"), "val": split("val")},
-            "train": {"steps": STEPS, "batch": 4, "shards": 2, "log_every": 1, "lr": 0.002}, "val": {"every": VALIDATED}, "checkpoint": {"every": SAVED, "keep": 2},
-            "run": {"device": "cpu", "threads": 1, "env": env}}
+    return {
+        "model": {"preset": "yolov3_tiny", "size": 64, "width": 0.125}, "data": {"train": split("train"), "val": split("val")},
+        "train": {"steps": STEPS, "batch": 4, "shards": 2, "log_every": 1, "lr": 0.002}, "val": {"every": VALIDATED},
+        "checkpoint": {"every": SAVED, "keep": 2}, "run": {"device": "cpu", "threads": 1, "env": env}
+    }
 
 
 def submit(d, data, env):
@@ -74,7 +76,8 @@ class Watched(Daemon):
         for name in ("detd-job", "detd-worker"):
             os.rename("%s/%s" % (self.bin, name), "%s/real/%s" % (self.bin, name))
         with open(self.bin + "/detd-job", "w", encoding="utf-8") as f:
-            f.write("#!/bin/sh\n%s\nexec '%s/real/detd-job' \"$@\"\n" % ("\n".join("export %s='%s'" % v for v in self.env.items()), self.bin))
+            f.write("#!/bin/sh\n%s\nexec '%s/real/detd-job' \"$@\"\n" % ("\n".join("export %s='%s'" % v
+                                                                                   for v in self.env.items()), self.bin))
         os.chmod(self.bin + "/detd-job", 0o755)
         open(self.log, "w", encoding="utf-8").close()
 
@@ -150,7 +153,8 @@ class Says:
                         continue
 
     def of(self, program, **members):
-        return [(at, msg) for at, p, msg, _ in self.lines if p == program and isinstance(msg, dict) and all(msg.get(k) == v for k, v in members.items())]
+        return [(at, msg) for at, p, msg, _ in self.lines
+                if p == program and isinstance(msg, dict) and all(msg.get(k) == v for k, v in members.items())]
 
 
 def query(state, sql):
@@ -177,11 +181,13 @@ def check_database(log, says):
     (accepted,) = [at for at, msg in says.of("detd", jsonrpc="2.0") if msg.get("result") == {"id": 1}][:1]
     assert durable_rows(log, accepted, "SELECT token FROM jobs") == [("once",)], "a job was accepted and not stored"
     started = next(at for at, e in enumerate(log.events) if e.program == "detd-job")
-    assert durable_rows(log, started, "SELECT attempt, length(nonce) > 0 FROM jobs") == [(1, 1)], "a supervisor was started that is not stored"
+    assert durable_rows(log, started,
+                        "SELECT attempt, length(nonce) > 0 FROM jobs") == [(1, 1)], "a supervisor was started that is not stored"
     # each process needs syncs of its own: it may find changes that another process could not sync any more
     for pid in {log.events[at].pid for at, _ in says.of("detd", type="welcome")}:
         first = next(at for at, e in enumerate(log.events) if e.pid == pid and e.what == "say")
-        assert any(e.pid == pid and e.what == "synced" and "/detd.db" in e.path for e in log.events[:first]), "detd tells what may not be durable"
+        assert any(e.pid == pid and e.what == "synced" and "/detd.db" in e.path
+                   for e in log.events[:first]), "detd tells what may not be durable"
     acks = [(at, msg["seq"]) for at, msg in says.of("detd", type="ack") if msg["seq"] > 0]
     for at, seq in acks:
         have = durable_rows(log, at, "SELECT last_seq FROM jobs")
@@ -206,7 +212,8 @@ def same_folder(log, moment, folder):
 def check_checkpoints(log, says):
     """Order of a checkpoint: reports before the word to publish, the checkpoint before its name, the name before it is
     reported, the end of the old name before the end of the old files."""
-    published = [(at, e, int(m[1])) for at, e in enumerate(log.events) for m in [re.search(r"/step-(\d+)$", e.to)] if e.what == "rename" and m]
+    published = [(at, e, int(m[1])) for at, e in enumerate(log.events) for m in [re.search(r"/step-(\d+)$", e.to)]
+                 if e.what == "rename" and m]
     assert [step for _, _, step in published] == sorted({*range(SAVED, STEPS + 1, SAVED), VALIDATED}), published
     told = {msg["step"]: at for at, msg in says.of("detd-worker", type="checkpoint", phase="published")[::-1]}
     ready = {msg["step"]: at for at, msg in says.of("detd-worker", type="checkpoint", phase="ready")}
@@ -216,7 +223,8 @@ def check_checkpoints(log, says):
         assert any(e.what == "synced" and e.pid == pid and e.path.endswith("/checkpoints") for e in log.events[:at]), \
             "step %d is said to be published by a process that cannot know whether its name is durable" % msg["step"]
     for at, e, step in published:
-        assert ready[step] < words[step] < at, "step %d was published at %d without the word, which came at %s" % (step, at, words.get(step))
+        assert ready[step] < words[step] < at, "step %d was published at %d without the word, which came at %s" % (step, at,
+                                                                                                                   words.get(step))
         kept = spool(disk.State(log, log.durable(words[step])))
         for said, program, msg, text in says.lines:
             # the last message of a killed process may be lost; the next process repeats it
@@ -238,7 +246,8 @@ def check_removals(log):
     for at, e in enumerate(log.events):
         m = re.search(r"checkpoints/\.tmp-step-(\d+)/[^/]+$", e.path)
         if e.what == "remove" and m:
-            assert not disk.State(log, log.durable(at)).find("%s/checkpoints/step-%s" % (WHERE, m[1])), "'%s' goes while its checkpoint has its name" % e.path
+            assert not disk.State(log, log.durable(at)).find("%s/checkpoints/step-%s" %
+                                                             (WHERE, m[1])), "'%s' goes while its checkpoint has its name" % e.path
             count += 1
     assert count > 0, "no checkpoint was removed"
 
@@ -249,7 +258,9 @@ def check_names(log):
     for at, e in files:
         file = log.named_at(at)
         if file not in log.folders:
-            assert disk.State(log, log.durable(at)).bytes(file) == disk.State(log, log.before(at)).bytes(file), "'%s' got its name too early" % e.to
+            assert disk.State(log,
+                              log.durable(at)).bytes(file) == disk.State(log,
+                                                                         log.before(at)).bytes(file), "'%s' got its name too early" % e.to
     assert len({os.path.basename(e.to) for _, e in files}) >= 4, files
 
 
@@ -306,9 +317,12 @@ def states_at(log, moment, rng):
 
 def choose(log, rng):
     """Half of the moments are beside important events: a rename, a sync, a message."""
-    marked = [at + i for at, e in enumerate(log.events) for i in (0, 1)
-              if e.what in ("rename", "remove", "synced") or (e.what == "say" and re.search(rb'"(ack|publish|published|tier_ok|result)"', e.data))]
-    moments = rng.sample(sorted(set(marked)), min(STATES, len(set(marked)))) + rng.sample(range(len(log.events)), min(STATES, len(log.events)))
+    marked = [
+        at + i for at, e in enumerate(log.events) for i in (0, 1)
+        if e.what in ("rename", "remove", "synced") or (e.what == "say" and re.search(rb'"(ack|publish|published|tier_ok|result)"', e.data))
+    ]
+    moments = rng.sample(sorted(set(marked)), min(STATES, len(set(marked)))) + rng.sample(range(len(log.events)),
+                                                                                          min(STATES, len(log.events)))
     every = [s for m in moments for s in states_at(log, m, rng)]
     rng.shuffle(every)
     return every[:STATES], every
@@ -338,10 +352,12 @@ def recover(log, chosen, data, env, accepted, published, calm):
             done = finish(d, 1)
             assert found(d, 1) == calm, "other rows or weights"
             if done["attempts"][0]["started"] > began:
-                assert done["attempts"][0]["resume_step"] >= newest(published, log, chosen.moment), ("a published checkpoint is lost", done["attempts"])
+                assert done["attempts"][0]["resume_step"] >= newest(published, log,
+                                                                    chosen.moment), ("a published checkpoint is lost", done["attempts"])
             for kind in ("conflict", "spool_damaged", "determinism", "folder", "checkpoint"):
                 assert not d.events(kind), d.events(kind)
-            assert not [n for n in os.listdir("%s/%s/checkpoints" % (d.state, JOB)) if n.endswith(".bad")], "a published checkpoint was damaged"
+            assert not [n for n in os.listdir("%s/%s/checkpoints" %
+                                              (d.state, JOB)) if n.endswith(".bad")], "a published checkpoint was damaged"
         except Exception as e:
             raise AssertionError("from event %d of %d on, with %s: %s" % (chosen.moment, len(log.events), chosen.what, e)) from e
 
@@ -355,7 +371,8 @@ def main():
         folder = undo.enter_context(tempfile.TemporaryDirectory(prefix="detd-e2e-"))
         data, shim = folder + "/shapes", folder + "/disk.so"
         make_shapes(data, 8, 3, 64)
-        subprocess.run(["gcc", "-std=c17", "-O1", "-Wall", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", shim, HERE + "/../stand/mock/disk.c"], check=True)
+        subprocess.run(["gcc", "-std=c17", "-O1", "-Wall", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", shim, HERE + "/../stand/mock/disk.c"],
+                       check=True)
         with Daemon(foreign=False) as d:
             job = submit(d, data, {})
             finish(d, job)
@@ -376,7 +393,8 @@ def main():
         began = time.time()
         (gone,) = [at for at, e in enumerate(log.events) if e.what == "remove" and e.path.endswith("/spool.0")]
         looks = prefixes.Looks(log, WHERE, accepted, acks, published, gone, lambda moment: newest(published, log, moment))
-        print("ok %d of %d prefixes, most without one change (%.1f s)" % (*looks.run(HERE + "/../..", PREFIXES, rng), time.time() - began), flush=True)
+        print("ok %d of %d prefixes, most without one change (%.1f s)" % (*looks.run(HERE + "/../..", PREFIXES, rng), time.time() - began),
+              flush=True)
         some, every = choose(log, rng)
         for chosen in every[:20 * STATES]:
             if disk.State(log, chosen.changes).find("state/detd.db"):
@@ -384,7 +402,8 @@ def main():
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             for _ in pool.map(lambda c: recover(log, c, data, d.env, accepted, published, calm), some):
                 pass
-        print("ok %d states of the disk, %d of the database, seed %d (%.1f s)" % (len(some), len(every[:20 * STATES]), SEED, time.time() - began))
+        print("ok %d states of the disk, %d of the database, seed %d (%.1f s)" %
+              (len(some), len(every[:20 * STATES]), SEED, time.time() - began))
 
 
 main()

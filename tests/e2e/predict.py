@@ -29,7 +29,8 @@ def train(folder, name="job", run=None, **model):
                     "--train", "4", "--val", "2", "--size", "64"], check=True, stdout=subprocess.DEVNULL)
     with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as f:
         json.dump({**JOB, "model": {**JOB["model"], **model}, "run": run or JOB["run"]}, f)
-    subprocess.run([WORKER, "--dir", os.path.join(folder, name), os.path.join(folder, name + ".json")], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [WORKER, "--dir", os.path.join(folder, name), os.path.join(folder, name + ".json")], check=True, stdout=subprocess.DEVNULL)
 
 
 class Place:
@@ -64,7 +65,8 @@ class Place:
 
     def predict(self, *args, told=b"", **more):
         """told: the bytes on its standard input."""
-        return subprocess.run(self.command(*args, **more), cwd=self.folder, input=told, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False)
+        return subprocess.run(self.command(*args, **more), cwd=self.folder, input=told, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              timeout=120, check=False)
 
     def expect(self, done, status, told=b""):
         text = done.stdout + done.stderr
@@ -91,12 +93,17 @@ def test_an_input_that_is_no_square_finds_boxes_in_the_whole_picture(place):
 def test_a_picture_given_is_never_written_to(place):
     os.mkdir(place.path("out"))
     os.symlink("out", place.path("link"))
-    given = [place.picture("out/here.png"), "link/" + place.picture("out/there.png")[4:], "out/../out/./" + place.picture("out/dots.png")[4:]]
+    given = [
+        place.picture("out/here.png"), "link/" + place.picture("out/there.png")[4:], "out/../out/./" + place.picture("out/dots.png")[4:]
+    ]
     os.link(place.path(place.picture("hard.png")), place.path("out/hard.png"))
     os.symlink("../" + place.picture("soft.png"), place.path("out/soft.png"))
     os.symlink("out/" + os.path.basename(place.picture("out/outside.png")), place.path("outside.png"))
     given += ["hard.png", "soft.png", "outside.png"]
-    before = {name: (place.read(name), os.lstat(place.path(name)).st_ino) for name in given + ["out/hard.png", "out/soft.png", "out/outside.png"]}
+    before = {
+        name: (place.read(name), os.lstat(place.path(name)).st_ino)
+        for name in given + ["out/hard.png", "out/soft.png", "out/outside.png"]
+    }
     for out in "out", "link", "out/.", os.path.join(place.folder, "out"):
         for some in given[::2][:2], given[1:2], given[3:]:  # those of one folder together
             place.expect(place.predict(out, *some), 0)
@@ -180,7 +187,8 @@ def test_what_is_drawn_and_what_is_written_are_two_things(place):
     middle, high = ((scores[k - 1] + scores[k]) / 2 for k in (50, 90))
     at_least = lambda least: sum(s >= least for s in scores)
     options = ("--conf", repr(high), "--results-conf", repr(middle))
-    place.expect(place.predict("out", "p.png", more=options), 0, b"p.png: %d objects -> out/p.png\n%d detections of score " % (at_least(high), at_least(middle)))
+    place.expect(place.predict("out", "p.png", more=options), 0,
+                 b"p.png: %d objects -> out/p.png\n%d detections of score " % (at_least(high), at_least(middle)))
     assert sorted(r["score"] for r in place.records("out")) == [s for s in scores if s >= middle]
     place.expect(place.predict("none", "p.png", more=options + ("--no-pictures",)), 0, b"%d detections" % at_least(middle))
     assert place.files("none") == ["results.json"] and place.records("none") == place.records("out")
@@ -206,14 +214,20 @@ def test_a_sets_ids_and_categories(place):
     os.makedirs(place.path("more"))
     shutil.copytree(place.path("../shapes/images"), place.path("more/deep"))
     options = ("--on", "other.json", "--images", "more")
-    place.expect(place.predict("other", more=options), 0, b"other.json has no category '%s': detections of it are left out\n" % truth["categories"][0]["name"].encode())
+    place.expect(place.predict("other", more=options), 0,
+                 b"other.json has no category '%s': detections of it are left out\n" % truth["categories"][0]["name"].encode())
     back = {900 - c["id"]: c["id"] for c in truth["categories"][1:]}
     found = sorted((10 ** 12 - r["image_id"], back[r["category_id"]], r["score"], r["bbox"]) for r in place.records("other"))
     assert found == sorted((r["image_id"], r["category_id"], r["score"], r["bbox"]) for r in records if r["category_id"] in back.values())
     assert place.files("other") == ["deep", "results.json"] and len(place.files("other/deep")) == len(truth["images"])
     # a picture is not there, and one is of another size: the others are looked at
     other["images"][0]["file_name"], other["images"][1]["width"] = "nowhere.png", 65
-    place.write("other.json", json.dumps({**other, "images": other["images"] + [{"id": 5, "file_name": "deep/" + truth["images"][0]["file_name"], "width": 64, "height": 64}]}).encode())
+    place.write(
+        "other.json",
+        json.dumps({
+            **other, "images": other["images"] +
+                               [{"id": 5, "file_name": "deep/" + truth["images"][0]["file_name"], "width": 64, "height": 64}]
+        }).encode())
     place.expect(place.predict("some", more=options), 1, b"is 64 x 64 pixels, but the annotations say 65 x 64")
     assert {r["image_id"] for r in place.records("some")} == {5}
     other["categories"] = other["categories"][-1:]
@@ -269,7 +283,8 @@ def test_results_put_there_meanwhile_stay(place):
     names = [place.picture("p/%0200d.png" % i) for i in range(40)]
     ours, its = os.pipe()
     fcntl.fcntl(ours, fcntl.F_SETPIPE_SZ, 4096)
-    with subprocess.Popen(place.command("out", *names), cwd=place.folder, stdout=its, stderr=subprocess.PIPE) as running, open(ours, "rb") as said:
+    with subprocess.Popen(place.command("out", *names), cwd=place.folder, stdout=its,
+                          stderr=subprocess.PIPE) as running, open(ours, "rb") as said:
         os.close(its)
         assert said.read(1)
         place.write("out/results.json", b"mine")
@@ -329,7 +344,9 @@ def test_best_last_and_step(place):
     place.picture("p.png")
     assert sorted(os.listdir(place.path("../job/checkpoints"))) == [b"step-1", b"step-4", b"step-5", b"step-6"]
     best = b"the lowest validation loss, "
-    for asked, step, why in ((), 1, best), (("--checkpoint", "best"), 1, best), (("--checkpoint", "last"), 6, b"the newest\n"), (("--checkpoint", "4"), 4, b"as asked for\n"):
+    for asked, step, why in ((), 1, best), (("--checkpoint", "best"), 1, best), (("--checkpoint", "last"), 6,
+                                                                                 b"the newest\n"), (("--checkpoint", "4"), 4,
+                                                                                                    b"as asked for\n"):
         place.expect(place.predict("out", "p.png", more=asked), 0, b"checkpoint of step %d: %s" % (step, why))
 
 
@@ -411,11 +428,18 @@ def train_masks(folder):
     subprocess.run([sys.executable, os.path.join(ROOT, "tests", "demo", "make_shapes.py"), os.path.join(folder, "outlines"),
                     "--train", "4", "--val", "2", "--size", "64", "--masks"], check=True, stdout=subprocess.DEVNULL)
     data = {split: {"annotations": "outlines/%s.json" % split, "images": "outlines/images"} for split in ("train", "val")}
-    model = {"preset": "mask_rcnn_r18_fpn", "width": 0.125, "min_size": 64, "max_size": 96, "anchors": [8, 16, 32, 64, 128], "fpn_channels": 16,
-             "head_channels": 16, "mask_channels": 8, "roi_batch": 16, "rpn_post_nms": 50, "rpn_post_nms_val": 50}
+    model = {
+        "preset": "mask_rcnn_r18_fpn", "width": 0.125, "min_size": 64, "max_size": 96, "anchors": [8, 16, 32, 64, 128], "fpn_channels": 16,
+        "head_channels": 16, "mask_channels": 8, "roi_batch": 16, "rpn_post_nms": 50, "rpn_post_nms_val": 50
+    }
     with open(os.path.join(folder, "masks.json"), "w", encoding="utf-8") as f:
-        json.dump({"name": "masks", "model": model, "data": data, "train": {"steps": 2, "batch": 2, "lr": 0.001}, "val": {"every": 2}, "run": {"device": "cpu"}}, f)
-    done = subprocess.run([WORKER, "--dir", os.path.join(folder, "masks"), os.path.join(folder, "masks.json")], check=True, stdout=subprocess.PIPE)
+        json.dump(
+            {
+                "name": "masks", "model": model, "data": data, "train": {"steps": 2, "batch": 2, "lr": 0.001}, "val": {"every": 2},
+                "run": {"device": "cpu"}
+            }, f)
+    done = subprocess.run(
+        [WORKER, "--dir", os.path.join(folder, "masks"), os.path.join(folder, "masks.json")], check=True, stdout=subprocess.PIPE)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -436,7 +460,8 @@ def test_masks_are_scored_drawn_and_written(place):
     boxes = [name for name in metrics if not name.startswith(("segm_", "voc_"))]
     assert boxes and set("segm_" + name for name in boxes) == {name for name in metrics if name.startswith("segm_")}, metrics
     place.write("wide.png", make_shapes.png(50, 30, [bytes([200, 90, 40] * 50)] * 30))
-    place.expect(place.predict("out", "wide.png", place.picture("p.png", 40), job="masks"), 0, b"masks of score 0 and more -> out/results_segm.json\n")
+    place.expect(place.predict("out", "wide.png", place.picture("p.png", 40), job="masks"), 0,
+                 b"masks of score 0 and more -> out/results_segm.json\n")
     assert place.files("out") == ["p.png", "results.json", "results_segm.json", "wide.png"]
     found, masks, some = place.records("out"), json.loads(place.read("out/results_segm.json")), 0
     assert len(found) == len(masks) > 50
@@ -461,10 +486,15 @@ def train_turned(place, flavor):
     names, side = ["turned.jpg", "turned.png"], {"width": 6, "height": 11} if flavor == "d2" else {"width": 11, "height": 6}
     for name, kind in zip(names, ("files", "pngs")):
         place.write(name, bytes.fromhex(golden[kind]["6"]))
-    truth = {"images": [{"id": i + 1, "file_name": name, **side} for i, name in enumerate(names)], "categories": [{"id": 1, "name": "a"}],
-             "annotations": [{"id": i + 1, "image_id": i + 1, "category_id": 1, "bbox": [1, 1, 4, 4], "area": 16, "iscrowd": 0} for i in range(2)]}
-    model = {"preset": "faster_rcnn_r18_fpn", "flavor": flavor, "width": 0.125, "min_size": 64, "max_size": 128, "anchors": [8, 16, 32, 64, 128],
-             "fpn_channels": 16, "head_channels": 16, "roi_batch": 16, "rpn_post_nms": 50, "rpn_post_nms_val": 50}
+    truth = {
+        "images": [{"id": i + 1, "file_name": name, **side} for i, name in enumerate(names)], "categories": [{"id": 1, "name": "a"}],
+        "annotations": [{"id": i + 1, "image_id": i + 1, "category_id": 1, "bbox": [1, 1, 4, 4], "area": 16, "iscrowd": 0}
+                        for i in range(2)]
+    }
+    model = {
+        "preset": "faster_rcnn_r18_fpn", "flavor": flavor, "width": 0.125, "min_size": 64, "max_size": 128, "anchors": [8, 16, 32, 64, 128],
+        "fpn_channels": 16, "head_channels": 16, "roi_batch": 16, "rpn_post_nms": 50, "rpn_post_nms_val": 50
+    }
     split = {"annotations": place.folder + "/truth.json", "images": place.folder}
     place.write("truth.json", json.dumps(truth).encode())
     place.write(flavor + ".json", json.dumps({"name": flavor, "model": model, "data": {"train": split, "val": split}, "val": {"every": 1},
@@ -483,16 +513,20 @@ def test_pictures_stand_upright_where_the_flavor_says_so(place):
         for command in [WORKER, "--check", spec], [WORKER, "--dir", folder, spec]:
             place.expect(subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False), 0)
         for command in [WORKER, "--check", spec], [WORKER, "--dir", folder + "-wrong", spec]:
-            done = subprocess.run([*command, "model.flavor=" + other], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False)
+            done = subprocess.run([*command, "model.flavor=" + other], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120,
+                                  check=False)
             place.expect(done, 1, b"EXIF orientation")
-        for out, given, more, w, h in ("-out", ("turned.jpg", "turned.png"), (), 6, 11), ("-set", (), ("--on", "truth.json", "--images", "."), w, h), ("-val", (), ("--split", "val"), w, h):
+        for out, given, more, w, h in ("-out", ("turned.jpg", "turned.png"), (), 6,
+                                       11), ("-set", (), ("--on", "truth.json", "--images", "."), w, h), ("-val", (), ("--split", "val"), w,
+                                                                                                          h):
             place.expect(place.predict(flavor + out, *given, job=folder, more=more), 0)
             for name in "turned.png", "turned-2.png":
                 dw, dh = size_of(place.read(flavor + out + "/" + name))
                 assert dw * h == dh * w, (flavor, out, name, dw, dh)
             found = place.records(flavor + out)
             if not more:
-                assert found and all(b["bbox"][0] + b["bbox"][2] <= w + 1e-3 and b["bbox"][1] + b["bbox"][3] <= h + 1e-3 for b in found), (flavor, found)
+                assert found and all(b["bbox"][0] + b["bbox"][2] <= w + 1e-3 and b["bbox"][1] + b["bbox"][3] <= h + 1e-3
+                                     for b in found), (flavor, found)
 
 
 def chunks(png):
@@ -516,12 +550,16 @@ def train_on_frames(folder, name, **more):
         json.dump({"fx": 70, "fy": 70, "cx": 40, "cy": 32, "width": 80, "height": 64, "frame_pattern": "frames/%06d.png"}, f)
     with open(os.path.join(frames, "train.txt"), "w", encoding="utf-8") as f:
         f.write("".join("%d\n" % k for k in range(1, 6)))
-    job = {"model": {"preset": "featdepth_baseline_r18", "size": [96, 96], "width": 0.125}, "train": {"steps": 1, "batch": 1}, "run": {"device": "cpu"},
-           "data": {"train": {"format": "frames", "annotations": name + "-frames/train.txt", "images": name + "-frames"}}}
+    job = {
+        "model": {"preset": "featdepth_baseline_r18", "size": [96, 96], "width": 0.125}, "train": {"steps": 1,
+                                                                                                   "batch": 1}, "run": {"device": "cpu"},
+        "data": {"train": {"format": "frames", "annotations": name + "-frames/train.txt", "images": name + "-frames"}}
+    }
     job["model"].update(more.pop("model", {}))
     with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as f:
         json.dump({**job, **more}, f)
-    subprocess.run([WORKER, "--dir", os.path.join(folder, name), os.path.join(folder, name + ".json")], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [WORKER, "--dir", os.path.join(folder, name), os.path.join(folder, name + ".json")], check=True, stdout=subprocess.DEVNULL)
     return os.path.join(frames, "frames")
 
 
@@ -532,7 +570,8 @@ def test_depth_is_numbers_and_a_picture(place):
     shutil.copy(place.path(place.picture("other.png", 40)), given[2])
     for job, unit in ("deep", b"network"), ("metres", b"m"):
         for _ in range(2):  # the files of an earlier run are replaced
-            place.expect(place.predict(job + "-out", *given, job=job), 0, b"depth -> " + job.encode() + b"-out/000002_depth.png, in colours -> ")
+            place.expect(place.predict(job + "-out", *given, job=job), 0,
+                         b"depth -> " + job.encode() + b"-out/000002_depth.png, in colours -> ")
         assert place.files(job + "-out") == ["000002-2.png", "000002.png", "000002_depth-2.png", "000002_depth.png", "000003.png",
                                              "000003_depth.png"], place.files(job + "-out")
         found = list(chunks(place.read(job + "-out/000002_depth.png")))
@@ -576,7 +615,8 @@ def test_a_folder_of_frames_is_a_way(place):
     place.expect(place.predict("far", os.path.join(place.trained, "far-frames"), job="far"), 0, b"the way of 4 frames")
     assert [n[:6] for n in place.files("far") if n.endswith("_depth.png")] == ["000000", "000002", "000004", "000006"], place.files("far")
     os.remove(os.path.join(folder, "frames", "000005.png"))
-    place.expect(place.predict("gap", folder + "/", job="way"), 0, b"frame 5 is missing: the frames after it are left out\nthe way of 5 frames")
+    place.expect(place.predict("gap", folder + "/", job="way"), 0,
+                 b"frame 5 is missing: the frames after it are left out\nthe way of 5 frames")
 
 
 def test_folders_that_are_no_way(place):
@@ -591,7 +631,8 @@ def test_folders_that_are_no_way(place):
     place.expect(place.predict("kitti", folder, job="odd"), 1, b"'kitti/trajectory_kitti.txt' is there and would be lost")
     assert place.files("kitti") == ["trajectory_kitti.txt"]
     os.mkdir(place.path("empty"))
-    place.expect(place.predict("more", "empty", job="odd"), 1, b"empty/intrinsics.json' is not there: no folder of frames; pictures are given by their names, or as 'empty/*.jpg'")
+    place.expect(place.predict("more", "empty", job="odd"), 1, b"empty/intrinsics.json' is not there: no folder of frames; pictures are "
+                                                               b"given by their names, or as 'empty/*.jpg'")
     shutil.copy(os.path.join(folder, "intrinsics.json"), place.path("empty/intrinsics.json"))
     os.mkdir(place.path("empty/frames"))
     place.expect(place.predict("more", "empty", job="odd"), 1, b"empty: no frame 'frames/%06d.png'")
@@ -631,7 +672,8 @@ def test_frames_that_cannot_be_read_are_told_and_left_out(place):
         place.expect(done, 1, b"/000003.png" + why)
         told = done.stdout.splitlines()
         assert sum(why in line for line in told) == 1, done.stdout
-        assert told[-2].endswith(b"/000003.png cannot be read: the way ends before it") and told[-1].startswith(b"the way of 3 frames -> "), done.stdout
+        assert told[-2].endswith(b"/000003.png cannot be read: the way ends before it") and told[-1].startswith(
+            b"the way of 3 frames -> "), done.stdout
         assert done.stderr == b"detd-worker: 1 of 7 frames could not be read\n", done.stderr
         files = place.files(out)
         assert [n[:6] for n in files if n.endswith("_depth.png")] == ["%06d" % k for k in (0, 1, 2, 4, 5, 6)], files
@@ -642,7 +684,8 @@ def test_frames_that_cannot_be_read_are_told_and_left_out(place):
         f.write(whole)
     with open(at[0], "wb"):
         pass
-    place.expect(place.predict("late", folder, job="torn"), 1, b"\nthe way of 6 frames from " + os.fsencode(at[1]) + b" on -> late/trajectory.txt, ")
+    place.expect(place.predict("late", folder, job="torn"), 1,
+                 b"\nthe way of 6 frames from " + os.fsencode(at[1]) + b" on -> late/trajectory.txt, ")
     assert len(poses_of(place.read("late/trajectory_kitti.txt"))) == 6
     assert [row[0] for row in poses_of(place.read("late/trajectory.txt"))] == [1, 2, 3, 4, 5, 6]
     for path in at.values():
@@ -667,9 +710,11 @@ def test_the_targets_of_a_split_are_looked_at(place):
     place.expect(place.predict("alone", os.path.join(frames, "000002.png"), job="split"), 0)
     assert place.read("out/frames/000002_depth.png") == place.read("alone/000002_depth.png")
     place.expect(place.predict("no", more=("--split", "val"), job="split"), 1, b"the job has no data.val")
-    place.expect(place.predict("no", more=("--split", "train", "--no-pictures"), job="split"), 1, b"a depth network is not evaluated with --on")
+    place.expect(place.predict("no", more=("--split", "train", "--no-pictures"), job="split"), 1,
+                 b"a depth network is not evaluated with --on")
     shutil.copy(place.path(place.picture("other.png", 40)), frames + "/000003.png")
-    place.expect(place.predict("torn", more=("--split", "train"), job="split"), 1, b"/000003.png: has changed since the data set was checked")
+    place.expect(place.predict("torn", more=("--split", "train"), job="split"), 1,
+                 b"/000003.png: has changed since the data set was checked")
 
 
 def test_an_autoencoder_says_nothing_of_a_picture(place):

@@ -83,7 +83,8 @@ class Looks:
         cursor, payload, length, seq = ctypes.create_string_buffer(64), ctypes.c_char_p(), ctypes.c_size_t(), ctypes.c_uint64()
         found, lib = [], self.spool
         with self.put(files) as folder:
-            assert lib.spool_open(folder.encode(), ctypes.c_size_t(SEGMENT), ctypes.c_uint64(0), ctypes.byref(spool), err) == 0, "it does not open"
+            assert lib.spool_open(folder.encode(), ctypes.c_size_t(SEGMENT), ctypes.c_uint64(0), ctypes.byref(spool),
+                                  err) == 0, "it does not open"
             assert lib.spool_lost(spool) == 0, "records were lost in its midst"
             assert lib.spool_seek(spool, ctypes.c_uint64(0), cursor, err) == 0
             while lib.spool_next(spool, cursor, ctypes.byref(payload), ctypes.byref(length), ctypes.byref(seq), err) == 1:
@@ -134,7 +135,8 @@ class Looks:
                     try:
                         getattr(self, "look_at_" + part)(moment, dropped)
                     except (AssertionError, sqlite3.Error) as e:
-                        raise AssertionError("%s, at event %d of %d, without %s: %s" % (part, moment, len(self.log.events), dropped, e)) from e
+                        raise AssertionError("%s, at event %d of %d, without %s: %s" %
+                                             (part, moment, len(self.log.events), dropped, e)) from e
                 done, count = done + len(some), count + len(states)
         return done, count
 

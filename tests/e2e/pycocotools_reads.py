@@ -54,7 +54,8 @@ def main():
             worst = max(theirs, key=lambda name: abs(theirs[name] - ours[name]))
             assert len(theirs) == 18 and ours["AP50"] > 0.001, ours
             assert abs(theirs[worst] - ours[worst]) < 1e-9, (worst, theirs[worst], ours[worst])
-        print("18 numbers of %d objects are pycocotools', the farthest apart by %g" % (len(coco["annotations"]), abs(theirs[worst] - ours[worst])))
+        print("18 numbers of %d objects are pycocotools', the farthest apart by %g" %
+              (len(coco["annotations"]), abs(theirs[worst] - ours[worst])))
     finally:
         shutil.rmtree(folder)
 

@@ -247,8 +247,8 @@ class Rank:
         self.published(step)
 
     def loss(self, step, split):
-        self.say("loss", split=split, step=step, epoch=step / 10, tier=[t for at, t in self.tiers if at <= step][-1], time=time.time(), images_per_s=100.0,
-                 terms={"total": [1000.0 / step, 4.0], "box": [0.1 * step, 1]})
+        self.say("loss", split=split, step=step, epoch=step / 10, tier=[t for at, t in self.tiers if at <= step][-1], time=time.time(),
+                 images_per_s=100.0, terms={"total": [1000.0 / step, 4.0], "box": [0.1 * step, 1]})
 
     def obey(self, step):
         """Commands that came to rank 0; all ranks act on a stop after the next barrier."""

@@ -45,22 +45,26 @@ def base_spec(data):
 def mask_spec(data):
     """A Mask R-CNN of few channels and few proposals, from scratch, over data with masks; pictures are drawn at two sizes."""
     split = {name: {"annotations": "%s/%s.json" % (data, name), "images": data + "/images"} for name in ("train", "val")}
-    return {"name": "masks", "data": split,
-            "model": {"preset": "mask_rcnn_r18_fpn", "width": 0.125, "fpn_channels": 16, "head_channels": 32, "mask_channels": 8, "min_size": [48, 64],
-                      "max_size": 96, "anchors": [8, 16, 32, 48, 64], "rpn_batch": 64, "rpn_pre_nms": 100, "rpn_pre_nms_val": 100, "rpn_post_nms": 50,
-                      "rpn_post_nms_val": 50, "roi_batch": 32},
-            "train": {"steps": 5, "batch": 4, "shards": 4, "log_every": 1, "lr": 0.005, "burn_in": 0}, "val": {"every": 5, "batch": 2},
-            "run": {"device": "cpu", "threads": 1, "ranks": 1}}
+    return {
+        "name": "masks", "data": split, "model": {
+            "preset": "mask_rcnn_r18_fpn", "width": 0.125, "fpn_channels": 16, "head_channels": 32, "mask_channels": 8,
+            "min_size": [48, 64], "max_size": 96, "anchors": [8, 16, 32, 48, 64], "rpn_batch": 64, "rpn_pre_nms": 100,
+            "rpn_pre_nms_val": 100, "rpn_post_nms": 50, "rpn_post_nms_val": 50, "roi_batch": 32
+        }, "train": {"steps": 5, "batch": 4, "shards": 4, "log_every": 1, "lr": 0.005, "burn_in": 0}, "val": {"every": 5, "batch": 2},
+        "run": {"device": "cpu", "threads": 1, "ranks": 1}
+    }
 
 
 def sparse_spec(data):
     """A Sparse R-CNN of few channels from scratch, with batch normalisation, whose pictures are drawn at two sizes and cut."""
     split = {name: {"annotations": "%s/%s.json" % (data, name), "images": data + "/images"} for name in ("train", "val")}
-    return {"name": "sparse", "data": dict(split, augment={"crop": 0.5}),
-            "model": {"preset": "sparse_rcnn_r18_fpn", "width": 0.125, "fpn_channels": 16, "proposals": 12, "stages": 2, "heads": 4, "dynamic_channels": 8,
-                      "ffn_channels": 32, "min_size": [48, 64], "max_size": 96},
-            "train": {"steps": 5, "batch": 8, "shards": 8, "log_every": 1, "lr": 0.001, "burn_in": 0}, "val": {"every": 5, "batch": 2},
-            "run": {"device": "cpu", "threads": 1, "ranks": 1}}
+    return {
+        "name": "sparse", "data": dict(split, augment={"crop": 0.5}), "model": {
+            "preset": "sparse_rcnn_r18_fpn", "width": 0.125, "fpn_channels": 16, "proposals": 12, "stages": 2, "heads": 4,
+            "dynamic_channels": 8, "ffn_channels": 32, "min_size": [48, 64], "max_size": 96
+        }, "train": {"steps": 5, "batch": 8, "shards": 8, "log_every": 1, "lr": 0.001, "burn_in": 0}, "val": {"every": 5, "batch": 2},
+        "run": {"device": "cpu", "threads": 1, "ranks": 1}
+    }
 
 
 def frames_spec(data):
@@ -336,9 +340,13 @@ def check_average(d, spec, plain, job):
 
 def adapt(d, base, rng):
     """AdamW on a rate that rises in a line and falls as a cosine; windows are open across checkpoints."""
-    spec = merged(base, {"train": {"steps": AVERAGED_STEPS, "optimizer": "adamw", "weight_decay": 0.05, "lr": 0.002, "clip_norm": 30, "log_every": 3,
-                                   "schedule": "cosine", "lr_end": 0.1, "warmup": "linear", "warmup_factor": 0.1, "burn_in": 6},
-                         "val": {"every": 6}, "checkpoint": {"every": 4}})
+    spec = merged(
+        base, {
+            "train": {
+                "steps": AVERAGED_STEPS, "optimizer": "adamw", "weight_decay": 0.05, "lr": 0.002, "clip_norm": 30, "log_every": 3,
+                "schedule": "cosine", "lr_end": 0.1, "warmup": "linear", "warmup_factor": 0.1, "burn_in": 6
+            }, "val": {"every": 6}, "checkpoint": {"every": 4}
+        })
     jobs = undisturbed_and_killed(d, spec, "adamw", rng)
     finish(d, jobs[0][1])
     totals = [v for (v,) in d.sql("SELECT value FROM loss WHERE job=? AND split='train' AND term='total' ORDER BY step", jobs[0][1])]
@@ -418,7 +426,8 @@ def two_stages(d):
     draw_masks(d.root + "/masks")
     spec = mask_spec(d.root + "/masks")
     synced = merged(spec, {"model": {"sync_bn": True}})
-    jobs = [("%d ranks" % n, submit(d, merged(synced, run_keys(ranks=n, deterministic="world")), "Mask R-CNN, SyncBN, %d ranks" % n)) for n in (1, 2, 3)]
+    jobs = [("%d ranks" % n, submit(d, merged(synced, run_keys(ranks=n, deterministic="world")), "Mask R-CNN, SyncBN, %d ranks" % n))
+            for n in (1, 2, 3)]
     compare(d, "Mask R-CNN, SyncBN", jobs)
     alone = submit(d, spec, "Mask R-CNN, BN of each shard")
     finish(d, alone)
@@ -428,9 +437,11 @@ def two_stages(d):
 def as_a_set(d):
     """A Sparse R-CNN, whose gradient is divided by the objects of all shards."""
     spec = sparse_spec(d.root + "/masks")
-    jobs = [("%d ranks" % n, submit(d, merged(spec, run_keys(ranks=n, deterministic="world")), "Sparse R-CNN, %d ranks" % n)) for n in (1, 2, 3, 5, 8)]
-    jobs.append(("3 ranks, 2 waves, 2 threads", submit(d, merged(spec, {"train": {"waves": 2}, "run": {"ranks": 3, "threads": 2, "isa": isas()[-1]}}),
-                                                       "Sparse R-CNN, 2 waves")))
+    jobs = [("%d ranks" % n, submit(d, merged(spec, run_keys(ranks=n, deterministic="world")), "Sparse R-CNN, %d ranks" % n))
+            for n in (1, 2, 3, 5, 8)]
+    jobs.append(("3 ranks, 2 waves, 2 threads",
+                 submit(d, merged(spec, {"train": {"waves": 2}, "run": {"ranks": 3, "threads": 2, "isa": isas()[-1]}}),
+                        "Sparse R-CNN, 2 waves")))
     compare(d, "Sparse R-CNN", jobs)
 
 

@@ -80,15 +80,16 @@ def bad_weights(root, data, good):
         with open(good, "rb") as f, open(root + "/bad.safetensors", "wb") as to:
             to.write(f.read()[:n])
 
-    size, predictor, deconv = os.path.getsize(good), "roi_heads.box_predictor.cls_score.weight", "roi_heads.mask_predictor.conv5_mask.weight"
+    size, predictor, deconv = os.path.getsize(
+        good), "roi_heads.box_predictor.cls_score.weight", "roi_heads.mask_predictor.conv5_mask.weight"
     cases = [(lambda: broken("backbone.fpn.inner_blocks.0.0.weight", put_nan),
               "'backbone.fpn.inner_blocks.0.0.weight': backbone.fpn_lateral2.weight: number 1 is nan, which is not finite"),
              (lambda: broken(predictor, put_nan), "nan, which is not finite"),
              (lambda: broken("rpn.head.conv.0.0.weight", put_shape), "is [1024, 3, 3, 1] in the file and [32, 32, 3, 3] in the model"),
              (lambda: broken(deconv, put_shape), "is [256, 2, 2, 1] in the file and [16, 16, 2, 2] in the model"),
              (lambda: broken(predictor, put_shape), "has 256 rows and 256 numbers in the file; 4 rows of 64 numbers are wanted"),
-             (lambda: broken(predictor, put_half), ""), (lambda: cut(size - 1), ""), (lambda: cut(size // 2), ""), (lambda: cut(100), ""), (lambda: cut(7), ""),
-             (lambda: cut(0), "")]
+             (lambda: broken(predictor, put_half), ""), (lambda: cut(size - 1), ""), (lambda: cut(size // 2), ""), (lambda: cut(100), ""),
+             (lambda: cut(7), ""), (lambda: cut(0), "")]
     for i, (make, said) in enumerate(cases):
         make()
         code, messages, err = train("%s/bad-%d" % (root, i), data, 1, init=root + "/bad.safetensors")
@@ -111,7 +112,8 @@ def finer_masks(root, data, picture):
     assert notes(saved)["model.mask_pool"] == "28", notes(saved)
     code, out, err = worker("--predict", "--job-dir", root + "/finer", "--out", root + "/seen", picture)
     assert code == 0 and json.load(open(root + "/seen/results_segm.json")), (out, err)
-    code, out, err = worker("--export", "detectron2", "--job-dir", root + "/finer", "--out", root + "/finer.safetensors", "--checkpoint", "last")
+    code, out, err = worker("--export", "detectron2", "--job-dir", root + "/finer", "--out", root + "/finer.safetensors", "--checkpoint",
+                            "last")
     assert code == 0 and notes(root + "/finer.safetensors")["model.mask_pool"] == "28", (out, err)
     code, messages, err = train(root + "/back", data, 1, init=root + "/finer.safetensors")
     said = [m["text"] for m in messages if m["type"] == "event" and m["kind"] == "init"]
@@ -139,7 +141,8 @@ def main():
         assert masks and all(m["segmentation"]["size"] == [64, 64] for m in masks), out
         code, out, err = worker("--predict", "--job-dir", root + "/whole", "--out", root + "/seen", root + "/no such picture.png")
         assert code == 1 and "0 masks of score 0.25 and more -> " in out and "1 of 1 images could not be read" in err, (out, err)
-        assert json.load(open(root + "/seen/results_segm.json")) == [] == json.load(open(root + "/seen/results.json")), "those of an earlier predict are left"
+        assert json.load(open(root + "/seen/results_segm.json")) == [] == json.load(
+            open(root + "/seen/results.json")), "those of an earlier predict are left"
 
         for names in ("torchvision", "detectron2"):
             path = f"{root}/{names}.safetensors"

@@ -171,7 +171,8 @@ def check_ranks(d, base):
     job, pattern = train_still(d, base, "one of two", 100000, ranks=2, on_corruption="fail")
     flip(d.rank_pid(job, 1), pattern)
     ended = d.wait(job, lambda j: j["state"] in ("completed", "failed"), PATIENCE_S)
-    assert ended["state"] == "failed" and "ranks 0 and 1 have different weights" in ended["reason"] and POINT in ended["reason"], ended["reason"]
+    assert ended["state"] == "failed" and "ranks 0 and 1 have different weights" in ended["reason"] and POINT in ended["reason"], ended[
+        "reason"]
     print("a bit in one rank: %s" % ended["reason"])
 
 
@@ -205,9 +206,11 @@ def check_verify(d, base):
     for begin in (0, saved):
         again = submit(d, merged(spec, {"errand": {"evidence": folder(d, job), "from": begin, "to": steps[-1]}}), "verify from %d" % begin)
         ended = d.wait(again, lambda j: j["state"] in ("completed", "failed"), PATIENCE_S)
-        assert ended["state"] == "failed" and ended["reason"].startswith("step %d differs: " % wrong), (wrong, ended["reason"])  # in the middle of a step: its gradients too
+        assert ended["state"] == "failed" and ended["reason"].startswith("step %d differs: " % wrong), (
+            wrong, ended["reason"])  # in the middle of a step: its gradients too
         assert ended["attempts"][0]["resume_step"] == begin and not os.path.exists(folder(d, again) + "/checkpoints"), ended["attempts"]
-    again = submit(d, merged(spec, {"errand": {"evidence": folder(d, job), "from": 0, "to": wrong - 1}, "run": {"ranks": 2}}), "verify the rest")
+    again = submit(d, merged(spec, {"errand": {"evidence": folder(d, job), "from": 0, "to": wrong - 1}, "run": {"ranks": 2}}),
+                   "verify the rest")
     assert finish(d, again)["reason"] == "equal: steps 1 .. %d" % (wrong - 1), d.job(again)["reason"]
     print("a bit in a run that is verified: %s" % ended["reason"])
 
@@ -218,7 +221,8 @@ def alone(root, name, spec):
     """Returns the last record of a worker that runs alone."""
     with open("%s/%s.job" % (root, name), "w", encoding="utf-8") as f:
         json.dump(spec, f)
-    done = subprocess.run([BUILD + "/detd-worker", "--dir", "%s/%s" % (root, name), f.name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    done = subprocess.run([BUILD + "/detd-worker", "--dir", "%s/%s" % (root, name), f.name], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          check=False)
     assert done.returncode in (0, 1), (done.returncode, done.stderr)
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -82,7 +82,8 @@ def a_folder_that_is_held():
         with open(folder(d, job) + "/lock", "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             remove(d, job)
-            d.until(lambda: "job %d was removed, but its folder cannot be removed yet: processes" % job in open(d.root + "/log").read(), "it is not told")
+            d.until(lambda: "job %d was removed, but its folder cannot be removed yet: processes" % job in open(d.root + "/log").read(),
+                    "it is not told")
             assert os.path.exists(folder(d, job) + "/checkpoints/step-20") and rows(d, job)
         d.until(lambda: is_wiped(d, job), "it stays when nobody has it any more")
 
@@ -99,7 +100,8 @@ def pruned_page_by_page():
         d.start()
         assert [j["id"] for j in d.call("job.prune", older=age, dry_run=True)["jobs"]] == old
         page = d.call("job.prune", older=age, dry_run=True, limit=2)
-        assert page["cursor"] == old[1] and [j["id"] for j in d.call("job.prune", older=age, dry_run=True, cursor=old[1])["jobs"]] == old[2:]
+        assert page["cursor"] == old[1] and [j["id"]
+                                             for j in d.call("job.prune", older=age, dry_run=True, cursor=old[1])["jobs"]] == old[2:]
         assert len(d.call("job.list")["jobs"]) == 6
         assert not d.call("job.prune", older=age)["refused"]
         assert [j["id"] for j in d.call("job.list")["jobs"]] == [new]
@@ -134,7 +136,8 @@ def nothing_goes_where_the_best_is_gone():
         os.unlink(folder(d, job) + "/checkpoints/step-%d" % best)
         left = sorted(os.listdir(folder(d, job) + "/checkpoints"))
         said = lambda: [r["message"] for r in d.call("job.prune", older=0, keep_best=True)["refused"]]
-        d.until(lambda: ["step-%d, is missing" % best in text for text in said()] == [True], "it is not refused")  # detd may be in its folder itself
+        d.until(lambda: ["step-%d, is missing" % best in text for text in said()] == [True],
+                "it is not refused")  # detd may be in its folder itself
         assert left and sorted(os.listdir(folder(d, job) + "/checkpoints")) == left and os.listdir(folder(d, job) + "/log")
 
 

@@ -17,11 +17,15 @@ WINDOW = 25  # steps of a mean
 
 def train(folder, splits, model=None, **keys):
     """Trains in a new folder; returns {split: {step: {term: quotient}}} and the metrics of the last validation."""
-    spec = {"model": {"preset": "sparse_rcnn_r18_fpn", "width": 0.25, "fpn_channels": 64, "proposals": 20, "stages": 3, "heads": 8,
-                      "dynamic_channels": 16, "ffn_channels": 256, "min_size": [240], "max_size": 320} | (model or {}),
-            "data": {s: {"annotations": path, "images": DATA + "/images"} for s, path in splits.items()} | {"on_bad": "skip"},
-            "train": {"batch": 4, "shards": 1, "lr": 0.001, "seed": 1, "log_every": WINDOW} | keys, "val": {"every": keys["steps"] if "val" in splits else 0},
-            "run": {"device": "cpu", "threads": 2, "evidence": "off"}}
+    spec = {
+        "model": {
+            "preset": "sparse_rcnn_r18_fpn", "width": 0.25, "fpn_channels": 64, "proposals": 20, "stages": 3, "heads": 8,
+            "dynamic_channels": 16, "ffn_channels": 256, "min_size": [240], "max_size": 320
+        } | (model or {}), "data": {s: {"annotations": path, "images": DATA + "/images"}
+                                    for s, path in splits.items()} | {"on_bad": "skip"},
+        "train": {"batch": 4, "shards": 1, "lr": 0.001, "seed": 1, "log_every": WINDOW} | keys,
+        "val": {"every": keys["steps"] if "val" in splits else 0}, "run": {"device": "cpu", "threads": 2, "evidence": "off"}
+    }
     with open(folder + ".json", "w", encoding="utf-8") as f:
         json.dump(spec, f)
     done = subprocess.run([BUILD + "/detd-worker", "--dir", folder, folder + ".json"], capture_output=True, text=True, check=False)
@@ -38,7 +42,8 @@ def train(folder, splits, model=None, **keys):
 def falls(root):
     """The first test of specs sparse_rcnn section 10.3."""
     steps, least = (50, 0.9) if SANITIZED else (200, 0.55)
-    train_losses = train(root + "/falls", {"train": DATA + "/train.json"}, steps=steps, burn_in=80 if steps == 200 else 10, schedule="constant")[0]["train"]
+    train_losses = train(root + "/falls", {"train": DATA + "/train.json"}, steps=steps, burn_in=80 if steps == 200 else 10,
+                         schedule="constant")[0]["train"]
     first, last = train_losses[WINDOW], train_losses[steps]
     print("total %.3f to %.3f, giou %.3f to %.3f" % (first["total"], last["total"], first["giou"], last["giou"]))
     assert last["total"] < least * first["total"], (first, last)

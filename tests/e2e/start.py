@@ -27,8 +27,8 @@ def run(program, *args, closed=(), before=lambda: None, out=subprocess.PIPE, cwd
         for fd in closed:
             os.close(fd)
 
-    return subprocess.run([BUILD + "/" + program, *args], preexec_fn=prepare, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE, cwd=cwd, text=True,
-                          env=dict(os.environ, **(env or {})), check=False, timeout=600)
+    return subprocess.run([BUILD + "/" + program, *args], preexec_fn=prepare, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE,
+                          cwd=cwd, text=True, env=dict(os.environ, **(env or {})), check=False, timeout=600)
 
 
 class Node:
@@ -39,8 +39,11 @@ class Node:
         make_shapes(d.root + "/shapes", 4, 2, 64)
         data = {split: {"annotations": "shapes/%s.json" % split, "images": "shapes/images"} for split in ("train", "val")}
         with open(d.root + "/job.json", "w", encoding="utf-8") as f:
-            json.dump({"name": "tiny", "model": {"preset": "yolov3_tiny", "size": 64, "width": 0.05}, "data": data, "train": {"steps": 2, "batch": 2},
-                       "val": {"every": 2}, "run": {"device": "cpu"}}, f)
+            json.dump(
+                {
+                    "name": "tiny", "model": {"preset": "yolov3_tiny", "size": 64, "width": 0.05}, "data": data,
+                    "train": {"steps": 2, "batch": 2}, "val": {"every": 2}, "run": {"device": "cpu"}
+                }, f)
 
     def ctl(self, *args, **more):
         return run("detctl", *args, cwd=self.d.root, env={"DETD_SOCKET": self.d.path}, **more)
@@ -57,7 +60,8 @@ def closed_descriptors():
     for program, closed in itertools.product(PROGRAMS, SETS):
         done = run(program, "--help", closed=closed)
         assert done.returncode == (1 if 1 in closed else 0), (program, closed, done)
-        assert (1 in closed or "detd" in done.stdout) and (2 in closed or ("standard output" in done.stderr) == (1 in closed)), (program, closed, done)
+        assert (1 in closed or "detd" in done.stdout) and (2 in closed or
+                                                           ("standard output" in done.stderr) == (1 in closed)), (program, closed, done)
 
 
 def daemon_without_descriptors():
@@ -89,7 +93,9 @@ def client_without_descriptors():
         for closed in SETS:
             if 1 not in closed:
                 continue
-            for command in (["logs", "1", "--rank", "0"], ["loss", "1", "--csv"], ["ls"], ["show", "1", "--json"], ["layers", "yolov3_tiny"], ["check", "job.json"]):
+            for command in (["logs", "1", "--rank",
+                             "0"], ["loss", "1", "--csv"], ["ls"], ["show", "1", "--json"], ["layers",
+                                                                                             "yolov3_tiny"], ["check", "job.json"]):
                 done = node.ctl(*command, closed=closed)
                 assert done.returncode == 1 and (2 in closed or "standard output" in done.stderr), (command, closed, done)
         assert d.job(2)["state"] == "running", d.job(2)
@@ -116,8 +122,8 @@ def trainer_without_descriptors():
 
 def leads_nowhere(d, closed, path, *words):
     """A program runs, and makes that path, though these are closed: they are /dev/null in it."""
-    with subprocess.Popen([BUILD + "/" + words[0], *words[1:]], preexec_fn=lambda: [os.close(fd) for fd in closed], stdin=subprocess.DEVNULL,
-                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as program:
+    with subprocess.Popen([BUILD + "/" + words[0], *words[1:]], preexec_fn=lambda: [os.close(fd) for fd in closed],
+                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as program:
         d.until(lambda: os.path.exists(path) or program.poll() is not None, "it does not begin")
         assert program.poll() is None, closed
         for fd in closed:
@@ -142,7 +148,8 @@ def launcher_without_descriptors():
         os.mkdir(d.root + "/key")
         path = d.root + "/launch"
         for closed in SETS:
-            leads_nowhere(d, closed, path, "detd-launch", "--socket", path, "--state", d.state, "--user", "root", "--key", d.root + "/key/key")
+            leads_nowhere(d, closed, path, "detd-launch", "--socket", path, "--state", d.state, "--user", "root", "--key",
+                          d.root + "/key/key")
             os.unlink(path)
 
 
@@ -164,7 +171,8 @@ def ignored_signals():
         node.good("submit", "job.json", "run.on_end=kill -PIPE $$")
         node.good("wait", "1", before=ignore_and_block)
         # ranks and the user's command begin with signals as they are by default
-        d.until(lambda: "was killed by signal 13" in open(d.state + "/jobs/1/log/supervisor.log", encoding="utf-8").read(), "the command ignores SIGPIPE")
+        d.until(lambda: "was killed by signal 13" in open(d.state + "/jobs/1/log/supervisor.log", encoding="utf-8").read(),
+                "the command ignores SIGPIPE")
         node.good("layers", "yolov3_tiny", before=ignore_and_block)
         with subprocess.Popen([BUILD + "/detctl", "--help"], stdout=subprocess.PIPE, preexec_fn=ignore_and_block) as child:
             child.stdout.close()  # as of `| head`
@@ -184,13 +192,16 @@ def no_environment():
             os.chdir(gone)
             os.rmdir(gone)
 
-        for program, *args in [[p, "--help"] for p in PROGRAMS] + [["detctl", "--socket", d.path, "ls"], ["detctl", "--socket", d.path, "wait", "1"],
-                                                                   ["detctl", "layers", "yolov3_tiny"]]:
-            done = subprocess.run([BUILD + "/" + program, *args], preexec_fn=prepare, env={}, capture_output=True, text=True, check=False, timeout=60)
+        for program, *args in [[p, "--help"]
+                               for p in PROGRAMS] + [["detctl", "--socket", d.path, "ls"], ["detctl", "--socket", d.path, "wait", "1"],
+                                                     ["detctl", "layers", "yolov3_tiny"]]:
+            done = subprocess.run([BUILD + "/" + program, *args], preexec_fn=prepare, env={}, capture_output=True, text=True, check=False,
+                                  timeout=60)
             assert done.returncode == 0, (program, args, done)
         for program, *args in [["detctl", "check", "job.json"], ["detd", "--state", "here", "--socket", "s"], ["detd-worker", "job.json"],
                                ["detctl", "sample", "job.json", "-o", "here"]]:
-            done = subprocess.run([BUILD + "/" + program, *args], preexec_fn=prepare, env={}, capture_output=True, text=True, check=False, timeout=60)
+            done = subprocess.run([BUILD + "/" + program, *args], preexec_fn=prepare, env={}, capture_output=True, text=True, check=False,
+                                  timeout=60)
             assert done.returncode in (1, 2) and done.stderr.startswith("det"), (program, args, done)
 
 
@@ -211,10 +222,11 @@ def full_output():
         for command in re.findall(r"^  (\w+) +\S", run("detctl", "--help").stdout.split("exit codes")[0], re.M):
             done = node.ctl(command, "--help", out=full)
             assert done.returncode == 1 and "standard output: No space left on device" in done.stderr, done
-        for command in ("ls", "show 1", "why 1", "loss 1", "loss 1 --csv", "eval 1", "events", "usage 1", "gpus --json", "info", "doctor", "logs 1", "compare 1 1",
-                        "diff 1 1", "queue --json", "ls --json", "show 1 --json", "watch 1", "deterministic", "completion", "submit --help-keys", "layers yolov3_tiny",
-                        "layers yolov3_tiny --json", "check job.json", "anchors job.json", "sample job.json -o seen", "export 1 -f safetensors -o x.st", "tag 1 +a",
-                        "note 1 x", "drain why", "undrain", "prune --older 0s --dry-run", "verify 1", "predict 1 shapes/images -o found"):
+        for command in ("ls", "show 1", "why 1", "loss 1", "loss 1 --csv", "eval 1", "events", "usage 1", "gpus --json", "info", "doctor",
+                        "logs 1", "compare 1 1", "diff 1 1", "queue --json", "ls --json", "show 1 --json", "watch 1", "deterministic",
+                        "completion", "submit --help-keys", "layers yolov3_tiny", "layers yolov3_tiny --json", "check job.json",
+                        "anchors job.json", "sample job.json -o seen", "export 1 -f safetensors -o x.st", "tag 1 +a", "note 1 x",
+                        "drain why", "undrain", "prune --older 0s --dry-run", "verify 1", "predict 1 shapes/images -o found"):
             done = node.ctl(*command.split(), out=full)
             assert done.returncode == 1 and "No space left on device" in done.stderr, (command, done)
         done = node.ctl("submit", "job.json", out=full)
@@ -311,12 +323,14 @@ def limited_files():
         node = Node(d)
         node.good("submit", "job.json", "--wait")
         done = node.ctl("export", "1", "-f", "safetensors", "-o", "x.st", before=limit_files(50 << 10))
-        assert done.returncode == 1 and "File too large" in done.stderr and not [n for n in os.listdir(d.root) if n.startswith("x.st")], done
+        assert done.returncode == 1 and "File too large" in done.stderr and not [n
+                                                                                 for n in os.listdir(d.root) if n.startswith("x.st")], done
         done = run("detd-worker", "--dir", "alone", "job.json", before=limit_files(50 << 10), cwd=d.root)
         assert done.returncode == 1 and "File too large" in done.stderr, done
         for kib in 0, 1, 4, 8, 32:
             done = node.ctl("export", "--sqlite", "x.db", before=limit_files(kib << 10))
-            assert done.returncode == 1 and done.stderr == "detctl export: write 'x.db': the limit of file sizes (ulimit -f) is reached\n", (kib, done)
+            assert done.returncode == 1 and done.stderr == "detctl export: write 'x.db': the limit of file sizes (ulimit -f) is reached\n", (
+                kib, done)
             assert not os.path.exists(d.root + "/x.db")
         named = set()
         for size in range(100, 20000, 300):  # the files have different sizes
@@ -338,7 +352,8 @@ def limited_files():
         d.kill()
         for kib in 0, 1, 4, 8, 32, 64:  # detd.db has more
             done = run("detd", "--state", d.root + "/other", "--socket", d.path, before=limit_files(kib << 10))
-            assert done.returncode == 1 and done.stderr == "detd: '%s/other/detd.db': the limit of file sizes (ulimit -f) is reached\n" % d.root, (kib, done)
+            assert done.returncode == 1 and done.stderr == "detd: '%s/other/detd.db': the limit of file sizes (ulimit -f) is reached\n" % d.root, (
+                kib, done)
         d.prepare = None
         d.start()
         node.good("wait", "2")  # it has waited for room
@@ -366,8 +381,8 @@ def limited_processes():
                     os.setgid(65534)
                     os.setuid(65534)
 
-            with subprocess.Popen([d.bin + "/" + words[0], *words[1:]], preexec_fn=prepare, cwd=d.root + "/home", env={"PATH": "/usr/bin:/bin"}, text=True,
-                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
+            with subprocess.Popen([d.bin + "/" + words[0], *words[1:]], preexec_fn=prepare, cwd=d.root + "/home",
+                                  env={"PATH": "/usr/bin:/bin"}, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
                 try:
                     return child.wait(seconds), child.stderr.read()
                 except subprocess.TimeoutExpired:
@@ -400,10 +415,14 @@ def limited_memory():
         def limit(kind, value):
             return lambda: resource.setrlimit(kind, (value, value))
 
-        limits = [limit(resource.RLIMIT_AS, kib << 10) for kib in range(10000, 90000, 8000)] + [limit(resource.RLIMIT_NOFILE, n) for n in (5, 7, 20, 63)]
+        limits = [limit(resource.RLIMIT_AS, kib << 10)
+                  for kib in range(10000, 90000, 8000)] + [limit(resource.RLIMIT_NOFILE, n) for n in (5, 7, 20, 63)]
         for prepare in limits:
-            for program, *args in (["detd-worker", "--check", "job.json"], ["detctl", "--socket", d.path, "ls"], ["detctl", "--socket", d.path, "loss", "1"],
-                                   ["detctl", "layers", "yolov3_tiny"], ["detd", "--version"], ["detd-launch", "--version"]):
+            for program, *args in (["detd-worker", "--check",
+                                    "job.json"], ["detctl", "--socket", d.path,
+                                                  "ls"], ["detctl", "--socket", d.path, "loss",
+                                                          "1"], ["detctl", "layers",
+                                                                 "yolov3_tiny"], ["detd", "--version"], ["detd-launch", "--version"]):
                 done = run(program, *args, before=prepare, cwd=d.root)
                 assert done.returncode in (0, 1, 3) and (done.returncode == 0 or program in done.stderr), (program, args, done)
             d.kill()
@@ -487,9 +506,12 @@ def gone_before_it_is_read():
         node = Node(d)
         node.good("submit", "job.json", "--wait")
         os.kill(d.proc.pid, signal.SIGSTOP)
-        clients = [subprocess.Popen([BUILD + "/detctl", *line.split()], cwd=d.root, env=dict(os.environ, DETD_SOCKET=d.path), stdout=subprocess.PIPE,
-                                    stderr=subprocess.PIPE, text=True)
-                   for line in ("submit job.json --no-check", "clone 1", "tag 1 +lost", "rm 1", "drain why", "prune --older 0s", "watch 1", "submit job.json --no-check")]
+        clients = [
+            subprocess.Popen([BUILD + "/detctl", *line.split()], cwd=d.root, env=dict(os.environ, DETD_SOCKET=d.path),
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            for line in ("submit job.json --no-check", "clone 1", "tag 1 +lost", "rm 1", "drain why", "prune --older 0s", "watch 1",
+                         "submit job.json --no-check")
+        ]
         half = socket.socket(socket.AF_UNIX)
         half.connect(d.path)
         half.sendall(b'{"jsonrpc":"2.0","id":1,"method":"job.label","params":{"id":1,"tags":"+half"}}\n')
@@ -522,7 +544,10 @@ def no_answer_in_time():
         word_of(waits)
         commands = ["submit job.json --no-check", "cancel 2", "clone 1", "ls"]
         asking = ["clone 1", "ls"] + commands[:1] * (os.geteuid() == 0)  # clone asks for job 1 first, and root whose daemon it is
-        asked = [subprocess.Popen([BUILD + "/detctl", "--socket", d.path, *line.split()], cwd=d.root, stderr=subprocess.PIPE, text=True) for line in commands]
+        asked = [
+            subprocess.Popen([BUILD + "/detctl", "--socket", d.path, *line.split()], cwd=d.root, stderr=subprocess.PIPE, text=True)
+            for line in commands
+        ]
         for line, client in zip(commands, asked):
             said = client.communicate(timeout=300)[1]
             assert client.returncode == 3 and "gives no answer within 60 s" in said, (line, said)
@@ -536,5 +561,8 @@ def no_answer_in_time():
         d.stop()
 
 
-run_scenarios([no_answer_in_time, full_output, client_without_descriptors, daemon_without_descriptors, trainer_without_descriptors, unread_log, stopped_terminal, ignored_signals, limited_memory, limited_processes, limited_files, full_sockets, named_signal, launcher_without_descriptors, supervisor_without_descriptors, gone_before_it_is_read,
-               closed_descriptors, no_environment])
+run_scenarios([
+    no_answer_in_time, full_output, client_without_descriptors, daemon_without_descriptors, trainer_without_descriptors, unread_log,
+    stopped_terminal, ignored_signals, limited_memory, limited_processes, limited_files, full_sockets, named_signal,
+    launcher_without_descriptors, supervisor_without_descriptors, gone_before_it_is_read, closed_descriptors, no_environment
+])

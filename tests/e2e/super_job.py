@@ -339,7 +339,8 @@ def test_started_by_hand(job):
     job.until(lambda: job.store.of("loss"))
     lock = job.dir + "/lock"
     assert int(open(lock).read()) == job.proc.pid and os.stat(lock).st_mode & 0o777 == 0o600
-    other = subprocess.run(command, start_new_session=True, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    other = subprocess.run(command, start_new_session=True, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+                           check=False)
     assert other.returncode == 1 and "job 7 is supervised by another process" in other.stderr, other
     job.detd.control("cancel")
     job.finish("cancelled")

@@ -17,10 +17,12 @@ def spec(data):
     def split(name):
         return {"annotations": "%s/%s.json" % (data, name), "images": data + "/images"}
 
-    return {"name": "shapes", "model": {"preset": "yolov3_tiny", "size": 96, "width": 0.25},
-            "data": {"train": split("train"), "val": split("val")},
-            "train": {"steps": STEPS, "batch": 8, "shards": 2, "log_every": 3, "lr": 0.002}, "val": {"every": 20}, "checkpoint": {"every": 5},
-            "run": {"ranks": 2, "device": "cpu", "restarts": 8}}
+    return {
+        "name": "shapes", "model": {"preset": "yolov3_tiny", "size": 96,
+                                    "width": 0.25}, "data": {"train": split("train"), "val": split("val")},
+        "train": {"steps": STEPS, "batch": 8, "shards": 2, "log_every": 3,
+                  "lr": 0.002}, "val": {"every": 20}, "checkpoint": {"every": 5}, "run": {"ranks": 2, "device": "cpu", "restarts": 8}
+    }
 
 
 def rows(d, job):

@@ -17,7 +17,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TMP = sys.argv[1]
 ROOT = TMP + "/root"
 UNITS = """basic.target sysinit.target shutdown.target umount.target final.target sockets.target multi-user.target local-fs.target remote-fs.target
-nss-user-lookup.target poweroff.target systemd-poweroff.service systemd-journald.service systemd-journald.socket systemd-journald-dev-log.socket""".split()
+nss-user-lookup.target poweroff.target systemd-poweroff.service systemd-journald.service systemd-journald.socket systemd-journald-dev-log.socket""".split(
+)
 NODE = "/sys/fs/cgroup"
 
 # Runs as the first process of the namespaces, in a control group of its own, which systemd uses as the root of its
@@ -144,7 +145,8 @@ class Node:
         join = "echo $$ >'%s/cgroup.procs'; exec unshare --mount --pid --cgroup --ipc --uts --fork --kill-child sh -c '%s' boot '%s'" % (
             self.group, BOOT.replace("'", "'\\''"), TMP)
         shutil.rmtree(TMP + "/etc", ignore_errors=True)
-        self.outer = subprocess.Popen(["sh", "-c", join], stdin=subprocess.DEVNULL, stdout=open(TMP + "/boot", "a"), stderr=subprocess.STDOUT)
+        self.outer = subprocess.Popen(["sh", "-c", join], stdin=subprocess.DEVNULL, stdout=open(TMP + "/boot", "a"),
+                                      stderr=subprocess.STDOUT)
 
     def await_socket(self):
         self.until(lambda: self.outer.poll() is not None or self.inside("test", "-S", "/run/detd/detd.sock").returncode == 0, "no socket")
@@ -214,8 +216,9 @@ class Node:
                 "run": {"device": "cpu", "ranks": 1, "threads": 1, "env": {"STEP_S": "0.05"}}}
         write(TMP + "/home/ann/job.json", json.dumps(spec))
         become = ["setpriv", "--reuid", user, "--regid", user, "--clear-groups"] if user else []
-        return int(self.inside(*become, "/usr/local/bin/detctl", "--socket", "/run/detd/detd.sock", "submit", "--no-check", "/home/ann/job.json", *([] if user else ["--as", "ann"]),
-                               check=True).stdout)
+        return int(
+            self.inside(*become, "/usr/local/bin/detctl", "--socket", "/run/detd/detd.sock", "submit", "--no-check", "/home/ann/job.json",
+                        *([] if user else ["--as", "ann"]), check=True).stdout)
 
     def journal(self):
         """[(level, line)] of detd"""
@@ -243,8 +246,12 @@ def limits(node):
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     most = int(node.property("MemoryMax", "detd-launch.service"))
     assert most < memory, (most, memory)
-    seen = [node.limit("detd-launch.service", "MemoryMax", "memory.max", most), node.limit("detd-launch.service", "CPUWeight", "cpu.weight", 100),
-            node.limit("detd.service", "CPUWeight", "cpu.weight", 1000), node.limit("detd.service", "MemoryHigh", "memory.high", 1 << 30)]
+    seen = [
+        node.limit("detd-launch.service", "MemoryMax", "memory.max", most),
+        node.limit("detd-launch.service", "CPUWeight", "cpu.weight", 100),
+        node.limit("detd.service", "CPUWeight", "cpu.weight", 1000),
+        node.limit("detd.service", "MemoryHigh", "memory.high", 1 << 30)
+    ]
     if not all(seen):
         print("skip: limits of the units in the kernel: no controllers of cgroup version 2 here")
 
@@ -257,9 +264,11 @@ def check_facts(path):
     assert facts["oom"] > 0 >= facts["oom_detd_job"], facts
     assert facts["capabilities"] == 0 and facts["seccomp"] == "2" and facts["new_privileges"] == "1", facts
     assert facts["lock"] == "Permission denied" and facts["tmp"] == facts["affinity"] == "done", facts  # detd alone takes locks of GPUs
-    assert facts["usr"] in ("Read-only file system", "Permission denied") and facts["hostname"] == facts["clock"] == "Operation not permitted", facts
+    assert facts["usr"] in ("Read-only file system",
+                            "Permission denied") and facts["hostname"] == facts["clock"] == "Operation not permitted", facts
     assert isinstance(facts["session"], int) and facts["container"] == "4755\n" and facts["umask"] == 0o77, facts
-    assert facts["nvidiactl"] in ("done", "No such device or address"), facts  # the unit lets ranks open it; most often there is no driver here
+    assert facts["nvidiactl"] in ("done",
+                                  "No such device or address"), facts  # the unit lets ranks open it; most often there is no driver here
     with open(TMP + "/var/modprobe", encoding="utf-8") as f:
         assert f.read().splitlines()[0] == "0 -u", "files of devices are not made by root"
 
@@ -277,13 +286,15 @@ def restarts(node):
     for _ in range(7):  # more often than a start limit would allow
         before = node.property("MainPID")
         node.inside("kill", "-KILL", before, check=True)
-        node.until(lambda: node.property("MainPID") not in (before, "0") and node.property("ActiveState") == "active", "detd is not started again")
+        node.until(lambda: node.property("MainPID") not in (before, "0") and node.property("ActiveState") == "active",
+                   "detd is not started again")
     at = node.show(job)["step"]
     node.wait(job, lambda j: j["step"] > at)
     assert node.ranks(job) == rank, "the rank was %s and is %s" % (rank, node.ranks(job))
     assert node.show(job)["attempt"] == 1
     assert int(node.property("NRestarts")) >= 7, node.property("NRestarts")
-    node.until(lambda: sum("serves '/run/detd/detd.sock'" in line for level, line in node.journal() if level == 6) == 9, "it is not told of each start")
+    node.until(lambda: sum("serves '/run/detd/detd.sock'" in line for level, line in node.journal() if level == 6) == 9,
+               "it is not told of each start")
     assert (6, "stops; jobs run on") in node.journal(), node.journal()
     assert node.inside("test", "-e", "/run/detd/gpus/GPU-test.lock").returncode == 0, "locks of GPUs went with detd"
     return job
@@ -298,7 +309,8 @@ def users(node):
         assert len(rank) == 1, rank
         with open(rank[0].replace("cmdline", "status"), encoding="utf-8") as f:
             status = dict(line.rstrip().split(":\t", 1) for line in f if ":\t" in line)
-        assert status["Uid"].split() == [{"ann": "2001", "bob": "2002"}[user]] * 4 and int(status["CapBnd"], 16) == 0 and status["NoNewPrivs"] == "1", status
+        assert status["Uid"].split() == [{"ann": "2001", "bob": "2002"}[user]] * 4 and int(status["CapBnd"],
+                                                                                           16) == 0 and status["NoNewPrivs"] == "1", status
         assert os.getpriority(os.PRIO_PROCESS, int(rank[0].split("/")[2])) == 7, "jobs are not as nice as their service"
         with open(rank[0].replace("cmdline", "cgroup"), encoding="utf-8") as f:
             assert "/detd-launch.service/job-" in f.read()
@@ -306,7 +318,8 @@ def users(node):
     node.inside("systemctl", "restart", "detd-launch.service", check=True)
     pid = node.inside("systemctl", "show", "-p", "MainPID", "--value", "detd-launch.service").stdout.strip()
     node.inside("kill", "-KILL", pid, check=True)
-    node.until(lambda: node.inside("systemctl", "show", "-p", "MainPID", "--value", "detd-launch.service").stdout.strip() not in (pid, "0"), "not started again")
+    node.until(lambda: node.inside("systemctl", "show", "-p", "MainPID", "--value", "detd-launch.service").stdout.strip() not in (pid, "0"),
+               "not started again")
     assert [node.ranks(job) for job in jobs.values()] == ranks
     node.ctl("cancel", str(jobs["bob"]))
     node.wait(jobs["bob"], lambda j: j["state"] == "cancelled")

@@ -49,7 +49,8 @@ def picture(path):
     folder, images = DATA + "/instances_train.json", DATA + "/train/"
     if not os.path.isdir(DATA):
         shapes = os.path.dirname(path) + "/shapes"
-        subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", shapes, "--train", "1", "--val", "0", "--masks"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([sys.executable, HERE + "/../demo/make_shapes.py", shapes, "--train", "1", "--val", "0", "--masks"], check=True,
+                       stdout=subprocess.DEVNULL)
         folder, images = shapes + "/train.json", shapes + "/images/"
     with open(folder, encoding="utf-8") as f:
         whole = json.load(f)
@@ -76,8 +77,8 @@ def theirs(ids, pixels):
     is a category's id, as in torchvision's published detectors: 91 rows for COCO's 80 categories. The rows without a
     category never score."""
     torch.manual_seed(7)
-    model = maskrcnn_resnet50_fpn(weights=None, weights_backbone=None, num_classes=ids[-1] + 1, min_size=SHORT, max_size=LONG, box_score_thresh=0.05,
-                                  box_detections_per_img=FOUND)
+    model = maskrcnn_resnet50_fpn(weights=None, weights_backbone=None, num_classes=ids[-1] + 1, min_size=SHORT, max_size=LONG,
+                                  box_score_thresh=0.05, box_detections_per_img=FOUND)
     with torch.no_grad():
         for m in model.modules():
             if isinstance(m, torch.nn.BatchNorm2d):
@@ -90,8 +91,8 @@ def theirs(ids, pixels):
             head.weight *= scale
         box, mask = model.roi_heads.box_predictor, model.roi_heads.mask_predictor.mask_fcn_logits
         for row in sorted(set(range(1, ids[-1])) - set(ids)):
-            for a in (box.cls_score.weight[row], box.bbox_pred.weight[4 * row:4 * row + 4], box.bbox_pred.bias[4 * row:4 * row + 4], mask.weight[row],
-                      mask.bias[row:row + 1]):
+            for a in (box.cls_score.weight[row], box.bbox_pred.weight[4 * row:4 * row + 4], box.bbox_pred.bias[4 * row:4 * row + 4],
+                      mask.weight[row], mask.bias[row:row + 1]):
                 a.zero_()
             box.cls_score.bias[row] = -10000
     assert not any(isinstance(m, FrozenBatchNorm2d) for m in model.modules())
@@ -107,9 +108,13 @@ def worker(*args):
 def job(folder, classes_of, weights):
     split = {"annotations": classes_of, "images": folder}
     with open(folder + "/job.json", "w", encoding="utf-8") as f:
-        json.dump({"name": "theirs", "model": {"preset": "mask_rcnn_r50_fpn", "flavor": "tv", "init": weights, "min_size": SHORT, "max_size": LONG},
-                   "data": {"train": split}, "train": {"steps": 1, "batch": 1, "lr": 1e-300, "weight_decay": 0}, "run": {"device": "cpu", "evidence": "off"},
-                   "val": {"max_det": FOUND}}, f)
+        json.dump(
+            {
+                "name": "theirs", "model": {
+                    "preset": "mask_rcnn_r50_fpn", "flavor": "tv", "init": weights, "min_size": SHORT, "max_size": LONG
+                }, "data": {"train": split}, "train": {"steps": 1, "batch": 1, "lr": 1e-300, "weight_decay": 0},
+                "run": {"device": "cpu", "evidence": "off"}, "val": {"max_det": FOUND}
+            }, f)
     said = [json.loads(line) for line in worker("--dir", folder + "/job", folder + "/job.json").splitlines()]
     return next(m["text"] for m in said if m["type"] == "event" and m["kind"] == "init")
 
@@ -131,7 +136,8 @@ def same_detections(model, pixels, folder):
     worker("--predict", "--job-dir", folder + "/job", "--out", folder + "/out", "--checkpoint", "last", folder + "/picture.png")
     with open(folder + "/out/results.json", encoding="utf-8") as f:
         ours = json.load(f)
-    assert len(found["boxes"]) >= 10 and len({int(x) for x in found["labels"]}) > 1 and found["scores"][0] - found["scores"][-1] > 0.01, found
+    assert len(found["boxes"]) >= 10 and len({int(x)
+                                              for x in found["labels"]}) > 1 and found["scores"][0] - found["scores"][-1] > 0.01, found
     boxes = torch.tensor([r["bbox"] for r in ours], dtype=torch.float64).reshape(-1, 4)
     boxes[:, 2:] += boxes[:, :2]
     labels = torch.tensor([r["category_id"] for r in ours])
@@ -156,7 +162,9 @@ def main():
         ids = sorted(c["id"] for c in data["categories"])
         pixels = torch.from_numpy(np.array(Image.open(folder + "/picture.png"))).permute(2, 0, 1).float() / 255
         model = theirs(ids, pixels)
-        write(folder + "/theirs.safetensors", {n: a.detach().contiguous() for n, a in model.state_dict().items() if a.dtype == torch.float32})
+        write(folder + "/theirs.safetensors",
+              {n: a.detach().contiguous()
+               for n, a in model.state_dict().items() if a.dtype == torch.float32})
         said = job(folder, folder + "/data.json", folder + "/theirs.safetensors")
         assert ids[-1] > len(ids) and "(torchvision's names, classes by the ids of their categories)" in said, said
         assert "not in the file" not in said and "without a place" not in said, said
@@ -166,7 +174,8 @@ def main():
             same_detections(model, pixels, folder)
         else:
             print("skip: no %s: detections in a photograph" % os.path.relpath(DATA, HERE + "/../.."))
-        few = dict(data, categories=data["categories"][:3], annotations=[dict(a, category_id=data["categories"][0]["id"]) for a in data["annotations"]])
+        few = dict(data, categories=data["categories"][:3],
+                   annotations=[dict(a, category_id=data["categories"][0]["id"]) for a in data["annotations"]])
         with open(folder + "/few.json", "w", encoding="utf-8") as f:
             json.dump(few, f)
         os.rename(folder + "/job", folder + "/job-80")

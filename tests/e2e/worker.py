@@ -162,7 +162,8 @@ def nonfinite(root):
     check_gave_up(said, 3)
     check_rest(said, each)
     wild = merged(merged(base, pictures(root, "wild", [40, 90], steps=9, lr=1000)), {"model": {"init": None}})
-    often, seldom = (alone(root, "wild%d" % every, merged(wild, {"train": {"log_every": every}, "checkpoint": {"every": 0}}))[1] for every in (1, 100))
+    often, seldom = (alone(root, "wild%d" % every, merged(wild, {"train": {"log_every": every}, "checkpoint": {"every": 0}}))[1]
+                     for every in (1, 100))
     ends = [of_type(said, "end") for said in (often, seldom)]
     check_rest(seldom, [r["terms"] for r in of_type(often, "loss")])
     assert ends[0][0]["class"] == "nonfinite" and "loss term" in ends[0][0]["reason"] and ends[0] == ends[1], ends
@@ -252,9 +253,12 @@ def many_classes(d):
 # ---- owners of checkpoints ----
 
 def marked(root, spec, name="marked"):
-    return merged(spec, {"name": name, "model": {"cfg": write(root + "/marked.cfg", strided_cfg(3))},
-                         "data": {"train": flat_images(root, "marked", 64, [120])},
-                         "train": {"steps": 4, "batch": 1, "shards": 1}, "checkpoint": {"every": 2}, "run": {"device": "cpu", "threads": 1}})
+    return merged(
+        spec, {
+            "name": name, "model": {"cfg": write(root + "/marked.cfg", strided_cfg(3))}, "data": {
+                "train": flat_images(root, "marked", 64, [120])
+            }, "train": {"steps": 4, "batch": 1, "shards": 1}, "checkpoint": {"every": 2}, "run": {"device": "cpu", "threads": 1}
+        })
 
 
 def store_of(path):
@@ -356,7 +360,10 @@ def chosen_precision(root):
         _, said = alone(root, "computes_" + asked, merged(base, {"run": {"device": "cpu", "precision": asked}}))
         with open("%s/computes_%s/spec.json" % (root, asked), encoding="utf-8") as f:
             assert json.load(f)["run"]["precision"] == wanted, asked
-        slow = [r for r in of_type(said, "event") if r["text"].startswith("run.precision bf16: slower than fp32 on this CPU, as it has no unit for bf16")]
+        slow = [
+            r for r in of_type(said, "event")
+            if r["text"].startswith("run.precision bf16: slower than fp32 on this CPU, as it has no unit for bf16")
+        ]
         assert bool(slow) == (wanted == "bf16" and not unit), said
 
 

@@ -72,5 +72,7 @@ for axis in ([3, .1, .2], [.1, -3, .2], [.2, .1, 3], [-2, 2, .5], [.001, 0, 0]):
     turns.append(np.eye(4))
     turns[-1][:3, :3] = turned(np.array(axis))
 flat = lambda m: [round(float(x), 9) for x in m[:3].ravel()]
-pathlib.Path("tests/golden/ate.json").write_text(json.dumps(dict(poses=[flat(m) for m in poses], motions=[flat(m) for m in predicted], way=[flat(m) for m in way],
-    turns=[flat(m) for m in turns], quats=[quaternion(m) for m in turns], ate=ate)) + "\n")
+pathlib.Path("tests/golden/ate.json").write_text(
+    json.dumps(
+        dict(poses=[flat(m) for m in poses], motions=[flat(m) for m in predicted], way=[flat(m) for m in way],
+             turns=[flat(m) for m in turns], quats=[quaternion(m) for m in turns], ate=ate)) + "\n")

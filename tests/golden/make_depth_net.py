@@ -259,9 +259,9 @@ def camera(images=IMAGES, first=0):
                         dtype=torch.float32).double()
 
 
-DEFAULTS = dict(layers=18, decoder="crp", pose_layers=18, pose_size=[W, H], min_depth=0.1, max_depth=100.0, ssim_weight=0.85, perception=1e-3,
-                smoothness=1e-3, dis=1e-3, cvt=1e-3, automask="auto", disp_norm="auto", align_corners=True, extractor_bn="running",
-                target_pyramid="direct")
+DEFAULTS = dict(layers=18, decoder="crp", pose_layers=18, pose_size=[W, H], min_depth=0.1, max_depth=100.0, ssim_weight=0.85,
+                perception=1e-3, smoothness=1e-3, dis=1e-3, cvt=1e-3, automask="auto", disp_norm="auto", align_corners=True,
+                extractor_bn="running", target_pyramid="direct")
 
 
 def terms(net, case, step, images=IMAGES, first=0):
@@ -346,20 +346,27 @@ def run(case):
 
 
 # Networks of depth_net.json, with the defaults of the presets.
-plain = [dict(kind="baseline", sources=[-1, 1], stereo=False, decoder="crp"), dict(kind="baseline", sources=[1], stereo=False, decoder="upconv"),
-         dict(kind="features", sources=[-1, 1], stereo=True, decoder="crp"), dict(kind="joint", sources=[-1, 1], stereo=False, decoder="crp"),
-         dict(kind="autoencoder", sources=[-1, 1], stereo=False, decoder="crp")]
+plain = [
+    dict(kind="baseline", sources=[-1, 1], stereo=False, decoder="crp"),
+    dict(kind="baseline", sources=[1], stereo=False, decoder="upconv"),
+    dict(kind="features", sources=[-1, 1], stereo=True, decoder="crp"),
+    dict(kind="joint", sources=[-1, 1], stereo=False, decoder="crp"),
+    dict(kind="autoencoder", sources=[-1, 1], stereo=False, decoder="crp")
+]
 # Networks of depth_net_keys.json, with changed colours: every key differs from its default, and the weights of the
 # terms are so large that gradients depend on them, too. Then ResNet-50: a small change of the input makes larger
 # changes there, as its last stage has only 24 pixels.
-keyed = [dict(kind="features", sources=[1, -1], stereo=True, decoder="upconv",
-              keys=dict(pose_layers=34, pose_size=[96, 64], min_depth=0.2, max_depth=50.0, ssim_weight=0.7, perception=0.5, smoothness=0.25,
-                        automask="on", disp_norm="on", align_corners=False, extractor_bn="batch")),
-         dict(kind="joint", sources=[-1, 1], stereo=False, decoder="crp",
-              keys=dict(perception=2.0, smoothness=0.5, dis=0.125, cvt=0.25, automask="off", disp_norm="off", target_pyramid="progressive")),
-         dict(kind="autoencoder", sources=[-1, 1], stereo=False, decoder="crp",
-              keys=dict(ssim_weight=0.25, dis=0.5, cvt=0.125, target_pyramid="progressive")),
-         dict(kind="joint", layers=50, sources=[-1, 1], stereo=False, decoder="crp", keys=dict(pose_layers=50))]
+keyed = [
+    dict(
+        kind="features", sources=[1, -1], stereo=True, decoder="upconv",
+        keys=dict(pose_layers=34, pose_size=[96, 64], min_depth=0.2, max_depth=50.0, ssim_weight=0.7, perception=0.5, smoothness=0.25,
+                  automask="on", disp_norm="on", align_corners=False, extractor_bn="batch")),
+    dict(kind="joint", sources=[-1, 1], stereo=False, decoder="crp",
+         keys=dict(perception=2.0, smoothness=0.5, dis=0.125, cvt=0.25, automask="off", disp_norm="off", target_pyramid="progressive")),
+    dict(kind="autoencoder", sources=[-1, 1], stereo=False, decoder="crp", keys=dict(ssim_weight=0.25, dis=0.5, cvt=0.125,
+                                                                                     target_pyramid="progressive")),
+    dict(kind="joint", layers=50, sources=[-1, 1], stereo=False, decoder="crp", keys=dict(pose_layers=50))
+]
 
 
 def rounded(x):

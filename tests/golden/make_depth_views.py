@@ -99,8 +99,8 @@ def of_automask(c):
     least, which = every.min(1)
     least.mean().backward()
     two = every.sort(1)[0]
-    c.update(min_map=array(least), argmin=which.reshape(-1).tolist(), mean=number(least.mean()), grad_warped=[array(w.grad) for w in warped],
-             smallest_gap=number((two[:, 1] - two[:, 0]).min()))
+    c.update(min_map=array(least), argmin=which.reshape(-1).tolist(), mean=number(least.mean()),
+             grad_warped=[array(w.grad) for w in warped], smallest_gap=number((two[:, 1] - two[:, 0]).min()))
     c["no_automask"]["mean"] = number(torch.cat(moved, 1).min(1)[0].mean())
 
 
@@ -210,8 +210,10 @@ def hue(picture, factor):
 
 
 def of_jitter(c):
-    change = [lambda p, r: ImageEnhance.Brightness(p).enhance(r["brightness"]), lambda p, r: ImageEnhance.Contrast(p).enhance(r["contrast"]),
-              lambda p, r: ImageEnhance.Color(p).enhance(r["saturation"]), lambda p, r: hue(p, r["hue"])]
+    change = [
+        lambda p, r: ImageEnhance.Brightness(p).enhance(r["brightness"]), lambda p, r: ImageEnhance.Contrast(p).enhance(r["contrast"]),
+        lambda p, r: ImageEnhance.Color(p).enhance(r["saturation"]), lambda p, r: hue(p, r["hue"])
+    ]
     for run in c["runs"]:
         picture = Image.fromarray(np.array(c["rgb_hwc"]["data"], np.uint8).reshape(c["rgb_hwc"]["shape"]))
         run["after_each_op"] = []
@@ -220,11 +222,13 @@ def of_jitter(c):
             run["after_each_op"].append(np.array(picture).reshape(-1).tolist())
 
 
-CASES = {"depth_views": {"ssim": of_ssim, "photometric": of_photometric, "min_reprojection_automask": of_automask, "grid_sample": of_sampling,
-                         "axis_angle": of_poses, "intrinsics": of_intrinsics, "stereo_T": of_stereo,
-                         "feature_metric": of_features, "disp_to_depth": of_depth, "smoothness": of_smoothness,
-                         "feature_regularisation": of_regularisation},
-         "frames": {"lanczos_u8": of_lanczos, "color_jitter_u8": of_jitter}}
+CASES = {
+    "depth_views": {
+        "ssim": of_ssim, "photometric": of_photometric, "min_reprojection_automask": of_automask, "grid_sample": of_sampling,
+        "axis_angle": of_poses, "intrinsics": of_intrinsics, "stereo_T": of_stereo, "feature_metric": of_features,
+        "disp_to_depth": of_depth, "smoothness": of_smoothness, "feature_regularisation": of_regularisation
+    }, "frames": {"lanczos_u8": of_lanczos, "color_jitter_u8": of_jitter}
+}
 
 
 def main():

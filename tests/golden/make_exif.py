@@ -58,7 +58,8 @@ def blocks():
     odd["an entry and one that is none"] = [(short, 1, struct.pack("<2H", 6, 0)), (short, 1, struct.pack("<2H", 9, 0))], b""
     odd["bytes"] = [(1, 1, b"\6\0\0\0")], b""
     for what, (entries, rest) in odd.items():
-        block = b"II*\0" + struct.pack("<IH", 8, len(entries)) + b"".join(struct.pack("<HHI", 274, *e[:2]) + e[2] for e in entries) + struct.pack("<I", 0) + rest
+        block = b"II*\0" + struct.pack("<IH", 8, len(entries)) + b"".join(struct.pack("<HHI", 274, *e[:2]) + e[2]
+                                                                          for e in entries) + struct.pack("<I", 0) + rest
         yield what, block.hex(), number_of(block)
 
 

@@ -86,7 +86,9 @@ def velodyne():
     r_rect = np.array([[np.cos(angle), -np.sin(angle), 0], [np.sin(angle), np.cos(angle), 0], [0, 0, 1]])
     r = np.array([[0.007, -0.9999, -0.0005], [0.0148, 0.0007, -0.9999], [0.9998, 0.0075, 0.0148]])
     t = np.array([-0.004, -0.0763, -0.2718])
-    points = np.stack([rng.uniform(-2, 30, 400), rng.uniform(-12, 12, 400), rng.uniform(-8, 8, 400), rng.uniform(0, 1, 400)], 1).astype(np.float32)
+    points = np.stack(
+        [rng.uniform(-2, 30, 400), rng.uniform(-12, 12, 400),
+         rng.uniform(-8, 8, 400), rng.uniform(0, 1, 400)], 1).astype(np.float32)
     rect, velo = np.eye(4), np.eye(4)
     rect[:3, :3], velo[:3, :3], velo[:3, 3] = r_rect, r, t
     maps = {}

@@ -7,8 +7,8 @@ import json
 
 M32, M64 = 2**32 - 1, 2**64 - 1
 GAMMA, MULTIPLIERS = 0x9E3779B97F4A7C15, (0xD6E8FEB86659FD93, 0xBF58476D1CE4E5B9)
-TENSORS = [("a", 1), ("conv0.weight", 2), ("conv0.norm.mean", 3), ("backbone.3.conv.weight", 1023), ("x", 1024), ("", 1025), ("head.0.bias", 4097),
-           ("y" * 95, 9731)]
+TENSORS = [("a", 1), ("conv0.weight", 2), ("conv0.norm.mean", 3), ("backbone.3.conv.weight", 1023), ("x", 1024), ("", 1025),
+           ("head.0.bias", 4097), ("y" * 95, 9731)]
 
 
 def mix(x, multiplier):

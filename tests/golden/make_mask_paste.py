@@ -30,7 +30,8 @@ def resized(m, box, h, w):
 
 def case(how, side, box, h, w):
     for _ in range(1000):
-        shape = [[r.uniform(-.3, .3) + (.9 if (x - side / 2) ** 2 + (y - side / 2) ** 2 < side * side / 6 else .1) for x in range(side)] for y in range(side)]
+        shape = [[r.uniform(-.3, .3) + (.9 if (x - side / 2) ** 2 + (y - side / 2) ** 2 < side * side / 6 else .1) for x in range(side)]
+                 for y in range(side)]
         milli = [[min(1000, max(0, round(1000 * v))) for v in row] for row in shape]
         values = {"d2": half_pixel, "tv": resized}[how](torch.tensor(milli, dtype=torch.float32) / 1000, box, h, w)
         if (values - 0.5).abs().min() > NEAR:
@@ -42,9 +43,9 @@ def case(how, side, box, h, w):
 
 
 BOXES = [  # box, height, width
-    ([2.25, 1.5, 7.75, 6.25], 8, 10), ([-6.5, -3.25, 9.5, 12.0], 20, 24), ([10.0, 8.0, 33.5, 31.25], 24, 26), ([-20.0, -20.0, 60.0, 50.0], 30, 40),
-    ([3.0, 4.0, 4.0, 5.0], 9, 9), ([0.0, 0.0, 17.0, 11.0], 11, 17), ([5.125, 2.0, 5.5, 30.0], 32, 12), ([1.0, 7.25, 31.0, 7.5], 12, 33), ([40.0, 3.0, 60.0, 9.0], 12, 30),
-    ([0.5, 0.5, 69.25, 40.5], 41, 70),
+    ([2.25, 1.5, 7.75, 6.25], 8, 10), ([-6.5, -3.25, 9.5, 12.0], 20, 24), ([10.0, 8.0, 33.5, 31.25], 24, 26),
+    ([-20.0, -20.0, 60.0, 50.0], 30, 40), ([3.0, 4.0, 4.0, 5.0], 9, 9), ([0.0, 0.0, 17.0, 11.0], 11, 17), ([5.125, 2.0, 5.5, 30.0], 32, 12),
+    ([1.0, 7.25, 31.0, 7.5], 12, 33), ([40.0, 3.0, 60.0, 9.0], 12, 30), ([0.5, 0.5, 69.25, 40.5], 41, 70),
 ]
 
 
@@ -52,7 +53,8 @@ def main():
     # that function accepts no box outside the picture
     cases = [case(how, side, box, h, w) for how in ("d2", "tv") for side in (1, 4, 7) for box, h, w in BOXES if how == "d2" or box[0] < w]
     cases += [case(how, 28, [3.5, 2.25, 20.0, 27.5], 30, 24) for how in ("d2", "tv")]
-    pathlib.Path(__file__).with_name("mask_paste.json").write_text("[\n%s\n]\n" % ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases))
+    pathlib.Path(__file__).with_name("mask_paste.json").write_text("[\n%s\n]\n" %
+                                                                   ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases))
 
 
 main()

@@ -31,13 +31,17 @@ def runs(counts):
 
 def described(rle, **more):
     counts = rle["counts"].decode()
-    return dict(more, size=rle["size"], counts=counts, runs=runs(counts), area=int(coco.area(rle)), bbox=[float(v) for v in coco.toBbox(rle)])
+    return dict(more, size=rle["size"], counts=counts, runs=runs(counts), area=int(coco.area(rle)),
+                bbox=[float(v) for v in coco.toBbox(rle)])
 
 
 def polygon(h, w, kind):
     n = r.randint(3, 12)
-    at = {"fine": lambda s: round(r.uniform(-0.2 * s, 1.2 * s), 2), "fifths": lambda s: r.randint(-5, 5 * s + 5) / 5, "whole": lambda s: r.randint(-2, s + 2),
-          "half": lambda s: r.randint(-4, 2 * s + 4) / 2, "far": lambda s: r.uniform(-40 * s, 40 * s), "tiny": lambda s: s / 2 + r.uniform(-1, 1)}[kind]
+    at = {
+        "fine": lambda s: round(r.uniform(-0.2 * s, 1.2 * s), 2), "fifths": lambda s: r.randint(-5, 5 * s + 5) / 5,
+        "whole": lambda s: r.randint(-2, s + 2), "half": lambda s: r.randint(-4, 2 * s + 4) / 2,
+        "far": lambda s: r.uniform(-40 * s, 40 * s), "tiny": lambda s: s / 2 + r.uniform(-1, 1)
+    }[kind]
     return [v for _ in range(n) for v in (at(w), at(h))]
 
 
@@ -47,9 +51,12 @@ def polygons():
             h, w = r.choice([(8, 8), (28, 28), (1, 40), (40, 1), (1, 1), (37, 53), (64, 48)])
             parts = [polygon(h, w, kind) for _ in range(1 if k < 8 else r.randint(2, 4))]
             yield "%s %d" % (kind, k), h, w, parts
-    for name, h, w, part in (("a point", 5, 5, [2, 2, 2, 2, 2, 2]), ("a line", 5, 5, [0, 2, 5, 2, 0, 2]), ("twice around", 6, 6, [1, 1, 4, 1, 4, 4, 1, 4] * 2),
-                             ("a bow", 9, 9, [0, 0, 9, 9, 9, 0, 0, 9]), ("all borders", 7, 11, [0, 0, 11, 0, 11, 7, 0, 7]), ("one pixel", 7, 11, [10, 6, 11, 6, 11, 7, 10, 7]),
-                             ("beyond all borders", 7, 11, [-9, -9, 99, -9, 99, 99, -9, 99])):
+    for name, h, w, part in (("a point", 5, 5, [2, 2, 2, 2, 2,
+                                                2]), ("a line", 5, 5, [0, 2, 5, 2, 0,
+                                                                       2]), ("twice around", 6, 6, [1, 1, 4, 1, 4, 4, 1, 4] * 2),
+                             ("a bow", 9, 9, [0, 0, 9, 9, 9, 0, 0, 9]), ("all borders", 7, 11, [0, 0, 11, 0, 11, 7, 0, 7]),
+                             ("one pixel", 7, 11, [10, 6, 11, 6, 11, 7, 10,
+                                                   7]), ("beyond all borders", 7, 11, [-9, -9, 99, -9, 99, 99, -9, 99])):
         yield name, h, w, [[float(v) for v in part]]
 
 
@@ -73,7 +80,8 @@ def main():
         dets, truths = [mask(h, w, 0.05) for _ in range(4)], [mask(h, w, 0.05) for _ in range(3)]
         crowd = [0, 1, k % 2]
         text = lambda all: [dict(size=m["size"], counts=m["counts"].decode()) for m in all]
-        out["mask_iou"].append(dict(detections=text(dets), ground_truth=text(truths), iscrowd=crowd, iou=coco.iou(dets, truths, crowd).tolist()))
+        out["mask_iou"].append(
+            dict(detections=text(dets), ground_truth=text(truths), iscrowd=crowd, iou=coco.iou(dets, truths, crowd).tolist()))
     lines = ",\n".join('"%s": [\n%s\n]' % (k, ",\n".join(json.dumps(c, separators=(",", ":")) for c in v)) for k, v in out.items())
     pathlib.Path(__file__).with_name("masks.json").write_text("{\n%s\n}\n" % lines)
 

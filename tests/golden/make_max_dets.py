@@ -57,7 +57,8 @@ def scored(gt, dets, counted, kind):
     at = {"%.2f" % t: mean(precision[i, :, :, 0, 2]) for i, t in enumerate(e.params.iouThrs)}
     each = [dict(category_id=int(c), AP=mean(precision[:, :, k, 0, 2]), AP50=mean(precision[0, :, k, 0, 2]), AR100=mean(recall[:, k, 0, 2]))
             for k, c in enumerate(e.params.catIds)]
-    return dict(name="%s, %d count" % (kind, counted), iou_type=kind, counted=counted, gt=gt, detections=dets, stats=stats, ap_at_iou=at, per_category=each)
+    return dict(name="%s, %d count" % (kind, counted), iou_type=kind, counted=counted, gt=gt, detections=dets, stats=stats, ap_at_iou=at,
+                per_category=each)
 
 
 def main():
@@ -68,7 +69,8 @@ def main():
     for c in cases:
         del c["gt"], c["detections"]
     path = pathlib.Path(__file__).with_name("max_dets_ap.json")
-    path.write_text('{"same": %s,\n"cases": [\n%s\n]}\n' % (json.dumps(same, separators=(",", ":")), ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases)))
+    path.write_text('{"same": %s,\n"cases": [\n%s\n]}\n' %
+                    (json.dumps(same, separators=(",", ":")), ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases)))
 
 
 main()

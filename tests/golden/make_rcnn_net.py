@@ -58,14 +58,18 @@ MASKS = 60
 def edges():
     global H, W, SIZES, PICTURES, BOXES
     H, W, SIZES, PICTURES = 96, 160, [(96, 160), (81, 141)], [(103, 167), (95, 162)]
-    BOXES = [(0, 0, 2, 8, 158.7999, 88), (0, 2, 3.5, 1.25, 157, 93.5), (0, 1, 20, 50, 44, 86), (1, 1, 15, 12, 70, 75), (1, 0, 70.5, 20, 130.25, 78)]
+    BOXES = [(0, 0, 2, 8, 158.7999, 88), (0, 2, 3.5, 1.25, 157, 93.5), (0, 1, 20, 50, 44, 86), (1, 1, 15, 12, 70, 75),
+             (1, 0, 70.5, 20, 130.25, 78)]
 
 
 def save(arrays, path):
     header, data = {}, b""
     for k, v in sorted(arrays.items(), key=lambda a: (-a[1].element_size(), a[0])):
         raw = v.contiguous().numpy().tobytes()
-        header[k] = {"dtype": "F64" if v.dtype == torch.float64 else "F32", "shape": list(v.shape), "data_offsets": [len(data), len(data) + len(raw)]}
+        header[k] = {
+            "dtype": "F64" if v.dtype == torch.float64 else "F32", "shape": list(v.shape),
+            "data_offsets": [len(data), len(data) + len(raw)]
+        }
         data += raw
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -251,7 +255,8 @@ def decode(src, d, weights):
 
 
 def clipped(box, size):
-    return torch.stack([box[:, 0].clamp(0, size[1]), box[:, 1].clamp(0, size[0]), box[:, 2].clamp(0, size[1]), box[:, 3].clamp(0, size[0])], 1)
+    return torch.stack([box[:, 0].clamp(0, size[1]), box[:, 1].clamp(0, size[0]), box[:, 2].clamp(0, size[1]), box[:, 3].clamp(0, size[0])],
+                       1)
 
 
 def flat(x, numbers):
@@ -340,8 +345,8 @@ def d2_losses(m, x, t, sizes=None, chosen=everything, rpn_batch=RPN_BATCH, pre=P
     logits = head.mask_predictor(head.mask_head(pool(features, rois[fg], CELLS)))[torch.arange(len(fg)), label[fg]]
     want = torch.stack([outlines(rois[k, 1:], goal[k]) for k in fg])
     mask = torch.nn.functional.binary_cross_entropy_with_logits(logits, want)
-    terms = dict(loss_objectness=rpn[0], loss_rpn_box_reg=rpn[1], loss_classifier=torch.nn.functional.cross_entropy(cls, label), loss_box_reg=box,
-                 loss_mask=mask)
+    terms = dict(loss_objectness=rpn[0], loss_rpn_box_reg=rpn[1], loss_classifier=torch.nn.functional.cross_entropy(cls, label),
+                 loss_box_reg=box, loss_mask=mask)
     return terms, features, proposals
 
 
@@ -410,7 +415,8 @@ def tv_found(m, x):
 
 # ---- validation ----
 
-VAL = dict(pre=100, post=30, rpn=(40, 2), rcnn=(12, 2))  # proposals; of an image anchors and regions drawn, positive ones among them at most
+VAL = dict(pre=100, post=30, rpn=(40, 2),
+           rcnn=(12, 2))  # proposals; of an image anchors and regions drawn, positive ones among them at most
 SEED, PLACES = 0x1234567890, (3, 70000)                  # of the images in their data set
 PURPOSES = {"rpn": ("rpn.pos", "rpn.neg"), "rcnn": ("rcnn.fg", "rcnn.bg")}
 

@@ -65,18 +65,23 @@ def scene(name, objects, found):
             if k == 1:
                 m = np.ones((h, w), bool)
             x, y, bw, bh = r.uniform(0, w), r.uniform(0, h), r.uniform(1, w), r.uniform(1, h)
-            segm = r.choice([encode(m), numbers(m), [[x, y, x + bw, y, x + bw, y + bh, x, y + bh]] + [[x / 2, y / 2, x, y / 2, x / 3, y]] * (k % 2)])
+            segm = r.choice(
+                [encode(m),
+                 numbers(m), [[x, y, x + bw, y, x + bw, y + bh, x, y + bh]] + [[x / 2, y / 2, x, y / 2, x / 3, y]] * (k % 2)])
             if crowd and isinstance(segm, list):
                 segm = numbers(m)  # that is how crowds come
             bitmap = m if isinstance(segm, dict) else coco.decode(coco.merge(coco.frPyObjects(segm, h, w))).astype(bool)
             area = float(bitmap.sum()) if r.random() < .8 else r.choice([1024.0, 9216.0, 12345.0])
-            gt["annotations"].append(dict(id=len(gt["annotations"]) + 1, image_id=im["id"], category_id=r.choice([2, 2, 3]), iscrowd=crowd, area=area,
-                                          bbox=[float(v) for v in coco.toBbox(coco.encode(np.asfortranarray(bitmap.astype(np.uint8))))], segmentation=segm))
+            gt["annotations"].append(
+                dict(id=len(gt["annotations"]) + 1, image_id=im["id"], category_id=r.choice([2, 2, 3]), iscrowd=crowd, area=area,
+                     bbox=[float(v) for v in coco.toBbox(coco.encode(np.asfortranarray(bitmap.astype(np.uint8))))], segmentation=segm))
             for _ in range(r.randint(0, found)):
                 mask = near(bitmap) if r.random() < .8 else shape(h, w)
                 if r.random() < .05:
                     mask = np.zeros((h, w), bool)
-                dets.append(dict(image_id=im["id"], category_id=r.choice([2, 2, 3, 7]), segmentation=encode(mask), score=round(r.random(), r.choice([1, 6]))))
+                dets.append(
+                    dict(image_id=im["id"], category_id=r.choice([2, 2, 3, 7]), segmentation=encode(mask),
+                         score=round(r.random(), r.choice([1, 6]))))
     return dict(name=name, iou_type="segm", gt=gt, detections=dets)
 
 

@@ -54,7 +54,8 @@ def network(proposals, frozen, keys):
 
 def truth_of(boxes):
     mine = [[b for b in boxes if b[0] == i] for i in range(len(SIZES))]
-    return [(torch.tensor([b[1] for b in m], dtype=torch.long), torch.tensor([b[2:] for b in m], dtype=torch.float64).reshape(-1, 4)) for m in mine]
+    return [(torch.tensor([b[1] for b in m], dtype=torch.long), torch.tensor([b[2:] for b in m], dtype=torch.float64).reshape(-1, 4))
+            for m in mine]
 
 
 def terms(rows):
@@ -71,7 +72,9 @@ def found(z, box, size):
     """The best pairs of a proposal and a class: box, score, class from 1."""
     score, at = z.sigmoid().reshape(-1).sort(descending=True, stable=True)
     box, (h, w) = box[at // CLASSES], size
-    rows = torch.cat([box[:, :2].clamp(min=0), torch.minimum(box[:, 2:], box.new_tensor([w, h])), score[:, None], at[:, None] % CLASSES + 1.0], 1)[:len(z)]
+    rows = torch.cat(
+        [box[:, :2].clamp(min=0),
+         torch.minimum(box[:, 2:], box.new_tensor([w, h])), score[:, None], at[:, None] % CLASSES + 1.0], 1)[:len(z)]
     return rows[(rows[:, 2] > rows[:, 0]) & (rows[:, 3] > rows[:, 1])][:FOUND]
 
 

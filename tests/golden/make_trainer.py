@@ -61,9 +61,19 @@ def cfg():
         return (f"[convolutional]\nfilters={3 * (5 + CLASSES)}\nsize=1\nstride=1\npad=1\nactivation=linear\n\n"
                 f"[yolo]\nmask={mask}\nanchors={anchors}\nclasses={CLASSES}\nnum=6\nignore_thresh=.5\ntruth_thresh=1\n")
 
-    return "\n".join([f"[net]\nbatch=1\nwidth={SIZE}\nheight={SIZE}\nchannels=3\n", conv(8, 3, 2), conv(12, 3, 2), block(12), conv(16, 3, 2),
-                      block(16), conv(24, 3, 2, "leaky"), head("3,4,5"), "[route]\nlayers=-3\n", conv(8, 1, 1, "leaky"), "[upsample]\nstride=2\n",
-                      "[route]\nlayers=-1,8\n", conv(16, 3, 1, "leaky"), head("0,1,2")])
+    return "\n".join([
+        f"[net]\nbatch=1\nwidth={SIZE}\nheight={SIZE}\nchannels=3\n",
+        conv(8, 3, 2),
+        conv(12, 3, 2),
+        block(12),
+        conv(16, 3, 2),
+        block(16),
+        conv(24, 3, 2, "leaky"),
+        head("3,4,5"), "[route]\nlayers=-3\n",
+        conv(8, 1, 1, "leaky"), "[upsample]\nstride=2\n", "[route]\nlayers=-1,8\n",
+        conv(16, 3, 1, "leaky"),
+        head("0,1,2")
+    ])
 
 
 # ---- pictures ----
@@ -219,7 +229,10 @@ def gradients(net, pictures, samples, parts, gains):
 
 def ratios(sums, images):
     """Returns {term: [numerator, denominator]} as in the log."""
-    return {name: [float(sums[name]), float(sums[yolo.POSITIVES]) if name in ("iou", "recall50", "recall75") else images] for name in yolo.TERMS}
+    return {
+        name: [float(sums[name]), float(sums[yolo.POSITIVES]) if name in ("iou", "recall50", "recall75") else images]
+        for name in yolo.TERMS
+    }
 
 
 def train(text, pictures, job):

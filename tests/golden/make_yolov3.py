@@ -32,7 +32,9 @@ def cfg(activation):
     out = [f"[net]\nbatch={BATCH}\nwidth={SIZE}\nheight={SIZE}\nchannels=3\n"]
 
     def conv(filters, size, stride=1):
-        out.append(f"[convolutional]\nbatch_normalize=1\nfilters={channels(filters)}\nsize={size}\nstride={stride}\npad=1\nactivation={activation}\n")
+        out.append(
+            f"[convolutional]\nbatch_normalize=1\nfilters={channels(filters)}\nsize={size}\nstride={stride}\npad=1\nactivation={activation}\n"
+        )
 
     def head(mask):
         out.append(f"[convolutional]\nfilters={3 * (5 + CLASSES)}\nsize=1\nstride=1\npad=1\nactivation=linear\n")

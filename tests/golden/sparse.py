@@ -155,7 +155,8 @@ class Stage(nn.Module):
 
 
 class Sparse(nn.Module):
-    def __init__(self, depth=18, width=0.25, d=64, proposals=20, stages=3, heads=8, e=16, f=256, classes=3, clamp=math.log(100000 / 16), floor=False, frozen=False):
+    def __init__(self, depth=18, width=0.25, d=64, proposals=20, stages=3, heads=8, e=16, f=256, classes=3, clamp=math.log(100000 / 16),
+                 floor=False, frozen=False):
         super().__init__()
         self.backbone = Pyramid(depth, width, d, Frozen if frozen else nn.BatchNorm2d)
         self.init_proposal_boxes, self.init_proposal_features = nn.Embedding(proposals, 4), nn.Embedding(proposals, d)
@@ -198,8 +199,10 @@ class Sparse(nn.Module):
 
 def giou(a, b):
     """GIoU of pairs; equal edges share their gradient."""
-    iw, ih = torch.minimum(a[..., 2], b[..., 2]) - torch.maximum(a[..., 0], b[..., 0]), torch.minimum(a[..., 3], b[..., 3]) - torch.maximum(a[..., 1], b[..., 1])
-    cw, ch = torch.maximum(a[..., 2], b[..., 2]) - torch.minimum(a[..., 0], b[..., 0]), torch.maximum(a[..., 3], b[..., 3]) - torch.minimum(a[..., 1], b[..., 1])
+    iw, ih = torch.minimum(a[..., 2], b[..., 2]) - torch.maximum(a[..., 0], b[..., 0]), torch.minimum(a[..., 3], b[..., 3]) - torch.maximum(
+        a[..., 1], b[..., 1])
+    cw, ch = torch.maximum(a[..., 2], b[..., 2]) - torch.minimum(a[..., 0], b[..., 0]), torch.maximum(a[..., 3], b[..., 3]) - torch.minimum(
+        a[..., 1], b[..., 1])
     area = [(x[..., 2] - x[..., 0]) * (x[..., 3] - x[..., 1]) for x in (a, b)]
     both = iw.clamp(min=0) * ih.clamp(min=0)
     union, hull = area[0] + area[1] - both, cw * ch

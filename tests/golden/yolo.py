@@ -32,14 +32,16 @@ class Head:
         self.mask = [int(m) for m in o["mask"].split(",")]
         self.classes, self.ignore_thresh = int(o["classes"]), float(o["ignore_thresh"])
         b, _, self.rows, self.columns = z.shape
-        self.z = z.reshape(b, len(self.mask), 5 + self.classes, self.rows, self.columns).permute(0, 1, 3, 4, 2)  # [image, anchor, row, column, number]
+        self.z = z.reshape(b, len(self.mask), 5 + self.classes, self.rows, self.columns).permute(0, 1, 3, 4,
+                                                                                                 2)  # [image, anchor, row, column, number]
 
     def boxes(self):
         """Centre x, y, width, height of every slot, in parts of the input's sides."""
         z, gw, gh = self.z, self.columns, self.rows
         col, row = torch.arange(gw, dtype=z.dtype).view(1, 1, 1, gw), torch.arange(gh, dtype=z.dtype).view(1, 1, gh, 1)
         pw, ph = (torch.tensor([self.anchors[m][i] for m in self.mask], dtype=z.dtype).view(1, -1, 1, 1) for i in (0, 1))
-        return (torch.sigmoid(z[..., 0]) + col) / gw, (torch.sigmoid(z[..., 1]) + row) / gh, pw * torch.exp(z[..., 2]), ph * torch.exp(z[..., 3])
+        return (torch.sigmoid(z[..., 0]) + col) / gw, (torch.sigmoid(z[..., 1]) + row) / gh, pw * torch.exp(z[..., 2]), ph * torch.exp(
+            z[..., 3])
 
 
 class Net:
@@ -129,7 +131,8 @@ def head_terms(head, boxes, gains):
                     i, j = min(int(cx * gw), gw - 1), min(int(cy * gh), gh - 1)
                     slot = (im, head.mask.index(n), j, i)
                     classes = (target[slot][0] if slot in target else set()) | {c}
-                    target[slot] = (classes, (cx, cy, bw, bh), (cx * gw - i, cy * gh - j, math.log(bw / head.anchors[n][0]), math.log(bh / head.anchors[n][1])))
+                    target[slot] = (classes, (cx, cy, bw, bh), (cx * gw - i, cy * gh - j, math.log(bw / head.anchors[n][0]),
+                                                                math.log(bh / head.anchors[n][1])))
                     positive[slot] = True
     bce = F.binary_cross_entropy_with_logits
     terms = {t: z.new_zeros(()) for t in TERMS + (POSITIVES,)}

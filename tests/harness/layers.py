@@ -31,8 +31,10 @@ FLOORS = (
     DEVICE + " worker/cpu",
     DEVICE + " worker/comm cuda",
     DEVICE + " worker/comm worker/backend worker/gradients worker/mask worker/eval worker/eval/masks+worker/eval/depth worker/eval/boxes"
-    " worker/data/text worker/data/image worker/data/set worker/data/read/coco+worker/data/read/labels+worker/data/read/frames worker/data/read"
-    " worker/data/make worker/data/sample worker/data worker/layers worker/optim worker/models~worker/models/yolo~worker/models/rcnn~worker/models/sparse~worker/models/depth"
+    " worker/data/text worker/data/image worker/data/set worker/data/read/coco+worker/data/read/labels+worker/data/read/frames "
+    "worker/data/read"
+    " worker/data/make worker/data/sample worker/data worker/layers worker/optim "
+    "worker/models~worker/models/yolo~worker/models/rcnn~worker/models/sparse~worker/models/depth"
     " worker/report worker/checkpoint worker/evidence worker/train worker/predict worker/modes worker",
 )
 # Circles of calls that stay: their files without folder and ending -> the reason.
@@ -50,13 +52,15 @@ LOOKS = {
     "daemon/socket/gate": "the control socket",
     "daemon/socket/conn": "the control socket",
 }
-TAKES_PATH = re.compile(r"_*(open(at2?|dir)?|f(re)?open|creat|l?stat(x|fs|vfs)?|fstatat|(e|euid)?access|faccessat2?|scandir(at)?|n?ftw|glob"
-                        r"|readlink(at)?|realpath|canonicalize_file_name|(mk|rm)dir(at)?|mkfifo(at)?|mknod(at)?|unlink(at)?|remove"
-                        r"|rename(at2?)?|(sym)?link(at)?|l?chown|fchownat|chmod|fchmodat|utimensat|utimes?|truncate|chdir|chroot|mount|inotify_add_watch"
-                        r"|l?[gs]etxattr|exec[lv][pe]*|posix_spawnp?|popen|system|dlopen|json_(load|dump)_file|uv_fs_\w+|uv_spawn"
-                        r"|uv_pipe_(bind|connect)2?)(64)?(_chk|_2)?")
-INEXACT = re.compile(r"(exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|sin|cos|sincos|tan|asin|acos|atan|atan2|sinh|cosh|tanh|asinh|acosh|atanh|cbrt"
-                     r"|hypot)f?")
+TAKES_PATH = re.compile(
+    r"_*(open(at2?|dir)?|f(re)?open|creat|l?stat(x|fs|vfs)?|fstatat|(e|euid)?access|faccessat2?|scandir(at)?|n?ftw|glob"
+    r"|readlink(at)?|realpath|canonicalize_file_name|(mk|rm)dir(at)?|mkfifo(at)?|mknod(at)?|unlink(at)?|remove"
+    r"|rename(at2?)?|(sym)?link(at)?|l?chown|fchownat|chmod|fchmodat|utimensat|utimes?|truncate|chdir|chroot|mount|inotify_add_watch"
+    r"|l?[gs]etxattr|exec[lv][pe]*|posix_spawnp?|popen|system|dlopen|json_(load|dump)_file|uv_fs_\w+|uv_spawn"
+    r"|uv_pipe_(bind|connect)2?)(64)?(_chk|_2)?")
+INEXACT = re.compile(
+    r"(exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|sin|cos|sincos|tan|asin|acos|atan|atan2|sinh|cosh|tanh|asinh|acosh|atanh|cbrt"
+    r"|hypot)f?")
 LIBRARIES = re.compile(r"jansson|libuv|sqlite|jpeg|png|libz|webp|expat|yaml")
 bad = []
 

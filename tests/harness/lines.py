@@ -44,7 +44,8 @@ def main():
         if b"\0" in text:
             continue
         parts = path.split("/")
-        row = rows.setdefault("/".join(parts[:2]) if parts[0] in ("tests", "worker") and len(parts) > 2 else parts[0], dict(product=0, tests=0, data=0))
+        row = rows.setdefault("/".join(parts[:2]) if parts[0] in ("tests", "worker") and len(parts) > 2 else parts[0],
+                              dict(product=0, tests=0, data=0))
         row[kind] += text.count(b"\n")
     print("%-20s %8s %8s %8s" % ("", "product", "tests", "data"))
     for folder in sorted(rows):

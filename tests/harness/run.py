@@ -176,9 +176,10 @@ def keep(test, folder, log, result):
     command = ["bash", test] if test.endswith(".sh") else ["python3", test] if test.endswith(".py") else [test]
     inductor = os.path.join(os.path.dirname(folder), "inductor")  # PyTorch makes a folder as soon as it is imported
     with open(log, "wb") as out:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
-                                 env=dict(os.environ, TMPDIR=folder, DETD_BUILD=os.path.abspath(os.environ["DETD_BUILD"]), PYTHONDONTWRITEBYTECODE="1", TORCHINDUCTOR_CACHE_DIR=inductor),
-                                 preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD}))
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+            env=dict(os.environ, TMPDIR=folder, DETD_BUILD=os.path.abspath(os.environ["DETD_BUILD"]), PYTHONDONTWRITEBYTECODE="1",
+                     TORCHINDUCTOR_CACHE_DIR=inductor), preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD}))
     status = reap(began + LIMIT_S, child.pid)
     seconds = time.monotonic() - began
     if status is None:
@@ -186,8 +187,9 @@ def keep(test, folder, log, result):
     left = leftovers(folder, memory)
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     with open(result, "w", encoding="utf-8") as f:
-        json.dump(dict(status=None if status is None else os.waitstatus_to_exitcode(status), seconds=seconds, cpu=usage.ru_utime + usage.ru_stime,
-                       left=left), f)
+        json.dump(
+            dict(status=None if status is None else os.waitstatus_to_exitcode(status), seconds=seconds, cpu=usage.ru_utime + usage.ru_stime,
+                 left=left), f)
     os._exit(0)
 
 

@@ -40,8 +40,8 @@ class Tools(Node):
             os.chmod("/home/%s/job.json" % name, 0o600)
 
     def ctl(self, uid, *words, groups=(), **more):
-        return subprocess.run([self.tools + "/detctl", "--socket", self.path, *map(str, words)], user=uid, group=uid, extra_groups=groups, cwd="/tmp", capture_output=True,
-                              text=True, check=False, timeout=60, stdin=subprocess.DEVNULL, **more)
+        return subprocess.run([self.tools + "/detctl", "--socket", self.path, *map(str, words)], user=uid, group=uid, extra_groups=groups,
+                              cwd="/tmp", capture_output=True, text=True, check=False, timeout=60, stdin=subprocess.DEVNULL, **more)
 
     def refuses(self, uid, *words, groups=(), says):
         done = self.ctl(uid, *words, groups=groups)
@@ -64,20 +64,24 @@ def code_in_a_job_is_its_owners():
         os.unlink("/home/bob/ended")
         for uid, groups in ((0, ()), (ANN, ()), (ANN, (DETD,)), (DETD, ())):
             got = d.of(uid, groups=groups).call("job.get", id=job)
-            assert got["hidden"] == ["run.on_end", "run.env"] and SECRET not in json.dumps(got) and got["spec"]["run"]["env"]["PASSWORD"] is None, got
+            assert got["hidden"] == ["run.on_end", "run.env"
+                                     ] and SECRET not in json.dumps(got) and got["spec"]["run"]["env"]["PASSWORD"] is None, got
             assert SECRET not in d.ctl(uid, "show", job, "--json", groups=groups).stdout
         assert d.of(BOB).call("job.get", id=job)["hidden"] == [] and SECRET in d.ctl(BOB, "show", job, "--json").stdout
-        for words in (["clone", job], ["clone", job, "run.env={}", "run.on_end="], ["clone", ends], ["verify", job], ["eval", job, "--on", "/home/ann/data.json"]):
+        for words in (["clone", job], ["clone", job, "run.env={}",
+                                       "run.on_end="], ["clone", ends], ["verify", job], ["eval", job, "--on", "/home/ann/data.json"]):
             for uid, groups in ((ANN, ()), (ANN, (DETD,))):
                 d.refuses(uid, *words, groups=groups, says="which is code: only its owner, bob")
             d.refuses(0, *words, says="root submits for a user with --as NAME")
             d.refuses(0, *words, "--as", "ann", says="which is code: only its owner, bob")
         d.refuses(0, "evidence", "export", job, "/tmp/copy", says="")
         assert len(d.call("job.list")["jobs"]) == 2 and not os.path.exists("/home/bob/ended") and not d.ran(), d.ran()
-        done = d.ctl(0, "clone", job, "--as", "bob", "--no-check", "data.train.annotations=/home/ann/data.json", "data.train.images=/tmp", "run.device=cpu")
+        done = d.ctl(0, "clone", job, "--as", "bob", "--no-check", "data.train.annotations=/home/ann/data.json", "data.train.images=/tmp",
+                     "run.device=cpu")
         assert done.returncode == 0, done
         d.wait(int(done.stdout), "completed")
-        d.until(lambda: os.path.exists("/home/bob/ended") and open("/home/bob/ended").read() == "%d\n" % BOB, "its command was not run as bob")
+        d.until(lambda: os.path.exists("/home/bob/ended") and open("/home/bob/ended").read() == "%d\n" % BOB,
+                "its command was not run as bob")
 
 
 def root_runs_nothing_on_files_of_others():
@@ -87,16 +91,21 @@ def root_runs_nothing_on_files_of_others():
         d.until(lambda: not of_uid(BOB), "it does not leave")
         with open(d.root + "/picture.png", "w"):
             pass
-        on_jobs = (["extend", job, "--steps", 99], ["predict", job, d.root + "/picture.png", "-o", "/tmp/o"], ["export", job, "-f", "safetensors", "-o", "/tmp/o"],
-                   ["sample", job, "-o", "/tmp/o"], ["layers", job], ["anchors", job])
+        on_jobs = (["extend", job, "--steps", 99], ["predict", job, d.root + "/picture.png", "-o",
+                                                    "/tmp/o"], ["export", job, "-f", "safetensors", "-o",
+                                                                "/tmp/o"], ["sample", job, "-o", "/tmp/o"], ["layers",
+                                                                                                             job], ["anchors", job])
         for words in on_jobs:
-            d.refuses(0, *words, says="detctl: job %d belongs to user bob, and root runs nothing on it: use sudo -u bob detctl %s ..." % (job, words[0]))
+            d.refuses(
+                0, *words,
+                says="detctl: job %d belongs to user bob, and root runs nothing on it: use sudo -u bob detctl %s ..." % (job, words[0]))
         os.symlink(d.root + "/conf", "/home/bob/link.json")
         os.lchown("/home/bob/link.json", BOB, BOB)
         for name in ("job.json", "job", "link"):
             for words in (["check"], ["sample", "-o", "/tmp/o"], ["layers"], ["anchors"]):
                 done = d.ctl(0, words[0], "/home/bob/" + name, *words[1:])
-                assert words[0] == "check" and name == "link" or done.returncode == 1 and "belongs to user bob" in done.stderr, (words, done)
+                assert words[0] == "check" and name == "link" or done.returncode == 1 and "belongs to user bob" in done.stderr, (words,
+                                                                                                                                 done)
         assert not d.ran(), d.ran()
         assert d.job(job)["steps"] == 20
         assert d.ctl(BOB, "layers", job).returncode == 0 and d.ran().startswith("%d --layers " % BOB)
@@ -116,11 +125,13 @@ def root_submits_as_somebody():
         d.refuses(ANN, "submit", "/home/ann/job.json", "--as", "bob", says="--as is for root")
         assert d.ctl(0, "ls", "--as", "ann").returncode == 2 and not d.ran(), d.ran()
         kept = os.open(d.root + "/secret.json", os.O_RDONLY)
-        done = d.ctl(0, "--as=ann", "submit", "/home/ann/job.json", env=dict(os.environ, MINE=SECRET, XDG_CACHE_HOME="/somewhere/cache"), pass_fds=[kept])
+        done = d.ctl(0, "--as=ann", "submit", "/home/ann/job.json", env=dict(os.environ, MINE=SECRET, XDG_CACHE_HOME="/somewhere/cache"),
+                     pass_fds=[kept])
         os.close(kept)
         assert done.returncode == 0, done
         ran = d.ran()
-        assert ran.startswith("%d --check " % ANN) and SECRET not in ran and "HOME=/home/ann" in ran and "XDG_CACHE_HOME" not in ran and " fds 4 " in ran, ran
+        assert ran.startswith(
+            "%d --check " % ANN) and SECRET not in ran and "HOME=/home/ann" in ran and "XDG_CACHE_HOME" not in ran and " fds 4 " in ran, ran
         assert d.job(int(done.stdout))["user"] == "ann"
 
 
@@ -144,7 +155,8 @@ def words_that_move_a_terminal():
             with open(d.folder(job) + "/log/rank-0.log", "wb") as f:
                 f.write(log)
         as_user(BOB, write)
-        assert on_terminal(d, "logs", job, "--rank", 0) == b"^[]0;owned^G^[[2J\x1b[31mred\x1b[8mhidden<U+202E><U+009B>2J^M\r\n\x1b[0m", on_terminal(d, "logs", job)
+        assert on_terminal(d, "logs", job, "--rank",
+                           0) == b"^[]0;owned^G^[[2J\x1b[31mred\x1b[8mhidden<U+202E><U+009B>2J^M\r\n\x1b[0m", on_terminal(d, "logs", job)
         done = subprocess.run([BUILD + "/detctl", "--socket", d.path, "logs", str(job), "--rank", "0"], capture_output=True, check=True)
         assert done.stdout == log, done
 

@@ -17,8 +17,10 @@ def ctl(d, uid, *words):
 
 
 def spec(**run):
-    return {"model": {"preset": "yolov3_tiny"}, "data": {"train": {"annotations": "/dev/null", "images": "/tmp"}},
-            "train": {"steps": 100000, "batch": 8, "shards": 4, "log_every": 1}, "run": dict({"device": "cpu", "ranks": 1, "threads": 1}, **run)}
+    return {
+        "model": {"preset": "yolov3_tiny"}, "data": {"train": {"annotations": "/dev/null", "images": "/tmp"}},
+        "train": {"steps": 100000, "batch": 8, "shards": 4, "log_every": 1}, "run": dict({"device": "cpu", "ranks": 1, "threads": 1}, **run)
+    }
 
 
 def submit(client, token=None, **run):

@@ -73,8 +73,12 @@ def queued_rows():
             d.wait(job, lambda now: now["step"] > 3)
             sup = Hostile(d, job)
             terms = {"t%d" % i: [i, 1] for i in range(250)}
-            loss = [sup.report({"type": "loss", "split": "train", "step": 100 + i, "epoch": 1, "tier": "rerun", "time": 1, "terms": terms}) for i in range(600)]
-            attempts = [sup.report({"type": "attempt", "attempt": 2 + i, "resume_step": 700 - i, "time": 1}) for i in range(500)] if kind == "attempts" else []
+            loss = [
+                sup.report({"type": "loss", "split": "train", "step": 100 + i, "epoch": 1, "tier": "rerun", "time": 1, "terms": terms})
+                for i in range(600)
+            ]
+            attempts = [sup.report({"type": "attempt", "attempt": 2 + i, "resume_step": 700 - i, "time": 1})
+                        for i in range(500)] if kind == "attempts" else []
             pid, most = flood(sup, b"".join(loss + attempts)), 0
             until = time.time() + 3
             while time.time() < until:

@@ -127,10 +127,11 @@ class Reader:
         for fence in files:
             with open(self.home + "/" + fence.file, "w", encoding="utf-8") as f:
                 f.write("\n".join(fence.lines) + "\n")
-        self.env = dict(os.environ, HOME=self.home, DETD_SOCKET=self.home + "/detd/detd.sock", LC_ALL="C.UTF-8", PATH=self.build + ":" + os.environ["PATH"])
+        self.env = dict(os.environ, HOME=self.home, DETD_SOCKET=self.home + "/detd/detd.sock", LC_ALL="C.UTF-8",
+                        PATH=self.build + ":" + os.environ["PATH"])
         self.log = open(self.home + "/log", "wb")
-        self.detd = subprocess.Popen(["detd", "--state", self.home + "/detd", "--socket", self.env["DETD_SOCKET"]], env=self.env, cwd=self.home,
-                                     stdout=self.log, stderr=self.log)
+        self.detd = subprocess.Popen(["detd", "--state", self.home + "/detd", "--socket", self.env["DETD_SOCKET"]], env=self.env,
+                                     cwd=self.home, stdout=self.log, stderr=self.log)
         self.until(lambda: self.ask("info", "--json") is not None, "detd does not answer")
 
     def ask(self, *words):
@@ -150,7 +151,8 @@ class Reader:
         goes_on = command.split()[:2] == ["detctl", "watch"]
         if self.verbose:
             print("$ " + command, flush=True)
-        with subprocess.Popen(["bash", "-c", "exec 2>&1; " + command], cwd=self.home, env=self.env, stdout=subprocess.PIPE, text=True, start_new_session=True) as p:
+        with subprocess.Popen(["bash", "-c", "exec 2>&1; " + command], cwd=self.home, env=self.env, stdout=subprocess.PIPE, text=True,
+                              start_new_session=True) as p:
             said = p.stdout.readline()
             if goes_on:
                 os.killpg(p.pid, signal.SIGINT)
@@ -179,7 +181,8 @@ def check(reader, fence):
         said = reader.run(smaller(command, fence.arg))
         want, got = [shape(l, reader.home) for l in printed], [shape(l, reader.home) for l in said]
         if not fits([w for w in want if w], [g for g in got if g]):
-            wrong.append("%s: $ %s\n  the page says:\n    %s\n  it says:\n    %s" % (fence.place, command, "\n    ".join(want), "\n    ".join(got)))
+            wrong.append("%s: $ %s\n  the page says:\n    %s\n  it says:\n    %s" %
+                         (fence.place, command, "\n    ".join(want), "\n    ".join(got)))
     return wrong
 
 

@@ -92,7 +92,8 @@ class Covers:
         if os.path.exists(os.path.join(tree, build, SIMULATOR)):
             self.tests[SIMULATOR] = {"daemon", SIMULATOR}
         for path in sorted(p for p in glob.glob("tests/e2e/*.??", root_dir=tree) if is_script(tree, p)):
-            runs = SCRIPTS.get(os.path.basename(path), TRAINER | {"daemon", "supervisor", "client"} | ({"cuda"} if names_emulator(tree, path) else set()))
+            runs = SCRIPTS.get(os.path.basename(path),
+                               TRAINER | {"daemon", "supervisor", "client"} | ({"cuda"} if names_emulator(tree, path) else set()))
             if runs is not None:
                 self.tests[path] = runs | {"proto"}
 

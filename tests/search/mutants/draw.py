@@ -27,7 +27,8 @@ LEFT_OUT = {
 }
 
 # Lines that are left out.
-QUIET = re.compile(r"""
+QUIET = re.compile(
+    r"""
     \b(err_\w+|\w+_check_shapes|assert|static_assert|_Static_assert|abort|perror|note|warn|usage|strerror)\s*\(   # texts of errors; our own mistakes
   | ^\s*(\#|//|\*|/\*|case\b|default\b|goto\b|static\s+_?\w*\s*assert)             # preprocessor, labels
   | \b(__attribute__|__builtin_expect|alignas|_Alignas|aligned|restrict_)\b
@@ -45,8 +46,10 @@ QUIET = re.compile(r"""
   | \b(malloc|calloc|realloc|reserve|grow|room|strdup|asprintf)\w*\b                               # sizes of memory
 """, re.X)
 # Numbers that stand for speed or room: how work is cut, how much is kept, how long is waited.
-SIZES = re.compile(r"block|thread|chunk|cache|prefetch|ahead|tile|panel|grain|capacity|bucket|buffer|lane|warp|slab|grid|align|unroll|pack|batch_|scratch"
-                   r"|room|limit|timeout|_ms\b|_ns\b|_us\b|nsec|sleep|poll|backoff|width_bytes|depth|MAX|sizeof|0666|0644|0600|0755|0700|O_\w+|fd\b|errno", re.I)
+SIZES = re.compile(
+    r"block|thread|chunk|cache|prefetch|ahead|tile|panel|grain|capacity|bucket|buffer|lane|warp|slab|grid|align|unroll|pack|batch_|scratch"
+    r"|room|limit|timeout|_ms\b|_ns\b|_us\b|nsec|sleep|poll|backoff|width_bytes|depth|MAX|sizeof|0666|0644|0600|0755|0700|O_\w+|fd\b|errno",
+    re.I)
 DECLARED_ARRAY = re.compile(r"^\s*(?:static\s+|const\s+|unsigned\s+|signed\s+|struct\s+|__shared__\s+)*\w+\s+\**\w+\[")
 
 
@@ -151,13 +154,16 @@ def swapped(line):
             continue
         for (a, b), (c, d) in zip(args, args[1:]):
             one, two = line[a:b], line[c:d]
-            if re.search(r"[\"']", one + two) or re.search(r"\b(min|max|fmin|fmax|fminf|fmaxf|add|mul|pair_add|mem_min)\w*\($", line[:m.end()]):
+            if re.search(r"[\"']", one + two) or re.search(r"\b(min|max|fmin|fmax|fminf|fmaxf|add|mul|pair_add|mem_min)\w*\($",
+                                                           line[:m.end()]):
                 continue
-            if one.strip() and two.strip() and one.strip() != two.strip() and not re.match(r"\s*(const|int|float|double|struct|void|size_t|u?int\d+_t|bool)\b", one):
+            if one.strip() and two.strip() and one.strip() != two.strip() and not re.match(
+                    r"\s*(const|int|float|double|struct|void|size_t|u?int\d+_t|bool)\b", one):
                 yield a, d, one[:len(one) - len(one.lstrip())] + two.strip() + ", " + one.strip()
 
 
-KINDS = (("another number", numbers), ("another comparison", comparisons), ("a call left out", calls_left_out), ("arguments swapped", swapped))
+KINDS = (("another number", numbers), ("another comparison", comparisons), ("a call left out", calls_left_out), ("arguments swapped",
+                                                                                                                 swapped))
 
 
 # ---- where ----
@@ -185,12 +191,14 @@ def candidates(path):
     code = code_of(text).split("\n")
     inside, cut = inside_functions(code), skipped_by_preprocessor(code)
     for i, line in enumerate(code):
-        if not inside[i] or cut[i] or QUIET.search(line) or (i and QUIET.search(code[i - 1]) and not code[i - 1].rstrip().endswith((";", "{", "}"))):
+        if not inside[i] or cut[i] or QUIET.search(line) or (i and QUIET.search(code[i - 1]) and not code[i - 1].rstrip().endswith(
+            (";", "{", "}"))):
             continue
         if i + 1 < len(code) and "ENOMEM" in code[i + 1]:
             continue  # memory that is not there: tests/unit/test_*alloc*
         kinds = {name: list(find(line)) for name, find in KINDS}
-        if re.match(r"\s*(u?int\w*|size_t|long|double|float) \w+ = 0", line) and re.search(r"&%s\b" % re.search(r"(\w+) = 0", line)[1], "".join(code[i + 1:i + 8])):
+        if re.match(r"\s*(u?int\w*|size_t|long|double|float) \w+ = 0", line) and re.search(r"&%s\b" % re.search(r"(\w+) = 0", line)[1],
+                                                                                           "".join(code[i + 1:i + 8])):
             kinds.pop("another number", None)  # an argument that a call fills in
         start = re.match(r"\s*\w+ (\w+) = 0;", line)
         if start and re.search(r"> %s\)" % start[1], "".join(code[i + 1:i + 8])):
@@ -204,8 +212,10 @@ def candidates(path):
 
 # A fault with a compiler warning does not count. But warnings about unused or unwritten variables after a left out
 # call, and about && beside ||, are switched off.
-FLAGS = ["-O1", "-Wall", "-Werror", "-Wno-unused", "-Wno-maybe-uninitialized", "-Wno-uninitialized", "-Wno-parentheses", "-Wno-empty-body", "-Wno-format-truncation",
-         "-ffp-contract=off", "-fno-math-errno", "-D_GNU_SOURCE", "-I.", "-S", "-o", "-"]
+FLAGS = [
+    "-O1", "-Wall", "-Werror", "-Wno-unused", "-Wno-maybe-uninitialized", "-Wno-uninitialized", "-Wno-parentheses", "-Wno-empty-body",
+    "-Wno-format-truncation", "-ffp-contract=off", "-fno-math-errno", "-D_GNU_SOURCE", "-I.", "-S", "-o", "-"
+]
 
 
 def command(path):
@@ -240,7 +250,8 @@ def compiled(path, text, where):
         with open(changed, "w", encoding="utf-8") as f:
             f.write(text)
         source = changed if user == path else user
-        done = subprocess.run(command(user)[:1] + ["-I" + where] + command(user)[1:] + [source], cwd=faults.ROOT, capture_output=True, check=False)
+        done = subprocess.run(
+            command(user)[:1] + ["-I" + where] + command(user)[1:] + [source], cwd=faults.ROOT, capture_output=True, check=False)
         os.unlink(changed)
         if done.returncode != 0:
             return None

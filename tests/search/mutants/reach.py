@@ -33,7 +33,8 @@ def lines_of(folder, objects_at):
         os.symlink(os.path.join(objects_at, name[:-5] + ".gcno"), os.path.join(where, name[:-5] + ".gcno"))
     if not left:
         return counts
-    done = subprocess.run(["gcov", "--json-format", "--stdout"] + left, cwd=where, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    done = subprocess.run(["gcov", "--json-format", "--stdout"] + left, cwd=where, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                          check=True)
     said = gzip.decompress(done.stdout) if done.stdout[:2] == b"\x1f\x8b" else done.stdout
     for report in said.splitlines():
         for file in json.loads(report)["files"] if report.startswith(b"{") else ():

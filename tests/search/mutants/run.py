@@ -92,8 +92,9 @@ class Copy:
 
     def call(self, command, **env):
         """Returns (status, output) of a command in the tree."""
-        self.running = subprocess.Popen(command, cwd=self.tree, env=dict(ENV, TMPDIR=os.path.join(self.place, "tmp"), **env), stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
+        self.running = subprocess.Popen(command, cwd=self.tree, env=dict(ENV, TMPDIR=os.path.join(self.place, "tmp"),
+                                                                         **env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
                                         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY)))
         said, _ = self.running.communicate()
         status, self.running = self.running.returncode, None
@@ -114,7 +115,8 @@ class Copy:
         """Returns (PASSED or another status, seconds, output). A test that takes longer than so many seconds has
         failed."""
         start = time.monotonic()
-        _, said = self.call(["python3", "tests/harness/run.py", "build", test if test.endswith((".sh", ".py")) else "build/" + test], TEST_SECONDS=str(seconds), **env)
+        _, said = self.call(["python3", "tests/harness/run.py", "build", test if test.endswith((".sh", ".py")) else "build/" + test],
+                            TEST_SECONDS=str(seconds), **env)
         passed, failed, _ = re.findall(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", said, re.M)[-1]
         return FAILED if failed != "0" else PASSED if passed != "0" else SKIPPED, time.monotonic() - start, said
 
@@ -260,7 +262,8 @@ def with_gcov(listed, tests, scratch, plain):
     objects = reach.objects_of(build, {fault.path for fault in listed})
     for name in objects:
         os.unlink(os.path.join(build, name))
-    said = Copy(place, place).make("-j%d" % WORKERS, *("build/" + t for t in tests), CFLAGS="-g0 --coverage -fprofile-update=atomic", LDFLAGS="--coverage")
+    said = Copy(place, place).make("-j%d" % WORKERS, *("build/" + t for t in tests), CFLAGS="-g0 --coverage -fprofile-update=atomic",
+                                   LDFLAGS="--coverage")
     if said is not None:
         raise SystemExit(said)
     seconds, counts, again = {}, {}, []
@@ -311,7 +314,8 @@ def summary(verdicts, took):
 
 
 def tell(fault, line, verdict, by, took):
-    print("%3d %s:%d %s: %s%s, %.1f s" % (fault.number, fault.path, line, fault.what, verdict, " by " + by if verdict == "noticed" else "", took))
+    print("%3d %s:%d %s: %s%s, %.1f s" %
+          (fault.number, fault.path, line, fault.what, verdict, " by " + by if verdict == "noticed" else "", took))
     if verdict == "SURVIVED":
         print(fault.text(), end="")
     if verdict == "INVALID":

@@ -85,11 +85,19 @@ num=3
 classes=3
 """
 # Few channels and few proposals, but each draw of them, every level and both sizes of a picture occur.
-MASKS = {"model": {"preset": "mask_rcnn_r18_fpn", "width": 0.125, "fpn_channels": 16, "head_channels": 32, "mask_channels": 8, "min_size": [48, 64], "max_size": 96,
-                   "anchors": [8, 16, 32, 48, 64], "rpn_batch": 64, "rpn_pre_nms": 100, "rpn_pre_nms_val": 100, "rpn_post_nms": 50, "rpn_post_nms_val": 50,
-                   "roi_batch": 32}}
-SPARSE = {"model": {"preset": "sparse_rcnn_r18_fpn", "width": 0.125, "fpn_channels": 16, "proposals": 12, "stages": 2, "heads": 4, "dynamic_channels": 8,
-                    "ffn_channels": 32, "min_size": [48, 64], "max_size": 96}, "data": {"augment": {"crop": 0.5}}}
+MASKS = {
+    "model": {
+        "preset": "mask_rcnn_r18_fpn", "width": 0.125, "fpn_channels": 16, "head_channels": 32, "mask_channels": 8, "min_size": [48, 64],
+        "max_size": 96, "anchors": [8, 16, 32, 48, 64], "rpn_batch": 64, "rpn_pre_nms": 100, "rpn_pre_nms_val": 100, "rpn_post_nms": 50,
+        "rpn_post_nms_val": 50, "roi_batch": 32
+    }
+}
+SPARSE = {
+    "model": {
+        "preset": "sparse_rcnn_r18_fpn", "width": 0.125, "fpn_channels": 16, "proposals": 12, "stages": 2, "heads": 4,
+        "dynamic_channels": 8, "ffn_channels": 32, "min_size": [48, 64], "max_size": 96
+    }, "data": {"augment": {"crop": 0.5}}
+}
 MODELS = {
     "tiny sgd": merged(TINY, {"train": {"lr": 0.004, "clip_norm": 30, "ema": 0.9}}),
     "tiny sync_bn": merged(TINY, {"model": {"sync_bn": True}, "train": {"lr": 0.004, "nesterov": True, "clip_norm": 30}}),
@@ -101,7 +109,9 @@ MODELS = {
     "toy": {"model": {"preset": "toy"}, "train": {"optimizer": "adamw", "lr": 0.01, "batch": 8, "shards": 8}},
 }
 # Tensors without a gradient: a result that no loss reads, and levels for larger boxes than these pictures have in each step.
-UNUSED = {"toy": ("depth",), "sparse rcnn": ["backbone.fpn_output%d.%s" % (level, kind) for level in (3, 4, 5) for kind in ("weight", "bias")]}
+UNUSED = {
+    "toy": ("depth",), "sparse rcnn": ["backbone.fpn_output%d.%s" % (level, kind) for level in (3, 4, 5) for kind in ("weight", "bias")]
+}
 
 
 # ---- cells: name -> how a run differs, by random numbers of its own ----
@@ -194,9 +204,11 @@ ON_CPU = {"again": ranks_of(1)}
 ON_CPU.update(("%d ranks" % n, ranks_of(n)) for n in (2, 3, 4, 5, 7, 8))
 ON_CPU.update({"waves": waves, "threads": threads})
 ON_CPU.update((name, isa(name)) for name in isas()[1:])
-ON_CPU.update({"tiers": tiers, "loader threads": workers, "stress": stress, "malloc fills": malloc, "all cores busy": busy, "surroundings": surroundings,
-               "killed": killed((None,), 3), "killed in checkpoints": killed(("checkpoint", "publish", "published"), 3),
-               "killed in validation": killed(("validate",), 2)})
+ON_CPU.update({
+    "tiers": tiers, "loader threads": workers, "stress": stress, "malloc fills": malloc, "all cores busy": busy,
+    "surroundings": surroundings, "killed": killed((None,), 3), "killed in checkpoints": killed(
+        ("checkpoint", "publish", "published"), 3), "killed in validation": killed(("validate",), 2)
+})
 ON_GPU = {"gpu again": gpu(1), "gpu 2 ranks": gpu(2), "gpu 3 ranks": gpu(3), "gpu 4 ranks": gpu(4), "gpu stress": gpu_stress,
           "gpu killed": gpu_killed}
 CELLS = dict(ON_CPU, **ON_GPU)

@@ -94,7 +94,8 @@ class Left:
         gradient."""
         for name, row in self.rows.items():
             row = json.loads(row)
-            flat = [term for term, (num, _) in row.get("terms", {}).items() if not num > 0 and not term.startswith("recall")]  # a measure, no loss
+            flat = [term for term, (num, _) in row.get("terms", {}).items()
+                    if not num > 0 and not term.startswith("recall")]  # a measure, no loss
             if flat:
                 return "%s: the loss %s is nothing" % (name, flat[0])
         if self.records is None:

@@ -43,8 +43,15 @@ class Rank:
         self.page, self.sock, self.buffer, self.open = mmap.mmap(page, mmap.PAGESIZE), ours, b"", True
         control = high(theirs.detach())
         log = os.open("%s/rank-%d.log" % (folder, rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        argv = [program, "--job-dir", folder, "--rank", str(rank), "--ranks", str(ranks), "--local-rank", str(rank), "--attempt", str(attempt)]
-        places = [(os.POSIX_SPAWN_DUP2, fd, at) for fd, at in ((log, 1), (log, 2), (control, FD_CONTROL), (comm, FD_COMM), (page, FD_PROGRESS))]
+        argv = [
+            program, "--job-dir", folder, "--rank",
+            str(rank), "--ranks",
+            str(ranks), "--local-rank",
+            str(rank), "--attempt",
+            str(attempt)
+        ]
+        places = [(os.POSIX_SPAWN_DUP2, fd, at)
+                  for fd, at in ((log, 1), (log, 2), (control, FD_CONTROL), (comm, FD_COMM), (page, FD_PROGRESS))]
         try:
             self.pid = os.posix_spawn(program, argv, env, file_actions=places)
         finally:

@@ -97,8 +97,9 @@ class Tree:
 
     def make(self):
         env = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
-        done = subprocess.run(["make", "-s", "-j%d" % os.cpu_count(), "B=build", "SAN=", "NVCC=", "WARN=-w", "build/detd-worker"], cwd=self.root, env=env,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        done = subprocess.run(
+            ["make", "-s", "-j%d" % os.cpu_count(), "B=build", "SAN=", "NVCC=", "WARN=-w", "build/detd-worker"], cwd=self.root, env=env,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         if done.returncode:
             raise SystemExit("%s\nplanted.py: the worker cannot be built" % done.stdout)
 
@@ -146,7 +147,8 @@ def trained(planted, bench, name):
 
 def diff(build, a, b):
     """Returns detctl's comparison of two job folders."""
-    done = subprocess.run([build + "/detctl", "diff", "--json", a, b], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run([build + "/detctl", "diff", "--json", a, b], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          check=False)
     if done.returncode not in (0, 6):  # nothing to compare
         return done.stdout.strip()
     said = json.loads(done.stdout)["run"]
@@ -173,7 +175,9 @@ def work(listed, build, root, runs):
         bench.draw()
         good, said = control(planted, bench, runs) if planted.kind == "control" else fault(planted, true, bench, build)
         found.append((planted, good, said))
-        verdict = {True: "caught by" if planted.kind == "control" else "named", False: "NOT CAUGHT" if planted.kind == "control" else "MISNAMED"}[good]
+        verdict = {
+            True: "caught by" if planted.kind == "control" else "named", False: "NOT CAUGHT" if planted.kind == "control" else "MISNAMED"
+        }[good]
         print("%s (%s): %s %s, %.0f s" % (planted.name, planted.what, verdict, said, time.monotonic() - began))
     return found
 

@@ -42,8 +42,9 @@ class Bench:
         self.programs = programs or {"cpu": build + "/detd-worker", "cuda": build + "/emu/detd-worker", "toy": build + "/prove/detd-worker"}
 
     def draw(self):
-        subprocess.run([sys.executable, HERE + "/../../demo/make_shapes.py", self.data, "--train", "40", "--val", "11", "--size", "96", "--masks"], check=True,
-                       stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, HERE + "/../../demo/make_shapes.py", self.data, "--train", "40", "--val", "11", "--size", "96", "--masks"],
+            check=True, stdout=subprocess.DEVNULL)
         subprocess.run([sys.executable, HERE + "/../../demo/as_frames.py", self.data, "96"], check=True)
         with open(self.root + "/net.cfg", "w", encoding="utf-8") as f:
             f.write(cells.CFG)
@@ -73,8 +74,8 @@ class Bench:
         try:
             if how.folder:
                 os.chdir(how.folder)
-            rows, attempts, errors = micro.train(folder, merged(self.spec(model, device), how.keys), self.program(model, device), dict(KEPT, **how.env),
-                                         how.kills, how.ranks)
+            rows, attempts, errors = micro.train(folder, merged(self.spec(model, device), how.keys), self.program(model, device),
+                                                 dict(KEPT, **how.env), how.kills, how.ranks)
         finally:
             os.chdir(here)
             for hog in hogs:
@@ -119,9 +120,11 @@ def chosen(only, thin=1):
     words = [name for w in (only or "").split(",") if w for name in groups.get(w, [w])]
     unknown = [w for w in words if w not in cells.CELLS and w not in cells.MODELS]
     if unknown:
-        raise SystemExit("neither a cell nor a model: %s\ncells: %s\nmodels: %s" % (", ".join(unknown), ", ".join(cells.CELLS), ", ".join(cells.MODELS)))
+        raise SystemExit("neither a cell nor a model: %s\ncells: %s\nmodels: %s" %
+                         (", ".join(unknown), ", ".join(cells.CELLS), ", ".join(cells.MODELS)))
     some, models = [w for w in words if w in cells.CELLS], [w for w in words if w in cells.MODELS]
-    return [(c, m) for i, m in enumerate(models or cells.MODELS) for k, c in enumerate(some or cells.CELLS) if cells.fits(c, m) and (i + k) % thin == 0]
+    return [(c, m) for i, m in enumerate(models or cells.MODELS) for k, c in enumerate(some or cells.CELLS)
+            if cells.fits(c, m) and (i + k) % thin == 0]
 
 
 def bound(n):
@@ -156,7 +159,8 @@ class Table:
     def text(self, heads, seconds):
         head = "%-22s %-14s %4s %6s %6s   %s" % ("CELL", "MODEL", "RUNS", "WRONG", "KILLS", "a run differs with")
         n, wrong = sum(r[0] for r in self.rows.values()), len(self.wrong)
-        end = "%d runs of %d steps in %d s: %s" % (n, STEPS, seconds, "%d differ" % wrong if wrong else "every step, row and tensor the same")
+        end = "%d runs of %d steps in %d s: %s" % (n, STEPS, seconds,
+                                                   "%d differ" % wrong if wrong else "every step, row and tensor the same")
         return "\n".join(heads + [head] + [self.line(c, m, row) for (c, m), row in self.rows.items()]
                          + [self.line(c, "all", row) for c, row in self.over_models().items()] + self.wrong + [end]) + "\n"
 

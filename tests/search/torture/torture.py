@@ -61,10 +61,15 @@ class House:
             return {"name": "fast", "model": {"preset": "yolov3_tiny"}, "data": {"train": {"annotations": "/a", "images": "/b"}},
                     "train": {"steps": steps, "batch": 8, "shards": 4, "log_every": 1}, "checkpoint": {"every": self.rng.randrange(3, 30)},
                     "run": {"device": "cpu", "ranks": ranks, "restarts": 1000, "threads": 1, "env": {"STEP_S": "0.01"}}}
-        split = {s: {"annotations": "%s/shapes/%s.json" % (self.d.root, s), "images": self.d.root + "/shapes/images"} for s in ("train", "val")}
-        return {"name": "real", "model": {"preset": "yolov3_tiny", "size": 64, "width": 0.125}, "data": split,
-                "train": {"steps": STEPS, "batch": 4, "shards": 2, "log_every": 1, "lr": 0.002}, "val": {"every": 10}, "checkpoint": {"every": SAVED},
-                "run": {"device": "cpu", "ranks": self.rng.randrange(1, 3), "restarts": 1000, "threads": 1}}
+        split = {
+            s: {"annotations": "%s/shapes/%s.json" % (self.d.root, s), "images": self.d.root + "/shapes/images"}
+            for s in ("train", "val")
+        }
+        return {
+            "name": "real", "model": {"preset": "yolov3_tiny", "size": 64, "width": 0.125}, "data": split,
+            "train": {"steps": STEPS, "batch": 4, "shards": 2, "log_every": 1, "lr": 0.002}, "val": {"every": 10},
+            "checkpoint": {"every": SAVED}, "run": {"device": "cpu", "ranks": self.rng.randrange(1, 3), "restarts": 1000, "threads": 1}
+        }
 
     def submit(self):
         """Repeats its token till there is an answer."""
@@ -97,8 +102,9 @@ class House:
     def calm(self):
         """Trains an undisturbed job, and keeps its results for comparison."""
         if not self.foreign:
-            subprocess.run([sys.executable, HERE + "/../../demo/make_shapes.py", self.d.root + "/shapes", "--train", "8", "--val", "3", "--size", "64"],
-                           check=True, stdout=subprocess.DEVNULL)
+            subprocess.run([
+                sys.executable, HERE + "/../../demo/make_shapes.py", self.d.root + "/shapes", "--train", "8", "--val", "3", "--size", "64"
+            ], check=True, stdout=subprocess.DEVNULL)
             job = self.submit()
             assert self.d.wait(job, lambda j: j["state"] in ENDED, PATIENCE_S)["state"] == "completed"
             self.done = self.left(job)
@@ -119,7 +125,9 @@ class House:
     def victim(self, name):
         """A process of a random job."""
         job = self.rng.choice(self.live())
-        found = [pid for pid, command in sorted(self.d.members(job).items()) if command == name or (name == "rank" and command != "detd-job")]
+        found = [
+            pid for pid, command in sorted(self.d.members(job).items()) if command == name or (name == "rank" and command != "detd-job")
+        ]
         return self.rng.choice(found) if found else None
 
     def kill_one(self, name):
@@ -232,9 +240,10 @@ class House:
             self.removed.add(job)
         return granted
 
-    ACTIONS = {"kill_rank": 6, "kill_supervisor": 5, "kill_detd": 5, "kill_all": 2, "stop_rank": 4, "stop_supervisor": 4, "stop_detd": 3, "end_detd": 1,
-               "fill_disk": 2, "turn_clock": 3, "pause": 2, "resume": 4, "cancel": 1, "change_tier": 2, "checkpoint": 2,
-               "remove": 8}
+    ACTIONS = {
+        "kill_rank": 6, "kill_supervisor": 5, "kill_detd": 5, "kill_all": 2, "stop_rank": 4, "stop_supervisor": 4, "stop_detd": 3,
+        "end_detd": 1, "fill_disk": 2, "turn_clock": 3, "pause": 2, "resume": 4, "cancel": 1, "change_tier": 2, "checkpoint": 2, "remove": 8
+    }
 
     def disturb(self):
         while len(self.live()) < LIVE:
@@ -251,7 +260,8 @@ class House:
     def check_reported(self):
         """All in one query: each job has a loss for every step up to the newest checkpoint that detd knows."""
         try:
-            found = self.d.sql("SELECT job, s, (SELECT count(*) FROM loss l WHERE l.job=c.job AND split='train' AND term='total' AND step<=s) "
+            found = self.d.sql("SELECT job, s, (SELECT count(*) FROM loss l WHERE l.job=c.job AND split='train' AND term='total' AND "
+                               "step<=s) "
                                "FROM (SELECT job, max(step) s FROM checkpoints GROUP BY job) c")
         except sqlite3.OperationalError:  # while detd is being started, or the disk is full
             return
@@ -271,11 +281,14 @@ class House:
 
     def check_ended(self, job, now):
         asked = job in self.cancelled
-        assert now["state"] == "completed" or (now["state"] == "cancelled" and asked), "job %d is %s: %s" % (job, now["state"], now["reason"])
+        assert now["state"] == "completed" or (now["state"] == "cancelled" and
+                                               asked), "job %d is %s: %s" % (job, now["state"], now["reason"])
         spec = self.jobs[job]["spec"]
         if now["state"] == "cancelled":
             steps = [s for (s,) in self.d.sql("SELECT step FROM loss WHERE job=? AND split='train' AND term='total' ORDER BY step", job)]
-            assert steps == list(range(1, len(steps) + 1)) and len(steps) >= self.d.newest_checkpoint(job), "job %d: cancelled, with steps %s" % (job, steps)
+            assert steps == list(range(
+                1,
+                len(steps) + 1)) and len(steps) >= self.d.newest_checkpoint(job), "job %d: cancelled, with steps %s" % (job, steps)
         elif self.foreign:
             self.d.check_rows(job, spec["train"]["steps"])
             vals = [s for (s,) in self.d.sql("SELECT step FROM loss WHERE job=? AND split='val' AND term='total' ORDER BY step", job)]
@@ -294,7 +307,8 @@ class House:
             self.d.signal(pid, signal.SIGCONT)
         until = time.time() + PATIENCE_S
         while self.live():
-            assert time.time() < until, "do not end: %s" % [(j, self.d.job(j)["state"], self.call("job.why", id=j)["text"]) for j in self.live()]
+            assert time.time() < until, "do not end: %s" % [(j, self.d.job(j)["state"], self.call("job.why", id=j)["text"])
+                                                            for j in self.live()]
             self.up()
             for job in self.live():
                 self.ask("job.resume", id=job)
@@ -337,14 +351,20 @@ class House:
 def main():
     if not INSIDE:
         if subprocess.run(UNSHARE + ["sh", "-c", "mount -t tmpfs detd-e2e /mnt"], capture_output=True, check=False).returncode == 0:
-            sys.exit(subprocess.run(UNSHARE + [sys.executable, __file__], check=False, env=dict(os.environ, DETD_MOUNTS="1", SEED=str(SEED))).returncode)
+            sys.exit(
+                subprocess.run(UNSHARE + [sys.executable, __file__], check=False, env=dict(os.environ, DETD_MOUNTS="1",
+                                                                                           SEED=str(SEED))).returncode)
         print("skip: no mounts in a user namespace")
     print("torture of %g s, seed %d%s" % (SECONDS, SEED, "" if INSIDE else "; the disk is never full"), flush=True)
     with tempfile.TemporaryDirectory(prefix="detd-e2e-") as folder:
         clock = folder + "/clock.so"
-        subprocess.run(["gcc", "-std=c17", "-O1", "-Wall", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", clock, HERE + "/../../stand/mock/clock.c"], check=True)
+        subprocess.run(
+            ["gcc", "-std=c17", "-O1", "-Wall", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", clock, HERE + "/../../stand/mock/clock.c"],
+            check=True)
         failed = []
-        houses = [House(name, "%d %s" % (SEED, name), name == "rank.py", None if SANITIZED else clock) for name in ("detd-worker", "rank.py")]
+        houses = [
+            House(name, "%d %s" % (SEED, name), name == "rank.py", None if SANITIZED else clock) for name in ("detd-worker", "rank.py")
+        ]
         threads = [threading.Thread(target=h.run, args=(failed,)) for h in houses]
         for t in threads:
             t.start()

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # mk/bundle.sh PROGRAMS OUT [PLUGIN] - makes the folder OUT and OUT.tar.gz: the programs of the folder PROGRAMS, linked to look for libraries in ../lib, the
-# libraries that are not glibc's, the plugin, manual pages, systemd units. Nothing of CUDA goes in: the plugin finds it on the host.
+# SPDX-License-Identifier: Apache-2.0 # mk/bundle.sh PROGRAMS OUT [PLUGIN] - makes the folder OUT and OUT.tar.gz: the
+# programs of the folder PROGRAMS, linked to look for libraries in ../lib, the libraries that are not glibc's, the
+# plugin, manual pages, systemd units. Nothing of CUDA goes in: the plugin finds it on the host.
 set -eu
 programs=$1 out=$2 plugin=${3:-}
 newest=2.36 # the newest version of glibc that a bundle may need

@@ -15,6 +15,9 @@ lint: deps
 	    $(addprefix -isystem ,$(CUDA_INC)) -fsyntax-only
 	shellcheck -x $(SCRIPTS)
 	! git grep -L 'SPDX-License-Identifier: Apache-2.0' -- '*.[ch]' '*.cu' '*.cpp' '*.sh' '*.py' '*.mk' '*.sql' | grep .
+	awk '{ sub(/ *\\$$/, ""); most = /^ *(#|\/\/|\/?\*) / ? 120 : 140 } \
+	    length > most { print FILENAME ":" FNR ": over " most " columns"; bad = 1 } END { exit bad }' \
+	    $(FORMATTED) $(SCRIPTS) $(shell git ls-files '*.py')
 	python3 tests/harness/plain.py --check
 
 # Lines of each folder: product, tests, data. COMMIT=c: of that commit.

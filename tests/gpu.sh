@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # tests/gpu.sh BUILD [PART...] - tests that need a real GPU, in parts of at most ten
-# minutes each, the most important first (default: all except the quarters):
-#   device   does it open; every op against the CPU device; a whole model's gradients; which algorithms compute its convolutions
-#   jobs     jobs of 1 to 4 ranks, waves, a killed rank; steps repeated beside a busy queue; the bits of every kind of model on 1, 3 and 8 ranks; the first
-#            steps of BCCD beside the CPU
+# SPDX-License-Identifier: Apache-2.0 # tests/gpu.sh BUILD [PART...] - tests that need a real GPU, in parts of at most
+# ten minutes each, the most important first (default: all except the quarters):
+#   device   does it open; every op against the CPU device; a whole model's gradients; which algorithms compute its
+#            convolutions
+#   jobs     jobs of 1 to 4 ranks, waves, a killed rank; steps repeated beside a busy queue; the bits of every kind of
+#            model on 1, 3 and 8 ranks; the first steps of BCCD beside the CPU
 #   deep     all of BCCD to its scores, and compute-sanitizer on the kernels
 #   races    compute-sanitizer's racecheck on them
 #   quarter  for a GPU that is lent for minutes: quarter1, then quarter2, of four minutes each, which may be named alone
@@ -11,12 +12,14 @@
 #            figures in tests/GPU.md; jobs of 1 to 4 ranks
 #   quarter2 the bits of every kind of model; Mask R-CNN twice; the speed of steps
 # tests/gpu.sh --programs names the test programs that these run.
-# BUILD holds the programs, tests/ and libdetd-cuda.so, built here or unpacked (tests/gpu/gpu_pack.sh). Speed is tests/bench/bench_gpu.py's.
+# BUILD holds the programs, tests/ and libdetd-cuda.so, built here or unpacked (tests/gpu/gpu_pack.sh). Speed is
+# tests/bench/bench_gpu.py's.
 #   GPU_PARTS      the same as naming parts (default: all)
-#   GPU_LOG        where each part leaves a folder with all output and the table that it prints, for tests/GPU.md (default: BUILD/gpu-log)
+#   GPU_LOG        where each part leaves a folder with all output and the table that it prints, for tests/GPU.md
+#                  (default: BUILD/gpu-log)
 #   GPU_SECONDS    the longest time of a part (default 570, of quarter1 and quarter2 240)
-#   DETD_NCCL      the folder with an NCCL of 2.30 or newer for several ranks on one GPU (default nccl if it exists, else
-#                  ../shared/data/nccl)
+#   DETD_NCCL      the folder with an NCCL of 2.30 or newer for several ranks on one GPU (default nccl if it exists,
+#                  else ../shared/data/nccl)
 #   DETD_TORCH_PYTHON  a Python with torchvision for CUDA, the peer of quarter2 (default python3)
 #   DETD_DATA      the folder with bccd/ (default data if it has that, else ../shared/data); DETD_CUDA_PATH as for detd,
 #                  if cuDNN and NCCL are not found
@@ -24,17 +27,18 @@ set -u
 cd "$(dirname "$0")/.." || exit
 
 # The tests of results of the CUDA device, the most important first; SECONDS for a program that needs more than 60.
-ops=(memory act stem conv_gpu dtypes hash norm norm_shards norm_running norm_uses norm_pooled pool resize smooth view roi roi_layer warp photo photo_loss
-    depth_layers reduce optimizer feed families yolo yolo_decode layers frozen shard_shapes rpn rcnn rcnn_layers rcnn_masks rcnn_found rcnn_detect
-    assign set set_layers mat mat_layer layernorm attention row_layers)
+ops=(memory act stem conv_gpu dtypes hash norm norm_shards norm_running norm_uses norm_pooled pool resize smooth view roi roi_layer warp
+    photo photo_loss depth_layers reduce optimizer feed families yolo yolo_decode layers frozen shard_shapes rpn rcnn rcnn_layers
+    rcnn_masks rcnn_found rcnn_detect assign set set_layers mat mat_layer layernorm attention row_layers)
 plans=(lt_plan plan_names plan_cache cuda_plans)
 linked=(nccl nccl_gradients) # over the real NCCL
 # The tests with code or expectations that changed after the last figures in tests/GPU.md.
-changed=(assign set set_layers mat mat_layer layernorm attention row_layers optimizer families norm_pooled layers frozen view roi rpn rcnn resize warp photo
-    smooth)
+changed=(assign set set_layers mat mat_layer layernorm attention row_layers optimizer families norm_pooled layers frozen view roi rpn
+    rcnn resize warp photo smooth)
 declare -A seconds=([conv_gpu]=150 [cuda_plans]=200 [nccl]=60)
 if [ "${1-}" = --programs ]; then
-    printf '%s\n' "${ops[@]/#/device/test_}" golden/test_yolov3 "${plans[@]/#/device/test_}" device/test_repeat "${linked[@]/#/device/test_}"
+    printf '%s\n' "${ops[@]/#/device/test_}" golden/test_yolov3 "${plans[@]/#/device/test_}" device/test_repeat \
+        "${linked[@]/#/device/test_}"
     exit
 fi
 
@@ -47,7 +51,8 @@ nccl=$(cd "${DETD_NCCL:-$([ -d nccl ] && echo nccl || echo ../shared/data/nccl)}
 passed=0 failed=0 skipped=0 late=0 parts=() child=
 
 # Lines with figures, and lines with errors.
-figures='losses at most|times the same bits|last three|^link: |^nccl: |: equal$|equal to the last bit|^twice |^job [0-9]+: |^(bf16|tf32|fp32) '
+figures='losses at most|times the same bits|last three|^link: |^nccl: |: equal$|equal to the last bit'
+figures+='|^twice |^job [0-9]+: |^(bf16|tf32|fp32) '
 wrong='^FAULT |^NO PLAN: |ERROR|Error|FAILED|assert|No space|^bench_|Segmentation|Sanitizer|=========.*(Invalid|hazard|ERROR SUMMARY)'
 
 row() { printf '| %s | %s | %s | %s |\n' "$@" >>"$table"; }
@@ -75,7 +80,8 @@ run() { # run SECONDS NAME COMMAND...: returns whether the command succeeded
     failed=$((failed + 1))
     case $rc in 124 | 137) rc="no end after $limit s" ;; *) rc="exit $rc" ;; esac
     echo "FAILED  $name: $rc, $log"
-    { grep -aE "$wrong" "$log" | head -12; echo ...; grep -avE '^\[ (RUN|      OK) |^ *\^+$' "$log" | tail -12; } | cut -c1-300 | sed 's/^/          /'
+    { grep -aE "$wrong" "$log" | head -12; echo ...; grep -avE '^\[ (RUN|      OK) |^ *\^+$' "$log" | tail -12; } |
+        cut -c1-300 | sed 's/^/          /'
     what=$what$(grep -aE "$wrong" "$log" | head -2)
     row "$name" "**$rc**" $((SECONDS - start)) "$(tr '\n|' ';/' <<<"${what:-$(tail -1 "$log")}" | cut -c1-300)"
     return 1
@@ -117,9 +123,10 @@ sanitize() { # sanitize TOOL TEST...
         run 100 "$tool: test_$t" compute-sanitizer --tool "$tool" --error-exitcode 1 --target-processes all "$build/tests/device/test_$t"
     done
 }
-# Under memcheck a case of the convolutions takes seconds, so it is every seventh. For races there are only our own kernels to look at.
-own=(stem norm norm_shards norm_uses pool yolo yolo_decode act reduce resize optimizer view roi warp photo photo_loss smooth rpn rcnn rcnn_masks depth_layers
-    assign set mat layernorm attention)
+# Under memcheck a case of the convolutions takes seconds, so it is every seventh. For races there are only our own
+# kernels to look at.
+own=(stem norm norm_shards norm_uses pool yolo yolo_decode act reduce resize optimizer view roi warp photo photo_loss smooth rpn rcnn
+    rcnn_masks depth_layers assign set mat layernorm attention)
 part_deep() {
     bccd 300 "all of BCCD" whole
     if command -v compute-sanitizer >/dev/null; then
@@ -147,10 +154,12 @@ on_nccl() { # on_nccl SECONDS NAME ENVIRONMENT COMMAND...
     local limit=$1 name=$2 more
     read -ra more <<<"$3"
     shift 3
-    run "$limit" "$name" env DETD_CUDA_PATH="$nccl:${DETD_CUDA_PATH-}" NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_SOCKET_IFNAME=lo NCCL_DEBUG=INFO "${more[@]}" "$@"
+    run "$limit" "$name" env DETD_CUDA_PATH="$nccl:${DETD_CUDA_PATH-}" NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_SOCKET_IFNAME=lo \
+        NCCL_DEBUG=INFO "${more[@]}" "$@"
 }
 try_way() { # try_way WAY RANKS
-    on_nccl 15 "NCCL ${ways[$1]}, $2 ranks on one GPU" "${ways_env[$1]}" "$build/tests/bench/bench_link" shared=nccl ranks="$2" sizes=1 repeats=2 seconds=14
+    on_nccl 15 "NCCL ${ways[$1]}, $2 ranks on one GPU" "${ways_env[$1]}" "$build/tests/bench/bench_link" \
+        shared=nccl ranks="$2" sizes=1 repeats=2 seconds=14
 }
 # Tests everything through the first working transport, then the other transports.
 one_gpu_nccl() {
@@ -178,17 +187,21 @@ part_quarter2() {
     run 85 "bits of 1 and 3 ranks, every kind of model" env TEST_LONG=2 BITS_GPU_ALONE=1 python3 tests/e2e/bits.py
     run 100 "Mask R-CNN twice" python3 tests/e2e/gpu_twice.py
     if [ "$peer" -eq 0 ]; then
-        run 30 "torchvision's Mask R-CNN twice" "$python" tests/bench/peer_rcnn.py twice --cuda --bf16 --no-search --px 800 --batch 8 --steps 20
+        run 30 "torchvision's Mask R-CNN twice" "$python" tests/bench/peer_rcnn.py twice --cuda --bf16 --no-search \
+            --px 800 --batch 8 --steps 20
     else
         skip "torchvision's Mask R-CNN twice" "$python has no torchvision (DETD_TORCH_PYTHON)"
     fi
     left=$((until - SECONDS))
-    run "$left" "speed of steps" python3 tests/bench/bench_gpu.py "$build" --only ours,models --precisions bf16 --sizes 416 --batches 64 --seconds "$left"
+    run "$left" "speed of steps" python3 tests/bench/bench_gpu.py "$build" --only ours,models --precisions bf16 \
+        --sizes 416 --batches 64 --seconds "$left"
 }
 
 head_of() { # the first lines of a part's table
     echo
-    echo "### ${1}: $(timeout -k 1 5 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | head -1 || true)"
+    local gpu
+    gpu=$(timeout -k 1 5 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | head -1 || true)
+    echo "### ${1}: $gpu"
     echo
     echo "Commit $(cat "$build/commit" 2>/dev/null || git rev-parse --short HEAD 2>/dev/null), $(date -u +%F), $(nproc) CPUs."
     echo

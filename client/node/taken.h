@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/node/taken.h - which users' files take how much room below a folder. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/node/taken.h - which users' files take how much room below a
+ * folder. */
 #pragma once
 #include <stdbool.h>
 #include <sys/types.h>

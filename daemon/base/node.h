@@ -12,7 +12,8 @@ int node_cpu_slots(void);
 int node_parse_quota(const char *text);
 /* Memory of this process; 0: unknown. */
 int64_t node_resident_bytes(void);
-/* Whether another file system than that of the folder above is mounted there. False: also if there is no such folder. */
+/* Whether another file system than that of the folder above is mounted there. False: also if there is no such
+ * folder. */
 bool node_is_mount(const char *path);
 /* ERR_UNSUPPORTED if `path` is on a network file system: locks and SQLite's WAL do not work there. */
 int node_check_filesystem(const char *path, struct err *err);

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/launch.h - starting and killing supervisors. The only place that forks for a
- * job.
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/launch.h - starting and killing supervisors. The only place
+ * that forks for a job.
  *
  * A job's lock, jobs/<id>/lock, is held only by its supervisor and ranks: lock free <=> no process of the job lives.
  * detd opens and locks it, hands the descriptor to detd-job and closes its own copy. detd-job runs in a session of its
@@ -7,8 +7,8 @@
  *
  * A job that runs as its submitter (it has a ticket, launcher.h) has jobs/<id> for itself. detd opens and looks at
  * nothing there, since its user decides what a path leads to: to a disk that never answers, say. detd's own files of
- * such a job, its lock, the name of its store and its end, are in held/<id>. The lock is handed on for locking only, and
- * detd writes down the session that it is told. */
+ * such a job, its lock, the name of its store and its end, are in held/<id>. The lock is handed on for locking only,
+ * and detd writes down the session that it is told. */
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -80,8 +80,8 @@ void launch_note_session(const char *jobs_dir, int64_t job, long session);
 void launch_forget(uv_poll_t *poll);
 /* True: no process of the job lives. A job without a folder never had one. */
 bool launch_lock_is_free(const char *jobs_dir, int64_t job);
-/* Whether the job has a spool, which may hold reports. Also true if that cannot be found out. The folder of a job with a
- * ticket is not looked into: it counts as having a spool if detd-launch has ever told that it was started. */
+/* Whether the job has a spool, which may hold reports. Also true if that cannot be found out. The folder of a job with
+ * a ticket is not looked into: it counts as having a spool if detd-launch has ever told that it was started. */
 bool launch_has_spool(const char *jobs_dir, int64_t job);
 /* Whether the checkpoint of that step is on the disk. Also true if that cannot be found out, and for each job with a
  * ticket. row: id, ticket. */
@@ -100,8 +100,8 @@ enum { LAUNCH_ITS_USERS = -20900 };
 /* Removes at most `max` entries of the folder of a removed job. Returns 1 if there are more, 0 if the folder is gone.
  * The folder is renamed to jobs/<id>.removed before the first entry is removed. */
 int launch_remove_folder(const char *jobs_dir, const struct job_row *row, const char *store_id, int max, struct err *err);
-/* The highest number in a name of jobs/ and held/: of a job's folder, or of one that was renamed. They outlive their rows
- * if an older database is put back. File work. */
+/* The highest number in a name of jobs/ and held/: of a job's folder, or of one that was renamed. They outlive their
+ * rows if an older database is put back. File work. */
 int launch_highest(const char *jobs_dir, int64_t *ret, struct err *err);
 /* Reads the ticket of a job that ran as its submitter, and takes its lock; caller closes *ret_lock. ret: of
  * LAUNCH_TICKET_HEX + 1. */
@@ -111,8 +111,9 @@ int launch_held_ticket(const char *jobs_dir, int64_t job, char *ret, int *ret_lo
 int launch_thin_folder(const char *jobs_dir, const struct job_row *row, const char *store_id, int64_t keep, struct err *err);
 /* Removes only the logs. */
 int launch_drop_logs(const char *jobs_dir, const struct job_row *row, const char *store_id, struct err *err);
-/* Writes down what a user wishes of the job (JOB_WANT_RUN: nothing) while the store has no room for it, in a block that was made
- * with its lock. False: the job has never been started, or its file system needs more room. row: id, submitted, attempt. */
+/* Writes down what a user wishes of the job (JOB_WANT_RUN: nothing) while the store has no room for it, in a block that
+ * was made with its lock. False: the job has never been started, or its file system needs more room. row: id,
+ * submitted, attempt. */
 bool launch_note_want(const char *jobs_dir, const struct job_row *row, const char *store_id, enum job_want want);
 /* Reads that note. Returns JOB_WANT_RUN if the job has no note. */
 enum job_want launch_noted_want(const char *jobs_dir, const struct job_row *row, const char *store_id);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/launch_files.c - paths of a job's files, and how detd reads and writes them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/launch_files.c - paths of a job's files, and how detd reads
+ * and writes them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/launch_folder.c - folders of jobs that have ended: removes them, or parts of them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/launch_folder.c - folders of jobs that have ended: removes
+ * them, or parts of them. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

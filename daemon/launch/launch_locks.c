@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/launch_locks.c - the locks of a job's processes: whether one is held, by which session, and their replacement. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/launch_locks.c - the locks of a job's processes: whether one
+ * is held, by which session, and their replacement. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -55,8 +56,8 @@ int launch_kill(const char *jobs_dir, int64_t job, char *ret, size_t size)
     return found;
 }
 
-/* A length without a session: the job was started (launch_has_spool()). The length of a file takes no room of a full disk,
- * its bytes do. */
+/* A length without a session: the job was started (launch_has_spool()). The length of a file takes no room of a full
+ * disk, its bytes do. */
 enum { NO_SESSION_BYTES = 2 };
 
 void launch_make_spare_lock(const char *jobs_dir, int64_t job)
@@ -73,8 +74,8 @@ void launch_make_spare_lock(const char *jobs_dir, int64_t job)
     close(fd);
 }
 
-/* On a full disk some file systems cannot make another file. So the next one is always there: it is made with the lock, or
- * when that is renewed. */
+/* On a full disk some file systems cannot make another file. So the next one is always there: it is made with the lock,
+ * or when that is renewed. */
 static void renew_lock(const char *jobs_dir, int64_t job)
 {
     char path[PATH_ROOM], spare[PATH_ROOM + 8];

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/launch_owner.c - the owner of a job folder: its database and its job. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/launch_owner.c - the owner of a job folder: its database and
+ * its job. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/launch_want.c - the wish of a job's user that a full disk keeps from being stored. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/launch_want.c - the wish of a job's user that a full disk
+ * keeps from being stored. */
 #include "daemon/launch/block.h"
 #include "daemon/launch/launch.h"
 #include "daemon/launch/launch_impl.h"

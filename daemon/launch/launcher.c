@@ -296,7 +296,8 @@ static int start_polling(struct launcher *l, int fd, struct err *err)
     return 0;
 }
 
-/* Returns -EBUSY for -EAGAIN: that is also the number of -EWOULDBLOCK, by which a start says that the job's lock is held. */
+/* Returns -EBUSY for -EAGAIN: that is also the number of -EWOULDBLOCK, by which a start says that the job's lock is
+ * held. */
 static int busy(int rc, struct err *err)
 {
     return rc == -EAGAIN ? (err->code = -EBUSY) : rc;

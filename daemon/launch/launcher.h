@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/launcher.h - detd's end of proto/launch.h: tickets for submitters, and starts and
- * ends of jobs that run as them. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/launcher.h - detd's end of proto/launch.h: tickets for
+ * submitters, and starts and ends of jobs that run as them. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

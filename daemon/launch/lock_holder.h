@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/lock_holder.h - names in words the process that holds a lock that should be free,
- * as far as the kernel tells. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/launch/lock_holder.h - names in words the process that holds a lock
+ * that should be free, as far as the kernel tells. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

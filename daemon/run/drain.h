@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/drain.h - a drain of the node that a full disk keeps from being stored. The note
- * about it is the file `drained` in the state folder, which is this process's folder. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/run/drain.h - a drain of the node that a full disk keeps from being
+ * stored. The note about it is the file `drained` in the state folder, which is this process's folder. */
 #pragma once
 #include <stdbool.h>
 

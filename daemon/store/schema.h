@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/schema.h - the schema of detd.db: the files schema/NNN_*.sql, embedded into the
- * program. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/schema.h - the schema of detd.db: the files schema/NNN_*.sql,
+ * embedded into the program. */
 #pragma once
 
 enum { SCHEMA_APPLICATION = 0x64657464 };

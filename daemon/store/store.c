@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store.c - the queue between loop and writer, the writer thread. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store.c - the queue between loop and writer, the writer
+ * thread. */
 #include "daemon/store/store.h"
 
 #include <errno.h>

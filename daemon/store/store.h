@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store.h - the database <state>/detd.db. All SQL of detd is in store*.c.
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store.h - the database <state>/detd.db. All SQL of detd is in
+ * store*.c.
  *
  * One writer thread owns the writing connection. The loop queues changes. The writer commits them in batches with
  * synchronous=FULL: up to 2,000 rows or 250 ms of losses; a change that a caller waits for goes at once. They are
@@ -42,8 +43,8 @@ enum { STORE_REPEATED = 1, STORE_CLEAR, STORE_CHANGED };
 void store_take_id(struct store *s, store_done *done, void *arg);
 /* No later job gets a number up to `highest`, or one of which the database holds anything. */
 void store_skip_ids(struct store *s, int64_t highest);
-/* From now on a user other than an admin has at most so many jobs that wait or are paused (0: no limit); a further one is
- * refused with ERR_STATE. */
+/* From now on a user other than an admin has at most so many jobs that wait or are paused (0: no limit); a further one
+ * is refused with ERR_STATE. */
 void store_limit_queued(struct store *s, int most);
 void store_submit(struct store *s, const struct job_row *row, const char *token, const char *spec, store_done *done, void *arg);
 /* Queues a completed or failed job again: stores its row, with row->steps and row->ticket, and its spec (NULL: the spec
@@ -117,7 +118,8 @@ void store_thin_points(struct store *s, int64_t job, store_done *done, void *arg
 void store_clear_logs(struct store *s, int64_t job, store_done *done, void *arg);
 /* Notes how many seconds detd has run on this database. Ages are counted by this number. */
 void store_running(struct store *s, double seconds);
-/* Removes some of the events that were stored before detd had run so long, in whole days. value 1: there may be more. */
+/* Removes some of the events that were stored before detd had run so long, in whole days. value 1: there may be
+ * more. */
 void store_forget_events(struct store *s, double running, store_done *done, void *arg);
 /* Gives memory back and shortens the WAL; for idle times. */
 void store_shrink(struct store *s);

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store_impl.h - declarations that only the store's own files share. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store_impl.h - declarations that only the store's own files
+ * share. */
 #pragma once
 #include <pthread.h>
 #include <sqlite3.h>

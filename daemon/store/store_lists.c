@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store_lists.c - the queries about evaluation, events, attempts, checkpoints, tiers. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store_lists.c - the queries about evaluation, events,
+ * attempts, checkpoints, tiers. */
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store_open.c - the database: its identity, its schema, one connection that writes and those that read. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store_open.c - the database: its identity, its schema, one
+ * connection that writes and those that read. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

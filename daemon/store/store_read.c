@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store_read.c - reading connections, and the queries about jobs. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store_read.c - reading connections, and the queries about
+ * jobs. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

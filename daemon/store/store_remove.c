@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store_remove.c - removal of data. The row of a removed job goes at once, all else of it in pieces of SWEEP_ROWS rows, so that reports of other jobs wait for one piece at most. So are the rows that a new attempt reports again. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store_remove.c - removal of data. The row of a removed job
+ * goes at once, all else of it in pieces of SWEEP_ROWS rows, so that reports of other jobs wait for one piece at most.
+ * So are the rows that a new attempt reports again. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store_statement.c - the statements that the writer prepares once, and how one runs. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store_statement.c - the statements that the writer prepares
+ * once, and how one runs. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store_write.c - the writer's statements: how a batch of changes becomes one transaction. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* daemon/store/store_write.c - the writer's statements: how a batch of
+ * changes becomes one transaction. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

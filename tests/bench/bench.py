@@ -10,7 +10,9 @@ something is skipped and says so. If a part dies, the rows of the other parts ar
 once in its smallest form, for the sake of the table's shape: its numbers mean nothing. Peers need Python packages; the
 variable DETD_TORCH_PYTHON names an interpreter that has them:
 
-    python3 -m venv torchenv && torchenv/bin/pip install torch torchvision --index-url https://download.pytorch.org/whl/cpu && torchenv/bin/pip install numpy scipy pillow pycocotools
+    python3 -m venv torchenv
+    torchenv/bin/pip install torch torchvision --index-url https://download.pytorch.org/whl/cpu
+    torchenv/bin/pip install numpy scipy pillow pycocotools
     DETD_TORCH_PYTHON=torchenv/bin/python make bench
 """  # SPDX-License-Identifier: Apache-2.0
 import argparse
@@ -346,7 +348,8 @@ class Bench:
             return int(output(detctl, "submit", spec, "run.ranks=%d" % ranks, "run.threads=%d" % threads, "--wait", env=env).split()[0])
 
         with open(self.folder / "detd.log", "w", encoding="utf-8") as log, \
-                subprocess.Popen([self.build / "detd", "--state", state, "--socket", env["DETD_SOCKET"], "--config", conf], stdout=log, stderr=log,
+                subprocess.Popen([self.build / "detd", "--state", state, "--socket", env["DETD_SOCKET"], "--config", conf],
+                                 stdout=log, stderr=log,
                                  start_new_session=True) as daemon:  # Ctrl-C is for this program: the daemon must outlive the jobs
             try:
                 for _ in range(600):
@@ -411,7 +414,8 @@ class Bench:
     def coco(self):
         """A large annotation file: seconds, beside Python's own JSON, and memory, beside the file's size."""
         file, mb, seconds, peak = self.folder / "large.json", 1 if self.smoke else 500, {}, {}
-        peer = "import json, resource, sys, time; t = time.time(); json.load(open(sys.argv[1])); print('json seconds=%.4f' % (time.time() - t))"
+        peer = "import json, resource, sys, time; t = time.time(); json.load(open(sys.argv[1])); " \
+            "print('json seconds=%.4f' % (time.time() - t))"
         for _ in self.rounds(2):
             for masks in (0, 1):
                 r = record(self.program("bench_coco", file=file, mb=mb, masks=masks), "coco")

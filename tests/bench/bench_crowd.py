@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""detd beside clients that ask too much: how long the loop is kept, and how long another client waits. A private detd in a folder of its own.
+"""detd beside clients that ask too much: how long the loop is kept, and how long another client waits. A private detd
+in a folder of its own.
 usage: bench_crowd.py [jobs=1000000] [steps=200000] [clients=60]    DETD_BUILD: the build's folder
-Records: lines (clients with lines of a mebibyte), pile (one with 64 slow queries), state (job.list by state)."""  # SPDX-License-Identifier: Apache-2.0
+Records: lines (clients with lines of a mebibyte), pile (one with 64 slow queries), state (job.list by
+state)."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import multiprocessing
 import pathlib

@@ -4,7 +4,8 @@ PyTorch's best setting, the deterministic tiers against `off`, steps of Mask R-C
 FeatDepth against PyTorch's, the step beside what the GPU can do at most, and the sum of gradients between GPUs beside
 NCCL's own all-reduce. Medians on both sides.
 
-    bench_gpu.py BUILD [--only ours,peer,models,layers,link] [--seconds N] [--sizes 416,608] [--batches 16,64] [--precisions bf16,tf32,fp32] [--steps 20]
+    bench_gpu.py BUILD [--only ours,peer,models,layers,link] [--seconds N] [--sizes 416,608] [--batches 16,64]
+                 [--precisions bf16,tf32,fp32] [--steps 20]
                  [--modes eager,graph,compile,compile-graph] [--models mask_rcnn_r50_fpn,featdepth_r18] [--dry]
 
 Every case of either side is a process with a limit of its own, and its row is printed as soon as both have ended.
@@ -75,7 +76,8 @@ class Bench:
             self.left_out.append(name)
             return False
         with tempfile.TemporaryFile("w+") as errors, \
-                subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=self.env, pass_fds=self.fds, start_new_session=True) as p:
+                subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=self.env, pass_fds=self.fds,
+                                 start_new_session=True) as p:
             try:
                 for line in lines_of(p, time.monotonic() + seconds):
                     take(line)
@@ -258,7 +260,8 @@ def shards_of(batch):
 
 def find_python(dry):
     """Returns the first interpreter with a usable PyTorch."""
-    what = "import torch; v = torch.__version__.split('.'); assert (int(v[0]), int(v[1])) >= (2, 4) and (%s or torch.cuda.is_available())" % dry
+    what = "import torch; v = torch.__version__.split('.'); " \
+        "assert (int(v[0]), int(v[1])) >= (2, 4) and (%s or torch.cuda.is_available())" % dry
     for python in filter(None, (os.environ.get("DETD_TORCH_PYTHON"), sys.executable)):
         if shutil.which(python) and subprocess.run([python, "-c", what], stderr=subprocess.DEVNULL, check=False).returncode == 0:
             return python

@@ -3,9 +3,9 @@
 mislead its training. The folder has measured depth, poses.txt, train.txt and val.txt.
 
 depth_bounds.py FOLDER [--gaps 1,2,3 --width 128 --sparse 101 --seen 6]
-    records "prior": abs_rel and a1 on val, as validation scores them, of one depth (constant), of the median depth of all of train in each of 32 x 24 cells
-    (train), of that of its --seen last frames alone (last); best is abs_rel of the best constant depth of each picture,
-    without scaling to its median
+    records "prior": abs_rel and a1 on val, as validation scores them, of one depth (constant), of the median depth of
+    all of train in each of 32 x 24 cells (train), of that of its --seen last frames alone (last); best is abs_rel of
+    the best constant depth of each picture, without scaling to its median
     records "motion", a record for each distance between frames: medians over train of a residual, in pixels of a
     picture of --width. It is the root mean square, weighted by the picture's gradient, of the true movement of every
     --sparse-th measured point minus the best motion of each of these kinds:

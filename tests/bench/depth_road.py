@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""How well predicted depth knows that a road is flat: Spearman's rank correlation of depth with 1 / (row - horizon) inside a polygon on the road, where both are
-the same but for a scale; 0 of a depth that is one.
+"""How well predicted depth knows that a road is flat: Spearman's rank correlation of depth with 1 / (row - horizon)
+inside a polygon on the road, where both are the same but for a scale; 0 of a depth that is one.
 
 depth_road.py PLANE PREDICTED...
     PLANE      road_plane.json of the frames: horizon_row, own_lane_polygon_xy, in pixels of a frame

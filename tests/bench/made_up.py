@@ -24,7 +24,8 @@ def pictures(n, h, w):
 
 
 def boxes(image, h, w, classes):
-    """The objects of a picture: (x1, y1, x2, y2, class from 0), whole pixels; a side has a sixteenth of the height at least, half of the picture's at most."""
+    """The objects of a picture: (x1, y1, x2, y2, class from 0), whole pixels; a side has a sixteenth of the height at
+    least, half of the picture's at most."""
     ret, least = [], h // 16
     for k in range(image * OBJECTS, (image + 1) * OBJECTS):
         bw = least + int(uniform(5 * k) * (w // 2 - least + 1))

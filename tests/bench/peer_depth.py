@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""The peer of depth networks: FeatDepth and its baseline in PyTorch, on the CPU (`step` and `train` also on a GPU), written from specs featdepth sections 1 to 7
-with PyTorch's own operations.
+"""The peer of depth networks: FeatDepth and its baseline in PyTorch, on the CPU (`step` and `train` also on a GPU),
+written from specs featdepth sections 1 to 7 with PyTorch's own operations.
 
 peer_depth.py step [--width 320 --height 192 --batch 4 --steps N --layout plain|channels_last --compile --cuda [--tf32|--bf16]]
-    a record "peer" of the quickest training step of featdepth_r18, its extractor frozen, and of the median, in fp32, tf32 or bf16 autocast, and of the most memory
-    that the process (on a GPU: its tensors) held
+    a record "peer" of the quickest training step of featdepth_r18, its extractor frozen, and of the median, in fp32,
+    tf32 or bf16 autocast, and of the most memory that the process (on a GPU: its tensors) held
 peer_depth.py warp [--width 320 --height 192 --batch 4 --steps N]
-    records "warp": grid sampling, there and back, of a picture and of 64 channels at half the sides, which have a gradient, too: with places that come from
-    depth and motion, and, sampling_ms, with given ones
+    records "warp": grid sampling, there and back, of a picture and of 64 channels at half the sides, which have a
+    gradient, too: with places that come from depth and motion, and, sampling_ms, with given ones
 peer_depth.py train FOLDER --kind baseline|joint [--width --height --budget STEPS --batch --lr --channels X --workers N]
                [--sources=-1,1 --min-depth .1 --max-depth 100 --smoothness 1e-3 --list FILE --flip .5
                --init FILE --init-pose FILE --save FILE --cuda]
-    trains on FOLDER/train.txt, or on --list, and now and then a record "depth": loss on FOLDER/val.txt, and abs_rel and a1 where there is measured depth.
-    --sources as data.sources, where a frame stands for a source that is not there (data.missing_neighbour repeat); --init the --save of another run,
-    --init-pose its network of motion alone
+    trains on FOLDER/train.txt, or on --list, and now and then a record "depth": loss on FOLDER/val.txt, and abs_rel and
+    a1 where there is measured depth.
+    --sources as data.sources, where a frame stands for a source that is not there (data.missing_neighbour repeat);
+    --init the --save of another run, --init-pose its network of motion alone
 All: --threads N, --seed of the weights. --channels multiplies the channels of hidden layers, as model.width.
 
 Needs torch and torchvision; train needs numpy and Pillow too."""  # SPDX-License-Identifier: Apache-2.0

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Peer of bench_eval.c: pycocotools over the files it wrote, from annotations and results in memory to scores; reading files and printing are not counted.
+"""Peer of bench_eval.c: pycocotools over the files it wrote, from annotations and results in memory to scores; reading
+files and printing are not counted.
 
 usage: peer_eval.py FOLDER boxes|masks
 """  # SPDX-License-Identifier: Apache-2.0

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""The peer of bench_step on a GPU: the same YOLOv3 training step (Darknet-53, three heads, SGD with momentum) in PyTorch at its best settings:
-channels_last, cudnn.benchmark, autocast, fused SGD; eager and torch.compile, both also as one CUDA graph of the whole step, so that neither pays for
-launches. The heads' loss is a cheap stand-in (mean of squares), which favours the peer. A record "peer" a case and mode, as soon as it is measured: the
-median step, by events on the GPU between steps that follow one another without a stop, which favours the peer too.
+"""The peer of bench_step on a GPU: the same YOLOv3 training step (Darknet-53, three heads, SGD with momentum) in
+PyTorch at its best settings: channels_last, cudnn.benchmark, autocast, fused SGD; eager and torch.compile, both also as
+one CUDA graph of the whole step, so that neither pays for launches. The heads' loss is a cheap stand-in (mean of
+squares), which favours the peer. A record "peer" a case and mode, as soon as it is measured: the median step, by events
+on the GPU between steps that follow one another without a stop, which favours the peer too.
 
-    peer_gpu.py [--steps 20] [--precisions bf16,...] [--sizes 416,...] [--batches 16,...] [--modes eager,graph,compile,compile-graph] [--dry]
+    peer_gpu.py [--steps 20] [--precisions bf16,...] [--sizes 416,...] [--batches 16,...]
+                [--modes eager,graph,compile,compile-graph] [--dry]
 
 Modes: eager, graph, compile, compile-graph, and reduce-overhead, PyTorch's own way to graphs, for where compile-graph does not work.
---dry does all of it once on the CPU with a small network and a compiler that leaves the code as it is: its numbers mean nothing."""  # SPDX-License-Identifier: Apache-2.0
+--dry does all of it once on the CPU with a small network and a compiler that leaves the code as it is: its numbers mean
+nothing."""  # SPDX-License-Identifier: Apache-2.0
 import argparse
 import statistics
 import sys

@@ -2,15 +2,18 @@
 """The peer of Mask R-CNN and Faster R-CNN: torchvision's own model, trained on the CPU; `step` also on a GPU.
 
 peer_rcnn.py step  [--px 480 --batch 2 --classes 80 --steps N --layout plain|channels_last --bf16 --cuda [--tf32] [--no-search]] ...
-    a record "peer" of the quickest training step and of the median, in fp32, tf32 or bf16 autocast, of the most memory that the process (on a GPU: its tensors)
-    held, and of the last step's regions in the mask head. --no-search: without cudnn.benchmark, which looks for algorithms for each new number of regions
+    a record "peer" of the quickest training step and of the median, in fp32, tf32 or bf16 autocast, of the most memory
+    that the process (on a GPU: its tensors) held, and of the last step's regions in the mask head. --no-search: without
+    cudnn.benchmark, which looks for algorithms for each new number of regions
 peer_rcnn.py twice [--steps N] ...        trains two times from the same seed, on made-up pictures: a record "twice" of
                                           the first step with a different loss (0: all are equal)
-peer_rcnn.py train TRAIN.json VAL.json IMAGES --seconds S ...        trains for S seconds and scores the validation set now and then: a record "ap" each
+peer_rcnn.py train TRAIN.json VAL.json IMAGES --seconds S ...
+    trains for S seconds and scores the validation set now and then: a record "ap" each
     --budget STEPS in place of S, on a busy machine: as many as an idle machine trains in the time
-All: --threads N, --backbone resnet18|34|50|101, --fpn CHANNELS, --head UNITS, --mask CHANNELS (torchvision's: 256 1024 256), --boxes: without masks,
---frozen: frozen normalisation and first two stages, as with weights of ImageNet; without it everything trains, as from scratch.
---seed of the weights. train: --px, --max (default 1333), --batch, --lr (default .02 / 16 x batch), --workers.
+All: --threads N, --backbone resnet18|34|50|101, --fpn CHANNELS, --head UNITS, --mask CHANNELS (torchvision's: 256 1024
+256), --boxes: without masks, --frozen: frozen normalisation and first two stages, as with weights of ImageNet; without
+it everything trains, as from scratch. --seed of the weights.
+train: --px, --max (default 1333), --batch, --lr (default .02 / 16 x batch), --workers.
 
 Needs torch and torchvision; train needs pycocotools too."""  # SPDX-License-Identifier: Apache-2.0
 import argparse

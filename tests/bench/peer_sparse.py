@@ -2,8 +2,9 @@
 """The peer of Sparse R-CNN: the network of tests/golden/sparse.py, trained on the CPU with PyTorch's own operations and SciPy's matching.
 
 peer_sparse.py [--px 320 --batch 2 --classes 80 --steps N --threads N --layout plain|channels_last --compile]
-    a record "peer" of the quickest training step of the small configuration (specs sparse_rcnn section 12.1) and of the median, in fp32, and of the most memory that
-    the process held. --compile: backbone and pyramid, which have the same shapes in each step
+    a record "peer" of the quickest training step of the small configuration (specs sparse_rcnn section 12.1) and of the
+    median, in fp32, and of the most memory that the process held. --compile: backbone and pyramid, which have the same
+    shapes in each step
 
 Needs torch, torchvision, SciPy and numpy."""  # SPDX-License-Identifier: Apache-2.0
 import argparse

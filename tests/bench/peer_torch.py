@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The peer of bench_step: the same yolov3-tiny training step (416 x 416, batch 8, SGD with momentum) in PyTorch at its best CPU settings.
-A record "peer" a mode: fp32 channels_last, bf16 autocast channels_last. The head's loss is a cheap stand-in (mean of squares), which favours the peer.
+A record "peer" a mode: fp32 channels_last, bf16 autocast channels_last. The head's loss is a cheap stand-in (mean of
+squares), which favours the peer.
 Usage: peer_torch.py THREADS STEPS [SIZE BATCH]"""  # SPDX-License-Identifier: Apache-2.0
 import sys
 import time

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0 # tests/bench/smoke_gpu.sh - every part of `make bench-gpu` once in its smallest
-# form, on the emulated GPU, beside PyTorch on the CPU if it is installed. If it is ended early or its time is too short,
-# it must print the rows so far. No number is judged.
+# form, on the emulated GPU, beside PyTorch on the CPU if it is installed. If it is ended early or its time is too
+# short, it must print the rows so far. No number is judged.
 set -eu
 cd "$(dirname "$0")/../.."
 build=${DETD_BUILD:-build}
@@ -23,7 +23,10 @@ says '^link: ranks 4, +1 MiB: tree +[0-9.]+ ms'
 
 python=
 for p in "${DETD_TORCH_PYTHON:-}" python3; do
-    if [ -n "$p" ] && "$p" -c 'import torch; assert tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 4)' 2>/dev/null; then python=$p; break; fi
+    if [ -n "$p" ] && "$p" -c 'import torch; assert tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 4)' 2>/dev/null; then
+        python=$p
+        break
+    fi
 done
 if [ -n "$python" ]; then
     DETD_TORCH_PYTHON=$python bench --only peer

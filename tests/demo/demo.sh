@@ -53,7 +53,8 @@ job=1
 say "detctl loss $job --split val --term total --csv"
 "$detctl" loss "$job" --split val --term total --csv
 say "The same by SQL: sqlite3 $dir/state/detd.db 'select step, value from loss where ...'"
-sqlite3 -header -column "$dir/state/detd.db" "select step, split, round(value, 4) as loss from loss where job=$job and term='total' and step % 100 = 0 order by step, split"
+sqlite3 -header -column "$dir/state/detd.db" "select step, split, round(value, 4) as loss from loss
+    where job=$job and term='total' and step % 100 = 0 order by step, split"
 say "detctl eval $job"
 "$detctl" eval "$job"
 

@@ -4,7 +4,8 @@
     make_shapes.py OUTDIR [--train N] [--val M] [--seed S] [--size PIXELS] [--classes C] [--masks]
 
 makes OUTDIR/{train,val}.json and OUTDIR/images/*.png. The same arguments give the same bytes. Standard library only; pixels are handled
-a row at a time, and noise is added to a whole picture as one long number (no byte of the sum passes 255, so nothing carries)."""  # SPDX-License-Identifier: Apache-2.0
+a row at a time, and noise is added to a whole picture as one long number (no byte of the sum passes 255, so nothing
+carries)."""  # SPDX-License-Identifier: Apache-2.0
 
 import argparse
 import json
@@ -69,7 +70,8 @@ def span(kind, radius, turn, dy):
 
 
 def paint(rows, size, kind, cx, cy, radius, turn, color):
-    """Fills the shape, edges blended, a little darker towards the bottom. Returns the box of the pixels it covers, and the left and right end of its rows."""
+    """Fills the shape, edges blended, a little darker towards the bottom. Returns the box of the pixels it covers, and
+    the left and right end of its rows."""
     left, right, top, bottom, spans = size, 0, size, 0, []
     for y in range(max(0, int(cy - radius)), min(size, int(cy + radius) + 1)):
         ends = span(kind, radius, turn, y + 0.5 - cy)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A split with pictures and no box is background: it trains and validates, its losses are finite and its AP is undefined."""  # SPDX-License-Identifier: Apache-2.0
+"""A split with pictures and no box is background: it trains and validates, its losses are finite and its AP is
+undefined."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 

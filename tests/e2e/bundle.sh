@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # The bundle on a host that has nothing but glibc: unpacked into a folder with a space in its name, with an empty environment, every library from the
-# bundle or glibc's, a small job trained by a private detd; and again, where that may be done, in a root that holds glibc and the bundle alone.
+# SPDX-License-Identifier: Apache-2.0 # The bundle on a host that has nothing but glibc: unpacked into a folder with a
+# space in its name, with an empty environment, every library from the bundle or glibc's, a small job trained by a
+# private detd; and again, where that may be done, in a root that holds glibc and the bundle alone.
 set -eu
 cd "$(dirname "$0")/../.."
 build=${DETD_BUILD:-build}
@@ -59,7 +60,8 @@ cat >"$tmp/job.json" <<'JOB'
 JOB
 clean=(env -i HOME="$tmp" DETD_SOCKET="$tmp/detd.sock")
 run() { "${clean[@]}" "$@"; }
-"${clean[@]}" "$root/bin/detd" --state "$tmp/state" --socket "$tmp/detd.sock" >"$tmp/detd.log" 2>&1 & # no function: $! has to be detd itself
+# no function: $! has to be detd itself
+"${clean[@]}" "$root/bin/detd" --state "$tmp/state" --socket "$tmp/detd.sock" >"$tmp/detd.log" 2>&1 &
 daemon=$!
 for ((i = 0; ; i++)); do
     run "$root/bin/detctl" info >/dev/null 2>&1 && break
@@ -77,7 +79,8 @@ bare=$tmp/bare
 mkdir -p "$bare/proc" "$bare/tmp" "$bare/dev"
 cp -r "$root" "$bare/detd"
 cp -r "$tmp/shapes" "$tmp/job.json" "$bare/"
-ldd "$root/bin/detd-worker" "$root/bin/detd" | sed -nE 's/.*=> (\S+) \(0x.*/\1/p; s/^\s*(\/\S+) \(0x.*/\1/p' | sort -u | while read -r path; do
+ldd "$root/bin/detd-worker" "$root/bin/detd" | sed -nE 's/.*=> (\S+) \(0x.*/\1/p; s/^\s*(\/\S+) \(0x.*/\1/p' | sort -u |
+    while read -r path; do
     [[ $(basename "$path") =~ $glibc ]] && install -D -m 755 "$(readlink -f "$path")" "$bare$path"
 done
 for l in libdl.so.2 libpthread.so.0 librt.so.1; do
@@ -96,6 +99,7 @@ unshare --mount --pid --fork --kill-child sh -c 'mount --make-rprivate / && moun
     { cat "$tmp/bare.log" >&2; fail "training in a bare root"; }
 [ -s "$bare/tmp/run/checkpoints/step-4/model.safetensors" ] || fail "the bare root has no model"
 if [ -e "$root/bin/libdetd-cuda.so" ]; then
-    grep 'run.device auto: the CPU is used: this machine has no NVIDIA driver' "$tmp/bare.log" || { cat "$tmp/bare.log" >&2; fail "the plugin did not load"; }
+    grep 'run.device auto: the CPU is used: this machine has no NVIDIA driver' "$tmp/bare.log" ||
+        { cat "$tmp/bare.log" >&2; fail "the plugin did not load"; }
 fi
 echo "bundle: passed, in a bare root too"

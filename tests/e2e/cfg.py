@@ -63,7 +63,8 @@ def rates(root):
 
 
 def stops(root):
-    """Nothing moves up to the layer with stopbackward, its running statistics included, and all behind it does: darknet ends its way back there."""
+    """Nothing moves up to the layer with stopbackward, its running statistics included, and all behind it does: darknet
+    ends its way back there."""
     first = trained(root, "whole2", cfg(), 2)
     init = "%s/whole2/checkpoints/step-2/model.safetensors" % root
     after = trained(root, "stopped", cfg(("", "stopbackward=1\n", "", "")), 3, init=init)
@@ -163,7 +164,8 @@ def told(d):
         listed = d.detctl("layers", write("%s/%s" % (d.root, name), content))
         assert listed.returncode == 1 and said in listed.stderr, listed
     misspelt = d.detctl("check", "told.json", "model.cfg=" + write(d.root + "/wrong.cfg", cfg(("filter=9\n", "", "", ""))))
-    assert misspelt.returncode == 1 and "/wrong.cfg:15: unknown key 'filter' in [convolutional]; did you mean filters" in misspelt.stderr, misspelt
+    assert misspelt.returncode == 1, misspelt
+    assert "/wrong.cfg:15: unknown key 'filter' in [convolutional]; did you mean filters" in misspelt.stderr, misspelt
 
 
 def main():

@@ -93,7 +93,8 @@ def other_identity(d, base):
 
 
 def new_shapes(d, base):
-    """The tier, the network's size and the shards of a wave change, and a validation ends with a short shard: plans are made before all of these."""
+    """The tier, the network's size and the shards of a wave change, and a validation ends with a short shard: plans are
+    made before all of these."""
     spec = merged(base, {"data": {"augment": {"multiscale": True, "size_min": 32, "size_max": 64}},
                          "train": {"steps": 30, "waves": 3}, "val": {"every": 6}})
     job = submit(d, merged(spec, cuda(deterministic="off")), "new shapes")
@@ -106,7 +107,8 @@ def new_shapes(d, base):
 
 
 def toggled(d, base):
-    """The tier changes in mid-run: `verify` trains the steps of both tiers again, from the start and from checkpoints of either, and finds every step the same."""
+    """The tier changes in mid-run: `verify` trains the steps of both tiers again, from the start and from checkpoints
+    of either, and finds every step the same."""
     spec = merged(base, {"train": {"steps": 24}, "checkpoint": {"every": 6, "keep": 9}, "val": {"every": 8}})
     job = submit(d, merged(spec, cuda(ranks=2, deterministic="rerun")), "toggled")
     change_tier(d, job)
@@ -146,8 +148,9 @@ def terms(d, job):
 
 
 def two_stages(d):
-    """Mask R-CNN: the same bits on 1 to 3 ranks with statistics of all shards; in bf16 near fp32's losses. Which regions are drawn hangs on last bits of
-    scores, so single terms of later steps may part; those of the first, before any weight has moved, do not, nor does the total."""
+    """Mask R-CNN: the same bits on 1 to 3 ranks with statistics of all shards; in bf16 near fp32's losses. Which
+    regions are drawn hangs on last bits of scores, so single terms of later steps may part; those of the first, before
+    any weight has moved, do not, nor does the total."""
     draw_masks(d.root + "/masks")
     base = merged(mask_spec(d.root + "/masks"), {"train": {"lr": 0.001}})
     synced = merged(base, {"model": {"sync_bn": True}})
@@ -172,8 +175,8 @@ def two_stages(d):
 
 
 def as_a_set(d):
-    """Sparse R-CNN in both precisions of both devices: fp32 near the CPU's, and bf16 near that. Its first losses are close in every term, later ones in
-    total: predictions that lie alike may be matched to other objects."""
+    """Sparse R-CNN in both precisions of both devices: fp32 near the CPU's, and bf16 near that. Its first losses are
+    close in every term, later ones in total: predictions that lie alike may be matched to other objects."""
     base = merged(sparse_spec(d.root + "/masks"), {"data": {"augment": {"crop": 0}}, "model": {"proposal_init": "grid", "min_size": [64]},
                                                    "train": {"steps": 2, "batch": 2, "shards": 2}, "val": {"every": 2}})
     ways = [(device, precision) for device in ("cpu", "cuda") for precision in ("fp32", "bf16")]

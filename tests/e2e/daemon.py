@@ -1,4 +1,5 @@
-"""A private detd in a folder of its own, and a client of its control socket. Shared by the daemon's end-to-end tests."""  # SPDX-License-Identifier: Apache-2.0
+"""A private detd in a folder of its own, and a client of its control socket. Shared by the daemon's end-to-end
+tests."""  # SPDX-License-Identifier: Apache-2.0
 import concurrent.futures
 import contextlib
 import json
@@ -223,8 +224,8 @@ class Daemon:
         subprocess.run(["mount", *again, self.state], check=True)
 
     def fill(self, cut_log=False, folder=None):
-        """Fills the disk of the folder (None: the state folder) to the last byte. cut_log: truncates the log of detd.db first, since detd could otherwise
-        write into its free part. Returns the file that fills the disk."""
+        """Fills the disk of the folder (None: the state folder) to the last byte. cut_log: truncates the log of detd.db
+        first, since detd could otherwise write into its free part. Returns the file that fills the disk."""
         path = (folder or self.state) + "/filler"
         if cut_log:
             with sqlite3.connect(self.state + "/detd.db", timeout=60) as db:

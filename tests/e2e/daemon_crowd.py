@@ -256,7 +256,8 @@ def get(number):
 
 
 def large_requests_behind_unread_replies():
-    """Four clients read no replies, and each has a large request behind those: another's large requests are answered, and theirs once they read."""
+    """Four clients read no replies, and each has a large request behind those: another's large requests are answered,
+    and theirs once they read."""
     with Daemon() as d:
         with_long_curve(d, 20000)
         hogs = [d.client() for _ in range(4)]

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Jobs under a real detd and a real detd-job, with rank.py as the trainer: each scenario of DESIGN's life of a job, kills included."""  # SPDX-License-Identifier: Apache-2.0
+"""Jobs under a real detd and a real detd-job, with rank.py as the trainer: each scenario of DESIGN's life of a job,
+kills included."""  # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import fcntl
 import glob
@@ -154,7 +155,8 @@ def numbers_are_not_given_again():
 
 
 def ends_outlive_an_older_database():
-    """A copy of the database is put back that was made before jobs ended: their spools are gone, and they have ended all the same, each in its way."""
+    """A copy of the database is put back that was made before jobs ended: their spools are gone, and they have ended
+    all the same, each in its way."""
     with Daemon(slots=2) as d:
         jobs = [d.submit(30, threads=1, env={"HOLD": "10"}),
                 d.submit(1000000, threads=1),
@@ -937,7 +939,8 @@ def what_ends_something_acts_at_once():
         for job, method in ((waiting, "cancel"), (other, "pause")):
             assert d.call("job." + method, id=job)["unstored"] == NOT_STORED + ", and forgotten if detd ends before", job
         assert d.call("daemon.drain", reason="full") == {"drained": "full", "unstored": NOT_STORED}
-        out = subprocess.run([BUILD + "/detctl", "--socket", d.path, "cancel", str(ends)], stdout=subprocess.PIPE, text=True, check=True).stdout
+        out = subprocess.run([BUILD + "/detctl", "--socket", d.path, "cancel", str(ends)], stdout=subprocess.PIPE, text=True,
+                             check=True).stdout
         assert out.endswith("job %d: %s\n" % (ends, NOT_STORED)), out
         d.until(lambda: not d.members(ends) and not d.members(leaves), "they run on")
         assert [d.job(j)["state"] for j in (stored, waiting, other)] == ["cancelled", "cancelled", "paused"]
@@ -1195,7 +1198,8 @@ def reports_that_cannot_be():
     lines = {
         "step": 'self.say("loss", split="train", step=(1 << 62) + 7, epoch=1.0, tier="rerun", time=time.time(), terms={"total": '
                 '[1.0, 1.0]})',
-        "deep": """self.sock.sendall(b'{"type":"loss","split":"train","step":20,"tier":"rerun","time":1.5,"terms":{"total":[1.0,1.0]},"x":' + b"[" * 2000 + b"]" * 2000 + b"}\\n")"""
+        "deep": """self.sock.sendall(b'{"type":"loss","split":"train","step":20,"tier":"rerun","time":1.5,"terms":'"""
+                """b'{"total":[1.0,1.0]},"x":' + b"[" * 2000 + b"]" * 2000 + b"}\\n")"""
     }
     for what, line in lines.items():
         with Daemon() as d:
@@ -1296,6 +1300,7 @@ SCENARIOS = [
 ]
 
 # scenarios with disks of their own, which other processes must not see
-PRIVATE = [no_room_for_the_spool, the_disk_is_full, what_ends_something_acts_at_once, jobs_on_a_disk_of_their_own, a_checkpoint_without_room]
+PRIVATE = [no_room_for_the_spool, the_disk_is_full, what_ends_something_acts_at_once, jobs_on_a_disk_of_their_own,
+           a_checkpoint_without_room]
 
 run_scenarios(SCENARIOS, PRIVATE)

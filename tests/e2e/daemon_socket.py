@@ -97,7 +97,8 @@ def lines_of_many_values():
     with Daemon() as d:
         line = b'{"jsonrpc":"2.0","id":%d,"method":"job.submit","params":{"token":"t","spec":{"name":[' + b"[],"
         too_many = [(line % i) + b"[]," * 349000 + b"[]]}}}\n" for i in range(60)]
-        allowed = b'{"jsonrpc":"2.0","id":"most","method":"job.submit","params":{"token":"t","spec":{"name":[' + b"[]," * 16370 + b'[]],"out":"' + b"x" * 950000 + b'"}}}\n'
+        allowed = b'{"jsonrpc":"2.0","id":"most","method":"job.submit","params":{"token":"t","spec":{"name":[' + \
+            b"[]," * 16370 + b'[]],"out":"' + b"x" * 950000 + b'"}}}\n'
         assert all(len(m) < 1 << 20 for m in too_many + [allowed])
         clients = [d.client() for _ in range(60)]
         for lines, code in ((too_many, -32600), ([allowed] * 60, -32602)):

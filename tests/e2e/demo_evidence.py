@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The first steps of the demo's job leave the evidence that tests/demo/evidence holds, on this machine too, with other ranks and another ISA. A commit that
-changes it says why, and writes it anew (write)."""  # SPDX-License-Identifier: Apache-2.0
+"""The first steps of the demo's job leave the evidence that tests/demo/evidence holds, on this machine too, with other
+ranks and another ISA. A commit that changes it says why, and writes it anew
+(write)."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import subprocess

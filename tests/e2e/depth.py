@@ -112,7 +112,8 @@ def a_frame_without_neighbours_has_scores_and_no_loss():
         assert not any(value for (value,) in losses["ends"]), losses
         told = d.sql("SELECT text FROM events WHERE job=? AND text LIKE 'val: % targets %'", jobs["whole"])
         assert "; 2 lack a neighbour: scored, but without losses; " in told[0][0], told
-        lossless = "val: no frame has all of its neighbours: a validation has no loss to choose the best checkpoint by; checkpoint.best=abs_rel chooses by depth"
+        lossless = "val: no frame has all of its neighbours: a validation has no loss to choose the best checkpoint by; " \
+            "checkpoint.best=abs_rel chooses by depth"
         told = {name: d.sql("SELECT text FROM events WHERE job=? AND text LIKE 'val: no frame %'", job) for name, job in jobs.items()}
         assert told == {"between": [], "whole": [], "ends": [(lossless,)]}, told
         done = subprocess.run(

@@ -133,7 +133,8 @@ def test_doctor(node):
     well = found()
     fine = {what for what, (level, _) in well.items() if level == "ok"}
     assert fine >= {"socket", "libraries", "store", "disk", "database", "folders", "processes", "users"}, well
-    assert re.fullmatch(re.escape(f"{state}/jobs: {pwd.getpwuid(os.geteuid()).pw_name} ") + r"[0-9.]+ [KM]iB", well["users"][1]), well["users"]
+    mine = f"{state}/jobs: {pwd.getpwuid(os.geteuid()).pw_name} "
+    assert re.fullmatch(re.escape(mine) + r"[0-9.]+ [KM]iB", well["users"][1]), well["users"]
     os.mkdir(state + "/jobs/lost+found")  # as in a file system of its own
     assert re.fullmatch(r"SQLite 3[.0-9]+, libuv [.0-9]+, jansson [.0-9]+", well["libraries"][1]), well["libraries"]
     with sqlite3.connect(state + "/detd.db") as db:  # as for jobs in folders that detd is about to remove

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs of the real trainer that differ in one thing, which detctl diff names: seed, learning rate at a later step, batch; and runs that do not differ."""  # SPDX-License-Identifier: Apache-2.0
+"""Runs of the real trainer that differ in one thing, which detctl diff names: seed, learning rate at a later step,
+batch; and runs that do not differ."""  # SPDX-License-Identifier: Apache-2.0
 import os
 import subprocess
 
@@ -34,7 +35,8 @@ def again(d, *jobs):
         check(d, *jobs, 6, "step 1: update; data, losses, gradients and learning rate are equal; ")
         done = d.detctl("diff", "--rerun", *jobs)
         assert done.returncode == 6 and done.stderr.count(" trains step 1 of job ") == n + 1, done
-        assert "step 1: update of module_list.0.conv_0.weight (13 of 59 tensors); " in done.stdout and "verify" not in done.stdout, done.stdout
+        assert "step 1: update of module_list.0.conv_0.weight (13 of 59 tensors); " in done.stdout, done.stdout
+        assert "verify" not in done.stdout, done.stdout
         print("ok  again:", done.stderr.strip().split("\n"), flush=True)
     assert "equal: steps 1 .. %d" % STEPS in d.detctl("diff", "--rerun", jobs[0], jobs[0]).stdout  # nothing to train again
 

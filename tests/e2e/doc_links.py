@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """doc_links.py - each path and each link in README.md, docs/ and CONTRIBUTING.md leads to a file, and each anchor to a heading.
 
-A path is a word between backticks that begins with a top folder of the tree. docs/internals/README.md names each folder of the product and each file
-of supervisor/ and launch/. A row of its tables with the name of a function, `f()`, has the path of a file that contains f(."""  # SPDX-License-Identifier: Apache-2.0
+A path is a word between backticks that begins with a top folder of the tree. docs/internals/README.md names each folder
+of the product and each file of supervisor/ and launch/. A row of its tables with the name of a function, `f()`, has the
+path of a file that contains f(."""  # SPDX-License-Identifier: Apache-2.0
 import glob
 import os
 import re

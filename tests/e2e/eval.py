@@ -235,8 +235,9 @@ def test_of_each_class(node):
         count = sum(a["category_id"] == c["id"] and a["bbox"][2] * a["bbox"][3] > 0 for a in coco["annotations"])
         assert [r["count"] for r in rows if r["class"] == c["name"]] == [count], (c, count, rows)
     table = list(csv.DictReader(io.StringIO(node.ctl("eval", "1", "--per-class", "--csv").stdout)))
-    assert [{k: float(v) if v else None for k, v in t.items() if k in ("count", "ap", "ap50", "precision", "recall", "conf")} for t in table] == \
-        [{k: row[k] for k in ("count", "ap", "ap50", "precision", "recall", "conf")} for row in rows], table
+    columns = ("count", "ap", "ap50", "precision", "recall", "conf")
+    assert [{k: float(v) if v else None for k, v in t.items() if k in columns} for t in table] == \
+        [{k: row[k] for k in columns} for row in rows], table
     shown = node.ctl("eval", "1", "--per-class").stdout.splitlines()
     assert shown[0].split() == ["CLASS", "OF", "COUNT", "AP", "AP50", "PRECISION", "RECALL", "CONF"] and len(shown) == 4, shown
 

@@ -140,7 +140,8 @@ def data_that_has_changed(d, data, whole):
                                                   lambda: os.rename(data + "/away", data + "/val.json"), "val.json")):
         change()
         done = d.detctl("extend", str(job), "--steps", str(MORE), "--wait")
-        assert done.returncode == 1 and not done.stdout and said in done.stderr and "job %d is not extended" % job in done.stderr and "`detctl clone %d`" % job in done.stderr, done
+        assert done.returncode == 1 and not done.stdout and said in done.stderr, done
+        assert "job %d is not extended" % job in done.stderr and "`detctl clone %d`" % job in done.stderr, done
         assert d.job(job)["state"] == "completed"
         mend()
     done = d.detctl("extend", str(job), "--steps", str(MORE), "--wait")
@@ -355,8 +356,9 @@ def intervals_of_a_clone(d, data):
         assert done.returncode == 0, done
         spec = d.job(int(done.stdout))["spec"]
         d.call("job.cancel", id=int(done.stdout))
-        return spec["val"]["every"], spec["checkpoint"][
-            "every"], "val.every, which was 4, is a tenth of the steps again" in done.stderr, "checkpoint.every, which was 4, is " in done.stderr
+        return (spec["val"]["every"], spec["checkpoint"]["every"],
+                "val.every, which was 4, is a tenth of the steps again" in done.stderr,
+                "checkpoint.every, which was 4, is " in done.stderr)
 
     d.call("daemon.drain", reason="test")
     spec = spec_of(data, 40)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Jobs of 1, 2 and 4 ranks that share one GPU through the real NCCL (2.30 or newer) instead of the host's memory: equal rows and models, also with SyncBN and
-after a killed rank. gpu_nccl.py [NAME=VALUE ...]: more of the ranks' environment, as NCCL_P2P_DISABLE=1. On the emulated GPU, which has no NCCL, ranks
-meet in the host's memory, and this shows nothing but that the program works."""  # SPDX-License-Identifier: Apache-2.0
+"""Jobs of 1, 2 and 4 ranks that share one GPU through the real NCCL (2.30 or newer) instead of the host's memory: equal
+rows and models, also with SyncBN and after a killed rank. gpu_nccl.py [NAME=VALUE ...]: more of the ranks' environment,
+as NCCL_P2P_DISABLE=1. On the emulated GPU, which has no NCCL, ranks meet in the host's memory, and this shows nothing
+but that the program works."""  # SPDX-License-Identifier: Apache-2.0
 import random
 import sys
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Mask R-CNN, ResNet-50 and FPN at its usual size in bf16, trained twice from scratch by one job file in tier `rerun` on this machine's GPU: every row and every
-weight of the two is the same. gpu_twice.py [STEPS]: 1,000 take an H200 about 40 s, so 100 s hold both. On the emulated GPU it is a network of few channels."""  # SPDX-License-Identifier: Apache-2.0
+"""Mask R-CNN, ResNet-50 and FPN at its usual size in bf16, trained twice from scratch by one job file in tier `rerun`
+on this machine's GPU: every row and every weight of the two is the same. gpu_twice.py [STEPS]: 1,000 take an H200 about
+40 s, so 100 s hold both. On the emulated GPU it is a network of few channels."""  # SPDX-License-Identifier: Apache-2.0
 import sys
 import time
 

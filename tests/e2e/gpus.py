@@ -329,7 +329,8 @@ def lost_and_worn():
 
 
 def lock_lost_in_a_race():
-    """detd saw the lock free, and detd-job finds it taken: the job is queued again, as often as it takes, and nothing counts as a failure."""
+    """detd saw the lock free, and detd-job finds it taken: the job is queued again, as often as it takes, and nothing
+    counts as a failure."""
     with Node(1) as d:
         d.wait(d.train(5), "completed")
         d.wait_gpu(0, "free")

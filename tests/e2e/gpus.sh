@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # A real detd, detd-job and detctl on GPUs that a mock of the driver's library makes up (tests/stand/mock/nvml.c); tests/e2e/rank.py trains.
+# SPDX-License-Identifier: Apache-2.0 # A real detd, detd-job and detctl on GPUs that a mock of the driver's library
+# makes up (tests/stand/mock/nvml.c); tests/e2e/rank.py trains.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

@@ -115,7 +115,8 @@ def frozen(d, data, init):
     listed = json.loads(d.detctl("layers", str(job["id"]), "--json").stdout)
     assert [r["trains"] for r in listed if r["layer"] <= 14 and r["trains"] is not None] == [False] * 24 + [True] * 3, listed
     wrong = d.detctl("check", data + "/one-class.json", "model.init=" + init, "train.freeze=module_lost.*")
-    assert wrong.returncode == 1 and "train.freeze: nothing is called 'module_lost.*'; similar names are module_list, module_list.0, " in wrong.stderr, wrong
+    assert wrong.returncode == 1, wrong
+    assert "train.freeze: nothing is called 'module_lost.*'; similar names are module_list, module_list.0, " in wrong.stderr, wrong
     wrong = d.detctl("submit", data + "/one-class.json", "train.freeze=0-12")
     assert wrong.returncode == 1 and "train.freeze: needs model.init" in wrong.stderr, wrong
 

@@ -358,8 +358,10 @@ def a_doctor_sees_them():
         d.wait(other, "completed")
         level, text = found("users")
         # spools count, and detd owns the folder of all
-        assert level == "ok" and re.fullmatch(r"%s/jobs: ann [0-9]+ MiB, bob [0-9.]+ [KM]iB, detd [0-9.]+ (KiB|B|bytes)" % re.escape(d.state), text), text
-        as_detd = subprocess.run([BUILD + "/detctl", "--socket", d.path, "doctor"], capture_output=True, text=True, check=False, user=DETD, group=DETD, extra_groups=[]).stdout
+        rows = r"/jobs: ann [0-9]+ MiB, bob [0-9.]+ [KM]iB, detd [0-9.]+ (KiB|B|bytes)"
+        assert level == "ok" and re.fullmatch(re.escape(d.state) + rows, text), text
+        as_detd = subprocess.run([BUILD + "/detctl", "--socket", d.path, "doctor"], capture_output=True, text=True, check=False,
+                                 user=DETD, group=DETD, extra_groups=[]).stdout
         assert "unknown  users " in as_detd, as_detd
         os.mkdir(d.state + "/held/999")
         assert found("folders") == ("warning", "1 in %s belong to no job: held/999" % d.state), found("folders")
@@ -1552,8 +1554,10 @@ def apart(scenario):
         names = [line.split(":")[0] for line in more.splitlines()]
         return "".join(line for line in open(path) if line.split(":")[0] not in names) + more
 
-    command = 'mount -t proc proc /proc && mount -t tmpfs -o mode=755 detd-e2e /run && printf %s "$0" >/run/passwd && printf %s "$1" >/run/group && shift && ' \
-        'mount --bind /run/passwd /etc/passwd && mount --bind /run/group /etc/group && mount -t tmpfs -o mode=755 detd-e2e /home && { "$@"; exit $?; }'
+    command = 'mount -t proc proc /proc && mount -t tmpfs -o mode=755 detd-e2e /run && ' \
+        'printf %s "$0" >/run/passwd && printf %s "$1" >/run/group && shift && ' \
+        'mount --bind /run/passwd /etc/passwd && mount --bind /run/group /etc/group && ' \
+        'mount -t tmpfs -o mode=755 detd-e2e /home && { "$@"; exit $?; }'
     done = subprocess.run([
         "unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", command,
         lines("/etc/passwd", PASSWD),

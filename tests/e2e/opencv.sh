@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # The exported pair in OpenCV's dnn: predict's boxes. Needs a Python that has cv2 (Debian's python3-opencv); OpenCV 5 reads no darknet files.
+# SPDX-License-Identifier: Apache-2.0 # The exported pair in OpenCV's dnn: predict's boxes. Needs a Python that has cv2
+# (Debian's python3-opencv); OpenCV 5 reads no darknet files.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

@@ -325,7 +325,8 @@ def test_one_bad_picture_is_left_out(place):
     os.mkdir(place.path("directory"))
     done = place.predict("out", *pictures)
     place.expect(done, 1, b"3 of 5 images could not be read")
-    for told in b"none.png", b"cut.png", b"directory: no picture is in this folder or below it", b"last.png: 100 objects", b"one.png: 100 objects":
+    for told in (b"none.png", b"cut.png", b"directory: no picture is in this folder or below it", b"last.png: 100 objects",
+                 b"one.png: 100 objects"):
         assert told in done.stdout, done.stdout
     assert {r["file_name"] for r in place.records("out")} == {"one.png", "last.png"}
     assert place.files("out") == ["last.png", "one.png", "results.json"]

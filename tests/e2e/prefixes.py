@@ -33,8 +33,8 @@ def states_of(log, part, end):
 
 
 class Looks:
-    """accepted: the event that said so; acks: (event, number); published: (event, the event's record, step); gone: the event that removes the spool;
-    newest(moment): the last step that was durable under its name."""
+    """accepted: the event that said so; acks: (event, number); published: (event, the event's record, step); gone: the
+    event that removes the spool; newest(moment): the last step that was durable under its name."""
 
     def __init__(self, log, where, accepted, acks, published, gone, newest):
         self.log, self.where, self.accepted, self.acks, self.newest = log, where, accepted, acks, newest

@@ -2,7 +2,8 @@
 """Replays the control-socket examples of proto/PROTOCOL.md against a real detd: each reply must have the members of the
 example and their types, and no others.
 usage: protocol_examples.py [--update] BUILD_FOLDER
---update puts detd's replies into the document (numbers and names of this machine are made plain by hand)."""  # SPDX-License-Identifier: Apache-2.0
+--update puts detd's replies into the document (numbers and names of this machine are made plain by
+hand)."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import shutil

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Trains a little on real pictures, then has pycocotools score results.json of the validation split. usage: pycocotools_reads.py BUILD_FOLDER"""  # SPDX-License-Identifier: Apache-2.0
+"""Trains a little on real pictures, then has pycocotools score results.json of the validation split. usage:
+pycocotools_reads.py BUILD_FOLDER"""  # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import io
 import json

@@ -25,7 +25,8 @@ PHASES = ["starting", "wait_go", "check_data", "load_checkpoint", "data", "forwa
 
 
 class Page:
-    """struct progress: magic, version, heartbeat, changes, step, phase, (unused,) images, images_total, done, todo, a collective of each channel"""
+    """struct progress: magic, version, heartbeat, changes, step, phase, (unused,) images, images_total, done, todo, a
+    collective of each channel"""
 
     def __init__(self):
         self.map = mmap.mmap(5, 4096)

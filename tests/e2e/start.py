@@ -329,8 +329,8 @@ def limited_files():
         assert done.returncode == 1 and "File too large" in done.stderr, done
         for kib in 0, 1, 4, 8, 32:
             done = node.ctl("export", "--sqlite", "x.db", before=limit_files(kib << 10))
-            assert done.returncode == 1 and done.stderr == "detctl export: write 'x.db': the limit of file sizes (ulimit -f) is reached\n", (
-                kib, done)
+            assert done.returncode == 1, (kib, done)
+            assert done.stderr == "detctl export: write 'x.db': the limit of file sizes (ulimit -f) is reached\n", (kib, done)
             assert not os.path.exists(d.root + "/x.db")
         named = set()
         for size in range(100, 20000, 300):  # the files have different sizes
@@ -352,8 +352,9 @@ def limited_files():
         d.kill()
         for kib in 0, 1, 4, 8, 32, 64:  # detd.db has more
             done = run("detd", "--state", d.root + "/other", "--socket", d.path, before=limit_files(kib << 10))
-            assert done.returncode == 1 and done.stderr == "detd: '%s/other/detd.db': the limit of file sizes (ulimit -f) is reached\n" % d.root, (
-                kib, done)
+            assert done.returncode == 1, (kib, done)
+            limit = "detd: '%s/other/detd.db': the limit of file sizes (ulimit -f) is reached\n" % d.root
+            assert done.stderr == limit, (kib, done)
         d.prepare = None
         d.start()
         node.good("wait", "2")  # it has waited for room

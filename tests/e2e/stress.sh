@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # Jobs under errand.stress, on one to three ranks, on the CPU and on an emulated GPU, leave the same evidence, rows and tensors as undisturbed ones.
+# SPDX-License-Identifier: Apache-2.0 # Jobs under errand.stress, on one to three ranks, on the CPU and on an emulated
+# GPU, leave the same evidence, rows and tensors as undisturbed ones.
 set -eu
 cd "$(dirname "$0")/../.."
 prove() { python3 tests/search/prove/prove.py "${DETD_BUILD:-build}" --report /dev/null "$@"; }

@@ -16,9 +16,9 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 TMP = sys.argv[1]
 ROOT = TMP + "/root"
-UNITS = """basic.target sysinit.target shutdown.target umount.target final.target sockets.target multi-user.target local-fs.target remote-fs.target
-nss-user-lookup.target poweroff.target systemd-poweroff.service systemd-journald.service systemd-journald.socket systemd-journald-dev-log.socket""".split(
-)
+UNITS = """basic.target sysinit.target shutdown.target umount.target final.target sockets.target multi-user.target local-fs.target
+remote-fs.target nss-user-lookup.target poweroff.target systemd-poweroff.service systemd-journald.service systemd-journald.socket
+systemd-journald-dev-log.socket""".split()
 NODE = "/sys/fs/cgroup"
 
 # Runs as the first process of the namespaces, in a control group of its own, which systemd uses as the root of its
@@ -48,7 +48,8 @@ mount -t proc proc /proc
 mount -t tmpfs dev "./dev"
 for d in null zero full random urandom; do : >"./dev/$d"; mount --bind "/dev/$d" "./dev/$d"; done
 mknod -m 666 "./dev/nvidiactl" c 195 255
-ln -s /proc/self/fd "./dev/fd"; ln -s /proc/self/fd/0 "./dev/stdin"; ln -s /proc/self/fd/1 "./dev/stdout"; ln -s /proc/self/fd/2 "./dev/stderr"
+ln -s /proc/self/fd "./dev/fd"; ln -s /proc/self/fd/0 "./dev/stdin"
+ln -s /proc/self/fd/1 "./dev/stdout"; ln -s /proc/self/fd/2 "./dev/stderr"
 : >"./dev/console"; mount --bind "./console" "./dev/console"
 mkdir "./dev/shm"; mount -t tmpfs -o mode=1777 shm "./dev/shm"
 mount --bind "./units" /usr/lib/systemd/system
@@ -63,7 +64,8 @@ mkdir -p /run/lock /var/tmp /var/lib && chmod 1777 /run/lock /var/tmp
 hostname node
 systemd-sysusers /usr/local/lib/sysusers.d/detd.conf
 systemd-tmpfiles --create /usr/local/lib/tmpfiles.d/detd.conf
-exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin container=detd-e2e /lib/systemd/systemd --system --unit=multi-user.target --show-status=no --log-target=journal
+exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin container=detd-e2e /lib/systemd/systemd --system --unit=multi-user.target \
+    --show-status=no --log-target=journal
 """
 
 # Replaces the mount of another machine's folder: lists the existing checkpoints when it is stopped.
@@ -87,15 +89,18 @@ def tried(what):
         return what() or "done"
     except OSError as e:
         return e.strerror
-facts = {"data": tried(lambda: open("/home/ann/data.json").read()), "interfaces": tried(lambda: [name for _, name in socket.if_nameindex()]),
+facts = {"data": tried(lambda: open("/home/ann/data.json").read()),
+         "interfaces": tried(lambda: [name for _, name in socket.if_nameindex()]),
          "oom": int(open("/proc/self/oom_score_adj").read()), "oom_detd_job": int(open("/proc/%d/oom_score_adj" % os.getppid()).read()),
-         "capabilities": int(status["CapBnd"], 16) | int(status["CapEff"], 16), "seccomp": status["Seccomp"], "new_privileges": status["NoNewPrivs"],
+         "capabilities": int(status["CapBnd"], 16) | int(status["CapEff"], 16),
+         "seccomp": status["Seccomp"], "new_privileges": status["NoNewPrivs"],
          "lock": tried(lambda: os.close(os.open("/run/detd/gpus/GPU-test.lock", os.O_RDWR | os.O_CREAT))),
          "tmp": tried(lambda: os.close(os.open("/tmp/x", os.O_RDWR | os.O_CREAT))), "usr": tried(lambda: os.mkdir("/usr/local/x")),
          "affinity": tried(lambda: os.sched_setaffinity(0, os.sched_getaffinity(0))), "hostname": tried(lambda: socket.sethostname("x")),
          "nvidiactl": tried(lambda: os.close(os.open("/dev/nvidiactl", os.O_RDWR))), "session": tried(lambda: os.getsid(1)),
          "container": subprocess.run(CONTAINER, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True).stdout,
-         "clock": tried(lambda: time.clock_settime(time.CLOCK_REALTIME, time.time())), "umask": os.umask(0o77), "locked": resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]}
+         "clock": tried(lambda: time.clock_settime(time.CLOCK_REALTIME, time.time())),
+         "umask": os.umask(0o77), "locked": resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]}
 with open("facts.new", "w") as f:
     json.dump(facts, f)
 os.rename("facts.new", "facts")
@@ -301,7 +306,8 @@ def restarts(node):
 
 
 def users(node):
-    """Jobs as their submitters: detd-launch is started by its socket, killed and restarted while they run; each job in a scope of its own."""
+    """Jobs as their submitters: detd-launch is started by its socket, killed and restarted while they run; each job in
+    a scope of its own."""
     jobs = {user: node.submit(1000000, user) for user in ("ann", "bob")}
     for user, job in jobs.items():
         node.wait(job, lambda j: j["step"] > 3)

@@ -21,7 +21,8 @@ said=$(systemd-analyze verify --man=no "$tmp"/verify/*.service "$tmp"/verify/*.s
 [ -z "$said" ] || { echo "verify: $said" >&2; exit 1; }
 for bound in detd=22 detd-launch=57; do
     unit=$units/${bound%=*}.service
-    systemd-analyze security --offline=true --no-pager --threshold="${bound#*=}" "$unit" >"$tmp/security" || { cat "$tmp/security" >&2; exit 1; }
+    systemd-analyze security --offline=true --no-pager --threshold="${bound#*=}" "$unit" >"$tmp/security" ||
+        { cat "$tmp/security" >&2; exit 1; }
     sed -n 's/^✗ \(SystemCallFilter=\)*\([^= ]*\).*/\2/p' "$tmp/security" | sort -u >"$tmp/open"
     grep -q . "$tmp/open"
     while read -r setting; do

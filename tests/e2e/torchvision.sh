@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # Weights of torchvision's maskrcnn_resnet50_fpn: in and out to the bit, and the same detections. Needs a Python that has torchvision.
+# SPDX-License-Identifier: Apache-2.0 # Weights of torchvision's maskrcnn_resnet50_fpn: in and out to the bit, and the
+# same detections. Needs a Python that has torchvision.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

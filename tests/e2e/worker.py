@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""detd-worker on small nets made for one question each; alone from a job file where one rank is enough, else under detd."""  # SPDX-License-Identifier: Apache-2.0
+"""detd-worker on small nets made for one question each; alone from a job file where one rank is enough, else under
+detd."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import re
@@ -155,7 +156,8 @@ def nonfinite(root):
     assert status == 1 and skipped(said) == [1, 2] and [r["step"] for r in of_type(said, "loss")] == [1, 2, 3], said
     check_gave_up(said, 3)
     each = [r["terms"] for r in of_type(said, "loss")]
-    # the same where no window asks for losses before: they are read a step late, but the step that ends the job is named as soon as it is done
+    # the same where no window asks for losses before: they are read a step late, but the step that ends the job is
+    # named as soon as it is done
     late = {"train": {"log_every": 100}, "checkpoint": {"every": 0}}
     status, said = alone(root, "unread", merged(merged(base, pictures(root, "unread", [255], steps=9)), late))
     assert status == 1 and skipped(said) == [1, 2], said

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0 # libFuzzer on parsers, with address and undefined: run.sh TARGET... -- SECONDS,
 # each for so long (make fuzz). It starts from the seeds, and from the inputs in build-fuzz/corpus/TARGET with which
-# earlier runs reached new code. An input that breaks a target is kept in build-fuzz/found and named. FUZZ_CORPUS: another
-# folder than build-fuzz/corpus.
+# earlier runs reached new code. An input that breaks a target is kept in build-fuzz/found and named. FUZZ_CORPUS:
+# another folder than build-fuzz/corpus.
 set -eu
 cd "$(dirname "$0")/../.."
 targets=()
@@ -18,7 +18,8 @@ trap 'rm -rf "$work"' EXIT
 status=0
 for t in "${targets[@]}"; do
     mkdir -p "$corpus/$t" "build-fuzz/found/$t"
-    if TMPDIR=$work "build-fuzz/tests/fuzz/fuzz_$t" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=4096 -max_len=65536 -print_final_stats=1 \
+    if TMPDIR=$work "build-fuzz/tests/fuzz/fuzz_$t" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=4096 \
+        -max_len=65536 -print_final_stats=1 \
         -artifact_prefix="build-fuzz/found/$t/" "$corpus/$t" "tests/fuzz/$t" >"$work/log" 2>&1; then
         runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$work/log")
         echo "fuzz $t: $runs runs, $(grep -aoE 'cov: [0-9]+ ft: [0-9]+ corp: [0-9]+' "$work/log" | tail -1)"

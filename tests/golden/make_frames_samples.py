@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""tests/golden/make_frames_samples.py - writes frames_samples.json: samples of depth networks as Pillow and torchvision make them, and measured depth as NumPy projects
-it. Needs numpy, pillow, torch and torchvision.
+"""tests/golden/make_frames_samples.py - writes frames_samples.json: samples of depth networks as Pillow and torchvision
+make them, and measured depth as NumPy projects it. Needs numpy, pillow, torch and torchvision.
 
-The draws are made here again from the definition of Philox4x32-10 and the layout of worker/kernels/philox.h; pictures are those of tests/unit/worker/data/read/frames/test_frames.c."""  # SPDX-License-Identifier: Apache-2.0
+The draws are made here again from the definition of Philox4x32-10 and the layout of worker/kernels/philox.h; pictures
+are those of tests/unit/worker/data/read/frames/test_frames.c."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 
@@ -78,7 +79,8 @@ def sample(epoch, number, frames):
 
 
 def velodyne():
-    """Points through the calibration of a made-up day, as monodepth2's tools project them (specs featdepth section 4.6), the nearest of a pixel."""
+    """Points through the calibration of a made-up day, as monodepth2's tools project them (specs featdepth section
+    4.6), the nearest of a pixel."""
     rng = np.random.default_rng(3)
     w, h = W, H
     p_rect = {s: np.array([[30.0, 0, 20.25, b], [0, 31.0, 14.5, 0.02], [0, 0, 1, 0.003]]) for s, b in (("02", 1.25), ("03", -10.5))}

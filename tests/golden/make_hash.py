@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/hash.json: hashes of blocks and of tensors, from the definition in proto/hash/hash.h and proto/hash/hash_keys.h, in Python's whole numbers.
+"""Makes tests/golden/hash.json: hashes of blocks and of tensors, from the definition in proto/hash/hash.h and
+proto/hash/hash_keys.h, in Python's whole numbers.
 
 The numbers of a tensor are a formula that tests/device/test_hash.c has too (golden_bits()); they are any 32 bits, NaNs among them.
 Run from the repository root: python3 tests/golden/make_hash.py"""  # SPDX-License-Identifier: Apache-2.0

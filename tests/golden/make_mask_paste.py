@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/mask_paste.json: maps of probabilities laid over boxes in pictures by PyTorch's grid_sample (how the "d2" flavour does it: half-pixel
-middles, zeros outside, at least one half) and by torchvision's paste_masks_in_image ("tv": more than one half). Needs torch and torchvision.
+"""Writes tests/golden/mask_paste.json: maps of probabilities laid over boxes in pictures by PyTorch's grid_sample (how
+the "d2" flavour does it: half-pixel middles, zeros outside, at least one half) and by torchvision's
+paste_masks_in_image ("tv": more than one half). Needs torch and torchvision.
 
     python3 -m venv torchenv && torchenv/bin/pip install torch torchvision --index-url https://download.pytorch.org/whl/cpu
     torchenv/bin/python tests/golden/make_mask_paste.py

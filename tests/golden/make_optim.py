@@ -2,9 +2,9 @@
 """Makes tests/golden/optim.safetensors with PyTorch (Debian: python3-torch): two parameters after each of seven steps
 of torch.optim, and the rates of its schedulers, in fp64.
 
-Weights and gradients are formulas that tests/golden/test_optim.c has too. "w" decays and learns at the job's rate, "b" does not decay and learns at half
-of it. The gradient of both together is cut to MAX_NORM if it is longer. Step SKIPPED has no finite gradient: nothing
-moves, but Adam counts it.
+Weights and gradients are formulas that tests/golden/test_optim.c has too. "w" decays and learns at the job's rate, "b"
+does not decay and learns at half of it. The gradient of both together is cut to MAX_NORM if it is longer. Step SKIPPED
+has no finite gradient: nothing moves, but Adam counts it.
   NAME.w, NAME.b   [STEPS][numbers] after each step
   lr.NAME          [RATES] of step 1, 2, ...
 Run from the repository root: /usr/bin/python3 tests/golden/make_optim.py"""  # SPDX-License-Identifier: Apache-2.0

@@ -66,7 +66,8 @@ def near(n, to):
 
 
 def sizes(h, w, s, m):
-    """tv: _resize_image_and_masks() of torchvision's GeneralizedRCNNTransform since 0.15, then interpolate() with recompute_scale_factor."""
+    """tv: _resize_image_and_masks() of torchvision's GeneralizedRCNNTransform since 0.15, then interpolate() with
+    recompute_scale_factor."""
     scale = s * 1.0 / min(h, w)
     newh, neww = (s, scale * w) if h < w else (scale * h, s)
     if max(newh, neww) > m:

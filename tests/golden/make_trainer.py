@@ -157,7 +157,7 @@ def tensor_of(rows):
     return torch.tensor(rows, dtype=torch.float64).permute(2, 0, 1) / 255
 
 
-# ---- the order of the samples: Fisher-Yates, its words from Philox4x32-10 under the key (seed, epoch, "data.order") ----
+# ---- the order of the samples: Fisher-Yates; words from Philox4x32-10 under the key (seed, epoch, "data.order") ----
 
 def philox(counter, key):
     c, (k0, k1) = list(counter), key

@@ -1,11 +1,13 @@
 #!/usr/bin/python3
-"""Makes tests/golden/yolov3_{logistic,wide,leaky,bf16}.safetensors and their cfg files with PyTorch (Debian: python3-torch): the whole YOLOv3 graph with few
-channels, trained for ten steps on made-up images, written down as losses and as the gradients of step 0.
+"""Makes tests/golden/yolov3_{logistic,wide,leaky,bf16}.safetensors and their cfg files with PyTorch (Debian:
+python3-torch): the whole YOLOv3 graph with few channels, trained for ten steps on made-up images, written down as
+losses and as the gradients of step 0.
 
 Everything that goes in is a formula that tests/golden/test_yolov3.c has too (weight(), pixel(), BOXES), so only results are stored.
   logistic  fp64, batch of 4 at 64 x 64, lr .002, momentum .9, decay .0005 on convolutions: losses [10] and gradients for V = 1 and V = 2
             (V = 2: the reference runs each half batch with its own batch statistics)
-  wide      the logistic net at 96 x 64: five losses for V = 1 and V = 2, and of step 0 the gradients of the first convolution and of the heads'
+  wide      the logistic net at 96 x 64: five losses for V = 1 and V = 2, and of step 0 the gradients of the first
+            convolution and of the heads'
   leaky     fp64 gradient and loss of step 0 at V = 1, and how far the same in fp32 is from it
   bf16      how far the logistic net's gradient and losses at V = 1 are from those in fp64 where it runs under bf16 autocast
 Run from the repository root: /usr/bin/python3 tests/golden/make_yolov3.py"""  # SPDX-License-Identifier: Apache-2.0
@@ -33,8 +35,8 @@ def cfg(activation):
 
     def conv(filters, size, stride=1):
         out.append(
-            f"[convolutional]\nbatch_normalize=1\nfilters={channels(filters)}\nsize={size}\nstride={stride}\npad=1\nactivation={activation}\n"
-        )
+            f"[convolutional]\nbatch_normalize=1\nfilters={channels(filters)}\nsize={size}\nstride={stride}\n"
+            f"pad=1\nactivation={activation}\n")
 
     def head(mask):
         out.append(f"[convolutional]\nfilters={3 * (5 + CLASSES)}\nsize=1\nstride=1\npad=1\nactivation=linear\n")

@@ -1,4 +1,5 @@
-"""Philox 4x32-10 for the golden generators of this folder (specs determinism 3): philox(key, counter) is a block of four words."""  # SPDX-License-Identifier: Apache-2.0
+"""Philox 4x32-10 for the golden generators of this folder (specs determinism 3): philox(key, counter) is a block of
+four words."""  # SPDX-License-Identifier: Apache-2.0
 
 
 def philox(key, counter):

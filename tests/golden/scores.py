@@ -1,5 +1,6 @@
-"""COCO's and VOC's scores of boxes, for the golden generators. A detection is (image, class, score, box), a truth (image, class, box): boxes are
-x, y, width, height in pixels, the area of a truth is its box's. Crowds are not treated."""  # SPDX-License-Identifier: Apache-2.0
+"""COCO's and VOC's scores of boxes, for the golden generators. A detection is (image, class, score, box), a truth
+(image, class, box): boxes are x, y, width, height in pixels, the area of a truth is its box's. Crowds are not
+treated."""  # SPDX-License-Identifier: Apache-2.0
 
 AREAS = {"": (0, 1e10), "s": (0, 32 ** 2), "m": (32 ** 2, 96 ** 2), "l": (96 ** 2, 1e10)}
 THRESHOLDS = [.5 + .05 * i for i in range(10)]
@@ -81,7 +82,8 @@ def coco(dets, truths, classes):
 
 
 def voc(dets, truths, classes):
-    """Mean over the classes of the area under the envelope at an overlap of .5; a detection stands or falls with the truth it overlaps most."""
+    """Mean over the classes of the area under the envelope at an overlap of .5; a detection stands or falls with the
+    truth it overlaps most."""
     def of_class(k):
         mine, taken, hits, points = [t for t in truths if t[1] == k], set(), 0, []
         for i, d in enumerate(sorted((d for d in dets if d[1] == k), key=lambda d: -d[2])):

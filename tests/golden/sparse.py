@@ -1,5 +1,6 @@
 """Sparse R-CNN in PyTorch, written from specs sparse_rcnn alone: the peer of the golden generator here, of
-tests/bench/peer_sparse.py and of tests/search/learn. Arrays have detd's names. Needs torchvision and SciPy."""  # SPDX-License-Identifier: Apache-2.0
+tests/bench/peer_sparse.py and of tests/search/learn. Arrays have detd's names. Needs torchvision and
+SciPy."""  # SPDX-License-Identifier: Apache-2.0
 import math
 
 import torch

@@ -27,7 +27,8 @@ programs=("$build/msan/tests/device/test_emu")
 while read -r t; do
     grep -q cpu_backend_avx "$t" || programs+=("$build/msan/${t%.c}")
 done < <(grep -lE 'uses: proto worker/core cpu cuda( \*/)?$' tests/device/test_*.c)
-if ! env -u MAKEFLAGS make --no-print-directory -j"$(nproc)" B="$build/msan" SAN=memory ISAS=generic CC="$cc -w" CXX="$cc++ -w" "${programs[@]}" >"$out/log" 2>&1; then
+if ! env -u MAKEFLAGS make --no-print-directory -j"$(nproc)" B="$build/msan" SAN=memory ISAS=generic \
+    CC="$cc -w" CXX="$cc++ -w" "${programs[@]}" >"$out/log" 2>&1; then
     tail -n 20 "$out/log" >&2
     exit 1
 fi

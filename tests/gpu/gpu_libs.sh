@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # tests/gpu/gpu_libs.sh FOLDER - installs the libraries of FOLDER that this machine
-# lacks, for programs unpacked from tests/gpu/gpu_pack.sh: ranks start without LD_LIBRARY_PATH. Libraries that the linker
-# already finds are neither touched nor hidden. Needs root; to undo: rm -r /usr/local/lib/detd-gpu
+# SPDX-License-Identifier: Apache-2.0 # tests/gpu/gpu_libs.sh FOLDER - installs the libraries of FOLDER that this
+# machine lacks, for programs unpacked from tests/gpu/gpu_pack.sh: ranks start without LD_LIBRARY_PATH. Libraries that
+# the linker already finds are neither touched nor hidden. Needs root; to undo: rm -r /usr/local/lib/detd-gpu
 # /etc/ld.so.conf.d/zz-detd-gpu.conf && ldconfig
 set -eu
 to=/usr/local/lib/detd-gpu conf=/etc/ld.so.conf.d/zz-detd-gpu.conf # read last

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # tests/gpu/gpu_pack.sh BUILD [BCCD [NCCL]] - packs this build for a machine with a
-# GPU, where nothing can be built: BUILD/detd-gpu.tar.xz. In it are the programs, the tests that tests/gpu.sh runs and the
-# benches that are built, all stripped; the scripts and their data; in lib/ the libraries that such a machine may lack,
-# for tests/gpu/gpu_libs.sh; and data/bccd, a copy of the folder BCCD; and nccl, a copy of the folder NCCL, for several
-# ranks on one GPU. The machine needs glibc as new as here, bash and python3.
+# SPDX-License-Identifier: Apache-2.0 # tests/gpu/gpu_pack.sh BUILD [BCCD [NCCL]] - packs this build for a machine with
+# a GPU, where nothing can be built: BUILD/detd-gpu.tar.xz. In it are the programs, the tests that tests/gpu.sh runs and
+# the benches that are built, all stripped; the scripts and their data; in lib/ the libraries that such a machine may
+# lack, for tests/gpu/gpu_libs.sh; and data/bccd, a copy of the folder BCCD; and nccl, a copy of the folder NCCL, for
+# several ranks on one GPU. The machine needs glibc as new as here, bash and python3.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=$(cd "$1" && pwd) bccd=${2:-} nccl=${3:-}
@@ -26,7 +26,8 @@ for p in "${programs[@]}"; do
 done
 mkdir -p "$out/build/tests/bench" "$out/lib"
 ln "$out/build/libdetd-cuda.so" "$out/build/tests/bench/" # programs look for it beside themselves
-{ git rev-parse --short HEAD 2>/dev/null && [ -z "$(git status --porcelain 2>/dev/null)" ] || echo "and changes"; } | tr '\n' ' ' >"$out/build/commit"
+{ git rev-parse --short HEAD 2>/dev/null && [ -z "$(git status --porcelain 2>/dev/null)" ] || echo "and changes"; } |
+    tr '\n' ' ' >"$out/build/commit"
 
 ldd "${programs[@]/#/$build/}" | awk '$2 == "=>" {print $1, $3}' | sort -u | while read -r name path; do
     [[ $name =~ $glibc ]] || install -m 644 "$(readlink -f "$path")" "$out/lib/$name"

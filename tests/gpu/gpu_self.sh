@@ -9,7 +9,8 @@ fail() { echo "gpu_self: $*" >&2; cat "$tmp/said" >&2; exit 1; }
 says() { grep -qE -- "$1" "$tmp/said" || fail "does not say: $1"; }
 program() { mkdir -p "$(dirname "$tmp/b/$1")" && cat >"$tmp/b/$1" && chmod +x "$tmp/b/$1"; }
 
-# Every program that it would run is there, and every test that computes on the device that DETD_TEST_CUDA names is among them.
+# Every program that it would run is there, and every test that computes on the device that DETD_TEST_CUDA names is
+# among them.
 tests/gpu.sh --programs | sort >"$tmp/said"
 while read -r name; do [ -f "tests/$name.c" ] || fail "there is no tests/$name.c"; done <"$tmp/said"
 seen=0
@@ -87,7 +88,8 @@ jobs of 1, 2 and 4 ranks over NCCL
 NCCL by sockets, 2 ranks on one GPU
 T
 head -8 "$tmp/rows" | diff "$tmp/want" - >>"$tmp/said" || fail "another order"
-printf '%s\n' 'jobs on one GPU' 'bits of 1 and 3 ranks, every kind of model' 'Mask R-CNN twice' "torchvision's Mask R-CNN twice" 'speed of steps' >"$tmp/want"
+printf '%s\n' 'jobs on one GPU' 'bits of 1 and 3 ranks, every kind of model' 'Mask R-CNN twice' \
+    "torchvision's Mask R-CNN twice" 'speed of steps' >"$tmp/want"
 tail -5 "$tmp/rows" | diff "$tmp/want" - >>"$tmp/said" || fail "another order at the end"
 says '^\| jobs of 1, 2 and 4 ranks over NCCL \| ok \| [0-9]+ \| cuda: .*gpu_nccl.py NCCL_P2P_DISABLE=1; \|$'
 says '^\| NCCL by host memory, 4 ranks on one GPU \| ok \| [0-9]+ \| link: 2 ranks share one GPU; \|$'

@@ -2,7 +2,8 @@
 """layers.py - checks how the product's files depend on each other; DETD_BUILD is the build folder, which must be complete.
 
 1. A file includes only headers of its own folder and of the folders below it (FLOORS).
-2. No two files include each other, and no two objects call each other, directly or through others. CIRCLES names the ones that stay, with the reason.
+2. No two files include each other, and no two objects call each other, directly or through others. CIRCLES names the
+ones that stay, with the reason.
 3. No function of ours has the name of a function of a library that we link.
 4. detd-worker calls no function of libm that rounds differently from version to version.
 5. Only the files of LOOKS, of daemon/, call a function that takes a path: detd must not look into a folder of a user.

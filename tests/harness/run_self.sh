@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0 # tests/harness/run_self.sh - tests/harness/run.sh finds the leftovers of a test,
-# names the test, and removes them. It finds a skip without a reason or, with STRICT=1, without a row, and a program that
-# dies or runs no test. It accepts a test that cleans up.
+# names the test, and removes them. It finds a skip without a reason or, with STRICT=1, without a row, and a program
+# that dies or runs no test. It accepts a test that cleans up.
 set -eu
 cd "$(dirname "$0")/../.."
 build=${DETD_BUILD:-build}
@@ -13,7 +13,8 @@ write() { cat >"$tmp/$1.sh"; }
 run() { # run STATUS TEST...: the output of tests/harness/run.sh goes to $tmp/said
     local want=$1 status=0
     shift
-    env -u CI TEST_GRACE=1 TEST_SKIPS="$tmp/skips" TEST_SHM="$tmp/shm" "${more[@]}" tests/harness/run.sh "$build" "$@" >"$tmp/said" 2>&1 || status=$?
+    env -u CI TEST_GRACE=1 TEST_SKIPS="$tmp/skips" TEST_SHM="$tmp/shm" "${more[@]}" tests/harness/run.sh "$build" "$@" \
+        >"$tmp/said" 2>&1 || status=$?
     [ "$status" -eq "$want" ] || fail "status $status instead of $want"
 }
 says() { grep -qE -- "$1" "$tmp/said" || fail "does not say: $1"; }
@@ -83,7 +84,8 @@ run 1 "$tmp/clean.sh" "$tmp/unbuilt.sh=skip:no compiler"
 for group in '' 'tests: '; do
     cat >"$tmp/program" <<T
 #!/bin/sh
-printf '%s\n' '[ RUN      ] one' 'skip: rain' '[  SKIPPED ] one' '[  PASSED  ] 2 test(s).' '[  SKIPPED ] ${group}1 test(s), listed below:' '[  SKIPPED ] one'
+printf '%s\n' '[ RUN      ] one' 'skip: rain' '[  SKIPPED ] one' '[  PASSED  ] 2 test(s).' \
+    '[  SKIPPED ] ${group}1 test(s), listed below:' '[  SKIPPED ] one'
 T
     chmod 755 "$tmp/program"
     run 1 "$tmp/program"
@@ -93,7 +95,8 @@ T
     says '^2 passed, 1 failed, 0 skipped$'
 done
 # A user's clone lacks the data beside it: each test that needs this data may be skipped.
-mapfile -t asks < <(grep -lE 'no \.\./shared|\.\./shared/' -r --include='test_*.c' tests | sed "s|^|$build/|; s|\.c\$|=skip:no ../shared/data|")
+mapfile -t asks < <(grep -lE 'no \.\./shared|\.\./shared/' -r --include='test_*.c' tests |
+    sed "s|^|$build/|; s|\.c\$|=skip:no ../shared/data|")
 more=(STRICT=1 TEST_SKIPS=tests/skips)
 run 0 "$tmp/clean.sh" "${asks[@]}"
 more=(STRICT=0 TEST_SECONDS=1)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""road.py FOLDER: the job of docs/depth.md on the frames of depth_highway, for as many steps as show that it learns: depth of the lane is in the order of a plane's
-(tests/bench/depth_road.py), more so than eight bands of depth across the picture would be (.92)."""  # SPDX-License-Identifier: Apache-2.0
+"""road.py FOLDER: the job of docs/depth.md on the frames of depth_highway, for as many steps as show that it learns:
+depth of the lane is in the order of a plane's (tests/bench/depth_road.py), more so than eight bands of depth across the
+picture would be (.92)."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import subprocess

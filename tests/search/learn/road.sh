@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # A depth network learns from a real video, on two ranks, that a road is flat. Minutes: one of `make check-long LONG=1`.
+# SPDX-License-Identifier: Apache-2.0 # A depth network learns from a real video, on two ranks, that a road is flat.
+# Minutes: one of `make check-long LONG=1`.
 set -eu
 cd "$(dirname "$0")/../../.."
 DATA=../shared/data/depth_highway

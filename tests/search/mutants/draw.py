@@ -29,7 +29,7 @@ LEFT_OUT = {
 # Lines that are left out.
 QUIET = re.compile(
     r"""
-    \b(err_\w+|\w+_check_shapes|assert|static_assert|_Static_assert|abort|perror|note|warn|usage|strerror)\s*\(   # texts of errors; our own mistakes
+    \b(err_\w+|\w+_check_shapes|assert|static_assert|_Static_assert|abort|perror|note|warn|usage|strerror)\s*\(  # texts of errors
   | ^\s*(\#|//|\*|/\*|case\b|default\b|goto\b|static\s+_?\w*\s*assert)             # preprocessor, labels
   | \b(__attribute__|__builtin_expect|alignas|_Alignas|aligned|restrict_)\b
   | \b(pthread_(mutex_lock|sigmask)|sig\w+set)\s*\(                                            # shows under SAN=thread, if at all
@@ -39,7 +39,7 @@ QUIET = re.compile(
   | \w+\s-\s\(\w+\s<\s\w+\)                                                      # orders of sort functions, which never meet themselves
   | \bpthread_\w+_init\s*\( | sleep | \bwake\(                                   # all zeros is as good; speed
   | \b(posix_fadvise|madvise|readahead|sched_yield|prctl|setlocale|signal|umask)\b
-  | \b(free|close|fclose|closedir|munmap|dlclose|unlink|unlinkat|fflush|setvbuf|json_decref)\s*\(     # what is not released shows under a sanitizer only
+  | \b(free|close|fclose|closedir|munmap|dlclose|unlink|unlinkat|fflush|setvbuf|json_decref)\s*\(  # shows under a sanitizer only
   | \b\w+_(free|unref|destroy|close|release)\s*\(
   | \b\w*(destroy|Destroy|Free|Close)\w*\s*\(
   | \b(fsync|fdatasync|sync_\w+|\w+_sync_folder)\b                                 # durability: no kill shows it
@@ -103,7 +103,8 @@ RESULT = re.compile(r"(\b(rc|fd|status|pid|n|got|used)|\))$")
 
 
 def comparisons(line):
-    """A border moved, a test of equality turned, "and" for "or". To turn < into >= would break most programs at once, so it is not drawn."""
+    """A border moved, a test of equality turned, "and" for "or". To turn < into >= would break most programs at once,
+    so it is not drawn."""
     line = line.replace("->", "..")
     for m in re.finditer(r"(?<![<>=!\-+*/&|^])(<=|>=|==|!=|&&|\|\||<|>)(?![<>=])", line):
         op, left, right = m[0], re.search(r"[^<>=!&|(,;]*$", line[:m.start()])[0], re.match(r"[^<>=!&|;]*", line[m.end():])[0]
@@ -296,7 +297,8 @@ class Drawing:
         return fault if got and got != plain else None
 
     def one(self, number, seed, count):
-        """Returns fault `number` of `count`, 1 the first: a fault of that part of the row. It depends on the code, seed, number and count alone."""
+        """Returns fault `number` of `count`, 1 the first: a fault of that part of the row. It depends on the code,
+        seed, number and count alone."""
         rng = random.Random(hashlib.sha256(b"%d %d" % (seed, number)).digest())
         part = self.row[len(self.row) * (number - 1) // count:len(self.row) * number // count]
         for _ in range(TRIES if part else 0):

@@ -1,4 +1,5 @@
-"""A planted fault: lines of a file, ' ' as they are, '-' to be replaced by '+'. Lines are compared without their indentation."""  # SPDX-License-Identifier: Apache-2.0
+"""A planted fault: lines of a file, ' ' as they are, '-' to be replaced by '+'. Lines are compared without their
+indentation."""  # SPDX-License-Identifier: Apache-2.0
 import os
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -16,7 +17,8 @@ class Fault:
         return [text for mark, text in self.lines if mark != "-"]
 
     def place(self, source):
-        """Returns the index of the fault's first line among the lines of its file. Raises ValueError unless its text stands there exactly once."""
+        """Returns the index of the fault's first line among the lines of its file. Raises ValueError unless its text
+        stands there exactly once."""
         old, have = [line.strip() for line in self.old()], [line.strip() for line in source]
         found = [i for i in range(len(have) - len(old) + 1) if have[i:i + len(old)] == old]
         if len(found) != 1:

@@ -1,4 +1,5 @@
-"""Which test programs reach a line: gcov's answer, from a copy of the tree in which the files at hand are compiled with --coverage."""  # SPDX-License-Identifier: Apache-2.0
+"""Which test programs reach a line: gcov's answer, from a copy of the tree in which the files at hand are compiled with
+--coverage."""  # SPDX-License-Identifier: Apache-2.0
 import collections
 import glob
 import gzip
@@ -6,7 +7,8 @@ import json
 import os
 import subprocess
 
-# A header of more objects than this is not looked at: building them all anew would take longer than running the tests that include it.
+# A header of more objects than this is not looked at: building them all anew would take longer than running the tests
+# that include it.
 MOST_OBJECTS = 60
 
 

@@ -108,7 +108,8 @@ MODELS = {
     "depth": {"model": {"preset": "featdepth_joint_r18", "width": 0.125, "size": [96, 96], "pose_size": [64, 64]}, "train": {"lr": 0.001}},
     "toy": {"model": {"preset": "toy"}, "train": {"optimizer": "adamw", "lr": 0.01, "batch": 8, "shards": 8}},
 }
-# Tensors without a gradient: a result that no loss reads, and levels for larger boxes than these pictures have in each step.
+# Tensors without a gradient: a result that no loss reads, and levels for larger boxes than these pictures have in each
+# step.
 UNUSED = {
     "toy": ("depth",), "sparse rcnn": ["backbone.fpn_output%d.%s" % (level, kind) for level in (3, 4, 5) for kind in ("weight", "bias")]
 }
@@ -117,7 +118,8 @@ UNUSED = {
 # ---- cells: name -> how a run differs, by random numbers of its own ----
 
 class Run:
-    """keys: of the job; env: more variables; ranks: of each attempt; folder: to run in; hog: processes that keep every core busy meanwhile."""
+    """keys: of the job; env: more variables; ranks: of each attempt; folder: to run in; hog: processes that keep every
+    core busy meanwhile."""
 
     def __init__(self, keys=None, env=None, kills=(), ranks=(), folder=None, hog=False):
         self.keys, self.env, self.kills, self.ranks, self.folder, self.hog = keys or {}, env or {}, kills, ranks, folder, hog

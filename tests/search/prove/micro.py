@@ -1,4 +1,5 @@
-"""Runs the ranks of a small job as detd-job does, but for its watching: one call trains a job folder to its end, with kills where they were asked for."""  # SPDX-License-Identifier: Apache-2.0
+"""Runs the ranks of a small job as detd-job does, but for its watching: one call trains a job folder to its end, with
+kills where they were asked for."""  # SPDX-License-Identifier: Apache-2.0
 import collections
 import fcntl
 import json
@@ -170,8 +171,8 @@ class Attempt:
 
 
 def train(folder, spec, program, env, kills=(), ranks=()):
-    """Trains the job in an existing folder to its end. ranks: of each attempt in turn, the last one's of all that follow; default: run.ranks. Returns
-    (rows, attempts, errors)."""
+    """Trains the job in an existing folder to its end. ranks: of each attempt in turn, the last one's of all that
+    follow; default: run.ranks. Returns (rows, attempts, errors)."""
     rows, errors, until, number, kills = {}, [], time.monotonic() + PATIENCE_S, 0, list(kills)
     ranks = list(ranks) or [spec["run"]["ranks"]]
     while True:

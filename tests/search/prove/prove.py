@@ -30,7 +30,8 @@ import micro
 from cells import STEPS, merged
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-KEPT = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS") if name in os.environ}
+KEPT = {name: os.environ[name]
+        for name in ("PATH", "HOME", "TMPDIR", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS") if name in os.environ}
 
 
 class Bench:
@@ -166,7 +167,9 @@ class Table:
 
 
 def compared(reference):
-    return "evidence of every step, rows, last checkpoint" if reference.records is not None else "rows, last checkpoint; there is no evidence"
+    if reference.records is not None:
+        return "evidence of every step, rows, last checkpoint"
+    return "rows, last checkpoint; there is no evidence"
 
 
 def prove(bench, pairs, runs, jobs, say=lambda text: None):

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 # Kills, stops, full disks and a wrong clock, at random for half a minute: no job is lost, and no row.
+# SPDX-License-Identifier: Apache-2.0 # Kills, stops, full disks and a wrong clock, at random for half a minute: no job
+# is lost, and no row.
 set -eu
 cd "$(dirname "$0")"
 build=${DETD_BUILD:-build}

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/launch.c - folders, locks and processes as detd finds them (daemon/launch/launch.h), and a driver that lists healthy GPUs. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/launch.c - folders, locks and processes as detd finds them
+ * (daemon/launch/launch.h), and a driver that lists healthy GPUs. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -125,7 +125,8 @@ enum fault {
     FAULT_KINDS
 };
 
-/* How often things happen: each seed has its own mixture, as rare sequences need some faults to be frequent and others absent. */
+/* How often things happen: each seed has its own mixture, as rare sequences need some faults to be frequent and others
+ * absent. */
 struct rates {
     uint32_t weight[FAULT_KINDS];
     int fault, wish, second; /* percent of the steps */

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/bench/bench_loader.c - uses: proto worker/core worker/mask
- * worker/data Images per second and core: JPEG file to augmented network input. pillow_loader.py does the same work
- * with Pillow and NumPy.
+/* SPDX-License-Identifier: Apache-2.0 */ /* uses: proto worker/core worker/mask worker/data
+ * tests/bench/bench_loader.c - images per second and core: JPEG file to augmented network input. pillow_loader.py does
+ * the same work with Pillow and NumPy.
  *     bench_loader annotations=FILE images=FOLDER [size=416] [repeats=5]
  * A record "loader" a kind of work; images_per_s are those of one core. */
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_cuda_plans.c - how the CUDA device chooses algorithms, on
- * machines without a GPU: cuDNN plans for a description of one. uses: plans proto worker/models worker/layers
- * worker/data worker/eval worker/mask worker/core */
+ * machines without a GPU: cuDNN plans for a description of one.
+ * uses: plans proto worker/models worker/layers worker/data worker/eval worker/mask worker/core */
 #include "cuda/stem.h"
 #include "tests/device/network_keys.h"
 #include "tests/device/plan_keys.h"

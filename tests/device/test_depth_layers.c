@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_depth_layers.c - poses, warps and the losses over them on
- * the tape: differences through all of it, values that are read twice, and results of each image. uses: proto
- * worker/layers worker/comm worker/core cpu cuda */
+ * the tape: differences through all of it, values that are read twice, and results of each image.
+ * uses: proto worker/layers worker/comm worker/core cpu cuda */
 #include "tests/device/tape_net.h"
 
 #include <math.h>

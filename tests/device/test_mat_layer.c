@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/device/test_mat_layer.c - layer_row_mul: two products whose weights
- * are channels of one value, in shards with different numbers of rows. uses: proto worker/layers worker/comm
- * worker/core cpu cuda */
+ * are channels of one value, in shards with different numbers of rows.
+ * uses: proto worker/layers worker/comm worker/core cpu cuda */
 #include "tests/device/bf16.h"
 #include "tests/device/tape_net.h"
 

@@ -1,7 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* The NCCL link on emulated GPUs: ranks are threads of one process, each with
- * two streams, over an emulated NCCL that is as asynchronous as the real one; or on a real GPU
- * (tests/stand/emu/nccl_ranks.h), where the cases run that ask nothing of the emulation.
- * uses: proto worker/comm worker/core cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* uses: proto worker/comm worker/core cuda
+ * The NCCL link on emulated GPUs: ranks are threads of one process, each with two streams, over an emulated NCCL that
+ * is as asynchronous as the real one; or on a real GPU (tests/stand/emu/nccl_ranks.h), where the cases run that ask
+ * nothing of the emulation. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>

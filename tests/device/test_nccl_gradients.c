@@ -1,7 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* Gradients reduced over the NCCL link on emulated GPUs, or a real one
- * (tests/stand/emu/nccl_ranks.h): for any number of ranks the bits of the canonical tree, while the other channel is in
- * use.
- * uses: proto trainer cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* uses: proto trainer cuda
+ * Gradients reduced over the NCCL link on emulated GPUs, or a real one (tests/stand/emu/nccl_ranks.h): for any number
+ * of ranks the bits of the canonical tree, while the other channel is in use. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_calibration.c - uses: proto worker/core worker/mask
- * worker/data KITTI's calibration of a day: any bytes as either of its files. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* uses: proto worker/core worker/mask worker/data
+ * tests/fuzz/test_calibration.c - KITTI's calibration of a day: any bytes as either of its files. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

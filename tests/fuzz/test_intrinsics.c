@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/fuzz/test_intrinsics.c - uses: proto worker/core worker/mask
- * worker/data Cameras and patterns of a sequence of frames. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* uses: proto worker/core worker/mask worker/data
+ * tests/fuzz/test_intrinsics.c - Cameras and patterns of a sequence of frames. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

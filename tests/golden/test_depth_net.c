@@ -1,7 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_depth_net.c - depth networks against PyTorch in double
- * precision: terms and gradients of the first step, statistics and the terms of validation after it, and the terms of
- * ten steps (make_depth_net.py).
- * uses: proto trainer cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* uses: proto trainer cpu cuda
+ * tests/golden/test_depth_net.c - depth networks against PyTorch in double precision: terms and gradients of the first
+ * step, statistics and the terms of validation after it, and the terms of ten steps (make_depth_net.py). */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_images.c - uses: proto worker/core worker/mask
- * worker/data Pictures of every kind decode as Pillow decodes them. Largest difference of any byte of any picture: 0.
- * images.json is by make_images.py, with Pillow 13.0, libjpeg-turbo 3.2 and libwebp 1.6. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* uses: proto worker/core worker/mask worker/data
+ * tests/golden/test_images.c - Pictures of every kind decode as Pillow decodes them. Largest difference of any byte of
+ * any picture: 0. images.json is by make_images.py, with Pillow 13.0, libjpeg-turbo 3.2 and libwebp 1.6. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_rcnn_net.c - Faster and Mask R-CNN against torchvision,
- * set up as detectron2 too: features, losses, gradients of step 0, ten steps of the optimizer, detections, masks, and
- * the losses of validation, which draws by counter (make_rcnn_net.py).
- * uses: proto trainer cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* uses: proto trainer cpu cuda
+ * tests/golden/test_rcnn_net.c - Faster and Mask R-CNN against torchvision, set up as detectron2 too: features, losses,
+ * gradients of step 0, ten steps of the optimizer, detections, masks, and the losses of validation, which draws by
+ * counter (make_rcnn_net.py). */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_sparse_net.c - Sparse R-CNN against PyTorch in float64
- * (make_sparse_net.py): pyramid, outputs and matches of each stage, losses, gradients of step 0, ten steps of AdamW,
- * detections, and the sums of validation.
- * uses: proto trainer cpu cuda */
+/* SPDX-License-Identifier: Apache-2.0 */ /* uses: proto trainer cpu cuda
+ * tests/golden/test_sparse_net.c - Sparse R-CNN against PyTorch in float64 (make_sparse_net.py): pyramid, outputs and
+ * matches of each stage, losses, gradients of step 0, ten steps of AdamW, detections, and the sums of validation. */
 #include "tests/golden/net_training.h"
 #include "worker/ops/families.h"
 

@@ -1,7 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_trainer.c - the trainer against PyTorch
- * (make_trainer.py): weights, averages, running statistics and logged losses after every step, from picture files to
- * checkpoints, on one rank and on two.
- * uses: proto worker/backend trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* uses: proto worker/backend trainer cpu
+ * tests/golden/test_trainer.c - the trainer against PyTorch (make_trainer.py): weights, averages, running statistics
+ * and logged losses after every step, from picture files to checkpoints, on one rank and on two. */
 #include <math.h>
 
 #include "tests/golden/job.h"

@@ -1,7 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_validate.c - a validation of pictures that are not
- * square, in shards of 4 and 1, against PyTorch and a second evaluator (make_trainer.py, scores.py, make_beyond.py):
- * every loss term and every score, on one rank and on two.
- * uses: proto worker/backend trainer cpu */
+/* SPDX-License-Identifier: Apache-2.0 */ /* uses: proto worker/backend trainer cpu
+ * tests/golden/test_validate.c - a validation of pictures that are not square, in shards of 4 and 1, against PyTorch
+ * and a second evaluator (make_trainer.py, scores.py, make_beyond.py): every loss term and every score, on one rank and
+ * on two. */
 #include <math.h>
 
 #include "tests/golden/job.h"

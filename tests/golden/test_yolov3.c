@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/golden/test_yolov3.c - the whole YOLOv3 graph against PyTorch: losses
- * of ten steps, gradients of step 0 (make_yolov3.py). uses: proto worker/models worker/layers worker/data worker/eval
- * worker/mask worker/comm worker/core cpu cuda */
+ * of ten steps, gradients of step 0 (make_yolov3.py).
+ * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu cuda */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/test_data_malloc.c - uses: proto worker/core
- * worker/mask worker/data Every allocation of our own code in reading, checking, indexing and loading a data set fails
- * in turn: an error each time, nothing lost, no crash. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* uses: proto worker/core worker/mask worker/data
+ * tests/unit/worker/data/test_data_malloc.c - Every allocation of our own code in reading, checking, indexing and
+ * loading a data set fails in turn: an error each time, nothing lost, no crash. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

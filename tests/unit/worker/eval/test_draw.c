@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* Boxes and labels on pictures. uses: proto worker/eval worker/mask
- * worker/core */
+/* SPDX-License-Identifier: Apache-2.0 */ /* Boxes and labels on pictures.
+ * uses: proto worker/eval worker/mask worker/core */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/make/test_augment.c - uses: proto worker/core
- * worker/mask worker/data Placement by hand, rendering against the formulas written down once more in double
- * precision. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* uses: proto worker/core worker/mask worker/data
+ * tests/unit/worker/data/make/test_augment.c - Placement by hand, rendering against the formulas written down once more
+ * in double precision. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/make/test_jitter.c - uses: proto worker/core
- * worker/mask worker/data Colours changed as torchvision changes them (tests/golden/frames.json). */
+/* SPDX-License-Identifier: Apache-2.0 */ /* uses: proto worker/core worker/mask worker/data
+ * tests/unit/worker/data/make/test_jitter.c - Colours changed as torchvision changes them
+ * (tests/golden/frames.json). */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>

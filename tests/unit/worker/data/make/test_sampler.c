@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/make/test_sampler.c - uses: proto worker/core
- * worker/mask worker/data */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/make/test_sampler.c -
+ * uses: proto worker/core worker/mask worker/data */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

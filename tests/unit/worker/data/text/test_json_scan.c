@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/text/test_json_scan.c - uses: proto worker/core
- * worker/mask worker/data */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/text/test_json_scan.c -
+ * uses: proto worker/core worker/mask worker/data */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* VOC average precision and the precision/recall curve under it; numbers from
- * the vectors average_precision and voc_matching of the specification. uses: proto worker/eval worker/mask
- * worker/core */
+ * the vectors average_precision and voc_matching of the specification.
+ * uses: proto worker/eval worker/mask worker/core */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

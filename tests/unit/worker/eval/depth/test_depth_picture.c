@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/eval/depth/test_depth_picture.c - uses: proto worker/eval
- * worker/mask worker/core Depth as numbers of 16 bits and in colours. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* uses: proto worker/eval worker/mask worker/core
+ * tests/unit/worker/eval/depth/test_depth_picture.c - Depth as numbers of 16 bits and in colours. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* Maps of probabilities become masks: against PyTorch
- * (tests/golden/make_mask_paste.py), and where there is nothing to paste. uses: proto worker/eval worker/mask
- * worker/core */
+ * (tests/golden/make_mask_paste.py), and where there is nothing to paste.
+ * uses: proto worker/eval worker/mask worker/core */
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>

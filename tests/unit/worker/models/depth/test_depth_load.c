@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/models/depth/test_depth_load.c - weights of depth
- * networks from files: ours, FeatDepth's names, ResNets alone, and which network they are for. uses: proto
- * worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu */
+ * networks from files: ours, FeatDepth's names, ResNets alone, and which network they are for.
+ * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu */
 #include "tests/unit/worker/models/depth/depth_models.h"
 
 #include <math.h>

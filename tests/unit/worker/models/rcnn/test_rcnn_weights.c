@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/models/rcnn/test_rcnn_weights.c - weights of Faster and
- * Mask R-CNN from files of torchvision and detectron2, and into them. uses: proto worker/models worker/layers
- * worker/data worker/eval worker/mask worker/comm worker/core cpu */
+ * Mask R-CNN from files of torchvision and detectron2, and into them.
+ * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu */
 #include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* Anchors from boxes: clusters are found, order changes nothing, and the mean
- * IoU is that of a plain count. uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm
- * worker/core cpu */
+ * IoU is that of a plain count.
+ * uses: proto worker/models worker/layers worker/data worker/eval worker/mask worker/comm worker/core cpu */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

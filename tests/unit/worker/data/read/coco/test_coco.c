@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/read/coco/test_coco.c - uses: proto worker/core
- * worker/mask worker/data Every file of the collection of odd annotation files, and the rules of the reader one by
- * one. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* uses: proto worker/core worker/mask worker/data
+ * tests/unit/worker/data/read/coco/test_coco.c - Every file of the collection of odd annotation files, and the rules of
+ * the reader one by one. */
 #include <fcntl.h>
 #include <malloc.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/worker/data/read/frames/test_frames_layouts.c - uses: proto
- * worker/core worker/mask worker/data Data sets of several sequences and KITTI's raw data: neighbours, the other
- * camera, calibration, measured depth. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* uses: proto worker/core worker/mask worker/data
+ * tests/unit/worker/data/read/frames/test_frames_layouts.c - Data sets of several sequences and KITTI's raw data:
+ * neighbours, the other camera, calibration, measured depth. */
 #include "tests/unit/worker/data/read/frames/frames_set.h"
 #include "worker/data/read/frames/pose_truth.h"
 #include "worker/data/sample/frames.h"

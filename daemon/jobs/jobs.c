@@ -598,7 +598,8 @@ static void note_kept(struct jobs *jobs, struct job *j, int keeps)
     launch_note_want(jobs->folder, &j->row, store_id(jobs->store), JOB_WANT_RUN);
 }
 
-/* Carries out a wish that the store had no room for. Returns JOBS_NOTED or JOBS_REMEMBERED; 0: the same wish is stored. */
+/* Carries out a wish that the store had no room for. Returns JOBS_NOTED or JOBS_REMEMBERED; 0: the same wish is
+ * stored. */
 static int keep(struct wish *w, struct job *j)
 {
     bool noted;

@@ -161,8 +161,8 @@ void jobs_send_away(struct jobs *jobs, struct job *j);
  * more than its last report says. */
 void jobs_ran(struct job *j, double seconds);
 
-/* Notes the CPU time of all ranks since its supervisor started, in seconds. Ignores a value that is not above 0, and one
- * whose sum is not finite: the store would refuse the row. */
+/* Notes the CPU time of all ranks since its supervisor started, in seconds. Ignores a value that is not above 0, and
+ * one whose sum is not finite: the store would refuse the row. */
 void jobs_computed(struct job *j, double cpu_seconds);
 /* Counts bytes of a supervisor's report. False: the job's limit is reached, and the report must not be stored; an event
  * tells of the first such report. Vital reports have some extra room. */

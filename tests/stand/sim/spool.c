@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/spool.c - the records of a supervisor, in the order and
- * form of supervisor/job.c. */
+ * form of supervisor/actions.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/stand/sim/sup.c - supervisors as described in proto/report.h: the
  * records that they make durable in a spool and send, their reactions to the answers, and their deaths. Their own
- * table, supervisor/going.c, decides the effects of a fact. Their records come in the order of supervisor/job.c. Ranks
- * are played, one step after the other. */
+ * table, supervisor/going.c, decides the effects of a fact. Their records come in the order of supervisor/actions.c.
+ * Ranks are played, one step after the other. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

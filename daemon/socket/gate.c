@@ -1,6 +1,7 @@
 #include "daemon/socket/gate.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -50,6 +51,16 @@ int gate_identify(const struct gate *g, int fd, struct caller *ret, struct err *
 
 /* ---- the socket ---- */
 
+/* False if the process that listened on the socket has ended. A child that it was starting may still have the socket
+ * open, until it executes its program. */
+static bool listener_lives(int fd)
+{
+    struct ucred cred;
+    socklen_t len = sizeof cred;
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0 || cred.pid <= 0 || kill(cred.pid, 0) == 0 || errno != ESRCH;
+}
+
 /* Also true if the queue of connections is full, as for a daemon that is stopped. */
 static bool somebody_serves(const char *path)
 {
@@ -60,7 +71,7 @@ static bool somebody_serves(const char *path)
     if (fd < 0)
         return false;
     snprintf(addr.sun_path, sizeof addr.sun_path, "%s", path);
-    serves = connect(fd, (struct sockaddr *)&addr, sizeof addr) == 0 || errno == EAGAIN;
+    serves = connect(fd, (struct sockaddr *)&addr, sizeof addr) == 0 ? listener_lives(fd) : errno == EAGAIN;
     close(fd);
     return serves;
 }

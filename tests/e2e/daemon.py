@@ -102,6 +102,10 @@ class Client:
         self.file.close()  # it holds the socket, too
         self.sock.close()
 
+    def served_by(self):
+        """Returns the pid of the process that listened on the socket."""
+        return struct.unpack("3i", self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+
     def raw(self, line):
         """Sends bytes, returns the next line as an object, or None at the end."""
         self.sock.sendall(line)
@@ -170,6 +174,7 @@ class Daemon:
         self.root = tempfile.mkdtemp(prefix="detd-e2e-")
         self.state, self.path, self.bin = self.root + "/state", self.root + "/run/detd.sock", self.root + "/bin"
         self.slots, self.step_s, self.proc, self.env, self.under = slots, step_s, None, {}, []
+        self.killed = 0  # pid of the detd before
         # prepare is called in detd's process before detd starts; log_to is a descriptor in place of the log
         self.prepare, self.log_to = None, None
         self.options = ["--system"] if system else []
@@ -259,10 +264,13 @@ class Daemon:
         until = time.time() + 60
         while True:
             try:
-                return Client(self.path)
+                client = Client(self.path)
+                if client.served_by() != self.killed:  # a child that it was starting has the socket open until it executes
+                    return client
             except OSError:
-                assert time.time() < until and self.proc.poll() is None, "detd does not come up"
-                time.sleep(0.005)
+                pass
+            assert time.time() < until and self.proc.poll() is None, "detd does not come up"
+            time.sleep(0.005)
 
     def call(self, method, **params):
         return self.client().call(method, **params)
@@ -270,7 +278,7 @@ class Daemon:
     def kill(self):
         self.proc.send_signal(signal.SIGKILL)
         self.proc.wait()
-        self.proc = None
+        self.proc, self.killed = None, self.proc.pid
 
     def stop(self):
         self.proc.send_signal(signal.SIGTERM)

@@ -12,9 +12,10 @@
 #include "daemon/base/user_share.h"
 #include "proto/err.h"
 
-/* A turn of the loop accepts TURN connections. After an error, as without a free descriptor, the next try is PAUSE_MS
- * later; the connections wait in the kernel. */
-enum { BACKLOG = 4096, TURN = 256, PAUSE_MS = 20 };
+/* A turn of the loop accepts TURN connections, so that clients that connect without end do not delay the requests of
+ * others. After an error, as without a free descriptor, the next try is PAUSE_MS later; the connections wait in the
+ * kernel. */
+enum { BACKLOG = 4096, TURN = 32, PAUSE_MS = 20 };
 
 struct waiting {
     int fd;

@@ -4,7 +4,7 @@ the target.
 
     bench.py BUILD [--only PART,...] [--json FILE] [--smoke]
 
-Parts: step, shards, rcnn, depth, sparse, hashes, conv, roi, warp, ranks, loader, coco, evaluate, comm, report, daemon, crowd. A
+Parts: step, shards, rcnn, depth, sparse, hashes, conv, roi, warp, ranks, loader, coco, evaluate, comm, report, daemon, crowd, floods. A
 part and its peer take turns, and the best time of each counts, so that a busy machine does less harm. A part that lacks
 something is skipped and says so. If a part dies, the rows of the other parts are still printed. --smoke does all of it
 once in its smallest form, for the sake of the table's shape: its numbers mean nothing. Peers need Python packages; the
@@ -511,11 +511,28 @@ class Bench:
         at_most("crowd", "job.list beside a client with 64 slow queries, p99", ("%.2f ms", best["beside"]), "5 ms", best["beside"] / 5, 1)
         at_most("crowd", "job.list by state of %s jobs, median" % jobs, ("%.2f ms", best["state"]), "5 ms", best["state"] / 5, 1)
 
+    def floods(self):
+        """Whole commands of ann's and of root's while two processes of bob's flood detd; bench_floods.py says with what."""
+        short = {"FLOOD_S": "0.1"} if self.smoke else {}
+        text = output(sys.executable, HERE / "bench_floods.py", env=dict(os.environ, DETD_BUILD=str(self.build), **short))
+        if text.startswith("skip: "):
+            skip("floods", text[6:].strip())
+            return
+        found = records(text, "flood")
+        names = " ".join(r.word("name") + " %.0f," for r in found)[:-1] + " ms"
+        more = "" if found[0].word("weights") == "yes" else "; no controller cpu of cgroup version 2, so no weights"
+        alone = max(r.number("alone_max_ms") for r in found)
+        for what, key, most_ms in (("another user's ls, p99", "ls_p99_ms", 50), ("another user's submit, longest", "submit_max_ms", 500),
+                                   ("root's cancel, longest", "cancel_max_ms", 1000)):
+            ms = [r.number(key) for r in found]
+            against = "%d ms" % most_ms + ("; ls without a flood took up to %.0f ms" % alone if key == "ls_p99_ms" else "")
+            at_most("floods", "floods by one user: %s%s" % (what, more), (names, *ms), against, max(ms) / most_ms, 1)
+
 
 # Each part, and its least number of rows.
 PARTS = {
     "step": 2, "shards": 2, "rcnn": 2, "depth": 1, "sparse": 1, "hashes": 6, "ranks": 2, "conv": 2, "roi": 4, "warp": 2, "loader": 4,
-    "coco": 4, "evaluate": 2, "comm": 7, "report": 1, "daemon": 8, "crowd": 4
+    "coco": 4, "evaluate": 2, "comm": 7, "report": 1, "daemon": 8, "crowd": 4, "floods": 3
 }
 
 

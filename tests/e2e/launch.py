@@ -41,14 +41,14 @@ def hierarchy():
 MEMORY = 512 << 20  # of a job
 
 
-def has_limits():
-    """Returns whether groups below the hierarchy's root can limit their processes."""
+def has_limits(*controllers):
+    """Returns whether groups below the hierarchy's root have these controllers, which limit their processes."""
     try:
         with open(hierarchy() + "/cgroup.controllers") as f:
-            if not {"pids", "memory"} <= set(f.read().split()):
+            if not set(controllers) <= set(f.read().split()):
                 return False
         with open(hierarchy() + "/cgroup.subtree_control", "w") as f:
-            f.write("+pids +memory")
+            f.write(" ".join("+" + c for c in controllers))
         return True
     except (OSError, TypeError):
         return False
@@ -752,7 +752,7 @@ if "RAN" not in os.environ:
 
 def limits():
     """A job has no more processes and memory than detd-launch was told, also after that was restarted."""
-    if not has_limits():
+    if not has_limits("pids", "memory"):
         print("skip: the controllers pids and memory are not control group version 2's here", flush=True)
         return
     with Node() as d:
@@ -1574,12 +1574,17 @@ def run_here(scenario):
     print("ok %s (%.1f s)" % (scenario.__name__, time.time() - start), flush=True)
 
 
-def main(scenarios):
+def unable():
+    """Returns why scenarios cannot run here, or None."""
     if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True,
                                            check=False).returncode != 0:
-        print("skip: only root may become other users", flush=True)
-    elif SANITIZED:
-        print("skip: sanitizers need what a job's user has not", flush=True)
+        return "only root may become other users"
+    return "sanitizers need what a job's user has not" if SANITIZED else None
+
+
+def main(scenarios):
+    if unable():
+        print("skip: " + unable(), flush=True)
     elif INSIDE:
         run_here(next(s for s in scenarios if s.__name__ == sys.argv[1]))
     else:

@@ -584,7 +584,7 @@ int ingest_open(const struct ingest_config *config, struct ingest **ret, struct 
     unlink("sup.sock"); /* the state folder is locked, so the maker of this file is gone */
     rc = gate_bind(&gate, &in->bound, err);
     if (rc >= 0)
-        rc = listener_open(config->loop, rc, &config->jobs->shares, &listening, in, &in->listener, err);
+        rc = listener_open(config->loop, rc, SUPS_MAX, &config->jobs->shares, &listening, in, &in->listener, err);
     store_on_batch(config->store, send_acks, in);
     if (rc < 0)
         err_prefix(err, "in '%s'", config->state);

@@ -19,7 +19,9 @@
 #include "proto/err.h"
 #include "proto/rpc.h"
 
-enum { REFUSALS_S = 10, MARK_BYTES = 128 }; /* MARK_BYTES: bytes of a tree for each mark of its text; an empty object has two marks */
+/* BACKLOG: while a user connects without end the queue is full, and a newcomer waits behind all of it.
+ * MARK_BYTES: bytes of a tree for each mark of its text; an empty object has two marks. */
+enum { BACKLOG = 128, REFUSALS_S = 10, MARK_BYTES = 128 };
 
 struct conn {
     struct conns *all;
@@ -633,7 +635,7 @@ static int listen_at(struct conns *all, const char *path, int fd, int i, struct 
     int rc = fd >= 0 ? fd : gate_bind(&gate, &all->bound[i], err);
 
     if (rc >= 0)
-        rc = listener_open(all->c.loop, rc, all->c.shares, &listening, all, &all->listeners[i], err);
+        rc = listener_open(all->c.loop, rc, BACKLOG, all->c.shares, &listening, all, &all->listeners[i], err);
     if (rc < 0 && err->code != 0)
         err_prefix(err, "socket '%s'", path);
     return rc;

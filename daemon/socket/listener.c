@@ -15,7 +15,7 @@
 /* A turn of the loop accepts TURN connections, so that clients that connect without end do not delay the requests of
  * others. After an error, as without a free descriptor, the next try is PAUSE_MS later; the connections wait in the
  * kernel. */
-enum { BACKLOG = 4096, TURN = 32, PAUSE_MS = 20 };
+enum { TURN = 32, PAUSE_MS = 20 };
 
 struct waiting {
     int fd;
@@ -151,10 +151,10 @@ static void on_closed(uv_handle_t *handle)
     free(l);
 }
 
-int listener_open(uv_loop_t *loop, int fd, struct user_shares *shares, const struct listener_events *events, void *arg,
+int listener_open(uv_loop_t *loop, int fd, int backlog, struct user_shares *shares, const struct listener_events *events, void *arg,
                   struct listener **ret, struct err *err)
 {
-    struct listener *l = listen(fd, BACKLOG) == 0 ? calloc(1, sizeof *l) : NULL;
+    struct listener *l = listen(fd, backlog) == 0 ? calloc(1, sizeof *l) : NULL;
     int rc;
 
     if (!l) {

@@ -224,11 +224,12 @@ int gate_bind(const struct gate *g, bool *ret_bound, struct err *err)
     return 0;
 }
 
-int listener_open(uv_loop_t *loop, int fd, struct user_shares *shares, const struct listener_events *events, void *arg,
+int listener_open(uv_loop_t *loop, int fd, int backlog, struct user_shares *shares, const struct listener_events *events, void *arg,
                   struct listener **ret, struct err *err)
 {
     (void)loop;
     (void)fd;
+    (void)backlog;
     (void)shares;
     (void)err;
     server = (struct listener){ events, arg };

@@ -92,7 +92,7 @@ static int setup(void **state)
     assert_int_equal(wires_open(&r->wires, &r->loop, &err), 0);
     fd = gate_bind(&(struct gate){ r->path, true, false, (gid_t)-1 }, &bound, &err);
     assert_true(fd >= 0);
-    assert_int_equal(listener_open(&r->loop, fd, &r->shares, &listening, NULL, &r->listener, &err), 0);
+    assert_int_equal(listener_open(&r->loop, fd, 8, &r->shares, &listening, NULL, &r->listener, &err), 0);
     return 0;
 }
 

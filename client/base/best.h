@@ -7,15 +7,13 @@
 
 struct context;
 
-/* The metric in lists: the most important one of the metrics that the job has. */
 struct best {
-    const char *metric; /* static; NULL: the job has no metric */
+    const char *metric; /* borrowed; NULL: there is no value */
     double value;
     int64_t step;
 };
 
-/* The best value in the job's validations so far. ctx must have made a call to detd before. 0, or an exit code after
- * complaining. */
-int best_metric(struct context *ctx, int64_t job, struct best *ret);
+/* The best value in the validations of a job of detd so far, of the metric that detd chose. Lives as long as the job. */
+struct best best_metric(const json_t *job);
 /* The lowest loss of that split and term; *ret.metric is NULL if there is no loss. */
 int best_loss(struct context *ctx, int64_t job, const char *split, const char *term, struct best *ret);

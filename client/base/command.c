@@ -166,7 +166,7 @@ int call_list(struct context *ctx, struct list *l, json_t **ret)
     do {
         long left = l->limit - (long)json_array_size(all);
 
-        json_object_set_new(l->params, "limit", json_integer(left < PAGE && !l->leaves_out ? left : PAGE));
+        json_object_set_new(l->params, "limit", json_integer(left < PAGE && l->left_out == 0 ? left : PAGE));
         rc = call_page(ctx, l->method, json_deep_copy(l->params), &cursor, &result);
         if (rc)
             break;

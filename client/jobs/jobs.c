@@ -60,18 +60,15 @@ enum {
     LS_COLUMNS
 };
 
-/* Adds the best value of a job that was validated. */
-static int add_best(struct context *ctx, struct table *t, const json_t *job)
+static void add_best(struct table *t, const json_t *job)
 {
-    struct best best = { 0 };
-    int rc = json_is_number(loss_of(job, "val")) ? best_metric(ctx, int_of(job, "id"), &best) : 0;
+    struct best best = best_metric(job);
 
     if (best.metric) /* masks have a score of their own: segm_AP */
         table_addf(t, "%s%s %.4g", json_object_get(json_object_get(json_object_get(job, "losses"), "val"), "mask") ? "box " : "",
                    best.metric, best.value);
     else
         table_add(t, "-");
-    return rc;
 }
 
 /* On a terminal lines must not be broken: the least important columns are hidden first. */
@@ -85,7 +82,7 @@ static void fit(struct table *t)
         table_hide(t, spare[i]);
 }
 
-static int print_jobs(struct context *ctx, const json_t *jobs)
+static void print_jobs(const json_t *jobs)
 {
     static const char *const headers[] = {
         [LS_ID] = ">ID",     [LS_NAME] = "<NAME",           [LS_STATE] = "<STATE", [LS_STEP] = ">STEP",  [LS_TRAIN] = ">TRAIN",
@@ -96,7 +93,6 @@ static int print_jobs(struct context *ctx, const json_t *jobs)
     bool tagged = false;
     json_t *job;
     size_t i;
-    int rc = 0;
 
     json_array_foreach (jobs, i, job) {
         table_addf(t, "%lld", int_of(job, "id"));
@@ -105,10 +101,7 @@ static int print_jobs(struct context *ctx, const json_t *jobs)
         table_add(t, text_step(job).s);
         table_add(t, text_number(loss_of(job, "train")).s);
         table_add(t, text_number(loss_of(job, "val")).s);
-        if (rc == 0)
-            rc = add_best(ctx, t, job);
-        if (rc)
-            break;
+        add_best(t, job);
         table_add(t, text_taken(job).s);
         if (strcmp(text_of(job, "state"), "running") == 0)
             table_addf(t, "%.1f", real_of(job, "images_per_s"));
@@ -123,10 +116,8 @@ static int print_jobs(struct context *ctx, const json_t *jobs)
     if (!tagged)
         table_hide(t, LS_TAGS);
     fit(t);
-    if (rc == 0)
-        table_print(t, stdout);
+    table_print(t, stdout);
     table_free(t);
-    return rc;
 }
 
 /* True for an ended verify or eval job: the commands have told its result, and it has no other use. */
@@ -189,9 +180,9 @@ int command_ls(struct context *ctx, int argc, char **argv)
     else if (json_array_size(jobs) == 0 && l.left_out == 0)
         fputs("no jobs\n", stderr);
     else
-        rc = print_jobs(ctx, jobs);
+        print_jobs(jobs);
     json_decref(jobs);
-    return rc;
+    return CODE_DONE;
 }
 
 /* ---- show ---- */

@@ -260,8 +260,7 @@ static int fetch(struct comparison *c)
         rc = call(c->ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)c->id[i]), &c->job[i]);
     for (int i = 0; i < c->n && rc == 0; i++) {
         rc = best_loss(c->ctx, c->id[i], c->split, c->term, &c->loss[i]);
-        if (rc == 0)
-            rc = best_metric(c->ctx, c->id[i], &c->metric[i]);
+        c->metric[i] = best_metric(c->job[i]);
     }
     return rc;
 }

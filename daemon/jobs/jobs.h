@@ -34,7 +34,7 @@ struct job_usage {
 
 struct job {
     struct job_row row;
-    json_t *losses; /* {"train":{TERM:value}, "val":{...}} */
+    json_t *losses; /* {"train":{TERM:value}, "val":{...}, "best":{...}}, the last as best.h says */
     char phase[32];
     char *json; /* the object that clients see; NULL: must be rebuilt */
     size_t json_len;

@@ -8,6 +8,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/jobs/event.h"
 #include "daemon/jobs/jobs.h"
+#include "daemon/job/best.h"
 #include "daemon/job/report.h"
 #include "daemon/base/text.h"
 #include "proto/err.h"
@@ -89,6 +90,18 @@ static bool on_loss(struct jobs *jobs, struct job *j, const struct report *rep)
     return obeyed;
 }
 
+static bool on_eval(struct jobs *jobs, struct job *j, const struct report *rep)
+{
+    bool obeyed = j->row.want_eval, better = false;
+
+    for (int i = 0; i < rep->count && !rep->dropped; i++)
+        better |= best_take(j->losses, rep->values[i].name, rep->values[i].num, rep->step);
+    j->row.want_eval = false;
+    if (obeyed || better)
+        job_changed(jobs, j);
+    return obeyed;
+}
+
 struct reload {
     struct jobs *jobs;
     int64_t id;
@@ -108,6 +121,7 @@ static void reload_after(void *arg)
     struct reload *r = arg;
     struct job *j = jobs_find(r->jobs, r->id);
     json_t *old = r->rc == 0 && r->losses.p ? json_loads(r->losses.p, 0, NULL) : NULL;
+    const json_t *best = j ? json_object_get(j->losses, "best") : NULL;
 
     if (j)
         j->reloading = false;
@@ -117,6 +131,8 @@ static void reload_after(void *arg)
     } else if (j && old) {
         json_object_update(json_object_get(old, "train"), json_object_get(j->losses, "train"));
         json_object_update(json_object_get(old, "val"), json_object_get(j->losses, "val"));
+        best_take(old, json_string_value(json_object_get(best, "metric")), json_number_value(json_object_get(best, "value")),
+                  json_integer_value(json_object_get(best, "step")));
         json_decref(j->losses);
         j->losses = old;
         job_changed(r->jobs, j);
@@ -134,6 +150,7 @@ void jobs_reload_losses(struct jobs *jobs, struct job *j)
 
     json_object_clear(json_object_get(j->losses, "train"));
     json_object_clear(json_object_get(j->losses, "val"));
+    json_object_del(j->losses, "best");
     j->reload_again = j->reloading;
     if (j->reloading || !jobs->turns)
         return;
@@ -280,10 +297,7 @@ bool jobs_report(struct jobs *jobs, struct job *j, const struct report *rep)
         on_end(jobs, j, rep);
         break;
     case REPORT_EVAL:
-        if (!j->row.want_eval)
-            return false;
-        j->row.want_eval = false;
-        break;
+        return on_eval(jobs, j, rep);
     case REPORT_ENDED:
         take_usage(j, rep);
         break;

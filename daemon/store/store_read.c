@@ -132,9 +132,27 @@ static void read_row(sqlite3_stmt *st, struct job_row *row)
     row->admin = sqlite3_column_int(st, 44) != 0;
 }
 
+/* The row that best_take() of daemon/job/best.h chooses. */
+#define BEST_SELECT                                                                                                           \
+    "SELECT 'best', metric, value, step FROM eval WHERE job=?1 AND metric IN ('AP', 'mAP', 'abs_rel') AND value IS NOT NULL " \
+    "ORDER BY instr('AP mAP abs_rel', metric), iif(metric='abs_rel', value, -value), step LIMIT 1"
+
+/* Rows of the splits train and val, then perhaps the row of the best validation. */
 static int prepare_losses(sqlite3 *db, sqlite3_stmt **ret, struct err *err)
 {
-    return reader_prepare(db, "SELECT split, term, value FROM loss_latest WHERE job=?1 ORDER BY split, term LIMIT 512", ret, err);
+    return reader_prepare(db,
+                          "SELECT * FROM (SELECT split, term, value, 0 FROM loss_latest WHERE job=?1 ORDER BY split, term LIMIT 512) "
+                          "UNION ALL SELECT * FROM (" BEST_SELECT ")",
+                          ret, err);
+}
+
+static void add_best(sqlite3_stmt *st, struct text *out)
+{
+    text_add(out, ",\"best\":{\"metric\":");
+    text_json(out, column(st, 1));
+    text_add(out, ",\"value\":");
+    text_real(out, sqlite3_column_double(st, 2));
+    text_addf(out, ",\"step\":%lld}", (long long)sqlite3_column_int64(st, 3));
 }
 
 /* Uses a statement from prepare_losses() for many jobs: preparing it takes longer than running it. */
@@ -145,7 +163,7 @@ static int add_losses(sqlite3 *db, sqlite3_stmt *st, int64_t id, struct text *ou
 
     sqlite3_bind_int64(st, 1, id);
     text_add(out, "{\"train\":{");
-    while ((rc = reader_step(db, st, err)) == 1) {
+    while ((rc = reader_step(db, st, err)) == 1 && strcmp(column(st, 0), "best") != 0) {
         bool val = strcmp(column(st, 0), "val") == 0;
 
         if (val && (!open || strcmp(open, "val") != 0))
@@ -160,9 +178,12 @@ static int add_losses(sqlite3 *db, sqlite3_stmt *st, int64_t id, struct text *ou
         else
             text_real(out, sqlite3_column_double(st, 2));
     }
-    text_add(out, open && strcmp(open, "val") == 0 ? "}}" : "},\"val\":{}}");
+    text_add(out, open && strcmp(open, "val") == 0 ? "}" : "},\"val\":{}");
+    if (rc == 1)
+        add_best(st, out);
+    text_add(out, "}");
     sqlite3_reset(st);
-    return rc;
+    return rc < 0 ? rc : 0;
 }
 
 static int losses_of(sqlite3 *db, int64_t id, struct text *out, struct err *err)

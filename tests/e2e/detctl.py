@@ -314,8 +314,10 @@ def test_labels_and_comparisons(node):
         best = min(rows, key=lambda r: r["value"])
         assert (job["best_loss"]["value"], job["best_loss"]["step"]) == (best["value"], best["step"]), job
         assert job["best_metric"]["metric"] == "AP", job
+    node.kill()
     with sqlite3.connect(node.folder + "/state/detd.db") as db:
         db.execute("UPDATE eval SET value=0.5 WHERE job=2 AND metric='AP'")
+    node.start()
     steps = [r["step"] for r in json.loads(node.ctl("eval", "2", "--metric", "AP", "--json").stdout)]
     best = json.loads(node.ctl("compare", "1", "2", "--json").stdout)["jobs"][1]["best_metric"]
     assert len(steps) == 2 and (best["value"], best["step"]) == (0.5, min(steps)), (steps, best)  # of equal ones the first

@@ -343,19 +343,15 @@ def test_expected(node):
         node.until(number, lambda j: j["state"] == "completed")
 
 
-def test_ls_beside_a_removal(node):
-    """A job removed after the list was made has no best value any more."""
-    job = node.submit("train.steps=2", "val.every=2", "--wait")
-
-    def removes(msg):
-        if msg.get("method") == "eval.query":
-            node.ctl("rm", job)
-
-    relay = Relay(node.folder + "/relay", node.socket, removes)
+def test_ls_asks_once(node):
+    """One answer has all columns of ls, also the best values of jobs that were validated."""
+    jobs = [node.submit("train.steps=2", "val.every=2", "--wait") for _ in range(2)]
+    relay = Relay(node.folder + "/relay", node.socket)
     done = node.ctl("--socket", relay.path, "ls")
     expect(done, 0)
-    assert "eval.query" in relay.said and not done.stderr and done.stdout.splitlines()[1].split()[6] == "-", done.stdout
-    expect(node.ctl("show", job), 1, "no job " + job)
+    assert relay.said == ["job.list", "answer"] and [row.split()[6] for row in done.stdout.splitlines()[1:]] == ["AP", "AP"], done.stdout
+    for job in jobs:
+        node.ctl("rm", job)
 
 
 def test_who_waits_is_told(node):

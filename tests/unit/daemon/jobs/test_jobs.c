@@ -613,6 +613,33 @@ static void a_refused_tier_takes_no_newer_wish_with_it(void **state)
     assert_int_equal(j->row.want_tier, -1);
 }
 
+static double best_of(const struct job *j, long long *ret_step)
+{
+    const json_t *best = json_object_get(j->losses, "best");
+
+    *ret_step = json_integer_value(json_object_get(best, "step"));
+    return json_number_value(json_object_get(best, "value"));
+}
+
+/* As store_losses() does for the same reports (test_store.c). */
+static void the_first_of_the_best_validations_stays(void **state)
+{
+    struct fixture *f = *state;
+    struct job *j = the_job(f);
+    long long step;
+
+    say(f, j, "{\"type\":\"eval\",\"step\":2,\"time\":1,\"metrics\":{\"abs_rel\":0.1,\"AP50\":0.9}}");
+    say(f, j, "{\"type\":\"eval\",\"step\":4,\"time\":1,\"metrics\":{\"abs_rel\":0.05,\"AP\":null}}");
+    assert_true(best_of(j, &step) == 0.05 && step == 4);
+    say(f, j, "{\"type\":\"eval\",\"step\":6,\"time\":1,\"metrics\":{\"AP\":0.25,\"abs_rel\":0.01}}");
+    say(f, j, "{\"type\":\"eval\",\"step\":8,\"time\":1,\"metrics\":{\"AP\":0.5}}");
+    say(f, j, "{\"type\":\"eval\",\"step\":9,\"time\":1,\"metrics\":{\"AP\":0.5}}");
+    assert_true(best_of(j, &step) == 0.5 && step == 8);
+    assert_non_null(strstr(job_json(&f->jobs, j, NULL), "\"best\":{\"metric\":\"AP\",\"value\":0.5,\"step\":8}"));
+    jobs_reload_losses(&f->jobs, j);
+    assert_null(json_object_get(j->losses, "best"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -631,6 +658,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_wish_counts_when_it_is_on_disk, setup, teardown),
         cmocka_unit_test_setup_teardown(a_wish_without_memory_is_refused_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(a_refused_tier_takes_no_newer_wish_with_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_first_of_the_best_validations_stays, setup, teardown),
         cmocka_unit_test_setup_teardown(what_the_last_answers_add_is_written, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

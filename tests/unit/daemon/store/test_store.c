@@ -260,6 +260,15 @@ static void losses_come_out_as_they_went_in(void **state)
     assert_int_equal(store_losses(f->s, 1, &t, NULL), 0);
     assert_string_equal(t.p, "{\"train\":{\"box\":0.5,\"total\":1.75},\"val\":{\"box\":0.5,\"total\":2.0}}");
     text_free(&t);
+    sql(f, "INSERT INTO eval SELECT 1, m.column1, v.column1, v.column2, 5 FROM (VALUES ('abs_rel'), ('AP'), ('AP50')) m, "
+           "(VALUES (2, 0.25), (4, 0.5), (6, 0.5), (8, NULL)) v");
+    assert_int_equal(store_losses(f->s, 1, &t, NULL), 0);
+    assert_non_null(strstr(t.p, "\"val\":{\"box\":0.5,\"total\":2.0},\"best\":{\"metric\":\"AP\",\"value\":0.5,\"step\":4}}"));
+    text_free(&t);
+    sql(f, "DELETE FROM eval WHERE metric<>'abs_rel'");
+    assert_int_equal(store_losses(f->s, 1, &t, NULL), 0);
+    assert_non_null(strstr(t.p, ",\"best\":{\"metric\":\"abs_rel\",\"value\":0.25,\"step\":2}}"));
+    text_free(&t);
     assert_int_equal(store_losses(f->s, 77, &t, NULL), 0);
     assert_string_equal(t.p, "{\"train\":{},\"val\":{}}");
     text_free(&t);

@@ -15,18 +15,34 @@
 #include "proto/host/room.h"
 #include "proto/host/tasks.h"
 
-enum { RETRY_MS = 200, RETRIES_AT_STOP = 3, ANSWERS_A_TURN = 500 };
+/* PLAIN_ROWS: rows that a batch takes behind the last change that somebody waits for. Without them a stream of new jobs
+ * would hold up all reports; with more each of these jobs would wait longer. */
+enum { RETRY_MS = 200, RETRIES_AT_STOP = 3, ANSWERS_A_TURN = 500, PLAIN_ROWS = 100 };
 
 /* ---- queue ---- */
 
+/* A plain change only adds rows about jobs that are stored already. */
+static bool is_plain(const struct op *op)
+{
+    return op->kind == OP_EVENT || op->kind == OP_USAGE || (op->kind == OP_REPORT && !op->row);
+}
+
+/* A submission is the first change of its job, so it need not wait behind plain changes of others. */
+static bool may_overtake(const struct op *op)
+{
+    return op->kind == OP_TAKE_ID || op->kind == OP_SUBMIT;
+}
+
 static void push(struct op_queue *q, struct op *op)
 {
-    op->next = NULL;
-    if (q->tail)
-        q->tail->next = op;
-    else
-        q->head = op;
-    q->tail = op;
+    struct op *before = may_overtake(op) ? q->firm : q->tail, **at = before ? &before->next : &q->head;
+
+    op->next = *at;
+    *at = op;
+    if (!op->next)
+        q->tail = op;
+    if (!is_plain(op))
+        q->firm = op;
     q->rows += op_rows(op);
 }
 
@@ -360,13 +376,36 @@ static struct timespec after_ms(long ms)
     return t;
 }
 
+/* Takes a batch off the queue, which is not empty. */
+static struct op *take_batch(struct op_queue *q)
+{
+    struct op *first = q->head, *last = first;
+    int rows = op_rows(first), most = STORE_BATCH_ROWS;
+
+    while (true) {
+        if (last == q->firm) {
+            q->firm = NULL;
+            most = rows + PLAIN_ROWS < most ? rows + PLAIN_ROWS : most;
+        }
+        if (!last->next || rows >= most)
+            break;
+        last = last->next;
+        rows += op_rows(last);
+    }
+    q->head = last->next;
+    q->rows -= rows;
+    last->next = NULL;
+    if (!q->head)
+        q->tail = NULL;
+    return first;
+}
+
 /* Waits for a batch. Returns an urgent or full batch at once, any other 250 ms after its first row. NULL: stopping, and
  * nothing is left. */
 static struct op *next_batch(struct store *s)
 {
     struct timespec deadline;
-    struct op *first, *last;
-    int rows;
+    struct op *first;
 
     pthread_mutex_lock(&s->lock);
     while (!s->todo.head && !s->stopping)
@@ -375,17 +414,8 @@ static struct op *next_batch(struct store *s)
     while (s->todo.head && !s->stopping && !s->urgent && s->todo.rows < STORE_BATCH_ROWS)
         if (pthread_cond_timedwait(&s->wake, &s->lock, &deadline) == ETIMEDOUT)
             break;
-    first = last = s->todo.head;
-    if (first) {
-        for (rows = op_rows(first); last->next && rows < STORE_BATCH_ROWS; rows += op_rows(last))
-            last = last->next;
-        s->todo.head = last->next;
-        s->todo.rows -= rows;
-        last->next = NULL;
-        if (!s->todo.head)
-            s->todo.tail = NULL;
-        s->urgent = s->urgent && s->todo.head;
-    }
+    first = s->todo.head ? take_batch(&s->todo) : NULL;
+    s->urgent = s->urgent && s->todo.head;
     pthread_mutex_unlock(&s->lock);
     return first;
 }

@@ -66,6 +66,7 @@ struct op {
 
 struct op_queue {
     struct op *head, *tail;
+    struct op *firm; /* the last change that no other may overtake; NULL: there is none */
     int rows;
 };
 

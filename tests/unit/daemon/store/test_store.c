@@ -723,9 +723,62 @@ static void a_job_waits_for_one_that_may_come_to_it(void **state)
                         "waits1 well0 any0");
 }
 
+struct overtaking {
+    struct fixture *f;
+    int behind[2]; /* answers that were still to come, at the answers to an id and to a submission */
+    int rc[2], n;
+};
+
+static void overtaken(void *arg, int rc, int64_t value, const struct err *err)
+{
+    struct overtaking *o = arg;
+
+    done(o->f, rc, value, err);
+    o->behind[o->n] = o->f->waiting;
+    o->rc[o->n++] = rc;
+}
+
+/* While the disk is slow, thousands of rows wait. A new job's place is before them, but behind changes of states. */
+static void a_submission_waits_for_no_rows(void **state)
+{
+    enum { LOSSES = 2 * STORE_BATCH_ROWS, BATCH_LOSSES = STORE_BATCH_ROWS / 2 };
+    struct fixture *f = *state;
+    struct overtaking o = { .f = f };
+    struct job_row row;
+    char path[128];
+    sqlite3 *db;
+
+    submit(f, "a", 1);
+    assert_int_equal(store_get_job(f->s, 1, &row, NULL), 0);
+    snprintf(path, sizeof path, "%s/detd.db", f->folder);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    for (int i = 1; i <= LOSSES; i++)
+        loss(f, 1, i, "train", i);
+    row.state = JOB_COMPLETED;
+    row.last_seq = LOSSES;
+    f->waiting++;
+    store_save(f->s, &row, done, f);
+    for (int i = LOSSES + 1; i <= 2 * LOSSES; i++)
+        loss(f, 1, i, "train", i);
+    row = (struct job_row){ .state = JOB_QUEUED, .want_tier = -1, .ranks = 1, .steps = 1, .submitted = 1, .after = 1 };
+    f->waiting += 2;
+    store_take_id(f->s, overtaken, &o);
+    store_submit(f->s, &row, "b", "{}", overtaken, &o);
+    assert_int_equal(sqlite3_exec(db, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    wait_all(f);
+    assert_int_equal(o.rc[0], 0);
+    assert_int_equal(o.rc[1], STORE_CLEAR);
+    assert_true(o.behind[0] > LOSSES - BATCH_LOSSES && o.behind[1] > LOSSES - BATCH_LOSSES);
+    assert_string_equal(sql(f, "SELECT count(*) || ' ' || max(last_seq) FROM loss, jobs WHERE job=1 AND term='total' AND id=1"),
+                        "8000 8000");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(a_submission_waits_for_no_rows),
         TEST(a_job_waits_for_one_that_may_come_to_it),
         TEST(a_token_is_one_job),
         TEST(rows_survive_and_ids_are_not_reused),

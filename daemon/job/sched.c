@@ -75,20 +75,54 @@ const char *sched_user_limit(const struct sched_job *job, const struct sched_nod
     return limit;
 }
 
-/* The first `granted` jobs of the queue start now. Other jobs ahead that wait for slots get them before this job, so
- * both kinds count for their user. */
-static bool user_has_enough(const struct sched_job *job, const struct sched_node *node, const struct sched_job *queue, int ahead,
-                            int granted)
-{
-    int jobs = 0, gpus = 0;
+/* The jobs and GPUs that a user has, gets now, or waits for as a head. */
+struct tally {
+    bool used;
+    uint32_t uid;
+    int jobs, gpus;
+};
 
-    if (job->free || node->user_running + node->user_gpus == 0)
-        return false;
-    count_user(job, node->holders, node->nholders, &jobs, &gpus);
-    for (int i = 0; i < ahead; i++)
-        if (i < granted || queue[i].waits)
-            count_user(job, &queue[i], 1, &jobs, &gpus);
-    return over_limit(job, node, jobs, gpus) != NULL;
+/* A hash table with a place for each user of n jobs. `size` is a power of two over n. */
+struct tallies {
+    struct tally *all;
+    unsigned size;
+};
+
+static struct tally *tally_of(const struct tallies *t, uint32_t uid)
+{
+    unsigned i = uid * 2654435761u % t->size;
+
+    while (t->all[i].used && t->all[i].uid != uid)
+        i = (i + 1) % t->size;
+    t->all[i].used = true;
+    t->all[i].uid = uid;
+    return &t->all[i];
+}
+
+static void tally(const struct tallies *t, const struct sched_job *job)
+{
+    struct tally *user = tally_of(t, job->uid);
+
+    user->jobs++;
+    user->gpus += sched_gpu_need(job);
+}
+
+/* Returns false if memory is lacking. */
+static bool tally_holders(struct tallies *ret, const struct sched_node *node, int n)
+{
+    for (ret->size = 2; ret->size <= (unsigned)(n + node->nholders);)
+        ret->size *= 2;
+    ret->all = calloc(ret->size, sizeof *ret->all);
+    for (int i = 0; i < node->nholders && ret->all; i++)
+        tally(ret, &node->holders[i]);
+    return ret->all != NULL;
+}
+
+static bool user_has_enough(const struct sched_job *job, const struct sched_node *node, const struct tallies *t)
+{
+    const struct tally *user = tally_of(t, job->uid);
+
+    return over_limit(job, node, user->jobs, user->gpus) != NULL;
 }
 
 /* Number of slots that the job needs: GPUs or CPU slots. */
@@ -207,8 +241,11 @@ double sched_expected(struct sched_job *queue, int n, const struct sched_node *n
 int sched_pick(struct sched_job *queue, int n, struct sched_node node, double now, struct sched_grant *ret)
 {
     bool has_head[2] = { false, false }, closed[2] = { false, false };
+    struct tallies users;
     int count = 0;
 
+    if (!tally_holders(&users, &node, n))
+        return 0;
     if (n > 1)
         qsort(queue, (size_t)n, sizeof *queue, by_service);
     for (int i = 0; i < n; i++) {
@@ -217,22 +254,18 @@ int sched_pick(struct sched_job *queue, int n, struct sched_node node, double no
                                      has_head[job->cuda] };
         bool later = job->not_before > now;
 
-        if (closed[job->cuda] || grant.gpus > node.gpus || user_has_enough(job, &node, queue, i, count))
+        if (closed[job->cuda] || grant.gpus > node.gpus || user_has_enough(job, &node, &users))
             continue;
+        tally(&users, job);
         if (later || grant.cpu_slots > node.cpu_free || grant.gpus > node.gpus_free) {
             closed[job->cuda] = !later && make_room(job, &node);
-            has_head[job->cuda] = job->waits = true;
+            has_head[job->cuda] = true;
             continue;
         }
         node.cpu_free -= grant.cpu_slots;
         node.gpus_free -= grant.gpus;
-        if (i > count) { /* jobs that start come first in the queue */
-            struct sched_job first = *job;
-
-            memmove(&queue[count + 1], &queue[count], (size_t)(i - count) * sizeof *queue);
-            queue[count] = first;
-        }
         ret[count++] = grant;
     }
+    free(users.all);
     return count;
 }

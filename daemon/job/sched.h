@@ -27,7 +27,6 @@ struct sched_job {
     int ranks_per_gpu; /* at most; 0 counts as 1 */
     int threads;       /* CPU threads of a rank that the job asks for; 0: it divides the whole node */
     double not_before;
-    bool waits; /* set by sched_pick(): it waits for slots */
     /* of jobs that have their slots: */
     bool backfill;     /* it passed others */
     bool leaves;       /* its slots will come free without further action */
@@ -68,5 +67,6 @@ const char *sched_user_limit(const struct sched_job *job, const struct sched_nod
  * for example if a job has to end that has not begun. Sorts `queue` and node.holders. */
 double sched_expected(struct sched_job *queue, int n, const struct sched_node *node, int64_t id, double now);
 /* Sorts `queue` into the order of service, and fills `ret` (room for n) with the jobs that start now. Returns their
- * number. Marks the jobs of node.holders that must make room; it may change the order of node.holders. */
+ * number, 0 if memory is lacking. Marks the jobs of node.holders that must make room; it may change the order of
+ * node.holders. */
 int sched_pick(struct sched_job *queue, int n, struct sched_node node, double now, struct sched_grant *ret);

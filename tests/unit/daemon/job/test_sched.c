@@ -180,9 +180,9 @@ static void a_user_with_enough_is_passed_over(void **state)
     assert_int_equal(grants[0].id, 1);
     assert_int_equal(grants[1].id, 3);
     assert_int_equal(grants[4].id, 6);
-    assert_int_equal(queue[5].id, 2);
+    assert_int_equal(queue[1].id, 2);
     node.user_running = 1;
-    assert_string_equal(sched_user_limit(&queue[5], &node, &has), "user_running");
+    assert_string_equal(sched_user_limit(&queue[1], &node, &has), "user_running");
     assert_int_equal(has, 1);
 }
 

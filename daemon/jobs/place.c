@@ -7,10 +7,10 @@
 #include "daemon/jobs/jobs.h"
 #include "proto/err.h"
 
-static void count(struct bound_load *load, uid_t of, int jobs, uid_t asks)
+static void count(struct bound_load *load, uid_t own, uid_t of, int jobs, uid_t asks)
 {
     load->all += jobs;
-    load->guests += of != 0 && of != geteuid() ? jobs : 0;
+    load->guests += of != 0 && of != own ? jobs : 0;
     load->user += of == asks ? jobs : 0;
 }
 
@@ -18,14 +18,15 @@ int place_take(struct jobs *jobs, uid_t uid, bool admin, struct user_share **ret
 {
     struct user_share *share = user_shares_of(&jobs->shares, uid);
     struct bound_load load = { 1, 1, 1 };
+    uid_t own = geteuid(); /* of the daemon; there may be 10,000 jobs */
     int rc;
 
     if (!share)
         return err_set(err, -ENOMEM, "out of memory");
     for (int i = 0; i < jobs->shares.count; i++)
-        count(&load, jobs->shares.all[i]->uid, jobs->shares.all[i]->coming, uid);
+        count(&load, own, jobs->shares.all[i]->uid, jobs->shares.all[i]->coming, uid);
     for (int i = 0; i < jobs->count; i++)
-        count(&load, jobs->all[i]->row.uid, !job_is_done(jobs->all[i]->row.state), uid);
+        count(&load, own, jobs->all[i]->row.uid, !job_is_done(jobs->all[i]->row.state), uid);
     rc = bound_check(BOUND_LIVE_JOBS, &load, admin, err);
     if (rc == 0)
         rc = bound_check_share(BOUND_DATABASE, jobs->stored_max ? jobs->stored_max : bounds[BOUND_DATABASE].share,

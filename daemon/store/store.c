@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "daemon/base/clock.h"
 #include "daemon/base/log.h"
 #include "daemon/store/store_impl.h"
 #include "proto/host/room.h"
@@ -17,7 +18,7 @@
 
 /* PLAIN_ROWS: rows that a batch takes behind the last change that somebody waits for. Without them a stream of new jobs
  * would hold up all reports; with more each of these jobs would wait longer. */
-enum { RETRY_MS = 200, RETRIES_AT_STOP = 3, ANSWERS_A_TURN = 500, PLAIN_ROWS = 100 };
+enum { RETRY_MS = 200, RETRIES_AT_STOP = 3, ANSWERS_MS = 2, PLAIN_ROWS = 100 };
 
 /* ---- queue ---- */
 
@@ -638,11 +639,12 @@ static void *writer_main(void *arg)
     return NULL;
 }
 
-/* Gives at most `max` answers, so that a turn of the loop stays short. Returns true if there may be more. That includes
+/* Gives answers for `most_ms`, so that a turn of the loop stays short. Returns true if there may be more. That includes
  * answers that the writer has finished meanwhile and that were not looked at: their wake-up may be the one that led
  * here. */
-static bool give_answers(struct store *s, int max)
+static bool give_answers(struct store *s, int most_ms)
 {
+    double until = mono_s() + 1e-3 * most_ms;
     bool fresh = !s->answers;
 
     if (fresh) {
@@ -651,7 +653,7 @@ static bool give_answers(struct store *s, int max)
         s->finished = (struct op_queue){ 0 };
         pthread_mutex_unlock(&s->lock);
     }
-    while (s->answers && max-- > 0) {
+    while (s->answers && mono_s() <= until) {
         struct op *op = s->answers;
 
         s->answers = op->next;
@@ -666,7 +668,7 @@ static bool give_answers(struct store *s, int max)
 
 static void on_async(uv_async_t *async)
 {
-    if (give_answers(async->data, ANSWERS_A_TURN))
+    if (give_answers(async->data, ANSWERS_MS))
         uv_async_send(async);
 }
 

@@ -13,7 +13,6 @@
 #include "proto/err.h"
 #include "proto/launch.h"
 #include "proto/report.h"
-#include "proto/host/sha256.h"
 
 enum { SEALS_MAX = 4096, START_FDS = 2 + JOB_GPUS_MAX, ANSWER_S = 15 };
 _Static_assert((int)JOB_GPUS_MAX <= (int)LAUNCH_GPU_LOCKS && sizeof((struct launch_request *)NULL)->gpus <= LAUNCH_GPUS &&
@@ -395,8 +394,8 @@ static int ask_and_wait(struct launcher *l, struct launch_ask *a, const int *fds
     return 0;
 }
 
-int launcher_seal(struct launcher *l, int client, int64_t job, const char *user, const char *store_id, const char *spec,
-                  launcher_sealed *done, void *arg, struct err *err)
+int launcher_seal(struct launcher *l, int client, int64_t job, const char *user, const char *store_id,
+                  const unsigned char spec[SHA256_BYTES], launcher_sealed *done, void *arg, struct err *err)
 {
     struct launch_ask a = { .kind = LAUNCH_SEAL };
 
@@ -405,7 +404,7 @@ int launcher_seal(struct launcher *l, int client, int64_t job, const char *user,
     a.ticket.job = job;
     snprintf(a.ticket.store, sizeof a.ticket.store, "%s", store_id);
     snprintf(a.ticket.user, sizeof a.ticket.user, "%s", user);
-    sha256(spec, strlen(spec), a.ticket.spec);
+    memcpy(a.ticket.spec, spec, sizeof a.ticket.spec);
     return ask_and_wait(l, &a, &client, 1, &(struct waiting){ .sealed = done, .arg = arg }, err);
 }
 

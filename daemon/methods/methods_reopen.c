@@ -17,6 +17,7 @@
 #include "daemon/store/store.h"
 #include "daemon/base/text.h"
 #include "proto/err.h"
+#include "proto/host/sha256.h"
 #include "proto/job/jobspec.h"
 
 struct reopening {
@@ -27,7 +28,8 @@ struct reopening {
     struct job_row row;
     struct jobspec *was;
     json_t *losses;
-    char *text; /* the spec with more steps; NULL: it stays */
+    char *text;                       /* the spec with more steps; NULL: it stays */
+    unsigned char hash[SHA256_BYTES]; /* of the text, for detd-launch */
     struct user_share *place;
     int64_t from; /* the checkpoint to continue from; 0: no checkpoint */
     int rc;
@@ -96,6 +98,8 @@ static int read_spec(struct reopening *x)
     x->text = rc == 0 ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     free(stored);
+    if (x->text)
+        sha256(x->text, strlen(x->text), x->hash);
     return rc == 0 && !x->text ? err_set(&x->err, -ENOMEM, "out of memory") : rc;
 }
 
@@ -273,7 +277,7 @@ static void emptied(void *arg, bool gone, const char *who, const char *one, cons
     else if (client < 0)
         rc = err_set(&x->err, ERR_STATE, "the client is gone");
     else
-        rc = launcher_seal(d->launcher, client, x->id, x->row.user, store_id(d->store), x->text, sealed, x, &x->err);
+        rc = launcher_seal(d->launcher, client, x->id, x->row.user, store_id(d->store), x->hash, sealed, x, &x->err);
     if (rc < 0)
         finish(x, rc, &x->err);
 }

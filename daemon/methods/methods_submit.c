@@ -22,6 +22,7 @@
 #include "daemon/store/store.h"
 #include "daemon/base/text.h"
 #include "proto/host/cpu.h"
+#include "proto/host/sha256.h"
 #include "proto/err.h"
 #include "proto/job/jobspec.h"
 #include "proto/tier.h"
@@ -41,6 +42,7 @@ struct submission {
     struct job_row row;
     char device[DEVICE_TEXT]; /* the decision about `auto`; "": `auto` was not given */
     char *text;
+    unsigned char hash[SHA256_BYTES]; /* of the text, for detd-launch */
     int rc;
     struct err err;
 };
@@ -128,8 +130,10 @@ static int check_spec(struct submission *s, struct err *err)
         json_decref(whole);
         if (!s->text)
             rc = err_set(err, -ENOMEM, "out of memory");
-        else
-            s->row.reported = (int64_t)strlen(s->text) + ROW_BYTES;
+    }
+    if (rc == 0) {
+        s->row.reported = (int64_t)strlen(s->text) + ROW_BYTES;
+        sha256(s->text, strlen(s->text), s->hash);
     }
     jobspec_free(spec);
     return rc;
@@ -195,7 +199,7 @@ static void id_taken(void *arg, int rc, int64_t id, const struct err *err)
     else if (client < 0)
         rc = err_set(&s->err, ERR_STATE, "the client is gone");
     else
-        rc = launcher_seal(d->launcher, client, id, s->row.user, store_id(d->store), s->text, sealed, s, &s->err);
+        rc = launcher_seal(d->launcher, client, id, s->row.user, store_id(d->store), s->hash, sealed, s, &s->err);
     if (rc < 0)
         refuse_submission(s, rc, &s->err);
 }

@@ -4,20 +4,42 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "daemon/base/clock.h"
 #include "daemon/base/errand.h"
 #include "daemon/jobs/event.h"
 #include "daemon/job/job.h"
 
-void audit_name(uint32_t uid, char *ret)
+enum { KNOWN = 64, KNOWN_S = 10 };
+
+/* Names that were found in the last KNOWN_S seconds: a user may make a thousand changes at once. */
+static struct known {
+    uint32_t uid;
+    double until;
+    char name[JOB_USER_MAX + 1];
+} known[KNOWN];
+
+static void look_up(struct known *k, uint32_t uid)
 {
     char room[4096];
     struct passwd entry, *found = NULL;
 
     if (getpwuid_r(uid, &entry, room, sizeof room, &found) == 0 && found)
-        snprintf(ret, JOB_USER_MAX + 1, "%s", found->pw_name);
+        snprintf(k->name, sizeof k->name, "%s", found->pw_name);
     else
-        snprintf(ret, JOB_USER_MAX + 1, "%u", uid);
+        snprintf(k->name, sizeof k->name, "%u", uid);
+    k->uid = uid;
+    k->until = mono_s() + KNOWN_S;
+}
+
+void audit_name(uint32_t uid, char *ret)
+{
+    struct known *k = &known[uid % KNOWN];
+
+    if (k->uid != uid || mono_s() >= k->until)
+        look_up(k, uid);
+    memcpy(ret, k->name, sizeof k->name);
 }
 
 struct note {

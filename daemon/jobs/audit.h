@@ -6,8 +6,8 @@
 struct errands;
 struct events;
 
-/* The user's name, or the number of a user without a name. Names may come over a network, so only a thread may call it.
- * ret: of JOB_USER_MAX + 1. */
+/* The user's name, or the number of a user without a name, as it was within the last ten seconds. Names may come over a
+ * network, so only one thread may call it, that of `names`. ret: of JOB_USER_MAX + 1. */
 void audit_name(uint32_t uid, char *ret);
 
 struct audit {

@@ -891,6 +891,8 @@ void run_adopt(struct runner *r)
             tell_life(r, j, LIFE_FACT_ADOPTED, "");
         else if (j->row.nonce[0] && !launch_lock_is_free(r->jobs->folder, j->row.id))
             tell_life(r, j, LIFE_FACT_FOUND, "");
+        if (job_is_live(j->row.state) && is_cancelled(j)) /* however late its supervisor says hello */
+            life_within(&j->life, mono_s(), LIFE_OBEY_S);
     }
     run_take_slots(r);
 }

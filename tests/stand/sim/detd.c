@@ -23,7 +23,8 @@
 #include "proto/err.h"
 #include "tests/stand/sim/world.h"
 
-/* OVERDUE_S: the time for a cancel, then that for leaving after an end, and KILL_S for the kill. */
+/* OVERDUE_S: the time for a cancel, then that for leaving after an end, and KILL_S for the kill. A start of detd begins
+ * it anew: the moment of a cancel is not stored, and no user can restart detd. */
 enum { LEAVE_S = 20, KILL_S = 60, OVERDUE_S = 2 * LIFE_OBEY_S + KILL_S };
 #define SPEC "{\"run\":{\"threads\":1,\"deterministic\":\"rerun\"}}"
 
@@ -187,8 +188,10 @@ void detd_start(void)
     made = true;
     check_open();
     check_store(); /* with the same answers as for any client */
-    for (int i = 0; i < world.njobs; i++)
+    for (int i = 0; i < world.njobs; i++) {
         world.jobs[i].told = world.jobs[i].reopened;
+        world.jobs[i].overdue_s = 0;
+    }
     if (world.faults && chance(2 * (int)world.rates.weight[FAULT_POWER]))
         power_off();
 }

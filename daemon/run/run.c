@@ -106,9 +106,10 @@ static void look(struct runner *r, struct job *j)
         tell_life(r, j, job_is_live(j->row.state) ? LIFE_FACT_LOST : LIFE_FACT_LEFT, "");
 }
 
+/* A cancelled job has a deadline of its own. */
 static bool is_late(const struct job *j)
 {
-    return j->leave_by > 0 && mono_s() > j->leave_by && !is_to_end(j);
+    return j->leave_by > 0 && mono_s() > j->leave_by && !is_cancelled(j);
 }
 
 static void look_at_clock(struct runner *r, struct job *j)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/daemon/run/test_run.c - uses: proto daemon
- * Deadlines of jobs that lived when detd was started. */
+ * Deadlines that detd itself keeps for the processes of a job. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,10 +46,37 @@ static void a_cancel_has_its_deadline_from_the_start(void **state)
     assert_int_equal(life_clock(&ends.life, mono_s()), LIFE_FACT_OVERDUE);
 }
 
+/* A job that detd has sent away keeps its slots no longer than until leave_by, whatever its supervisor reports. So does a
+ * job that is to end because of its deaths: an attempt that its supervisor reports would take away every other
+ * deadline. A cancelled job has another deadline. */
+static void who_does_not_leave_is_killed(void **state)
+{
+    enum { STAYS, LATE, DIED, CANCELLED, COUNT };
+    static const enum life_phase want[] = { LIFE_CONNECTED, LIFE_STUCK, LIFE_STUCK, LIFE_CONNECTED };
+    struct job job[COUNT], *all[COUNT];
+    struct jobs jobs = { .all = all, .count = COUNT };
+    struct gpus gpus = { 0 };
+    struct runner r = { .jobs = &jobs, .gpus = &gpus, .cpu_slots = COUNT };
+
+    (void)state;
+    for (int i = 0; i < COUNT; i++) {
+        all[i] = &job[i];
+        job[i] = (struct job){ .row = { .id = i + 1, .state = JOB_RUNNING, .ranks = 1, .ranks_per_gpu = 1, .threads = 1 },
+                               .life = { .phase = LIFE_CONNECTED },
+                               .leave_by = mono_s() + (i == STAYS ? LATE_S : -1) };
+    }
+    job[DIED].row.deaths = 1;
+    job[CANCELLED].row.want = JOB_WANT_CANCEL;
+    run_tick(&r);
+    for (int i = 0; i < COUNT; i++)
+        assert_int_equal(job[i].life.phase, want[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cancel_has_its_deadline_from_the_start),
+        cmocka_unit_test(who_does_not_leave_is_killed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -294,6 +294,13 @@ void check_welcome(const struct link *l, const char *line)
         fail("job %lld: detd welcomes another supervisor than was started last", (long long)l->job);
 }
 
+/* At most one ack waits for a supervisor that reads nothing, and it tells the newest number when it is sent. */
+void check_unread(const struct link *l, const char *line)
+{
+    if (strstr(line, "\"ack\""))
+        fail("job %lld: an ack is sent, and %zu bytes before it are not read", (long long)l->job, l->nto_sup);
+}
+
 void check_ack(struct folder *f, int64_t seq)
 {
     check_store();

@@ -23,9 +23,9 @@
 #include "proto/err.h"
 #include "tests/stand/sim/world.h"
 
-/* OVERDUE_S: the time for a cancel, then that for leaving after an end, and KILL_S for the kill. A start of detd begins
+/* OVERDUE_S: the time for a cancel, then that for leaving after an end, each with KILL_S for the kill. A start of detd begins
  * it anew: the moment of a cancel is not stored, and no user can restart detd. */
-enum { LEAVE_S = 20, KILL_S = 60, OVERDUE_S = 2 * LIFE_OBEY_S + KILL_S };
+enum { LEAVE_S = 20, KILL_S = 30, OVERDUE_S = 2 * (LIFE_OBEY_S + KILL_S) };
 #define SPEC "{\"run\":{\"threads\":1,\"deterministic\":\"rerun\"}}"
 
 struct detd {
@@ -346,7 +346,7 @@ static void send_submission(struct folder *f)
                            .ranks_per_gpu = 1,
                            .threads = f->threads,
                            .uid = f->uid,
-                           .priority = f->uid == HOSTILE ? 2 : f->slot % 3,
+                           .priority = f->uid == HOSTILE && !world.plan.liars ? 2 : f->slot % 3,
                            .after = f->after,
                            .after_ok = f->after_ok,
                            .restarts = f->restarts,
@@ -547,7 +547,7 @@ static void end_hostile(struct folder *f, struct job *j)
 }
 
 /* In the end users want all jobs to have ended. */
-void clients_resume(void)
+void clients_resume(bool enough)
 {
     struct err err;
 
@@ -559,7 +559,7 @@ void clients_resume(void)
 
         if (!f->answered)
             send_submission(f);
-        else if (j && f->ticket[0] && !job_is_done(j->row.state))
+        else if (j && f->ticket[0] && !job_is_done(j->row.state) && enough)
             end_hostile(f, j);
         else if (j && !job_is_done(j->row.state) && (j->row.state == JOB_PAUSED || j->row.want == JOB_WANT_PAUSE))
             jobs_command(&detd->jobs, j, JOB_EV_RESUME, wish_done, NULL, &err);

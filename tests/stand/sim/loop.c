@@ -567,6 +567,8 @@ void wire_send(struct wire *w, const char *bytes, size_t len)
         return;
     if (l->nto_sup + len > sizeof l->to_sup)
         fail("detd sends more than %zu bytes that nobody reads", sizeof l->to_sup);
+    if (l->by_liar && l->nto_sup > 0)
+        check_unread(l, bytes);
     memcpy(l->to_sup + l->nto_sup, bytes, len);
     l->nto_sup += len;
     check_welcome(l, bytes);

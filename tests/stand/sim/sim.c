@@ -20,7 +20,8 @@
 
 #include "tests/stand/sim/world.h"
 
-enum { SEEDS = 500, SEEDS_LONG = 5000, EVENTS = 600, SETTLE_STEPS = 20000, SECONDS_A_SEED = 60, SHOWN = 10, PATH_ROOM = 4096 };
+enum { SEEDS = 500, SEEDS_LONG = 5000, EVENTS = 600, SETTLE_STEPS = 20000, SECONDS_A_SEED = 60, PATIENT_S = 150, SHOWN = 10 };
+enum { PATH_ROOM = 4096 };
 
 /* ---- steps of the world ---- */
 
@@ -216,18 +217,31 @@ static void step(void)
         detd_check_shares();
 }
 
+/* Seconds for which the admin ends no job of the hostile user: detd itself must take back slots that it has lent, and a
+ * GPU with errors. */
+static double be_patient(void)
+{
+    if (!world.plan.liars || chance(50))
+        return 0;
+    gpu_fault();
+    return PATIENT_S;
+}
+
 /* Faults have stopped, and time continues: every job comes to its end. */
 static void settle(void)
 {
+    double patient_till;
+
     say("faults stop");
     world.faults = world.disk_full = false;
     disk_tear(false);
     rest();
     if (!detd_number)
         detd_start();
+    patient_till = world.mono + be_patient();
     for (int i = 0; i < SETTLE_STEPS && !(check_done() && detd_is_idle()); i++) {
         if (i % 200 == 0)
-            clients_resume();
+            clients_resume(world.mono > patient_till);
         step();
     }
     check_end();

@@ -230,7 +230,7 @@ void detd_power_off(void); /* and all processes that run with it */
 void detd_stop(void);
 void detd_tick(void);
 void client_step(void);
-void clients_resume(void);
+void clients_resume(bool enough); /* enough: an admin ends the jobs of the hostile user */
 void detd_scope_is_empty(int64_t job, bool exited);
 void detd_check_shares(void);
 bool detd_job_is_late(int64_t id); /* the job should have left its slots to another one by now */
@@ -242,6 +242,7 @@ void check_close(void);
 void check_store(void);                  /* after each commit: ends, numbers */
 void check_rows(const struct folder *f); /* rows and records, as of the number stored */
 void check_welcome(const struct link *l, const char *line);
+void check_unread(const struct link *l, const char *line); /* a line behind others that are not read yet */
 void check_ack(struct folder *f, int64_t seq);
 void check_view(int64_t job, const char *json);
 void check_connection(const struct link *l, bool taken);

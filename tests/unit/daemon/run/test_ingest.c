@@ -582,6 +582,28 @@ static void a_supervisor_that_reads_nothing_has_one_ack(void **state)
     }
 }
 
+/* Users wish for a job again and again, and its supervisor reads nothing: detd keeps some of the words for it, and then
+ * hangs up. */
+static void words_for_a_supervisor_that_reads_nothing_are_bounded(void **state)
+{
+    struct fixture *f = *state;
+    struct job *j = the_job(f);
+    time_t began = time(NULL);
+    size_t most = 0;
+
+    greet(f);
+    for (int i = 0; i < 200000 && j->sup; i++) {
+        ingest_send_word(j, "checkpoint", NULL);
+        uv_run(&f->loop, UV_RUN_NOWAIT);
+        most = f->wires.queued_bytes > most ? f->wires.queued_bytes : most;
+        assert_patient(began);
+    }
+    assert_null(j->sup);
+    assert_in_range(most, 1, (64 << 10) + 256);
+    await_hang_up(f);
+    assert_int_equal(greet(f), 0);
+}
+
 static int64_t rows_of_us(struct fixture *f)
 {
     return user_shares_of(&f->jobs.shares, geteuid())->rows;
@@ -661,6 +683,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(names_of_losses_are_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(strangers_are_told_of_now_and_then, setup, teardown),
         cmocka_unit_test_setup_teardown(a_supervisor_that_reads_nothing_has_one_ack, setup, teardown),
+        cmocka_unit_test_setup_teardown(words_for_a_supervisor_that_reads_nothing_are_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(attempts_come_one_at_a_time, setup, teardown),
         cmocka_unit_test_setup_teardown(a_rewind_begins_again, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_given_up_is_not_committed, setup, teardown),

@@ -1,18 +1,113 @@
 #include "client/base/user.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
+#include <poll.h>
 #include <pwd.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "client/base/command.h"
 #include "client/base/print.h"
 #include "proto/methods.h"
+
+/* ---- the parent of the process that becomes the user ---- */
+
+enum { PIECE_BYTES = 4096 };
+
+/* An output of the child, and the one of ours where it goes. */
+struct output {
+    FILE *to;
+    char text[PIECE_BYTES];
+    size_t kept;
+};
+
+/* Prints what has come. A part of a character waits for its end, so that a terminal never gets two halves of one that
+ * it obeys. Returns false at the end of the output. */
+static bool pass_on(int fd, struct output *o)
+{
+    ssize_t n = read(fd, o->text + o->kept, sizeof o->text - o->kept);
+    size_t len = o->kept + (n > 0 ? (size_t)n : 0), shown = len;
+
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return true;
+    while (n > 0 && shown > 0 && len - shown < 3 && (unsigned char)o->text[shown - 1] >= 0x80)
+        shown--;
+    print_lines(o->to, o->text, shown);
+    fflush(o->to);
+    o->kept = len - shown;
+    memmove(o->text, o->text + shown, o->kept);
+    return n > 0;
+}
+
+/* Ctrl-C is for the child and its worker, which have no terminal. The second one ends us, whatever they do. */
+static void interrupt(pid_t child)
+{
+    static bool told;
+
+    if (interrupted && !told)
+        kill(-child, SIGINT);
+    if (interrupted)
+        signal(SIGINT, SIG_DFL);
+    told = interrupted;
+}
+
+/* Prints what the child writes, and leaves as the child does. */
+static void stand_in(pid_t child, int out, int err) __attribute__((noreturn));
+static void stand_in(pid_t child, int out, int err)
+{
+    static struct output outputs[2];
+    struct pollfd polled[] = { { .fd = out, .events = POLLIN },
+                               { .fd = err, .events = POLLIN },
+                               { .fd = pidfd_open(child, 0), .events = POLLIN } };
+    int status = 0;
+
+    outputs[0].to = stdout;
+    outputs[1].to = stderr;
+    catch_interrupt();
+    do {
+        interrupt(child);
+        if (poll(polled, 3, -1) < 0)
+            continue;
+        for (int i = 0; i < 2; i++)
+            if (polled[i].revents && !pass_on(polled[i].fd, &outputs[i]))
+                polled[i].fd = -1;
+    } while (!polled[2].revents || polled[0].revents || polled[1].revents);
+    waitpid(child, &status, 0);
+    exit(WIFEXITED(status) ? WEXITSTATUS(status) : interrupted ? CODE_INTERRUPTED : CODE_REFUSED);
+}
+
+/* The user may trace what runs as them. So that is a process without root's terminal, whose input they could read and
+ * write: it gets pipes and a session of its own. Only the child returns. Returns 0, or an exit code after complaining. */
+static int leave_terminal(void)
+{
+    int out[2], err[2], in = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    pid_t child;
+
+    fflush(stdout);
+    if (in < 0 || pipe2(out, O_CLOEXEC) < 0 || pipe2(err, O_CLOEXEC) < 0 || (child = fork()) < 0) {
+        fprintf(stderr, "detctl: --as: a process of its own: %s\n", strerror(errno));
+        return CODE_REFUSED;
+    }
+    if (child > 0) {
+        close(out[1]);
+        close(err[1]);
+        stand_in(child, out[0], err[0]);
+    }
+    if (setsid() < 0 || dup2(in, STDIN_FILENO) < 0 || dup2(out[1], STDOUT_FILENO) < 0 || dup2(err[1], STDERR_FILENO) < 0)
+        _exit(CODE_REFUSED);
+    return 0;
+}
+
+/* ---- the user ---- */
 
 /* Root's environment and open files may hold secrets. */
 static void leave_to(const struct passwd *p)
@@ -35,6 +130,7 @@ static void leave_to(const struct passwd *p)
 int user_become(const char *name)
 {
     const struct passwd *p;
+    int code;
 
     if (geteuid() != 0) {
         fputs("detctl: --as is for root; other users submit as themselves\n", stderr);
@@ -44,6 +140,8 @@ int user_become(const char *name)
         fprintf(stderr, "detctl: --as: there is no user '%s'\n", name);
         return CODE_REFUSED;
     }
+    if ((code = leave_terminal()))
+        return code;
     if (initgroups(p->pw_name, p->pw_gid) < 0 || setgid(p->pw_gid) < 0 || setuid(p->pw_uid) < 0) {
         fprintf(stderr, "detctl: become user '%s': %s\n", name, strerror(errno));
         return CODE_REFUSED;

@@ -6,7 +6,8 @@
 struct context;
 
 /* Becomes the user for good, as `sudo -u NAME` does: user, groups, environment, open files. To be called before
- * anything is opened. This and the functions below return 0, or an exit code after complaining. */
+ * anything is opened. Returns in a child without a terminal; the parent prints what that writes, and exits as it does.
+ * This and the functions below return 0, or an exit code after complaining. */
 int user_become(const char *name);
 /* Refuses root if the daemon is the system's. */
 int user_may_submit(struct context *ctx);

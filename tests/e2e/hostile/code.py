@@ -135,12 +135,28 @@ def root_submits_as_somebody():
         assert d.job(int(done.stdout))["user"] == "ann"
 
 
-def on_terminal(d, *words):
+def on_terminal(d, *words, detctl=BUILD + "/detctl", **options):
     try:
-        return on_pty.shown([BUILD + "/detctl", "--socket", d.path, *map(str, words)], stdin=subprocess.DEVNULL)
+        return on_pty.shown([detctl, "--socket", d.path, *map(str, words)], **dict({"stdin": subprocess.DEVNULL}, **options))
     except OSError:
         print("skip: no pseudo-terminal", flush=True)
         sys.exit()
+
+
+def a_terminal_of_roots_stays_roots():
+    """A program that runs as bob, who may trace it, has no terminal of root's, and moves none."""
+    with Tools() as d:
+        with open(d.tools + "/detd-worker", "w") as f:
+            f.write("#!/bin/sh\nreadlink /proc/$$/fd/* >%s\ncut -d' ' -f7 </proc/$$/stat >>%s\nprintf '\\033[2J\\302'\n"
+                    "printf '\\2332J\\303\\251\\n' >&2\nexit 1\n" % (RAN, RAN))
+        ours, theirs = os.openpty()
+        said = on_terminal(d, "submit", "/home/bob/job.json", "--as", "bob", "data.train.annotations=/home/ann/data.json",
+                           detctl=d.tools + "/detctl", stdin=theirs)
+        os.close(ours)
+        os.close(theirs)
+        ran = d.ran().split("\n")
+        assert not any("/dev/pts/" in line or "/dev/tty" in line for line in ran) and ran[-2] == "0", ran
+        assert b"^[[2J" in said and b"<U+009B>2J\xc3\xa9" in said and b"nothing is queued" in said and b"\x1b" not in said, said
 
 
 def words_that_move_a_terminal():
@@ -162,4 +178,5 @@ def words_that_move_a_terminal():
 
 
 if __name__ == "__main__":
-    main([code_in_a_job_is_its_owners, root_runs_nothing_on_files_of_others, root_submits_as_somebody, words_that_move_a_terminal])
+    main([code_in_a_job_is_its_owners, root_runs_nothing_on_files_of_others, root_submits_as_somebody, a_terminal_of_roots_stays_roots,
+          words_that_move_a_terminal])

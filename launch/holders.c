@@ -99,6 +99,13 @@ static struct looker *place_for(uid_t uid)
     return stands ? NULL : free;
 }
 
+void holders_forget(pid_t pid)
+{
+    for (int i = 0; i < LOOKERS; i++)
+        if (lookers[i].pid == pid)
+            lookers[i].pid = 0;
+}
+
 int holders_kill(const struct launch_ticket *t, int lock, char *ret, size_t size)
 {
     struct looker *l = place_for(t->uid);

@@ -2,6 +2,7 @@
  * scope. */
 #pragma once
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "proto/launch.h"
 
@@ -9,3 +10,5 @@
  * user, so that no process of another user can be hit. Returns their number; -1: it was not known within a second.
  * `ret` names one. lock: its file. */
 int holders_kill(const struct launch_ticket *t, int lock, char *ret, size_t size);
+/* Forgets this child if it is one of holders_kill(): the caller waits for it. */
+void holders_forget(pid_t pid);

@@ -10,8 +10,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launch/holders.h"
+#include "launch/tracers.h"
 #include "proto/host/clock.h"
 #include "proto/report.h"
+
+enum { FREE_MS = 500 }; /* after a kill */
 
 static struct run *first;
 
@@ -68,8 +72,10 @@ static void kill_session(pid_t session)
         closedir(proc);
 }
 
-static void kill_run(const struct run *r)
+static void kill_run(struct run *r)
 {
+    if (r->free_at_ms == 0)
+        r->free_at_ms = clock_ms() + FREE_MS;
     scope_kill(&r->ticket);
     if (r->pid > 0) {
         kill(r->pid, SIGKILL);
@@ -116,7 +122,7 @@ bool run_any_left(void)
 {
     const struct run *r = first;
 
-    while (r && !r->leaving && r->kill_at_ms == 0)
+    while (r && !r->leaving && r->kill_at_ms == 0 && r->free_at_ms == 0)
         r = r->next;
     return r != NULL;
 }
@@ -169,6 +175,37 @@ static void look_at_limit(struct run *r)
     leave(r);
 }
 
+/* What has died by then needs nobody to wait for it but us. */
+static void look_at_tracers(struct run *r)
+{
+    if (r->free_at_ms == 0 || clock_ms() <= r->free_at_ms)
+        return;
+    r->free_at_ms = 0;
+    scope_each(&r->ticket, tracers_kill);
+    if (r->pid > 0)
+        tracers_kill(r->pid, r->ticket.uid);
+}
+
+static bool has_started(pid_t pid)
+{
+    const struct run *r = first;
+
+    while (r && r->pid != pid)
+        r = r->next;
+    return r != NULL;
+}
+
+static void reap_others(void)
+{
+    siginfo_t info = { 0 };
+
+    while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid > 0 && !has_started(info.si_pid)) {
+        holders_forget(info.si_pid);
+        waitpid(info.si_pid, NULL, 0);
+        info.si_pid = 0;
+    }
+}
+
 void run_look(void (*exited)(const struct run *r, bool gone))
 {
     for (struct run **at = &first; *at;) {
@@ -176,6 +213,7 @@ void run_look(void (*exited)(const struct run *r, bool gone))
         enum scope_left left = SCOPE_HELD;
 
         look_at_limit(r);
+        look_at_tracers(r);
         reap(r);
         if (r->leaving && r->pid == 0)
             left = scope_look(&r->ticket);
@@ -195,4 +233,5 @@ void run_look(void (*exited)(const struct run *r, bool gone))
         forget_limit(r);
         free(r);
     }
+    reap_others();
 }

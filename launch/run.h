@@ -19,6 +19,7 @@ struct run {
     bool late;            /* it was killed before it executed its program: status and text are set */
     bool over;            /* its state will not be asked for again: its scope is removed with it */
     long long kill_at_ms; /* 0: never */
+    long long free_at_ms; /* when its processes are freed of tracers; 0: it was not killed since */
     long long until_ms;   /* leaving: EXITED is told then, even if processes live */
     char text[LAUNCH_TEXT];
 };
@@ -35,5 +36,5 @@ enum launch_reach run_reach(const struct launch_ticket *t);
 /* Whether run_look() must be called again soon. */
 bool run_any_left(void);
 /* Reaps children that have left, kills the processes that they leave behind, and calls exited when these are gone.
- * gone: no process lives; false: not known. */
+ * Reaps also the children that a job has borne for this process (CLONE_PARENT). gone: no process lives; false: not known. */
 void run_look(void (*exited)(const struct run *r, bool gone));

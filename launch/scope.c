@@ -238,6 +238,21 @@ void scope_kill(const struct launch_ticket *t)
     close(fd);
 }
 
+void scope_each(const struct launch_ticket *t, void (*each)(pid_t thread, uid_t user))
+{
+    int scope = open_scope(t), fd = scope < 0 ? -1 : openat(scope, "cgroup.threads", O_RDONLY | O_CLOEXEC), thread;
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+
+    while (f && fscanf(f, "%d", &thread) == 1)
+        each(thread, t->uid);
+    if (f)
+        fclose(f);
+    else if (fd >= 0)
+        close(fd);
+    if (scope >= 0)
+        close(scope);
+}
+
 /* Zombies do not count as processes. */
 static bool is_empty(int scope)
 {

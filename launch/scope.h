@@ -2,6 +2,7 @@
  * for each job that runs. */
 #pragma once
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "proto/launch.h"
 
@@ -26,6 +27,8 @@ int scope_make(const struct launch_ticket *t, int slots, struct err *err);
 int scope_join(int scope);
 /* Kills all processes in the scope. */
 void scope_kill(const struct launch_ticket *t);
+/* Calls `each` with every thread in the scope. */
+void scope_each(const struct launch_ticket *t, void (*each)(pid_t thread, uid_t user));
 
 enum scope_left {
     SCOPE_NONE,  /* the job was started without a scope, or below another group: its processes are not known */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/launch/test_run.c - uses: proto launch
- * The time limits of children: to execute a program, or to clear a folder. */
+ * The time limits of children: to execute a program, or to clear a folder. Children that their user traces, and children
+ * that a job has borne for detd-launch. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,9 +8,13 @@
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "launch/run.h"
@@ -76,9 +81,125 @@ static void who_takes_too_long_is_killed(void **state)
     assert_int_equal(status[QUICK], 128 + SIGKILL);
 }
 
+/* A process that lets whoever wants to trace it. */
+static pid_t sleeper(void)
+{
+    int ready[2];
+    pid_t pid;
+    char c;
+
+    assert_int_equal(pipe(ready), 0);
+    pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(ready[0]);
+        close(ready[1]);
+        for (;;)
+            pause();
+    }
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &c, 1), 0);
+    close(ready[0]);
+    return pid;
+}
+
+/* Returns a process that traces the other and never waits for it. */
+static pid_t trace(pid_t traced)
+{
+    int ready[2];
+    pid_t pid;
+    char c;
+
+    assert_int_equal(pipe(ready), 0);
+    pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (ptrace(PTRACE_SEIZE, traced, NULL, (void *)PTRACE_O_TRACEEXIT) < 0 || write(ready[1], "", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &c, 1), 1);
+    close(ready[0]);
+    return pid;
+}
+
+static const struct launch_ticket *ticket_of(uid_t user)
+{
+    static struct launch_ticket t;
+
+    t = (struct launch_ticket){ .uid = user, .job = 1 + (int)user, .store = "s", .seal = { 1 + (user & 0x7f) } };
+    return &t;
+}
+
+static bool ends(int which)
+{
+    for (int i = 0; i < 3000 && status[which] < 0; i++) {
+        if (!run_any_left())
+            return false;
+        run_look(exited);
+        usleep(10000);
+    }
+    return status[which] >= 0;
+}
+
+static void a_tracer_keeps_no_killed_child(void **state)
+{
+    pid_t pid = sleeper(), tracer = trace(pid), above = trace(tracer);
+
+    (void)state;
+    memset(status, -1, sizeof status);
+    assert_int_equal(run_add(ticket_of(getuid()), QUICK, pid, memfd_create("trouble", MFD_CLOEXEC), -1, 0), 0);
+    run_kill(ticket_of(getuid()), true);
+    assert_true(ends(QUICK));
+    assert_int_equal(status[QUICK], 128 + SIGKILL);
+    for (int i = 0; i < 3000 && waitpid(above, NULL, WNOHANG) == 0; i++)
+        usleep(10000);
+    assert_int_equal(kill(above, 0), -1);
+    waitpid(tracer, NULL, 0);
+}
+
+/* A debugger of root's may look at a user's job. */
+static void a_tracer_of_another_user_stays(void **state)
+{
+    pid_t pid = sleeper(), tracer = trace(pid);
+
+    (void)state;
+    memset(status, -1, sizeof status);
+    assert_int_equal(run_add(ticket_of(getuid() + 1), QUICK, pid, memfd_create("trouble", MFD_CLOEXEC), -1, 0), 0);
+    run_kill(ticket_of(getuid() + 1), true);
+    assert_false(ends(QUICK));
+    assert_int_equal(kill(tracer, SIGKILL), 0);
+    for (int i = 0; i < 3000 && status[QUICK] < 0; i++) {
+        run_look(exited);
+        usleep(10000);
+    }
+    assert_int_equal(status[QUICK], 128 + SIGKILL);
+}
+
+static void children_that_nobody_has_started_are_reaped(void **state)
+{
+    pid_t pid = fork();
+    siginfo_t info;
+
+    (void)state;
+    if (pid == 0)
+        _exit(0);
+    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+    run_look(exited);
+    assert_int_equal(waitpid(pid, NULL, WNOHANG), -1);
+    assert_int_equal(errno, ECHILD);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_tracer_keeps_no_killed_child),
+        cmocka_unit_test(a_tracer_of_another_user_stays),
+        cmocka_unit_test(children_that_nobody_has_started_are_reaped),
         cmocka_unit_test(who_takes_too_long_is_killed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

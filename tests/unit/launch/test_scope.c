@@ -124,6 +124,35 @@ static void jobs_have_limits_and_shares(void **state)
     free(names[1]);
 }
 
+static int sum;
+
+static void add(pid_t thread, uid_t user)
+{
+    sum += thread * (int)user;
+}
+
+static void each_thread_is_found(void **state)
+{
+    static const struct launch_ticket t = { .job = 1, .store = "s", .uid = 10 };
+    char name[100];
+    glob_t found;
+    FILE *f;
+
+    (void)state;
+    if (!scope_there_are())
+        skip();
+    start(&t, 1);
+    snprintf(name, sizeof name, "%s/job-s*-1", group);
+    assert_int_equal(glob(name, 0, NULL, &found), 0);
+    f = fopen(path(found.gl_pathv[0] + strlen(group) + 1, "cgroup.threads"), "w");
+    assert_non_null(f);
+    assert_true(fputs("100\n23\n", f) >= 0);
+    assert_int_equal(fclose(f), 0);
+    globfree(&found);
+    scope_each(&t, add);
+    assert_int_equal(sum, 1230);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -141,7 +170,7 @@ static int tear_down(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(jobs_have_limits_and_shares) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(jobs_have_limits_and_shares), cmocka_unit_test(each_thread_is_found) };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -133,6 +133,86 @@ static void where_it_lies(void **state)
         }
 }
 
+/* y, dx and dw of 1x1 convolutions. */
+struct pixel_results {
+    char *got[3];
+    size_t bytes[3];
+};
+
+/* Weight gradients in chains of 1024 pixels. */
+static void weights_by_chains(struct device *dev, const struct conv *cv, const struct param *w, struct on_device *o)
+{
+    enum { CHAIN = 1024 };
+    struct operand x = o->x[0];
+    struct tensor dy = o->dy[0];
+    struct err err;
+
+    for (int at = 0; at < o->dy[0].w; at += CHAIN) {
+        x.x.w = dy.w = o->dy[0].w - at < CHAIN ? o->dy[0].w - at : CHAIN;
+        x.x.data = (float *)o->x[0].x.data + at * x.x.stride;
+        dy.data = (float *)o->dy[0].data + at * dy.stride;
+        assert_int_equal(dev->on->conv->bwd_weights(dev, o->dw[0], at > 0, &x, &dy, cv, w, 1, &err), 0);
+    }
+}
+
+/* row: takes the images, of a single pixel each, as one image. */
+static struct pixel_results run_pixels(struct device *dev, const struct data *d, bool row)
+{
+    struct param w = { .k = d->t->k, .r = 1, .s = 1, .c = d->t->c, .version = 1 };
+    struct pixel_results ret = { .bytes = { floats_of(&d->s[0].y) * 4, floats_of(&d->s[0].x) * 4, d->w_count * 4 } };
+    struct conv cv = { .stride = 1 };
+    struct on_device o;
+    struct tensor *const all[] = { &o.x[0].x, o.y, o.dy, o.dx[0] };
+    struct err err;
+
+    upload(dev, d, &o);
+    w.data = put(dev, d->w, ret.bytes[2]);
+    for (size_t i = 0; row && i < sizeof all / sizeof *all; i++) {
+        all[i]->w = all[i]->n;
+        all[i]->n = 1;
+    }
+    assert_int_equal(dev->on->conv->fwd(dev, o.y, o.x, &cv, &w, NULL, NULL, 1, &err), 0);
+    assert_int_equal(dev->on->conv->bwd_data(dev, o.dx[0], 0.0f, o.dy, &cv, &w, 1, &err), 0);
+    if (row)
+        weights_by_chains(dev, &cv, &w, &o);
+    else
+        assert_int_equal(dev->on->conv->bwd_weights(dev, o.dw[0], 0.0f, o.x, o.dy, &cv, &w, 1, &err), 0);
+    for (int i = 0; i < 3; i++) {
+        ret.got[i] = malloc(ret.bytes[i]);
+        get(dev, ret.got[i], (const void *[]){ o.y[0].data, o.dx[0][0].data, o.dw[0][0] }[i], ret.bytes[i]);
+    }
+    dev->ops->param_release(dev, &w);
+    free_buffers();
+    return ret;
+}
+
+/* Images of a single pixel have the bits of one image of these pixels. Their weight gradients are chains of 1024
+ * images, of which at most two are added here. */
+static void single_pixels(void **state)
+{
+    static const struct conv_case kinds[] = {
+        { PENDING, 48, 70, 1, 1, 0, ONE(40, 1, 1) },
+        { 0, 33, 64, 1, 1, 0, ONE(1025, 1, 1) },
+        { SLICE, 64, 20, 1, 1, 0, ONE(1600, 1, 1) },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        struct data d;
+
+        make(&kinds[i], DTYPE_F32, &d);
+        for (int n = 0; n < devices.n; n++) {
+            struct pixel_results images = run_pixels(devices.dev[n], &d, false), row = run_pixels(devices.dev[n], &d, true);
+
+            for (int k = 0; k < 3; k++) {
+                assert_memory_equal(images.got[k], row.got[k], images.bytes[k]);
+                free(images.got[k]), free(row.got[k]);
+            }
+        }
+        drop(&d);
+    }
+}
+
 static void large_with_statistics(void **state)
 {
     (void)state;
@@ -180,7 +260,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(definition),    cmocka_unit_test(large_results), cmocka_unit_test(large_with_statistics),
         cmocka_unit_test(where_it_lies), cmocka_unit_test(versions),      cmocka_unit_test(many_uses),
-        cmocka_unit_test(far_from_zero),
+        cmocka_unit_test(far_from_zero), cmocka_unit_test(single_pixels),
     };
 
     return cmocka_run_group_tests(tests, open_all, close_devices);

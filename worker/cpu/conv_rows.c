@@ -30,6 +30,7 @@ struct rows rows_of(const struct conv_call *q, const struct tensor *x, const str
 {
     return (struct rows){ .images = y->n * q->nshards,
                           .per = y->n,
+                          .joined = q->stats ? 1 : y->n,
                           .oh = y->h,
                           .ow = y->w,
                           .ih = x->h,
@@ -51,7 +52,11 @@ void rows_cut(struct rows *g, bool half)
     int most;
 
     if (single(g) && g->stride == 1 && g->off_y == 0 && g->off_x == 0 && g->out_step == 1 && g->ih == g->oh && g->iw == g->ow) {
-        g->ow *= g->oh;
+        int joined = g->oh * g->ow == 1 && g->joined > 1 ? g->joined : 1;
+
+        g->images /= joined;
+        g->per /= joined;
+        g->ow *= g->oh * joined;
         g->iw = g->out_w = g->ow;
         g->oh = g->ih = g->out_h = 1;
     }

@@ -14,6 +14,7 @@ struct conv_call;
  * stride + r + off_y, j * stride + s + off_x). If windows are single neighbouring pixels, an image is one row. */
 struct rows {
     int images, per; /* all images, images of a shard */
+    int joined;      /* so many images of a single pixel may be taken as one row; divides per */
     int oh, ow, ih, iw;
     int taps_y, taps_x, stride, off_y, off_x;
     int c, k;                   /* channels in and out */

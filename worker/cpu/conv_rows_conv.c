@@ -37,7 +37,8 @@ struct work {
     const struct tile_unit *unit;
     float *moments; /* [parts][3][ld_moments], or NULL */
     int ld_moments;
-    float *buf; /* per thread */
+    int outputs; /* fp32: outputs in one piece of work, whole panels */
+    float *buf;  /* per thread */
     size_t buf_size;
     float *out; /* per thread: [pixels of a part][ld_out] */
     int ld_out; /* 32; 16 if there are at most 16 outputs */
@@ -317,17 +318,18 @@ static bool in_place(const struct work *j, int k)
 static void part_run(void *arg, size_t index, int thread)
 {
     const struct work *j = arg;
-    struct rows_part p = rows_part(&j->g, (int)index);
+    const int parts = rows_parts(&j->g) * j->g.images, part = (int)index % parts, first = (int)index / parts * j->outputs;
+    struct rows_part p = rows_part(&j->g, part);
     float *buf = j->buf + (size_t)thread * j->buf_size, *out = j->out + (size_t)thread * j->out_size;
     struct rows_input in = rows_input(&j->g, &p, j->x, buf);
 
-    for (int k = 0; k < j->g.k; k += GEMM_NP) {
+    for (int k = first; k < first + j->outputs && k < j->g.k; k += GEMM_NP) {
         if (in_place(j, k)) {
             multiply_in_place(j, &p, &in, k);
             continue;
         }
         multiply(j, &p, &in, k, out);
-        finish(j, &p, (int)index, k, out, p.w, false);
+        finish(j, &p, part, k, out, p.w, false);
     }
     if (j->stream)
         vstream_end();
@@ -403,16 +405,25 @@ static void parts_run_tiles(void *arg, size_t index, int thread)
         vstream_end();
 }
 
-/* Computes all parts of all images. */
+/* Pieces of work for each part. */
+static size_t pieces(const struct work *j)
+{
+    return (size_t)(round_up(j->g.k, j->outputs) / j->outputs);
+}
+
+/* Computes all parts of all images. Few parts are shared out by outputs, too. */
 static void run_parts(const struct conv_call *q, struct work *j)
 {
     const size_t parts = (size_t)rows_parts(&j->g) * (size_t)j->g.images;
 
+    j->outputs = round_up(j->g.k, GEMM_NP);
+    while (j->outputs > GEMM_NP && parts * pieces(j) < (size_t)(UNITS * threads_count(cpu_threads(q->dev))))
+        j->outputs = round_up(j->outputs / 2, GEMM_NP);
     j->unit = cpu_device(q->dev)->tiles;
     if (j->half)
         threads_each(cpu_threads(q->dev), (parts + (size_t)j->at_once - 1) / (size_t)j->at_once, parts_run_tiles, j);
     else
-        threads_each(cpu_threads(q->dev), parts, part_run, j);
+        threads_each(cpu_threads(q->dev), parts * pieces(j), part_run, j);
 }
 
 /* The number of parts in one piece of work. More parts read many weights less often, and pack fewer rows twice if parts
@@ -535,7 +546,7 @@ static int phase_run(const struct conv_call *q, const struct operand *dy, struct
 
     j.g = phase_taps(q, y, x);
     j.g.images = dx->n * n;
-    j.g.per = dx->n;
+    j.g.per = j.g.joined = dx->n;
     j.g.oh = y->count;
     j.g.ow = x->count;
     j.g.ih = dy->x.h;

@@ -477,6 +477,20 @@ static void layout(struct work *j, struct carve *c, int threads)
     j->part = carve_floats(c, (size_t)(j->q->nshards * j->groups * j->k_groups) * j->part_size);
 }
 
+/* Images of a single pixel that may be taken as one row: slabs begin at the same images, and chains keep their order. */
+static int joined(const struct work *j)
+{
+    int n = SLAB_PIXELS;
+
+    if (j->half)
+        return 1;
+    if (j->g.per <= n)
+        return j->g.per;
+    while (j->g.per % n != 0)
+        n /= 2;
+    return n;
+}
+
 int rows_conv_bwd_weights(const struct conv_call *q, struct err *err)
 {
     struct threads *threads = cpu_threads(q->dev);
@@ -486,6 +500,7 @@ int rows_conv_bwd_weights(const struct conv_call *q, struct err *err)
     j.g = rows_of(q, x, dy);
     j.g.over_positions = true;
     j.half = dy->dtype == DTYPE_BF16;
+    j.g.joined = joined(&j);
     rows_cut(&j.g, j.half);
     j.tiles = tiles_of(&j.g);
     sizes(&j, threads_count(threads));
@@ -505,7 +520,7 @@ int rows_conv_bwd_weights(const struct conv_call *q, struct err *err)
     threads_each(threads, (size_t)(q->nshards * j.groups * j.k_groups), unit_run, &j);
     if (j.in_place)
         return 0;
-    for (int i = 0; i < q->nshards * j.k_groups && !(j.half && j.groups == 2); i++) { /* two groups are added when they are written */
+    for (int i = 0; i < q->nshards * j.k_groups && j.groups > (j.half ? 2 : 1); i++) { /* bf16: write_group() adds two groups */
         float *part = j.part + (size_t)(i * j.groups) * j.part_size;
 
         slab_sum(threads, part, 0.0f, part, j.groups, j.part_size);

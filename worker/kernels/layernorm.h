@@ -29,5 +29,7 @@ KERNEL_FN float rows_value(const struct rows_norm *how, float xhat, int k)
 /* The gradient of gamma * xhat + beta from the gradient of y. */
 KERNEL_FN float rows_dy(const struct rows_norm *how, float dy, float xhat, int k)
 {
-    return how->relu && !(fmaf(how->gamma[k], xhat, how->beta[k]) > 0.0f) ? 0.0f : dy;
+    float y = fmaf(how->gamma[k], xhat, how->beta[k]);
+
+    return how->relu && !(y > 0.0f) ? 0.0f : dy;
 }

@@ -13,7 +13,7 @@ struct best {
     int64_t step;
 };
 
-/* The best value in the validations of a job of detd so far, of the metric that detd chose. Lives as long as the job. */
+/* The best value in the validations of a job so far, of the metric that detd chose. Lives as long as the job. */
 struct best best_metric(const json_t *job);
 /* The lowest loss of that split and term; *ret.metric is NULL if there is no loss. */
 int best_loss(struct context *ctx, int64_t job, const char *split, const char *term, struct best *ret);

@@ -35,8 +35,8 @@ void launcher_tick(struct launcher *l);
 
 /* ticket: LAUNCH_TICKET_HEX characters, borrowed; NULL with an error. */
 typedef void launcher_sealed(void *arg, const char *ticket, const struct err *err);
-/* Requests a ticket for a job of the user at the other end of `client`. user: name of that account. spec: SHA-256 of the
- * job's spec, which takes too long for the loop. < 0: nothing was asked, and `done` is not called. */
+/* Requests a ticket for a job of the user at the other end of `client`. user: name of that account. spec: SHA-256 of
+ * the job's spec, which takes too long for the loop. < 0: nothing was asked, and `done` is not called. */
 int launcher_seal(struct launcher *l, int client, int64_t job, const char *user, const char *store_id,
                   const unsigned char spec[SHA256_BYTES], launcher_sealed *done, void *arg, struct err *err);
 /* Like launch_start(), for a job with a ticket; takes the contents of the request. A refusal of detd-launch is reported

@@ -4,9 +4,9 @@
  * One writer thread owns the writing connection. The loop queues changes. The writer commits them in batches with
  * synchronous=FULL: up to 2,000 rows or 250 ms of losses; a change that a caller waits for goes at once. They are
  * written and answered in the order in which they were queued, with one exception: a new job and its number go before
- * waiting reports, events and usage that change no job's state. On a full disk or a locked database the writer waits: the
- * batch is tried again, and nothing is dropped. Only the requests of users are refused at once while the disk is full
- * (-ENOSPC). Queries run on reading connections, on any other thread. */
+ * waiting reports, events and usage that change no job's state. On a full disk or a locked database the writer waits:
+ * the batch is tried again, and nothing is dropped. Only the requests of users are refused at once while the disk is
+ * full (-ENOSPC). Queries run on reading connections, on any other thread. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,8 +3,9 @@
 of his do what they can at full speed. Needs root; the users and the node are made in namespaces, as by launch.py.
 usage: bench_floods.py [FLOOD...]    DETD_BUILD: the build's folder; FLOOD_S: seconds of each flood (10)
 Records: flood, with the times of whole commands: `detctl ls` of ann's before the flood (alone) and during it, her `detctl submit`,
-and root's `detctl cancel`. weights=no: the kernel has no controller cpu of control groups of version 2 here, so detd gets
-no share of the CPUs of its own, which its unit gives it."""  # SPDX-License-Identifier: Apache-2.0
+and root's `detctl cancel`; start: her `detctl --version`, which asks detd nothing, so this part is the kernel's, which
+shares the CPUs among processes. weights=no: the kernel has no controller cpu of control groups of version 2 here, so
+detd gets no share of the CPUs of its own, which its unit gives it."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
 import pathlib
@@ -108,21 +109,26 @@ class Flooded(Node):
 
     def measure(self, name):
         alone = [self.ctl(ANN, "ls") for _ in range(int(min(30, 5 + 3 * SECONDS)))]
+        self.call("daemon.info")  # its longest turn is counted anew
         yield  # now the flood begins
         time.sleep(min(2, SECONDS / 2))
-        ls, submit, cancel, until = [], [], [], time.monotonic() + SECONDS
+        ls, start, submit, cancel, until = [], [], [], [], time.monotonic() + SECONDS
         while time.monotonic() < until or not submit:
-            ls += [self.ctl(ANN, "ls") for _ in range(10)]
+            for _ in range(10):
+                ls.append(self.ctl(ANN, "ls"))
+                start.append(self.ctl(ANN, "--version"))
             submit.append(self.ctl(ANN, "submit", "/home/ann/job.json", "--no-check"))
             cancel += [self.ctl(0, "cancel", self.waiting.pop())] if self.waiting else []
         assert all(os.waitpid(pid, os.WNOHANG) == (0, 0) for pid in self.floods), "a flood has ended"
         cancel += [self.ctl(0, "cancel", job) for job in self.supers]
         ls.sort()
+        start.sort()
         info = self.call("daemon.info")
-        print("flood name=%s weights=%s calls=%d alone_max_ms=%.1f ls_median_ms=%.1f ls_p99_ms=%.1f submit_max_ms=%.1f cancel_max_ms=%.1f "
-              "loop_max_ms=%.1f rss_mb=%.1f" %
-              (name, "yes" if self.weighs else "no", len(ls), 1e3 * max(alone), 1e3 * ls[len(ls) // 2], 1e3 * ls[len(ls) * 99 // 100],
-               1e3 * max(submit), 1e3 * max(cancel), info["loop_max_ms"], 1e-6 * info["rss_bytes"]), flush=True)
+        print("flood name=%s weights=%s calls=%d alone_max_ms=%.1f start_p99_ms=%.1f ls_median_ms=%.1f ls_p99_ms=%.1f submit_max_ms=%.1f "
+              "cancel_max_ms=%.1f loop_max_ms=%.1f loop_cpu_max_ms=%.1f rss_mb=%.1f" %
+              (name, "yes" if self.weighs else "no", len(ls), 1e3 * max(alone), 1e3 * start[len(ls) * 99 // 100],
+               1e3 * ls[len(ls) // 2], 1e3 * ls[len(ls) * 99 // 100], 1e3 * max(submit), 1e3 * max(cancel), info["loop_max_ms"],
+               info["loop_cpu_max_ms"], 1e-6 * info["rss_bytes"]), flush=True)
 
 
 def run(start):

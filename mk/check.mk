@@ -34,8 +34,8 @@ check-long: deps
 fuzz:
 	@tests/fuzz/run.sh $(or $(TARGET),$(FUZZ)) -- $(or $(SECONDS),60)
 
-# Kills every process, fills disks and turns clocks at random while jobs of two daemons run. SEED= draws the same again. Takes about SECONDS, and the time
-# that the jobs need to end.
+# Kills every process, fills disks and turns clocks at random while jobs of three daemons run, one of them with a hostile user. SEED= draws the same again.
+# Takes about SECONDS, and the time that the jobs need to end.
 torture: deps
 	+@$(PART) all
 	@DETD_BUILD=$(abspath $(B)) SECONDS_OF_TORTURE=$(or $(SECONDS),600) $(addprefix SEED=,$(SEED)) python3 tests/search/torture/torture.py

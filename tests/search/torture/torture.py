@@ -2,12 +2,13 @@
 """torture.py - disturbs real programs at random for SECONDS (default 30), drawn from SEED (default: from the clock,
 printed).
 
-Two daemons have jobs at the same time: one trains with detd-worker, on 1 and 2 ranks, the other with tests/e2e/rank.py,
-whose steps cost nothing. detd, detd-job and ranks are killed and stopped, alone and together; the disk is full for a
-while, where mounts are possible; the wall clock of detd jumps; users submit, pause, resume, cancel, change the tier and
-ask for checkpoints. Seen from outside, all the time: no report up to a checkpoint that detd reports is missing, and no
-report is there twice. In the end: every job that was accepted has ended, with the expected outcome; rows and weights
-are those of an undisturbed job; no process is left, and no slot is held."""  # SPDX-License-Identifier: Apache-2.0
+Daemons have jobs at the same time: one trains with detd-worker, on 1 and 2 ranks, another with tests/e2e/rank.py, whose
+steps cost nothing. The third is a daemon of the system with a hostile user (hostile.py). detd, detd-job and ranks are
+killed and stopped, alone and together; the disk is full for a while, where mounts are possible; the wall clock of detd
+jumps; users submit, pause, resume, cancel, change the tier and ask for checkpoints. Seen from outside, all the time: no
+report up to a checkpoint that detd reports is missing, and no report is there twice. In the end: every job that was
+accepted has ended, with the expected outcome; rows and weights are those of an undisturbed job; no process is left, and
+no slot is held."""  # SPDX-License-Identifier: Apache-2.0
 import collections
 import hashlib
 import os
@@ -42,9 +43,9 @@ LOST = (OSError, ConnectionError, ValueError, AttributeError, TypeError)  # of a
 class House:
     """A daemon, its jobs, and their disturbances."""
 
-    def __init__(self, name, seed, foreign, clock):
-        self.name, self.rng, self.foreign = name, random.Random(seed), foreign
-        self.d = Daemon(foreign=foreign, step_s=0.01, slots=4, disk_mb=DISK_MB if INSIDE else 0)
+    def __init__(self, name, daemon, foreign, clock=None, has_disk=INSIDE):
+        self.name, self.rng, self.foreign = name, random.Random("%d %s" % (SEED, name)), foreign
+        self.d, self.has_disk = daemon, has_disk
         self.done, self.counts, self.checked = {}, collections.Counter(), 0
         self.jobs, self.cancelled, self.removed, self.stopped, self.rows = {}, set(), set(), [], 0
         self.clock = self.d.root + "/clock"
@@ -183,7 +184,7 @@ class House:
         return True
 
     def fill_disk(self):
-        if not INSIDE:
+        if not self.has_disk:
             return False
         full = self.d.fill()
         if self.rng.randrange(2):
@@ -262,7 +263,8 @@ class House:
         try:
             found = self.d.sql("SELECT job, s, (SELECT count(*) FROM loss l WHERE l.job=c.job AND split='train' AND term='total' AND "
                                "step<=s) "
-                               "FROM (SELECT job, max(step) s FROM checkpoints GROUP BY job) c")
+                               "FROM (SELECT job, max(step) s FROM checkpoints WHERE job IN (%s) GROUP BY job) c"
+                               % ",".join(map(str, self.jobs)))
         except sqlite3.OperationalError:  # while detd is being started, or the disk is full
             return
         for job, step, count in found:
@@ -317,10 +319,14 @@ class House:
             time.sleep(0.2)
         stored = dict(self.d.sql("SELECT token, id FROM jobs"))
         assert all(stored[j["token"]] == job for job, j in self.jobs.items() if job not in self.removed), "an accepted job is lost"
-        for kind in ("conflict", "spool_damaged", "determinism"):
-            assert not self.d.events(kind), self.d.events(kind)
+        told = self.d.sql("SELECT job, kind, text FROM events WHERE kind IN ('conflict', 'spool_damaged', 'determinism')")
+        assert not [row for row in told if row[0] in self.jobs], told
         self.d.until(lambda: self.call("daemon.info")["cpu_free"] == self.d.slots, "slots are held")
-        self.d.until(lambda: self.d.own() == [self.d.proc.pid], "processes are left")
+        self.d.until(lambda: sorted(self.d.own()) == self.programs(), "processes are left")
+
+    def programs(self):
+        """Returns the processes that stay when all jobs have ended, in order."""
+        return [self.d.proc.pid]
 
     def report(self):
         ended = collections.Counter(j["state"] for j in self.jobs.values())
@@ -348,14 +354,7 @@ class House:
             failed.append("%s, seed %d: %s" % (self.name, SEED, traceback.format_exc()))
 
 
-def main():
-    if not INSIDE:
-        if subprocess.run(UNSHARE + ["sh", "-c", "mount -t tmpfs detd-e2e /mnt"], capture_output=True, check=False).returncode == 0:
-            sys.exit(
-                subprocess.run(UNSHARE + [sys.executable, __file__], check=False, env=dict(os.environ, DETD_MOUNTS="1",
-                                                                                           SEED=str(SEED))).returncode)
-        print("skip: no mounts in a user namespace")
-    print("torture of %g s, seed %d%s" % (SECONDS, SEED, "" if INSIDE else "; the disk is never full"), flush=True)
+def private_daemons():
     with tempfile.TemporaryDirectory(prefix="detd-e2e-") as folder:
         clock = folder + "/clock.so"
         subprocess.run(
@@ -363,7 +362,8 @@ def main():
             check=True)
         failed = []
         houses = [
-            House(name, "%d %s" % (SEED, name), name == "rank.py", None if SANITIZED else clock) for name in ("detd-worker", "rank.py")
+            House(name, Daemon(foreign=name == "rank.py", step_s=0.01, slots=4, disk_mb=DISK_MB if INSIDE else 0), name == "rank.py",
+                  None if SANITIZED else clock) for name in ("detd-worker", "rank.py")
         ]
         threads = [threading.Thread(target=h.run, args=(failed,)) for h in houses]
         for t in threads:
@@ -374,4 +374,21 @@ def main():
         sys.exit("\n".join(failed))
 
 
-main()
+def main():
+    if INSIDE:
+        private_daemons()
+        return
+    print("torture of %g s, seed %d" % (SECONDS, SEED), flush=True)
+    with subprocess.Popen([sys.executable, HERE + "/hostile.py"], env=dict(os.environ, SEED=str(SEED))) as users:
+        if subprocess.run(UNSHARE + ["sh", "-c", "mount -t tmpfs detd-e2e /mnt"], capture_output=True, check=False).returncode == 0:
+            failed = subprocess.run(UNSHARE + [sys.executable, __file__], check=False, env=dict(os.environ, DETD_MOUNTS="1",
+                                                                                                SEED=str(SEED))).returncode
+        else:
+            print("skip: no mounts in a user namespace", flush=True)
+            failed = False
+            private_daemons()
+    sys.exit(failed or users.returncode)
+
+
+if __name__ == "__main__":
+    main()

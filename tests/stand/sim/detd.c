@@ -23,8 +23,8 @@
 #include "proto/err.h"
 #include "tests/stand/sim/world.h"
 
-/* OVERDUE_S: the time for a cancel, then that for leaving after an end, each with KILL_S for the kill. A start of detd begins
- * it anew: the moment of a cancel is not stored, and no user can restart detd. */
+/* OVERDUE_S: the time for a cancel, then that for leaving after an end, each with KILL_S for the kill. A start of detd
+ * begins it anew: the moment of a cancel is not stored, and no user can restart detd. */
 enum { LEAVE_S = 20, KILL_S = 30, OVERDUE_S = 2 * (LIFE_OBEY_S + KILL_S) };
 #define SPEC "{\"run\":{\"threads\":1,\"deterministic\":\"rerun\"}}"
 

@@ -46,9 +46,9 @@ static void a_cancel_has_its_deadline_from_the_start(void **state)
     assert_int_equal(life_clock(&ends.life, mono_s()), LIFE_FACT_OVERDUE);
 }
 
-/* A job that detd has sent away keeps its slots no longer than until leave_by, whatever its supervisor reports. So does a
- * job that is to end because of its deaths: an attempt that its supervisor reports would take away every other
- * deadline. A cancelled job has another deadline. */
+/* A job that detd has sent away keeps its slots until leave_by at most, whatever its supervisor reports. This holds for
+ * a job that is to end because of its deaths too: an attempt that its supervisor reports takes away any other deadline.
+ * A cancelled job has a deadline of its own. */
 static void who_does_not_leave_is_killed(void **state)
 {
     enum { STAYS, LATE, DIED, CANCELLED, COUNT };

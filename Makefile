@@ -57,7 +57,7 @@ $(B)/detctl $(B)/bundle/detctl: $(call objs,client) $(PROTO)
 $(B)/detd-job $(B)/bundle/detd-job: $(call objs,supervisor) $(PROTO)
 	$(LINK) -luv -ljansson
 # detd-launch runs as root: it is linked with libc alone.
-$(B)/detd-launch $(B)/bundle/detd-launch: $(call objs,launch) $(patsubst %,$(B)/proto/%.o,err tier $(addprefix host/,folder lock output sha256 start tasks tell))
+$(B)/detd-launch $(B)/bundle/detd-launch: $(call objs,launch) $(patsubst %,$(B)/proto/%.o,err tier $(addprefix host/,folder lock output passed sha256 start tasks tell))
 	$(LINK)
 $(B)/detd-worker $(B)/bundle/detd-worker: $(B)/worker/main.o $(WORKER) $(CPU) $(PROTO)
 	$(LINK) -ljansson $(DATA_LIBS) -lm -ldl

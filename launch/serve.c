@@ -20,6 +20,7 @@
 #include "launch/scope.h"
 #include "launch/ticket.h"
 #include "proto/err.h"
+#include "proto/host/passed.h"
 #include "proto/host/tasks.h"
 #include "proto/host/tell.h"
 
@@ -202,6 +203,15 @@ static void take(struct launch_ask *a, const int *fds, int nfds)
 
 /* ---- the connection ---- */
 
+/* A client's socket may hold what the client likes. */
+static void let_go(uint32_t kind, int fd)
+{
+    if (kind == LAUNCH_SEAL)
+        passed_drop(fd);
+    else
+        close(fd);
+}
+
 static void listen_to_caller(void)
 {
     struct launch_ask ask = { 0 };
@@ -219,7 +229,7 @@ static void listen_to_caller(void)
     }
     take(&ask, fds, nfds);
     while (nfds > 0)
-        close(fds[--nfds]);
+        let_go(ask.kind, fds[--nfds]);
 }
 
 /* A new connection of detd replaces the old one. */

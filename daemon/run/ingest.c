@@ -17,6 +17,7 @@
 #include "daemon/socket/listener.h"
 #include "daemon/socket/wire.h"
 #include "proto/err.h"
+#include "proto/host/passed.h"
 #include "proto/record.h"
 #include "proto/report.h"
 
@@ -539,7 +540,7 @@ static void on_connection(void *arg, int fd, uid_t uid)
     else if (!(s = calloc(1, sizeof *s)) || !(s->share = user_shares_of(&in->c.jobs->shares, uid)))
         err_set(&err, -ENOMEM, "out of memory");
     if (err.code)
-        close(fd);
+        passed_close(fd);
     else
         w = wire_accept(in->c.wires, fd, SUP_MAX_LINE, &events, &err);
     if (!w) {

@@ -17,6 +17,7 @@
 #include "daemon/base/turns.h"
 #include "daemon/socket/wire.h"
 #include "proto/err.h"
+#include "proto/host/passed.h"
 #include "proto/rpc.h"
 
 /* BACKLOG: while a user connects without end the queue is full, and a newcomer waits behind all of it.
@@ -466,7 +467,7 @@ static void refuse(struct conns *all, int fd, const struct err *err)
     if (line) /* an empty socket takes the line; sent at once, as its descriptor may be the last */
         send(fd, line, len, MSG_NOSIGNAL | MSG_DONTWAIT);
     free(line);
-    close(fd);
+    passed_close(fd);
 }
 
 /* Makes room for one more connection, by closing another one if necessary. */

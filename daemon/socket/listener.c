@@ -11,6 +11,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/user_share.h"
 #include "proto/err.h"
+#include "proto/host/passed.h"
 
 /* A turn of the loop accepts TURN connections, so that clients that connect without end do not delay the requests of
  * others. After an error, as without a free descriptor, the next try is PAUSE_MS later; the connections wait in the
@@ -52,7 +53,7 @@ static void let_in(struct listener *l)
         struct waiting w = l->waiting[i];
 
         if (is_gone(w.fd))
-            close(w.fd);
+            passed_close(w.fd);
         else if (user_share_take(w.share, BOUND_CONNECTS, mono_s()))
             l->events->connected(l->arg, w.fd, w.share->uid);
         else
@@ -88,7 +89,7 @@ static bool make_room(struct listener *l, const struct user_share *share)
         return l->count < LISTENER_WAITING;
     if (!is_gone(l->waiting[oldest].fd))
         return false;
-    close(l->waiting[oldest].fd);
+    passed_close(l->waiting[oldest].fd);
     memmove(&l->waiting[oldest], &l->waiting[oldest + 1], (size_t)(--l->count - oldest) * sizeof *l->waiting);
     return true;
 }
@@ -96,7 +97,7 @@ static bool make_room(struct listener *l, const struct user_share *share)
 static void wait_for_turn(struct listener *l, int fd, struct user_share *share)
 {
     if (!make_room(l, share)) {
-        close(fd);
+        passed_close(fd);
         return;
     }
     l->waiting[l->count++] = (struct waiting){ fd, share };
@@ -111,7 +112,7 @@ static void take(struct listener *l, int fd)
     struct user_share *share;
 
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0 || !(share = user_shares_of(l->shares, cred.uid)))
-        close(fd);
+        passed_close(fd);
     else if (cred.uid == 0 || cred.uid == geteuid() || user_share_take(share, BOUND_CONNECTS, mono_s()))
         l->events->connected(l->arg, fd, cred.uid);
     else
@@ -183,7 +184,7 @@ void listener_close(struct listener *l)
     if (!l)
         return;
     while (l->count > 0)
-        close(l->waiting[--l->count].fd);
+        passed_close(l->waiting[--l->count].fd);
     if (l->handles == 2)
         uv_close((uv_handle_t *)&l->poll, on_closed);
     uv_close((uv_handle_t *)&l->timer, on_closed);

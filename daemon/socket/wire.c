@@ -1,6 +1,7 @@
 #include "daemon/socket/wire.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -10,6 +11,7 @@
 #include "daemon/base/text.h"
 #include "proto/err.h"
 #include "proto/frame.h"
+#include "proto/host/passed.h"
 
 enum { READ_BYTES = 32 << 10, TURN_NS = 2000000 };
 
@@ -27,6 +29,7 @@ struct wire {
     uid_t uid;                       /* the user, for a guest */
     size_t long_bytes, queued_bytes; /* counted in the sums of all wires */
     bool guest, trusted, dirty, waiting, held, reading, in_lines, end_of_file, close_after_send;
+    bool unreadable; /* its next bytes come with descriptors, or it is broken */
 };
 
 /* ---- turns of the loop ---- */
@@ -151,11 +154,16 @@ static void on_closed(uv_handle_t *handle)
 
 void wire_close(struct wire *w)
 {
+    int last;
+
     if (uv_is_closing((uv_handle_t *)&w->pipe))
         return;
     leave_dirty(w);
     leave_waiting(w);
+    last = fcntl(wire_fd(w), F_DUPFD_CLOEXEC, 0);
     uv_close((uv_handle_t *)&w->pipe, on_closed);
+    if (last >= 0)
+        passed_close(last);
 }
 
 void wire_close_after_send(struct wire *w)
@@ -256,13 +264,17 @@ static void wait_for_next_turn(struct wire *w)
     uv_idle_start(&w->all->idle, on_idle);
 }
 
+/* Offers room for the bytes that come without descriptors; libuv reads at once. */
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     static char shared[READ_BYTES]; /* shared: there is one thread, and every read is copied into its frame before the next */
+    struct wire *w = handle->data;
+    bool passed;
+    ssize_t n = passed_look(wire_fd(w), shared, sizeof shared, &passed);
 
-    (void)handle;
     (void)suggested;
-    *buf = uv_buf_init(shared, sizeof shared);
+    w->unreadable = passed || (n < 0 && n != -EAGAIN && n != -EINTR);
+    *buf = uv_buf_init(shared, passed || n < 0 ? 0 : n > 0 ? (unsigned)n : sizeof shared);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
@@ -309,7 +321,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     struct wire *w = stream->data;
     struct err err;
 
-    if (n == 0)
+    if (n == 0 || (n == UV_ENOBUFS && !w->unreadable))
         return;
     if (n < 0) {
         set_reading(w, false);
@@ -410,7 +422,7 @@ struct wire *wire_accept(struct wires *all, int fd, size_t max_line, const struc
         w->frame = frame_new(max_line);
     if (!w || !w->frame) {
         free(w);
-        close(fd);
+        passed_close(fd);
         err_set(err, -ENOMEM, "out of memory for a connection");
         return NULL;
     }
@@ -425,7 +437,7 @@ struct wire *wire_accept(struct wires *all, int fd, size_t max_line, const struc
     if (rc == 0)
         rc = uv_pipe_open(&w->pipe, fd);
     if (rc < 0) {
-        close(fd);
+        passed_close(fd);
         err_set(err, rc, "accept a connection: %s", uv_strerror(rc));
         wire_close(w);
         return NULL;

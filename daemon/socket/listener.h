@@ -21,7 +21,8 @@ struct listener_events {
 };
 
 /* Listens on a bound socket, and takes its descriptor, even after an error. The kernel keeps up to `backlog`
- * connections in their order until they are accepted. Further clients wait in connect(), or get EAGAIN if they do not block. */
+ * connections in their order until they are accepted. Further clients wait in connect(), or get EAGAIN if they do not
+ * block. */
 int listener_open(uv_loop_t *loop, int fd, int backlog, struct user_shares *shares, const struct listener_events *events, void *arg,
                   struct listener **ret, struct err *err);
 /* Closes the socket and what waits. Frees it later, on the loop. NULL is allowed. */

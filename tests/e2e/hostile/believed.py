@@ -9,9 +9,11 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from launch import ANN, BOB, KILL, KILLED, SEAL, SEALED, START, STARTED, Asker, Node, as_user, blank, main, memory, of_uid  # noqa: E402
+from shares import Hostile  # noqa: E402
 
 
 class Deaf:
@@ -78,6 +80,28 @@ def who_does_not_end_in_time():
             assert d.sql("SELECT state, want FROM jobs WHERE id=?", job) == [("stopping", "cancel")]
         finally:
             deaf.end()
+
+
+def what_is_reported():
+    """Times and attempts that bob's supervisor reports are bounded, its paths lead nowhere, and a text that is cut in a
+    character is stored whole. The job goes on afterwards."""
+    with Node() as d:
+        began, job = time.time(), d.submit_as(BOB, 100000, HOLD="15")
+        d.held(job, 15)
+        d.until(lambda: d.sql("SELECT max(step) FROM loss WHERE job=?", job) == [(14,)], "its own reports are not stored")
+        sup = Hostile(d, job)
+        for record in ({"type": "attempt", "attempt": 2 ** 31 - 1, "resume_step": 10, "time": 1e12},
+                       {"type": "checkpoint", "step": 10, "phase": "published", "path": "../../detd.db", "bytes": 4, "time": -1e12},
+                       {"type": "data", "split": "train", "images": 1, "skipped": 1, "bad": ["x" + "\u00e9" * 600], "time": 1e12}):
+            sup.sock.sendall(sup.report(record))
+        d.until(lambda: d.sql("SELECT last_seq FROM jobs WHERE id=?", job)[0][0] >= sup.seq, "its reports are not stored")
+        times = d.sql("SELECT time FROM events WHERE job=? UNION ALL SELECT time FROM checkpoints WHERE job=?", job, job)
+        assert all(began - 1 < at < time.time() + 1 for (at,) in times), times
+        assert any("\u00e9" in text for (text,) in d.sql("SELECT text FROM events WHERE job=? AND kind='data'", job))
+        assert [c["path"] for c in d.job(job)["checkpoints"] if c["step"] == 10] == [d.folder(job) + "/checkpoints/step-10"], d.job(job)
+        sup.sock.close()
+        d.kill_session(job)
+        d.wait(job, lambda now: now["state"] == "running" and now["attempt"] == 2)
 
 
 def numbers_of_an_older_database():
@@ -179,4 +203,7 @@ def an_account_of_another():
 
 
 if __name__ == "__main__":
-    main([who_does_not_end_in_time, who_does_not_make_room, numbers_of_an_older_database, a_ticket_of_that_number, an_account_of_another])
+    main([
+        who_does_not_end_in_time, who_does_not_make_room, what_is_reported, numbers_of_an_older_database, a_ticket_of_that_number,
+        an_account_of_another
+    ])

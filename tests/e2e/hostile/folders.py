@@ -2,6 +2,7 @@
 """bob leads each path of his jobs' folders to a file system that never answers, as a user of FUSE can. ann and root do
 not notice: detd and detd-launch look at no path of bob's, and neither does detctl for others."""  # SPDX-License-Identifier: Apache-2.0
 import ctypes
+import errno
 import os
 import select
 import signal
@@ -16,15 +17,17 @@ from daemon import BUILD  # noqa: E402
 from launch import ANN, BOB, Node, as_user, main, of_uid, refused  # noqa: E402
 
 LIBC = ctypes.CDLL(None, use_errno=True)
-INIT = 26
+INIT, FORGET, BATCH_FORGET = 26, 2, 42
 SOON_S = 15  # on a busy machine; a process that waits for bob waits for ever
 
 
 class Dead:
-    """A mount whose server takes requests and never answers, so that not even SIGKILL ends a process with a request."""
+    """A mount whose server takes requests and never answers, so that not even SIGKILL ends a process with a request.
+    With `error` it answers each request with that error."""
 
-    def __init__(self, where):
+    def __init__(self, where, error=0):
         self.where, self.fd, self.over = where, os.open("/dev/fuse", os.O_RDWR | os.O_NONBLOCK), False
+        self.error = error
         os.makedirs(where, exist_ok=True)
         options = b"fd=%d,rootmode=40000,user_id=%d,group_id=%d,allow_other" % (self.fd, BOB, BOB)
         assert LIBC.mount(b"dead", where.encode(), b"fuse", 0, options) == 0, os.strerror(ctypes.get_errno())
@@ -37,6 +40,8 @@ class Dead:
                 _, operation, unique = struct.unpack_from("<IIQ", os.read(self.fd, 1 << 17))
                 if operation == INIT:
                     os.write(self.fd, struct.pack("<IiQIIIIHHIIHHI28x", 80, 0, unique, 7, 31, 0, 0, 12, 9, 4096, 1, 1, 0, 0))
+                elif self.error and operation not in (FORGET, BATCH_FORGET):
+                    os.write(self.fd, struct.pack("<IiQ", 16, -self.error, unique))
 
     def close(self):
         self.over = True
@@ -54,12 +59,12 @@ def lead_away(folder, dead):
         os.symlink(dead + "/x", folder + "/" + name)
 
 
-def silent_job(d):
-    """A job of bob's that has reported nothing yet: its rank sleeps before its first line."""
-    with open("/home/bob/sitecustomize.py", "w") as f:
+def silent_job(d, uid=BOB, home="/home/bob"):
+    """A job that has reported nothing yet: its rank sleeps before its first line."""
+    with open(home + "/sitecustomize.py", "w") as f:
         f.write("import time\ntime.sleep(1000)\n")
-    os.chmod("/home/bob/sitecustomize.py", 0o644)
-    job = d.submit_as(BOB, 100000, PYTHONPATH="/home/bob")
+    os.chmod(home + "/sitecustomize.py", 0o644)
+    job = d.submit_as(uid, 20, STEP_S="0", PYTHONPATH=home)
     d.until(lambda: len(d.members(job)) == 2 and d.job(job)["phase"], "it does not start")
     return job
 
@@ -136,6 +141,29 @@ def a_disk_that_does_not_answer():
             d.call("job.cancel", id=job)
 
 
+def a_disk_that_fails():
+    """The disk of ann's folder fails before her job has reported anything. The job waits without slots, and runs when the
+    disk works again."""
+    if not os.access("/dev/fuse", os.W_OK):
+        print("skip: no /dev/fuse", flush=True)
+        return
+    with Node() as d:
+        job = silent_job(d, ANN, "/home/ann")
+        broken = Dead(d.folder(job), errno.EIO)
+        try:
+            d.stop_helper()
+            d.start_helper()  # which sees the mount from its start
+            os.unlink("/home/ann/sitecustomize.py")
+            d.kill_session(job)
+            d.wait(job, lambda now: now["state"] == "queued" and "Input/output error" in now["reason"])
+            assert d.call("daemon.info")["cpu_free"] == 8
+        finally:
+            broken.close()
+        d.stop_helper()
+        d.start_helper()
+        d.wait(job, "completed")
+
+
 def what_is_no_longer_there():
     """detd tells each checkpoint of a user's job to be there; detctl looks itself, for the job's user."""
     with Node() as d:
@@ -151,4 +179,4 @@ def what_is_no_longer_there():
 
 
 if __name__ == "__main__":
-    main([a_disk_that_does_not_answer, what_is_no_longer_there])
+    main([a_disk_that_does_not_answer, a_disk_that_fails, what_is_no_longer_there])

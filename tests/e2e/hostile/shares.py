@@ -10,7 +10,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from daemon import Client, Refused  # noqa: E402
-from launch import ANN, BOB, DETD, Node, as_user, main, refused  # noqa: E402
+from launch import ANN, BOB, DETD, Node, as_user, main, refused, status  # noqa: E402
 
 SHARE_ROWS, SHARE_CONNECTS = 5000, 50
 
@@ -88,6 +88,22 @@ def queued_rows():
             os.waitpid(pid, 0)
             assert most < SHARE_ROWS + 1500, most  # and a record, a piece of a rewind, or rows of others
             d.kill_session(job)
+
+
+def unread_acks():
+    """A supervisor of bob's repeats an old report and reads no ack. detd keeps a single ack for it."""
+    with Node() as d:
+        job = d.submit_as(BOB, 100000)
+        d.wait(job, lambda now: now["step"] > 3)
+        sup = Hostile(d, job)
+
+        def resident_mb():
+            return int(status(d.proc.pid)["VmRSS"].split()[0]) >> 10
+        before = resident_mb()
+        for _ in range(30):
+            sup.sock.sendall(b'{"type":"report","seq":0}\n' * 40000)
+        others_go_on(d, job)
+        assert resident_mb() < before + 10, (before, resident_mb())
 
 
 def knock(path, seconds):
@@ -184,6 +200,18 @@ def changes():
         assert len(lines) < 200 + 5 * (time.monotonic() - first) + 60, len(lines)
 
 
+def queue():
+    """bob submits until he is refused. ann and root still submit, and bob ends his jobs."""
+    with Node(conf="user_running = 1\n") as d:
+        first = d.submit_as(BOB, 100000)
+        spec = json.loads(d.sql("SELECT spec FROM specs WHERE job=?", first)[0][0])
+        granted, refusals = ask(d.of(BOB), 1200, lambda i: ("job.submit", {"spec": spec, "token": "t%d" % i}))
+        assert granted <= 1001 and any("user_queued" in r for r in refusals), (granted, refusals)
+        d.wait(d.submit_as(ANN, 5, STEP_S="0"), "completed")
+        d.submit_as(ANN, 5, groups=[DETD])
+        d.of(BOB).call("job.cancel", id=first)
+
+
 def database():
     """bob's jobs fill his share of the database: he submits no more, the rows of his running job are stored to the last,
     and others submit. A removal makes room. The next detd knows it all."""
@@ -212,4 +240,4 @@ def database():
 
 
 if __name__ == "__main__":
-    main([database, changes, queued_rows, connections])
+    main([database, changes, queue, queued_rows, unread_acks, connections])

@@ -22,14 +22,15 @@ SOON_S = 15  # on a busy machine; a process that waits for bob waits for ever
 
 
 class Dead:
-    """A mount whose server takes requests and never answers, so that not even SIGKILL ends a process with a request.
-    With `error` it answers each request with that error."""
+    """A mount of a folder, or of a file that is there. Its server takes requests and never answers, so not even SIGKILL
+    ends a process with a request. With `error` it answers each request with that error."""
 
     def __init__(self, where, error=0):
         self.where, self.fd, self.over = where, os.open("/dev/fuse", os.O_RDWR | os.O_NONBLOCK), False
         self.error = error
-        os.makedirs(where, exist_ok=True)
-        options = b"fd=%d,rootmode=40000,user_id=%d,group_id=%d,allow_other" % (self.fd, BOB, BOB)
+        if not os.path.exists(where):
+            os.makedirs(where)
+        options = b"fd=%d,rootmode=%o,user_id=%d,group_id=%d,allow_other" % (self.fd, os.stat(where).st_mode & 0o170000, BOB, BOB)
         assert LIBC.mount(b"dead", where.encode(), b"fuse", 0, options) == 0, os.strerror(ctypes.get_errno())
         self.thread = threading.Thread(target=self.serve)
         self.thread.start()
@@ -142,14 +143,16 @@ def a_disk_that_does_not_answer():
 
 
 def a_disk_that_fails():
-    """The disk of ann's folder fails before her job has reported anything. The job waits without slots, and runs when the
-    disk works again."""
+    """The disk of ann's folder fails before her job has reported anything: its job file cannot be written. The job waits
+    without slots, and runs when the disk works again."""
     if not os.access("/dev/fuse", os.W_OK):
         print("skip: no /dev/fuse", flush=True)
         return
     with Node() as d:
         job = silent_job(d, ANN, "/home/ann")
-        broken = Dead(d.folder(job), errno.EIO)
+        new = d.folder(job) + "/spec.json.new"
+        as_user(ANN, lambda: os.close(os.open(new, os.O_CREAT | os.O_WRONLY, 0o600)))
+        broken = Dead(new, errno.EIO)
         try:
             d.stop_helper()
             d.start_helper()  # which sees the mount from its start

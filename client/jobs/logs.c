@@ -12,6 +12,7 @@
 #include "client/base/print.h"
 #include "proto/host/memory.h"
 
+enum { PIECE_BYTES = 64 << 10 };
 enum { POLL_MS = 250, ASK_EVERY = 8 }; /* number of polls of the files before detd is asked whether the job lives */
 
 struct logs {
@@ -134,30 +135,51 @@ static void leave_renamed(struct logs *l)
     }
 }
 
-/* Prints new text. With --follow an incomplete line is left for later. */
+/* Reads a line, or the next piece of a line that may be of any length. A piece ends with a whole character. */
+static size_t read_piece(FILE *f, char piece[PIECE_BYTES])
+{
+    size_t n = 0, cut;
+    int c = 0;
+
+    while (n < PIECE_BYTES && c != '\n' && (c = getc_unlocked(f)) != EOF)
+        piece[n++] = (char)c;
+    for (cut = n; n == PIECE_BYTES && cut > n - 3 && (unsigned char)piece[cut - 1] >= 0x80;)
+        cut--;
+    if (cut < n)
+        fseek(f, (long)cut - (long)n, SEEK_CUR);
+    return cut;
+}
+
+static void print_prefix(const struct logs *l, size_t i)
+{
+    if (l->prefix && rank_of(l, i) >= 0)
+        printf("rank %d: ", rank_of(l, i));
+    else if (l->prefix)
+        fputs("detd-job: ", stdout);
+}
+
+/* Prints new text. With --follow an incomplete line is left for later, unless it has more than a piece. */
 static void drain(const struct logs *l, size_t i, bool whole_only)
 {
-    char *line = NULL;
-    size_t cap = 0;
-    ssize_t len;
+    static char piece[PIECE_BYTES];
     long at = place_in(l->file[i]);
+    char last = '\n';
+    size_t len;
 
     clearerr(l->file[i]);
-    while ((len = getline(&line, &cap, l->file[i])) > 0) {
-        if (line[len - 1] != '\n' && whole_only) {
+    while ((len = read_piece(l->file[i], piece)) > 0) {
+        if (piece[len - 1] != '\n' && len < PIECE_BYTES - 3 && whole_only) {
             fseek(l->file[i], at, SEEK_SET);
-            break;
+            return;
         }
-        at += len;
-        if (l->prefix && rank_of(l, i) >= 0)
-            printf("rank %d: ", rank_of(l, i));
-        else if (l->prefix)
-            fputs("detd-job: ", stdout);
-        print_lines(stdout, line, (size_t)len);
-        if (line[len - 1] != '\n')
-            putchar('\n');
+        at += (long)len;
+        if (last == '\n')
+            print_prefix(l, i);
+        print_lines(stdout, piece, len);
+        last = piece[len - 1];
     }
-    free(line);
+    if (last != '\n')
+        putchar('\n');
 }
 
 static void drain_all(const struct logs *l, bool whole_only)

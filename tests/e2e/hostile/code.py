@@ -3,6 +3,7 @@
 him, nothing of a system daemon runs as root, and what he prints moves nobody's terminal."""  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -159,6 +160,31 @@ def a_terminal_of_roots_stays_roots():
         assert b"^[[2J" in said and b"<U+009B>2J\xc3\xa9" in said and b"nothing is queued" in said and b"\x1b" not in said, said
 
 
+def a_log_without_an_end_of_line():
+    """A line of a log that is longer than memory is printed, piece by piece."""
+    size, most = 160 << 20, 128 << 20
+    with Node() as d:
+        job = d.submit_as(BOB, 3, STEP_S="0")
+        d.wait(job, "completed")
+        d.until(lambda: not of_uid(BOB), "it does not leave")
+
+        def write():
+            with open(d.folder(job) + "/log/rank-0.log", "wb") as f:
+                f.write("\u00e9".encode() * 100000)
+                f.truncate(size)
+        as_user(BOB, write)
+        command = [BUILD + "/detctl", "--socket", d.path, "logs", str(job), "--rank", "0"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (most, most))) as logs:
+            printed = 0
+            while piece := logs.stdout.read(1 << 20):
+                printed += len(piece)
+        assert printed == size + 1 and logs.returncode == 0, (printed, logs.returncode)
+        as_user(BOB, lambda: os.truncate(d.folder(job) + "/log/rank-0.log", 200000))
+        said = on_terminal(d, "logs", job, "--rank", 0)
+        assert said == "\u00e9".encode() * 100000 + b"\r\n", said[-100:]
+
+
 def words_that_move_a_terminal():
     """bob's log shows its control characters on root's terminal, and is as it is in a pipe."""
     log = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\x1b[8mhidden\u202e\u009b2J\r\n".encode()
@@ -179,4 +205,4 @@ def words_that_move_a_terminal():
 
 if __name__ == "__main__":
     main([code_in_a_job_is_its_owners, root_runs_nothing_on_files_of_others, root_submits_as_somebody, a_terminal_of_roots_stays_roots,
-          words_that_move_a_terminal])
+          a_log_without_an_end_of_line, words_that_move_a_terminal])

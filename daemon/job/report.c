@@ -147,6 +147,8 @@ static int parse_event(struct report *r, const json_t *rec, struct err *err)
     text_of(rec, "kind", r->label, sizeof r->label);
     text_of(rec, "text", r->text, sizeof r->text);
     r->tier = tier_parse(json_string_value(json_object_get(rec, "tier")));
+    if (strcmp(r->label, REPORT_AUDIT) == 0)
+        clean_copy(r->label, sizeof r->label, "event");
     if (strcmp(r->kind, "warning") != 0 && strcmp(r->kind, "error") != 0)
         clean_copy(r->kind, sizeof r->kind, "info");
     return 0;

@@ -7,6 +7,9 @@
 
 struct err;
 
+/* The kind of events in which detd tells who has asked for what. A job's event of this kind gets another one. */
+#define REPORT_AUDIT "audit"
+
 enum { REPORT_MAX_TERMS = 256, REPORT_NAME_MAX = 63, REPORT_TEXT_MAX = 1023 };
 enum report_type {
     REPORT_LOSS,

@@ -4,13 +4,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/job/report.h"
+
 struct store;
 
 /* The topics that a client can listen to. */
 enum { TOPIC_JOBS = 1, TOPIC_LOSSES = 2, TOPIC_EVENTS = 4, TOPIC_ALL = 7 };
 
 /* The kind of the events of audit.h. */
-#define EVENT_AUDIT "audit"
+#define EVENT_AUDIT REPORT_AUDIT
 
 /* The way to the listeners. They belong to a layer above the callers of this module. */
 struct events {

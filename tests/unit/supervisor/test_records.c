@@ -130,6 +130,16 @@ static void an_identity(void **state)
     }
 }
 
+static void only_detd_tells_who_has_asked(void **state)
+{
+    struct report *r;
+
+    (void)state;
+    assert_int_equal(parse("{\"type\":\"event\",\"level\":\"info\",\"kind\":\"audit\",\"text\":\"cancel by ann\"}", &r, NULL), 0);
+    assert_string_equal(r->label, "event");
+    free(r);
+}
+
 static void a_newer_supervisor_loses_nothing(void **state)
 {
     struct report *r;
@@ -320,6 +330,7 @@ int main(void)
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(sizes_are_bounded),
         cmocka_unit_test(an_identity),
+        cmocka_unit_test(only_detd_tells_who_has_asked),
         cmocka_unit_test(a_newer_supervisor_loses_nothing),
         cmocka_unit_test(the_view_is_json),
         cmocka_unit_test(numbers_come_back),

@@ -11,8 +11,8 @@
 
 /* ---- evaluation ---- */
 
-/* `sql` lists names by job and dataset, ?1 and ?2. Returns ERR_INPUT if it gives names, but not `name`. An empty list
- * is no error: names may still come. */
+/* `sql` lists names by job and dataset, ?1 and ?2, a bounded number of them, and first the name ?3 if it is one.
+ * Returns ERR_INPUT if it gives names, but not `name`. An empty list is no error: names may still come. */
 static int check_name(sqlite3 *db, const char *sql, const struct store_eval_query *q, const char *field, const char *name, struct err *err)
 {
     sqlite3_stmt *st = NULL;
@@ -24,6 +24,7 @@ static int check_name(sqlite3 *db, const char *sql, const struct store_eval_quer
         return rc;
     sqlite3_bind_int64(st, 1, q->job);
     sqlite3_bind_text(st, 2, q->dataset, -1, SQLITE_STATIC);
+    sqlite3_bind_text(st, 3, name, -1, SQLITE_STATIC);
     for (; !found && (rc = reader_step(db, st, err)) == 1; n++) {
         const char *one = (const char *)sqlite3_column_text(st, 0);
 
@@ -38,19 +39,22 @@ static int check_name(sqlite3 *db, const char *sql, const struct store_eval_quer
     return rc < 0 ? rc : 0;
 }
 
+/* A job's user may have given it millions of names. */
+#define METRICS(rows)                                                                        \
+    "SELECT ?3 WHERE EXISTS (SELECT 1 FROM " rows " AND metric=?3) UNION ALL SELECT * FROM " \
+    "(SELECT metric FROM (SELECT DISTINCT metric FROM " rows " ORDER BY metric LIMIT 512) ORDER BY instr(metric, ':') > 0, metric)"
+
 static int check_names(sqlite3 *db, const struct store_eval_query *q, struct err *err)
 {
     int rc =
-        check_name(db, "SELECT DISTINCT v.dataset FROM evaluations v JOIN jobs j ON j.id=v.by WHERE v.job=?1 ORDER BY v.dataset LIMIT 64",
+        check_name(db,
+                   "SELECT v.dataset FROM evaluations v JOIN jobs j ON j.id=v.by WHERE v.job=?1 AND v.dataset=?3 UNION ALL SELECT * FROM "
+                   "(SELECT DISTINCT v.dataset FROM evaluations v JOIN jobs j ON j.id=v.by WHERE v.job=?1 ORDER BY v.dataset LIMIT 64)",
                    q, "set", q->dataset, err);
 
-    return rc < 0
-               ? rc
-               : check_name(db,
-                            q->dataset
-                                ? "SELECT DISTINCT metric FROM eval_on WHERE job=?1 AND dataset=?2 ORDER BY instr(metric, ':') > 0, metric"
-                                : "SELECT DISTINCT metric FROM eval WHERE job=?1 ORDER BY instr(metric, ':') > 0, metric",
-                            q, "metric", q->metric, err);
+    return rc < 0 ? rc
+                  : check_name(db, q->dataset ? METRICS("eval_on WHERE job=?1 AND dataset=?2") : METRICS("eval WHERE job=?1"), q, "metric",
+                               q->metric, err);
 }
 
 int store_eval_rows(struct store *s, const struct store_eval_query *q, struct text *out, struct err *err)

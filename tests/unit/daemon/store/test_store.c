@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include <sys/resource.h>
 
 #include "daemon/store/store_impl.h"
 #include "tests/unit/daemon/store/store_fixture.h"
@@ -216,6 +217,34 @@ static void evaluations_are_listed_under_their_set(void **state)
     assert_string_equal(err.msg, "metric: job 1 has no 'AP'; it has loss/box, loss/total");
     text_free(&t);
     assert_string_equal(sql(f, "SELECT count(*) FROM loss WHERE job=1"), "0");
+}
+
+static long peak_kib(void)
+{
+    struct rusage use;
+
+    assert_int_equal(getrusage(RUSAGE_SELF, &use), 0);
+    return use.ru_maxrss;
+}
+
+/* A job's user may have given it millions of metrics. */
+static void an_unknown_metric_takes_little_memory(void **state)
+{
+    struct fixture *f = *state;
+    struct text t = { 0 };
+    struct err err;
+    long before;
+
+    submit(f, "a", 1);
+    sql_all(f, "INSERT INTO eval WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<300000) "
+               "SELECT 1, printf('%063d', i), 1, 0, 0 FROM n");
+    before = peak_kib();
+    assert_int_equal(ask(f, NULL, "AP", &t, &err), ERR_INPUT);
+    assert_in_range(peak_kib() - before, 0, 8 << 10);
+    assert_non_null(strstr(err.msg, "; it has 000"));
+    text_free(&t);
+    assert_int_equal(ask(f, NULL, "000000000000000000000000000000000000000000000000000000000299999", &t, &err), 0);
+    text_free(&t);
 }
 
 static void losses_come_out_as_they_went_in(void **state)
@@ -787,6 +816,7 @@ int main(void)
         TEST(evaluations_are_listed_under_their_set),
         TEST(losses_come_out_as_they_went_in),
         TEST(a_curve_is_thinned_by_seeks),
+        TEST(an_unknown_metric_takes_little_memory),
         TEST(an_attempt_rewinds),
         TEST(the_step_itself_stays),
         TEST(what_is_saved_last_holds),

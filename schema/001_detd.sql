@@ -14,7 +14,7 @@ CREATE TABLE jobs (
     uid             INTEGER NOT NULL,
     token           TEXT NOT NULL,                  -- chosen by the client: a repeated submission is the same job
     admin           INTEGER NOT NULL DEFAULT 0,     -- 1: submitted by an admin: limits of users do not hold for it
-    kind            TEXT NOT NULL DEFAULT 'train',  -- verify: it trains steps of another run again; eval: it evaluates another run's checkpoint
+    kind            TEXT NOT NULL DEFAULT 'train',  -- verify: it trains steps of another run again; eval: it evaluates another run's checkpoint; program: it runs a command
     state           TEXT NOT NULL CHECK (state IN ('queued', 'starting', 'running', 'stopping', 'paused', 'completed', 'failed', 'cancelled')),
     reason          TEXT NOT NULL DEFAULT '',
     want            TEXT NOT NULL DEFAULT 'run' CHECK (want IN ('run', 'pause', 'cancel')),
@@ -25,6 +25,8 @@ CREATE TABLE jobs (
     device          TEXT NOT NULL,                  -- cpu or cuda
     ranks           INTEGER NOT NULL,
     ranks_per_gpu   INTEGER NOT NULL DEFAULT 1,
+    gpus_asked      INTEGER NOT NULL DEFAULT 0,     -- by a program, in all; 0: the ranks decide
+    fixed           INTEGER NOT NULL DEFAULT 0,     -- 1: a program that cannot be paused; it never runs as backfill
     threads         INTEGER NOT NULL DEFAULT 0,     -- of a rank; 0: computed when the job is given slots
     priority        INTEGER NOT NULL DEFAULT 0,
     restarts        INTEGER NOT NULL DEFAULT 0,     -- the budget of the spec

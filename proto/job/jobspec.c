@@ -9,7 +9,12 @@
 #include "proto/err.h"
 #include "proto/job/jobspec_table.h"
 
-enum { ENV_VALUE_MAX = 4096, STRS_LENGTH_MAX = 128, NAME_SHOWN = 48, PRESET_NAMES_MAX = 2048 };
+enum {
+    TEXTS_MAX = 128 << 10 /* bytes of run.env, and of program.command */,
+    STRS_LENGTH_MAX = 128,
+    NAME_SHOWN = 48,
+    PRESET_NAMES_MAX = 2048
+};
 
 static void *member(struct jobspec *s, const struct job_key *k)
 {
@@ -182,6 +187,7 @@ static int take_ints(struct jobspec_list *ret, const struct job_key *k, const js
 static int take_map(json_t **ret, const struct job_key *k, const json_t *v, struct err *err)
 {
     const char *name;
+    size_t bytes = 0;
     json_t *x;
 
     if (!json_is_object(v))
@@ -191,8 +197,11 @@ static int take_map(json_t **ret, const struct job_key *k, const json_t *v, stru
     json_object_foreach ((json_t *)v, name, x) {
         if (!*name || strlen(name) > 128 || strchr(name, '='))
             return job_error(err, k->path, "'%.40s' is not a variable name", name);
-        if (!json_is_string(x) || json_string_length(x) > ENV_VALUE_MAX)
-            return job_error(err, k->path, "%.128s must be a string of at most %d bytes", name, ENV_VALUE_MAX);
+        if (!json_is_string(x))
+            return job_error(err, k->path, "%.128s must be a string", name);
+        bytes += strlen(name) + json_string_length(x) + 2;
+        if (bytes > TEXTS_MAX)
+            return job_error(err, k->path, "must have at most %d bytes in all", TEXTS_MAX);
     }
     *ret = json_deep_copy(v);
     return *ret ? 0 : err_set(err, -ENOMEM, "out of memory");
@@ -215,6 +224,27 @@ static int take_strs(json_t **ret, const struct job_key *k, const json_t *v, str
     else
         json_decref(list);
     return rc;
+}
+
+/* Arguments of a command: they may be empty, and hold any character but NUL. */
+static int take_args(json_t **ret, const struct job_key *k, const json_t *v, struct err *err)
+{
+    size_t i, bytes = 0;
+    json_t *x;
+
+    if (!json_is_array(v) || json_array_size(v) == 0)
+        return job_error(err, k->path, "must be a list of a program and its arguments, is %s", show(v).text);
+    if ((double)json_array_size(v) > k->max)
+        return job_error(err, k->path, "must have at most %.0f arguments, has %zu", k->max, json_array_size(v));
+    json_array_foreach (v, i, x) {
+        if (!json_is_string(x) || strlen(json_string_value(x)) != json_string_length(x))
+            return job_error(err, k->path, "argument %zu must be a string, is %s", i, show(x).text);
+        bytes += json_string_length(x) + 1;
+    }
+    if (bytes > TEXTS_MAX)
+        return job_error(err, k->path, "must have at most %d bytes in all, has %zu", TEXTS_MAX, bytes);
+    *ret = json_deep_copy(v);
+    return *ret ? 0 : err_set(err, -ENOMEM, "out of memory");
 }
 
 /* Keeps whole numbers and others alike: 2 is 2.0. */
@@ -281,6 +311,8 @@ static int take(struct jobspec *s, const struct job_key *k, const json_t *v, str
         return take_strs(at, k, v, err);
     case TYPE_NUMBERS:
         return take_numbers(at, k, v, err);
+    case TYPE_ARGS:
+        return take_args(at, k, v, err);
     case TYPE_BOOL:
         break;
     }
@@ -360,6 +392,12 @@ static int fill(struct jobspec *s, const struct job_key *k, const char *def, con
     return rc;
 }
 
+/* A key that is null counts as not given. */
+static bool is_given(const json_t *value)
+{
+    return value && !json_is_null(value);
+}
+
 /* Writes "a|b|c" from the presets' names, for the row of model.preset. */
 static void preset_words(const struct job_presets *presets, char *out, size_t size)
 {
@@ -372,6 +410,7 @@ static void preset_words(const struct job_presets *presets, char *out, size_t si
 
 static int fill_all(struct jobspec *s, const struct job_presets *presets, bool stored, const json_t *const *given, struct err *err)
 {
+    bool program = is_given(given[JOB_KEY_program_command]);
     char names[PRESET_NAMES_MAX];
     int rc = 0;
 
@@ -381,6 +420,8 @@ static int fill_all(struct jobspec *s, const struct job_presets *presets, bool s
 
         if (i == JOB_KEY_model_preset)
             k.values = names;
+        if (program && job_key_is_of_models(&k) && strcmp(k.def, "-") == 0)
+            k.def = "null";
         rc = fill(s, &k, stored && job_key_has_neutral(&k) ? k.neutral : k.def, given[i], err);
     }
     return rc;
@@ -432,14 +473,24 @@ static int forget_units(const json_t **given, struct err *err)
     return rc < 0 ? rc : 0;
 }
 
-/* Refuses keys of other families. A key that is null counts as not given. */
+static int refuse_of_program(const struct job_key *k, struct err *err)
+{
+    if (job_key_is_of_programs(k))
+        return job_error(err, k->path, "needs program.command");
+    return job_error(err, k->path, "not a key of a program (program.command)%s",
+                     job_key_is_of_models(k) ? ": detd knows neither its model nor its data" : "");
+}
+
+/* Refuses keys of other families. */
 static int refuse_foreign(const struct jobspec *s, const json_t *const *given, struct err *err)
 {
     for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
         const struct job_key *k = &job_keys[i];
 
-        if (!given[i] || json_is_null(given[i]) || job_key_of(k, s->family))
+        if (!is_given(given[i]) || job_key_of(k, s->family))
             continue;
+        if (jobspec_is_program(s) || job_key_is_of_programs(k))
+            return refuse_of_program(k, err);
         if (*k->families == '!')
             return job_error(err, k->path, "not a key of preset '%s'", s->model_preset);
         if (!s->model_preset)
@@ -464,6 +515,7 @@ static int parse(const struct job_presets *presets, const json_t *root, bool sto
     if (!s)
         return err_set(err, -ENOMEM, "out of memory");
     rc = walk(root, "", given, err);
+    uncounted = uncounted && !is_given(given[JOB_KEY_program_command]); /* only images are counted */
     if (rc == 0 && uncounted)
         rc = forget_units(given, err);
     if (rc == 0)
@@ -519,7 +571,8 @@ void jobspec_free(struct jobspec *s)
     for (size_t i = 0; i < JOB_KEY_COUNT; i++) {
         void *at = member(s, &job_keys[i]);
 
-        if (job_keys[i].type == TYPE_MAP || job_keys[i].type == TYPE_STRS || job_keys[i].type == TYPE_NUMBERS)
+        if (job_keys[i].type == TYPE_MAP || job_keys[i].type == TYPE_STRS || job_keys[i].type == TYPE_NUMBERS ||
+            job_keys[i].type == TYPE_ARGS)
             json_decref(*(json_t **)at);
         else if (job_keys[i].type <= TYPE_ENUM)
             free(*(char **)at);

@@ -23,7 +23,7 @@ enum { JOB_MAX_SOURCES = 3 };
  *   field    member of struct jobspec    key   its place in the JSON
  *   type     STR PATH ENUM INT REAL BOOL REALS (list of numbers) MAP (object of strings) SIZE (a whole number: both
  *            sides; or a list of two) INTS (a whole number, or a list of them) STRS (a text, or a list of them) NUMBERS
- *            (object of numbers)
+ *            (object of numbers) ARGS (list of texts, as they are)
  *   def      default as JSON text; "null" = computed by jobspec_finish() or absent, as the help says; "-" = required
  *   neutral  the value, as JSON text, that means "as before this key existed". jobspec_deciding() leaves out a key with
  *            this value, so that checkpoints older than the key stay good. A stored job without the key has this value,
@@ -34,7 +34,8 @@ enum { JOB_MAX_SOURCES = 3 };
  *            = neither given nor stored: the submitter turns the key into another one
  *   families the families of models (presets.h) that have the key, separated by blanks; "" = all, "!rcnn" = all but
  *            that one. For a model of another family the key is an error, and neither jobspec_json() nor
- *            jobspec_deciding() gives it. A family may have its own default: job_defaults of presets.h
+ *            jobspec_deciding() gives it. A program counts as the family `program`, which has no keys of model, data,
+ *            train and val. A family may have its own default: job_defaults of presets.h
  *   min,max  range of numbers (INTS NUMBERS: of each), or length of strings and lists (STRS: number of texts) (REAL: a
  *            min written as 1e-300 means "> 0")
  *   unit     "" if there is no unit        values   ENUM: allowed words, separated by '|'
@@ -374,7 +375,28 @@ enum { JOB_MAX_SOURCES = 3 };
       "a pause or as the best so far")                                                                                                    \
     X(checkpoint_best, "checkpoint.best", STR, "\"loss\"", "\"loss\"", "", 1, 63, "", "",                                                 \
       "Measure by which a validation is the best, and its checkpoint kept: loss, or a metric of detctl eval, such as AP or AP50:cat")     \
-    X(run_device, "run.device", ENUM, "\"auto\"", "*", "", 0, 0, "", "auto|cpu|cuda",                                                     \
+    X(program_command, "program.command", ARGS, "null", "*code", "program", 1, 4096, "arguments", "",                                     \
+      "Command of a program of your own, which runs once for each rank: the program and its arguments, 128 KiB in all. A job with "       \
+      "this key has no keys of model, data, train and val")                                                                               \
+    X(program_directory, "program.directory", PATH, "null", "*", "program", 1, 4095, "", "",                                              \
+      "Working folder of the program. Default: the folder in which detctl is called, for a job file the folder of the file")              \
+    X(program_gpus, "program.gpus", INT, "null", "*", "program", 0, 64, "GPUs", "",                                                       \
+      "GPUs of the job, a multiple of run.ranks; each rank sees all of them. Default: as many as ranks on a node with GPUs, else 0")      \
+    X(program_steps, "program.steps", INT, "null", "*", "program", 1, 1000000000000, "steps", "",                                         \
+      "Number of steps that the program will train, for the progress and the time left")                                                  \
+    X(program_silent_after, "program.silent_after", REAL, "null", "*", "program", 0, 1e9, "s", "",                                        \
+      "Time without a report or a line of output after which a rank hangs; 0: never. Default: 1800 once the rank has reported a "         \
+      "step, before that never")                                                                                                          \
+    X(program_on_pause, "program.on_pause", ENUM, "\"refuse\"", "*", "program", 0, 0, "", "refuse|signal|words",                          \
+      "How the program is paused. refuse: it is not, unless it has said that it asks for the word; signal: it saves at "                  \
+      "program.stop_signal; words: it asks for the word")                                                                                 \
+    X(program_stop_signal, "program.stop_signal", ENUM, "\"SIGTERM\"", "*", "program", 0, 0, "",                                          \
+      "SIGTERM|SIGINT|SIGHUP|SIGQUIT|SIGUSR1|SIGUSR2", "Signal that tells the ranks to end")                                              \
+    X(program_stop_grace, "program.stop_grace", REAL, "60", "*", "program", 0, 86400, "s", "",                                            \
+      "Time from program.stop_signal until the ranks are killed, and for the answer to a word before that signal")                        \
+    X(program_umask, "program.umask", STR, "null", "*", "program", 1, 4, "", "",                                                          \
+      "File mode mask of the ranks, as octal digits; default: that of detd's jobs, 077")                                                  \
+    X(run_device, "run.device", ENUM, "\"auto\"", "*", "!program", 0, 0, "", "auto|cpu|cuda",                                             \
       "Device that computes; auto: GPUs where the node has enough for the job, else the CPU")                                             \
     X(run_ranks, "run.ranks", INT, "1", "*", "", 1, 64, "processes", "",                                                                  \
       "Processes of the job; more can be faster. The number changes no result on CPUs, nor on GPUs in tier world")                        \
@@ -382,13 +404,13 @@ enum { JOB_MAX_SOURCES = 3 };
       "Ranks that share one GPU; more than 1 uses the shared-memory transport")                                                           \
     X(run_threads, "run.threads", INT, "null", "*", "", 1, 1024, "threads", "",                                                           \
       "CPU compute threads of a rank; default: max(1, slots/ranks)")                                                                      \
-    X(run_isa, "run.isa", ENUM, "\"auto\"", "*", "", 0, 0, "", "auto|avx512|avx2|generic",                                                \
+    X(run_isa, "run.isa", ENUM, "\"auto\"", "*", "!program", 0, 0, "", "auto|avx512|avx2|generic",                                        \
       "CPU build; all builds give the same bits. A build that is named does not use AMX; generic is for comparisons and tens of times "   \
       "slower")                                                                                                                           \
-    X(run_deterministic, "run.deterministic", ENUM, "null", "*", "", 0, 0, "", "off|rerun|world",                                         \
+    X(run_deterministic, "run.deterministic", ENUM, "null", "*", "!program", 0, 0, "", "off|rerun|world",                                 \
       "Deterministic tier: rerun gives the same bits at each rerun, world at any number of ranks too, off promises nothing. Default: "    \
       "the tier of the node")                                                                                                             \
-    X(run_precision, "run.precision", ENUM, "\"fp32\"", "*", "", 0, 0, "", "auto|fp32|tf32|bf16",                                         \
+    X(run_precision, "run.precision", ENUM, "\"fp32\"", "*", "!program", 0, 0, "", "auto|fp32|tf32|bf16",                                 \
       "Precision of activations and products; sums, weights and their gradients are fp32. tf32 needs a GPU. On CPUs bf16 halves the "     \
       "memory of activations and, without AMX, takes longer. auto: bf16 on GPUs and on CPUs with AMX, else fp32, decided at "             \
       "submission")                                                                                                                       \
@@ -409,11 +431,11 @@ enum { JOB_MAX_SOURCES = 3 };
     X(run_stress, "errand.stress", INT, "null", "*", "", 0, 9007199254740991, "", "",                                                     \
       "Seed that varies everything that is otherwise chance: contents and places of memory, order of pictures and ranks; shows that "     \
       "no bit depends on it")                                                                                                             \
-    X(run_env, "run.env", MAP, "{}", "*code", "", 0, 64, "", "", "Environment variables of the ranks")                                    \
-    X(run_evidence, "run.evidence", ENUM, "\"tensors\"", "*", "", 0, 0, "", "off|losses|tensors",                                         \
+    X(run_env, "run.env", MAP, "{}", "*code", "", 0, 1024, "", "", "Environment variables of the ranks, 128 KiB in all")                  \
+    X(run_evidence, "run.evidence", ENUM, "\"tensors\"", "*", "!program", 0, 0, "", "off|losses|tensors",                                 \
       "Hashes kept of each step, for comparison with another run: losses keeps those of data, losses and state; tensors those of "        \
       "gradients and weights too. Averages (train.ema) have no such hashes; those of a checkpoint's files protect them")                  \
-    X(run_on_corruption, "run.on_corruption", ENUM, "\"restart\"", "*", "", 0, 0, "", "restart|fail",                                     \
+    X(run_on_corruption, "run.on_corruption", ENUM, "\"restart\"", "*", "!program", 0, 0, "", "restart|fail",                             \
       "Reaction to a rank that has other weights than the rest: restart from the last checkpoint, or fail")                               \
     X(run_data_hash, "errand.data_hash", STR, "null", "*", "", 32, 32, "", "",                                                            \
       "Hash of the training set that the job requires, 32 hexadecimal digits")                                                            \
@@ -441,7 +463,8 @@ struct jobspec_size {
 
 /* Members have the C type of their key: STR PATH ENUM: char * (NULL when null); INT: int64_t (-1 when null); REAL:
  * double (NAN when null); BOOL: bool; REALS INTS: struct jobspec_list; MAP: a json_t pointer (object of strings); STRS:
- * a json_t pointer (array of strings); NUMBERS: a json_t pointer (object of reals); SIZE: struct jobspec_size (w -1
+ * a json_t pointer (array of strings); NUMBERS: a json_t pointer (object of reals); ARGS: a json_t
+ * pointer (array of strings; NULL when null); SIZE: struct jobspec_size (w -1
  * when null). */
 struct jobspec {
 #define JOB_TYPE_STR             char *
@@ -456,12 +479,15 @@ struct jobspec {
 #define JOB_TYPE_INTS            struct jobspec_list
 #define JOB_TYPE_STRS            json_t *
 #define JOB_TYPE_NUMBERS         json_t *
+#define JOB_TYPE_ARGS            json_t *
 #define X(field, key, type, ...) JOB_TYPE_##type field;
     JOB_KEYS(X)
 #undef X
     const struct job_preset *preset; /* of model.preset; NULL with model.cfg */
-    const struct job_family *family; /* of the model */
+    const struct job_family *family; /* of the model, or job_program */
 };
+/* Whether the job is a program of other people (program.command). train_steps is then program.steps, 0 when null. */
+bool jobspec_is_program(const struct jobspec *s);
 
 /* Orders of our own programs to a job. The keys in this object are in requests and in spec.json, but not in the job
  * file, man page or schema. */

@@ -24,7 +24,8 @@ static void put_values(FILE *out, const struct job_key *k)
                                          "integer or [integer, integer]",
                                          "integer or list of integers",
                                          "string or list of strings",
-                                         "object of numbers" };
+                                         "object of numbers",
+                                         "list of strings" };
 
     if (k->type == TYPE_ENUM)
         put_words(out, k->values);
@@ -72,7 +73,11 @@ static void put_other_defaults(FILE *out, const struct job_key *k)
 /* Writes "only of the family yolo", or nothing. */
 static void put_whose(FILE *out, const struct job_key *k)
 {
-    if (*k->families == '!')
+    if (strcmp(k->families, "!program") == 0)
+        fputs("not of programs", out);
+    else if (job_key_is_of_programs(k))
+        fputs("only of programs", out);
+    else if (*k->families == '!')
         fprintf(out, "not of the %s %s", job_key_families(k), k->families + 1);
     else if (*k->families)
         fprintf(out, "only of the %s %s", job_key_families(k), k->families);

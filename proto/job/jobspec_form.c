@@ -58,6 +58,7 @@ static json_t *member_json(const struct jobspec *s, const struct job_key *k)
     case TYPE_MAP:
     case TYPE_STRS:
     case TYPE_NUMBERS:
+    case TYPE_ARGS:
         return json_deep_copy(*(json_t *const *)at);
     default:
         return *(char *const *)at ? json_string(*(char *const *)at) : json_null();

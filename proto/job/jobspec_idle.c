@@ -87,6 +87,8 @@ int jobspec_refuse_idle(const struct jobspec *s, struct err *err)
                                          { "train.burn_in_power", s->train_burn_in_power != 4, warms, needs } };
     int rc;
 
+    if (jobspec_is_program(s))
+        return 0;
     if (s->train_steps >= 0 && s->train_burn_in > s->train_steps)
         return job_error(err, "train.burn_in", "must be at most train.steps (%lld), is %lld", (long long)s->train_steps,
                          (long long)s->train_burn_in);
@@ -159,7 +161,7 @@ int jobspec_idle(const struct jobspec *s, struct jobspec_idle ret[JOB_MAX_IDLE])
     };
     int n = 0;
 
-    for (size_t i = 0; i < sizeof keys / sizeof *keys && n < JOB_MAX_IDLE; i++)
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && n < JOB_MAX_IDLE && !jobspec_is_program(s); i++)
         if (keys[i].said && !keys[i].fits && job_key_of(job_key_find(keys[i].key, strlen(keys[i].key)), s->family))
             ret[n++] = (struct jobspec_idle){ keys[i].key, keys[i].needs };
     return n;

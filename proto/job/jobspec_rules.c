@@ -42,6 +42,10 @@ int jobspec_default_shards(int64_t batch, int shard_images)
 
 int jobspec_choose(struct jobspec *s, const struct job_presets *presets, struct err *err)
 {
+    if (s->program_command) {
+        s->family = &job_program;
+        return 0;
+    }
     if (!s->model_preset && !s->model_cfg)
         return job_error(err, "model.preset", "is required (or model.cfg)");
     if (s->model_preset && s->model_cfg)
@@ -624,8 +628,11 @@ int jobspec_finish(struct jobspec *s, bool uncounted, struct err *err)
                                  finish_fraction, finish_frames, finish_labels,       finish_shards, finish_run,   finish_optimizer,
                                  finish_form,     finish_val,    finish_depth_scores, finish_eval,   finish_steps };
     static rule *const of_steps[] = { finish_schedule, finish_intervals, finish_verify };
-    int rc = follow(all, sizeof all / sizeof *all, s, err);
+    int rc;
 
+    if (jobspec_is_program(s))
+        return jobspec_finish_program(s, err);
+    rc = follow(all, sizeof all / sizeof *all, s, err);
     if (rc < 0 || (s->train_steps < 0 && uncounted))
         return rc;
     if (s->train_steps < 0)
@@ -686,7 +693,7 @@ int jobspec_check_best(const struct jobspec *s, struct err *err)
     const char *const *names = depth ? depth_metrics : box_metrics;
     const char *plain = masks ? of_masks : name;
 
-    if (strcmp(name, "loss") == 0 || s->eval_run)
+    if (strcmp(name, "loss") == 0 || s->eval_run || jobspec_is_program(s))
         return 0;
     if (s->val_every == 0 || (!s->data_val_annotations && isnan(s->data_val_fraction)))
         return job_error(err, "checkpoint.best", "'%s' is a metric of validations: needs data.val, and val.every above 0", name);

@@ -38,8 +38,20 @@ static int among(const char *list, const char *word)
     return 0;
 }
 
+int job_key_is_of_models(const struct job_key *k)
+{
+    static const char *const groups[] = { "model.", "data.", "train.", "val.", JOB_ERRAND "." };
+
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+        if (strncmp(k->path, groups[i], strlen(groups[i])) == 0)
+            return 1;
+    return 0;
+}
+
 int job_key_of(const struct job_key *k, const struct job_family *family)
 {
+    if (family == &job_program && job_key_is_of_models(k))
+        return 0;
     if (!family || !*k->families)
         return 1;
     return *k->families == '!' ? !among(k->families + 1, family->name) : among(k->families, family->name);

@@ -20,7 +20,8 @@ enum job_type {
     TYPE_SIZE,
     TYPE_INTS,
     TYPE_STRS,
-    TYPE_NUMBERS
+    TYPE_NUMBERS,
+    TYPE_ARGS
 };
 
 struct job_key {
@@ -60,6 +61,13 @@ static inline int job_key_is_stored(const struct job_key *k)
 }
 /* Whether models of a family have the key. True if family is NULL (not known). */
 int job_key_of(const struct job_key *k, const struct job_family *family);
+/* Whether the key is of programs alone. */
+static inline int job_key_is_of_programs(const struct job_key *k)
+{
+    return strcmp(k->families, "program") == 0;
+}
+/* Whether the key is of no program, whatever its families: it is about a model of ours. */
+int job_key_is_of_models(const struct job_key *k);
 /* "family" or "families", as the key has one or several. */
 static inline const char *job_key_families(const struct job_key *k)
 {
@@ -104,6 +112,8 @@ int job_all_fit(const struct job_wanted *keys, size_t n, struct err *err);
 double job_usual(const struct jobspec *s, int key);
 /* Whether the numbers are those of a list as JSON text. */
 bool job_reads_as(const struct jobspec_list *a, const char *text);
+/* The rules for a program. */
+int jobspec_finish_program(struct jobspec *s, struct err *err);
 /* Maximum number of foreground regions in an image, at least 1. */
 int64_t job_all_foreground(const struct jobspec *s);
 /* Default sizes of data.augment.multiscale, for a longer side of `side` pixels. */

@@ -73,7 +73,6 @@ const struct job_word job_words[] = {
     { "gamma", "train.lr_scale", "" },
     { "giou_weight", "model.giou_gain", "" },
     { "gpu", "run.ranks", "With run.device=cuda each rank has a GPU" },
-    { "gpus", "run.ranks", "With run.device=cuda each rank has a GPU" },
     { "gpus_per_node", "run.ranks", "With run.device=cuda each rank has a GPU" },
     { "grad_clip", "train.clip_norm", "" },
     { "gradient_accumulation_steps", "train.waves", "" },

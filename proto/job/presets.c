@@ -11,6 +11,8 @@ JOB_FAMILIES(X)
 static const struct job_preset rows[] = { JOB_PRESETS(X) };
 #undef X
 
+const struct job_family job_program = { "program", 1, 1 };
+
 const struct job_presets job_presets = { rows, sizeof rows / sizeof *rows, &yolo_family };
 
 const struct job_preset *job_preset_find(const struct job_presets *presets, const char *name)

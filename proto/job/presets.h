@@ -68,6 +68,9 @@ struct job_default {
     int batch;             /* the value is a number for a batch of so many images, and scales with the batch; 0: it does not */
 };
 
+/* The family of jobs with program.command. No preset has it. */
+extern const struct job_family job_program;
+
 /* Ends with family NULL. */
 extern const struct job_default job_defaults[];
 /* NULL: the family has the default of the table, or family is not known. */

@@ -157,7 +157,7 @@ static void texts_are_bounded(void **state)
     assert_int_equal(parse_with("name", json_stringn(text, 65), &err), ERR_INPUT);
     assert_string_equal(err.msg, "name: must have at most 64 bytes, has 65");
     assert_int_equal(parse_with("A", json_stringn(text, 4096), &err), 0);
-    assert_int_equal(parse_with("A", json_stringn(text, 4097), &err), ERR_INPUT);
+    assert_int_equal(parse_with("A", json_stringn(text, 4097), &err), 0); /* all variables together have a limit */
     text[128] = '\0';
     assert_int_equal(parse_with(text, json_string("b"), &err), 0);
     text[128] = 'a';
@@ -294,7 +294,7 @@ static void refused(void **state)
         { "train.lr_steps=[1.5]", "train.lr_steps", "train.lr_steps: must be whole steps, or fractions between 0 and 1; number 1 is 1.5" },
         { "train.lr_steps=[\"a\"]", "train.lr_steps", "train.lr_steps: 'a' is neither a number of steps nor a text as \"2 epochs\"" },
         { "train.lr_steps=3", "train.lr_steps", "train.lr_steps: must be a list of numbers, is 3" },
-        { "run.env={\"A\":1}", "run.env", "run.env: A must be a string of at most 4096 bytes" },
+        { "run.env={\"A\":1}", "run.env", "run.env: A must be a string" },
         { "run.env={\"A=B\":\"1\"}", "run.env", "run.env: 'A=B' is not a variable name" },
         { "train=5", "train", "train: must be an object, is 5" },
         { "data.train=5", "data.train", "data.train: must be an object, is 5" },
@@ -334,7 +334,7 @@ static void unknown_keys(void **state)
         { NULL, "elephants", "elephants: unknown key; detctl submit --help-keys lists the keys" },
         { NULL, "", ": unknown key; detctl submit --help-keys lists the keys" },
         { NULL, "a\nb", "a?b: unknown key; detctl submit --help-keys lists the keys" },
-        { "train", "gpus", "train.gpus: unknown key; did you mean run.ranks? With run.device=cuda each rank has a GPU" },
+        { "train", "gpus", "train.gpus: unknown key; did you mean program.gpus?" },
         { "model", "imgsz", "model.imgsz: unknown key; did you mean model.size? It is model.min_size of R-CNN" },
         { "model", "weights", "model.weights: unknown key; did you mean model.init?" },
         { NULL, "mosaic",

@@ -28,8 +28,8 @@ static char *help_of(const struct job_preset *preset)
 
 static json_t *type_of(const struct job_key *k)
 {
-    static const char *const names[] = { "string", "string", "string",  "integer", "number", "boolean",
-                                         "array",  "object", "integer", "integer", "string", "object" };
+    static const char *const names[] = { "string", "string",  "string",  "integer", "number", "boolean", "array",
+                                         "object", "integer", "integer", "string",  "object", "array" };
     json_t *all = json_pack("[s]", names[k->type]);
 
     if (k->type == TYPE_SIZE || k->type == TYPE_INTS || k->type == TYPE_STRS)
@@ -117,6 +117,7 @@ static void add_limits(json_t *out, const struct job_key *k)
         json_object_set_new(out, "maxProperties", json_integer(JOB_MAX_NUMBERS));
         break;
     case TYPE_STRS:
+    case TYPE_ARGS:
         json_object_set_new(out, "items", json_pack("{s:s}", "type", "string"));
         json_object_set_new(out, "maxItems", limit(k->max));
         break;
@@ -132,7 +133,11 @@ static void add_description(json_t *out, const struct job_key *k)
     int n = snprintf(text, sizeof text, "%s%s%s%s%s", k->help, *k->help && *k->unit ? " " : "", *k->unit ? "[" : "", k->unit,
                      *k->unit ? "]" : "");
 
-    if (*k->families == '!')
+    if (strcmp(k->families, "!program") == 0)
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s(not of programs)", n > 0 ? " " : "");
+    else if (job_key_is_of_programs(k))
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s(only of programs)", n > 0 ? " " : "");
+    else if (*k->families == '!')
         n += snprintf(text + n, sizeof text - (size_t)n, "%s(not of the %s %s)", n > 0 ? " " : "", job_key_families(k), k->families + 1);
     else if (*k->families)
         n += snprintf(text + n, sizeof text - (size_t)n, "%s(only of the %s %s)", n > 0 ? " " : "", job_key_families(k), k->families);

@@ -92,11 +92,31 @@ static int resolve_device(struct jobspec *spec, const struct device_node *n, cha
     return 0;
 }
 
+/* A program needs no plugin of ours. */
+static int resolve_program(struct jobspec *spec, const struct device_node *n, char note[DEVICE_TEXT], struct err *err)
+{
+    char node[NODE_TEXT];
+
+    tell_node(n, node, sizeof node);
+    if (spec->program_gpus < 0) {
+        spec->program_gpus = n->gpus.devices > 0 ? spec->run_ranks : 0;
+        snprintf(note, DEVICE_TEXT, "program.gpus: %lld by default: %s", (long long)spec->program_gpus, node);
+    }
+    if (spec->program_gpus > n->gpus.devices)
+        return err_field(err, ERR_INPUT, "program.gpus", "program.gpus: asks for %lld GPUs, %s", (long long)spec->program_gpus, node);
+    if (spec->program_gpus > JOB_GPUS_MAX)
+        return err_field(err, ERR_INPUT, "program.gpus", "program.gpus: asks for %lld GPUs, a job has at most %d",
+                         (long long)spec->program_gpus, JOB_GPUS_MAX);
+    return choose(&spec->run_device, spec->program_gpus > 0 ? "cuda" : "cpu", err);
+}
+
 int device_resolve(struct jobspec *spec, const struct device_node *n, char note[DEVICE_TEXT], struct err *err)
 {
     int rc;
 
     note[0] = '\0';
+    if (jobspec_is_program(spec))
+        return resolve_program(spec, n, note, err);
     rc = resolve_device(spec, n, note, err);
     return rc < 0 ? rc : choose_precision(spec, n, note, err);
 }

@@ -22,6 +22,7 @@ struct device_node {
 /* Decides the two keys.
  * - precision auto: bf16 on GPUs, and on CPUs with a unit for it, otherwise fp32. Afterwards
  *   spec->run_precision is not auto.
+ * - program.gpus of a program: as many GPUs as ranks on a node with GPUs, else 0; no plugin is needed.
  * - device auto: GPUs if there are enough of them and the plugin is there. A GPU in use, also by foreign processes,
  *   counts, since it will be free again. A quarantined GPU counts only if the user asked for GPUs: then the job waits
  *   for an admin. Afterwards spec->run_device is cuda or cpu.

@@ -14,7 +14,7 @@ static const struct {
 #define X(ident, name) name,
 static const char *const events[] = { JOB_EVENTS(X) };
 #undef X
-static const char *const kinds[JOB_KINDS] = { "train", "verify", "eval" };
+static const char *const kinds[JOB_KINDS] = { "train", "verify", "eval", "program" };
 static const char *const wants[] = { "run", "pause", "cancel" };
 
 /* Values beside the next state. NO: the event is refused. SAME: the state holds already. DEPENDS: the user's present

@@ -40,8 +40,8 @@ enum job_state { JOB_STATES(X) JOB_STATE_COUNT };
 enum job_event { JOB_EVENTS(X) JOB_EVENT_COUNT };
 #undef X
 
-/* A job trains a model, verifies another run or evaluates a checkpoint of one. */
-enum job_kind { JOB_TRAINS, JOB_VERIFIES, JOB_EVALUATES, JOB_KINDS };
+/* A job trains a model, verifies another run, evaluates a checkpoint of one, or runs a program. */
+enum job_kind { JOB_TRAINS, JOB_VERIFIES, JOB_EVALUATES, JOB_RUNS, JOB_KINDS };
 enum job_want { JOB_WANT_RUN, JOB_WANT_PAUSE, JOB_WANT_CANCEL };
 enum {
     JOB_NAME_MAX = 64,
@@ -80,13 +80,15 @@ struct job_row {
     int tier;
     bool cuda;
     int ranks, ranks_per_gpu, threads;
+    int gpus_asked; /* by a program, in all; 0: the ranks decide */
+    bool fixed;     /* a program that cannot be paused */
     int priority, restarts, deaths, attempt;
     int64_t after; /* job that must end first; 0: no such job */
     bool after_ok; /* that job must complete */
     bool backfill; /* it has slots that a job ahead of it waits for, and makes room once these suffice for that job */
     char nonce[JOB_NONCE_LEN + 1];
     char gpus[JOB_GPUS_MAX * (JOB_UUID_MAX + 1)]; /* UUIDs with commas; "": no GPU */
-    int64_t last_seq, step, steps;                /* steps 0: it evaluates, and trains no steps */
+    int64_t last_seq, step, steps;                /* steps 0: it evaluates, or a program has not said */
     int64_t reported;                             /* approximate bytes of its reports in the store, dropped reports included */
     double images_per_s, cpu_seconds, cpu_before; /* cpu_seconds: of all ranks; cpu_before: of supervisors before the running one */
     double seconds, seconds_before;               /* time that it ran, with its slots; seconds_before: before the running supervisor */

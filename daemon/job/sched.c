@@ -42,6 +42,8 @@ int sched_gpu_need(const struct sched_job *job)
 {
     int share = job->ranks_per_gpu > 1 ? job->ranks_per_gpu : 1;
 
+    if (job->cuda && job->gpus_asked > 0)
+        return job->gpus_asked;
     return job->cuda ? (job->ranks + share - 1) / share : 0;
 }
 
@@ -254,7 +256,7 @@ int sched_pick(struct sched_job *queue, int n, struct sched_node node, double no
                                      has_head[job->cuda] };
         bool later = job->not_before > now;
 
-        if (closed[job->cuda] || grant.gpus > node.gpus || user_has_enough(job, &node, &users))
+        if (closed[job->cuda] || grant.gpus > node.gpus || user_has_enough(job, &node, &users) || (job->fixed && grant.backfill))
             continue;
         tally(&users, job);
         if (later || grant.cpu_slots > node.cpu_free || grant.gpus > node.gpus_free) {

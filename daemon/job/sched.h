@@ -25,6 +25,8 @@ struct sched_job {
     bool cuda;
     int ranks;
     int ranks_per_gpu; /* at most; 0 counts as 1 */
+    int gpus_asked;    /* in all; 0: ranks and ranks_per_gpu decide */
+    bool fixed;        /* it cannot make room, so it never runs as backfill */
     int threads;       /* CPU threads of a rank that the job asks for; 0: it divides the whole node */
     double not_before;
     /* of jobs that have their slots: */
@@ -56,7 +58,7 @@ bool sched_is_before(const struct sched_job *a, const struct sched_job *b);
 /* CPU slots that a job takes: ranks * threads, but never more than the node has (more ranks than slots: the whole idle
  * node). 0 for GPU jobs. */
 int sched_cpu_need(const struct sched_job *job, const struct sched_node *node);
-/* GPUs that a job takes: enough for its ranks at ranks_per_gpu each. 0 for CPU jobs. */
+/* GPUs that a job takes: those that it asks for, else enough for its ranks at ranks_per_gpu each. 0 for CPU jobs. */
 int sched_gpu_need(const struct sched_job *job);
 /* Threads of a rank: the number that the job asks for, or max(1, slots / ranks). */
 int sched_threads(const struct sched_job *job, const struct sched_node *node);

@@ -57,6 +57,7 @@ struct job {
     bool reloading;      /* its newest losses are being read from the store ... */
     bool reload_again;   /* ... and must be read once more */
     bool counts;         /* an attempt of the running supervisor was reported: its CPU time adds to row.cpu_before */
+    bool pausable;       /* its program asks for the word pause, whatever row.fixed says */
     int cpu_slots;       /* held */
     struct wish *wishes; /* wishes of users, on their way to the disk, oldest first */
     int keeps, kept;     /* number of its wishes that a full disk kept from being stored, and how many of them are stored since */

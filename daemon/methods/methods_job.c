@@ -344,11 +344,24 @@ static bool holds(const struct job_row *row, enum job_event event)
     return job_apply(&after, event, "", 0, NULL) == 0 && after.state == row->state && after.want == row->want;
 }
 
+/* A program that runs and says nothing of pauses would lose its work. */
+static int refuse_pause(const struct job *j, enum job_event event, struct err *err)
+{
+    if (event != JOB_EV_PAUSE || !j->row.fixed || j->pausable || !job_is_live(j->row.state))
+        return 0;
+    return err_field(err, ERR_STATE, "id",
+                     "job %lld runs a program that cannot be paused (program.on_pause is refuse, and the program does not ask for the word "
+                     "pause); detctl cancel ends it",
+                     (long long)j->row.id);
+}
+
 int methods_command(struct request *rq, enum job_event event, const char *what, struct err *err)
 {
     struct job *j;
     int rc = own_job(rq, what, &j, err);
 
+    if (rc == 0 && j)
+        rc = refuse_pause(j, event, err);
     if (rc < 0 || !j)
         return rc;
     if (!holds(&j->row, event))
@@ -468,6 +481,8 @@ int do_deterministic_set(struct request *rq, struct err *err)
     if (!j)
         return look(rq, id, "a change of tier", err);
     rc = check_owner(rq, j, err);
+    if (rc == 0 && j->row.kind == JOB_RUNS)
+        rc = err_field(err, ERR_STATE, "id", "job %lld is a program", (long long)j->row.id);
     if (rc < 0)
         return rc;
     request_note(rq, j->row.id, "tier %s", tier_name(tier));

@@ -75,6 +75,8 @@ static int check_completed(struct reopening *x)
     const struct job_row *row = &x->row;
 
     x->already = !job_is_done(row->state) && row->attempt > 0 && row->steps == x->steps;
+    if (row->kind == JOB_RUNS)
+        return err_field(&x->err, ERR_STATE, "id", "job %lld is a program", (long long)row->id);
     if (x->already || row->state == JOB_COMPLETED)
         return 0;
     return err_field(&x->err, ERR_STATE, "id", "job %lld is %s: only a completed one is given more steps%s", (long long)row->id,

@@ -62,13 +62,15 @@ static void fill_row(struct submission *s, const struct jobspec *spec)
     snprintf(row->name, sizeof row->name, "%s", spec->name);
     row->uid = s->rq->caller.uid;
     row->admin = s->rq->caller.admin;
-    row->kind = spec->eval_run ? JOB_EVALUATES : spec->verify_evidence ? JOB_VERIFIES : JOB_TRAINS;
+    row->kind = jobspec_is_program(spec) ? JOB_RUNS : spec->eval_run ? JOB_EVALUATES : spec->verify_evidence ? JOB_VERIFIES : JOB_TRAINS;
     row->state = JOB_QUEUED;
     row->want_tier = -1;
     row->tier = tier_parse(spec->run_deterministic);
     row->cuda = strcmp(spec->run_device, "cuda") == 0;
     row->ranks = (int)spec->run_ranks;
     row->ranks_per_gpu = (int)spec->run_ranks_per_gpu;
+    row->gpus_asked = spec->program_gpus > 0 ? (int)spec->program_gpus : 0;
+    row->fixed = jobspec_is_program(spec) && strcmp(spec->program_on_pause, "refuse") == 0;
     row->threads = spec->run_threads < 0 ? 0 : (int)spec->run_threads;
     row->priority = (int)spec->run_priority;
     row->after = spec->run_after < 0 ? 0 : spec->run_after;
@@ -82,7 +84,9 @@ static void fill_row(struct submission *s, const struct jobspec *spec)
 /* Limits of users other than admins. A job that needs more GPUs than its user may hold would wait for ever. */
 static int check_limits(struct submission *s, struct jobspec *spec, struct err *err)
 {
-    const struct sched_job view = { .cuda = s->row.cuda, .ranks = s->row.ranks, .ranks_per_gpu = s->row.ranks_per_gpu };
+    const struct sched_job view = {
+        .cuda = s->row.cuda, .ranks = s->row.ranks, .ranks_per_gpu = s->row.ranks_per_gpu, .gpus_asked = s->row.gpus_asked
+    };
     const struct config *cfg = s->cfg;
 
     if (s->row.admin)
@@ -226,8 +230,7 @@ static void submit_after(void *arg)
     submission_free(s);
 }
 
-/* Continues once it is known whether there are GPUs. Without a plugin no job could use them, so that is not waited
- * for. */
+/* Continues once it is known whether there are GPUs. Without a plugin only programs could use them. */
 static void gpus_ready(void *arg)
 {
     struct submission *s = arg;
@@ -259,7 +262,7 @@ static int start_submission(struct request *rq, const json_t *spec, const char *
                               .cfg = &rq->d->cfg,
                               .node.plugin = rq->d->plugin,
                               .node.bf16_unit = cpu_has_bf16_unit() };
-    if (rq->d->plugin && !rq->d->gpus.known)
+    if ((rq->d->plugin || json_object_get(spec, "program")) && !rq->d->gpus.known)
         gpu_node_await(rq->d->gpu_node, INFINITY, gpus_ready, s);
     else
         gpus_ready(s);

@@ -431,7 +431,8 @@ static void on_status(struct sup *s, const json_t *msg)
         j->row.max_rss = rss;
     j->rss = int_of(msg, "rss", 0);
     j->heard = s;
-    if (step > j->row.step && step <= j->row.steps)
+    j->pausable = json_is_true(json_object_get(msg, "pausable"));
+    if (step > j->row.step && (step <= j->row.steps || (j->row.kind == JOB_RUNS && j->row.steps == 0)))
         j->row.step = step;
     job_changed(s->in->c.jobs, j);
 }

@@ -102,7 +102,9 @@ void shares_close(struct shares *s)
 
 static void count(struct shares *s, const struct job *j, double span, int64_t hour)
 {
-    const struct sched_job view = { .cuda = j->row.cuda, .ranks = j->row.ranks, .ranks_per_gpu = j->row.ranks_per_gpu };
+    const struct sched_job view = {
+        .cuda = j->row.cuda, .ranks = j->row.ranks, .ranks_per_gpu = j->row.ranks_per_gpu, .gpus_asked = j->row.gpus_asked
+    };
     double slot_s = span * (j->row.gpus[0] ? sched_gpu_need(&view) : j->cpu_slots);
     struct share *u = slot_s > 0 ? find_or_add(s, j->row.uid, j->row.user, hour) : NULL;
 

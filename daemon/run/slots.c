@@ -44,6 +44,8 @@ struct sched_job slots_view(const struct runner *r, const struct job *j)
                                .cuda = j->row.cuda,
                                .ranks = j->row.ranks,
                                .ranks_per_gpu = j->row.ranks_per_gpu,
+                               .gpus_asked = j->row.gpus_asked,
+                               .fixed = j->row.fixed,
                                .threads = j->row.threads,
                                .not_before = j->life.not_before,
                                .backfill = j->row.backfill && !stays,

@@ -71,7 +71,7 @@ int reader_step(sqlite3 *db, sqlite3_stmt *st, struct err *err)
     "SELECT id, name, user, uid, state, reason, want, want_tier, want_checkpoint, want_eval, tier, device, ranks, threads, priority, "   \
     "restarts, deaths, attempt, nonce, last_seq, step, steps, images_per_s, cpu_seconds, max_rss, submitted, started, ended, gpus, "     \
     "cpu_before, ranks_per_gpu, after, after_ok, backfill, ticket, reported, note, tags, seconds, seconds_before, limited, kind, held, " \
-    "time_limit, admin FROM jobs "
+    "time_limit, admin, gpus_asked, fixed FROM jobs "
 
 static const char *column(sqlite3_stmt *st, int at)
 {
@@ -130,6 +130,8 @@ static void read_row(sqlite3_stmt *st, struct job_row *row)
     row->held = sqlite3_column_double(st, 42);
     row->time_limit = sqlite3_column_double(st, 43);
     row->admin = sqlite3_column_int(st, 44) != 0;
+    row->gpus_asked = sqlite3_column_int(st, 45);
+    row->fixed = sqlite3_column_int(st, 46) != 0;
 }
 
 /* The row that best_take() of daemon/job/best.h chooses. */

@@ -107,6 +107,8 @@ static int submit(struct writer *w, struct op *op)
     sqlite3_bind_double(st, 21, row->time_limit);
     sqlite3_bind_int(st, 22, row->admin);
     sqlite3_bind_int64(st, 23, row->reported);
+    sqlite3_bind_int(st, 24, row->gpus_asked);
+    sqlite3_bind_int(st, 25, row->fixed);
     rc = writer_run(st);
     if (rc != SQLITE_OK)
         return rc;

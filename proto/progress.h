@@ -2,10 +2,11 @@
  * compared by detd-job, so that a hang has a name. */
 #pragma once
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define PROGRESS_MAGIC 0x64657464u
-enum { PROGRESS_BYTES = 4096, PROGRESS_VERSION = 2 };
+enum { PROGRESS_BYTES = 4096, PROGRESS_VERSION = 2 /* of detd-worker */, PROGRESS_VERSION_PROGRAM = 3 };
 
 /* The activity of a rank. No progress for deadline_s inside the phase is a hang (0: never). waited_s is the deadline
  * while other ranks wait for this one in a collective: work on files may keep them waiting, computing may not. The rule
@@ -27,7 +28,8 @@ enum { PROGRESS_BYTES = 4096, PROGRESS_VERSION = 2 };
     X(VALIDATE, "validate", 600, 600)          \
     X(CHECKPOINT, "checkpoint", 600, 600)      \
     X(ENDING, "ending", 120, 45)               \
-    X(PLAN, "plan", 1800, 1800)
+    X(PLAN, "plan", 1800, 1800)               \
+    X(PROGRAM, "program", 0, 0)
 /* clang-format on */
 #define X(ident, name, deadline_s, waited_s) PHASE_##ident,
 enum progress_phase { PROGRESS_PHASES(X) PHASE_COUNT };
@@ -40,6 +42,8 @@ enum progress_phase { PROGRESS_PHASES(X) PHASE_COUNT };
 #define X(ident, name) CHANNEL_##ident,
 enum progress_channel { PROGRESS_CHANNELS(X) CHANNEL_COUNT };
 #undef X
+
+enum { PROGRESS_NAME_WORDS = 8 };
 
 /* Only the rank writes the members, with relaxed stores. It bumps `changes` last (release) at every change of step,
  * phase or collective, and with every layer, so that a slow rank that still computes is seen to make progress.
@@ -62,7 +66,14 @@ struct progress {
      * The lower half is a hash of its kind and bytes, on which ranks at the same number must agree. Both are in one
      * word, so that a reader never sees the number of one collective with the hash of another. 0: no collective yet. */
     _Atomic uint64_t collective[CHANNEL_COUNT];
+    /* From version 3 on, of programs (PROTOCOL.md). Only detd-job writes `order`. */
+    _Atomic uint64_t entered;  /* step for which the rank asks for words */
+    _Atomic uint64_t order;    /* word for the ranks: proto/word.h; 0: none */
+    _Atomic uint64_t answered; /* copy of the order that the rank has answered with yes */
+    _Atomic uint64_t phase_deadline_ms;
+    _Atomic uint64_t phase_name[PROGRESS_NAME_WORDS]; /* UTF-8, padded with zeros */
 };
+_Static_assert(offsetof(struct progress, entered) == 12 * 8 && offsetof(struct progress, phase_name) == 16 * 8, "as in PROTOCOL.md");
 
 const char *progress_phase_name(unsigned phase); /* "?" for a number out of range */
 const char *progress_channel_name(enum progress_channel channel);

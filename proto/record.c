@@ -8,9 +8,9 @@
 #include "proto/identity.h"
 #include "proto/rpc.h"
 
-/* COUNT: integer from 0 to RECORD_MAX_COUNT. WORD: one of `words`. PAIRS: {name: [num, den]}. NUMBERS: {name: num}.
+/* COUNT: integer from 0 to RECORD_MAX_COUNT. WORD: one of `words`. WORDS: array of them. PAIRS: {name: [num, den]}. NUMBERS: {name: num}.
  * IDENTITY: proto/identity.h. NULL_OK and MAYBE may be added. */
-enum kind { COUNT, NUMBER, STRING, WORD, BOOLEAN, PAIRS, NUMBERS, STRINGS, IDENTITY, KIND_MASK = 15, NULL_OK = 16, MAYBE = 32 };
+enum kind { COUNT, NUMBER, STRING, WORD, BOOLEAN, PAIRS, NUMBERS, STRINGS, IDENTITY, WORDS, KIND_MASK = 15, NULL_OK = 16, MAYBE = 32 };
 
 struct field {
     const char *name;
@@ -58,19 +58,46 @@ static const struct field end[] = { { "outcome", WORD, "completed|failed|cancell
                                     { "class", WORD | NULL_OK | MAYBE, "user|data|nonfinite|missing|fault|" },
                                     { 0 } };
 
-static const struct {
-    const char *name;
+static const struct type {
+    const char *name; /* NULL: there is no such message */
     const struct field *fields;
-} types[] = { [RECORD_HELLO] = { "hello", hello },
-              [RECORD_START] = { "start", start },
-              [RECORD_LOSS] = { "loss", loss },
-              [RECORD_EVAL] = { "eval", eval },
-              [RECORD_CHECKPOINT] = { "checkpoint", checkpoint },
-              [RECORD_TIER] = { "tier", tier },
-              [RECORD_DATA] = { "data", data },
-              [RECORD_IDENTITY] = { "identity", identity },
-              [RECORD_EVENT] = { "event", event },
-              [RECORD_END] = { "end", end } };
+} types[RECORD_UNKNOWN] = { [RECORD_HELLO] = { "hello", hello },
+                            [RECORD_START] = { "start", start },
+                            [RECORD_LOSS] = { "loss", loss },
+                            [RECORD_EVAL] = { "eval", eval },
+                            [RECORD_CHECKPOINT] = { "checkpoint", checkpoint },
+                            [RECORD_TIER] = { "tier", tier },
+                            [RECORD_DATA] = { "data", data },
+                            [RECORD_IDENTITY] = { "identity", identity },
+                            [RECORD_EVENT] = { "event", event },
+                            [RECORD_END] = { "end", end } };
+
+/* ---- of programs ---- */
+
+static const struct field program_hello[] = {
+    { "pid", COUNT | MAYBE, 0 },     { "stacks", COUNT | MAYBE, 0 },  { "words", WORDS | MAYBE, "checkpoint|validate|pause|cancel" },
+    { "tier", WORD | MAYBE, TIERS }, { "device", STRING | MAYBE, 0 }, { 0 }
+};
+static const struct field share[] = { { "split", WORD, "train|val" },
+                                      { "step", COUNT, 0 },
+                                      { "terms", PAIRS, 0 },
+                                      { "epoch", NUMBER | NULL_OK | MAYBE, 0 },
+                                      { "images", NUMBER | NULL_OK | MAYBE, 0 },
+                                      { 0 } };
+static const struct field program_eval[] = { { "step", COUNT, 0 }, { "metrics", NUMBERS, 0 }, { 0 } };
+static const struct field program_checkpoint[] = {
+    { "step", COUNT, 0 }, { "phase", WORD, "ready" }, { "path", STRING | NULL_OK | MAYBE, 0 }, { 0 }
+};
+static const struct field program_event[] = {
+    { "level", WORD, "info|warning|error" }, { "kind", STRING, 0 }, { "text", STRING, 0 }, { 0 }
+};
+static const struct field finish[] = { { 0 } };
+
+static const struct type program_types[RECORD_UNKNOWN] = {
+    [RECORD_HELLO] = { "hello", program_hello }, [RECORD_SHARE] = { "share", share },
+    [RECORD_EVAL] = { "eval", program_eval },    [RECORD_CHECKPOINT] = { "checkpoint", program_checkpoint },
+    [RECORD_EVENT] = { "event", program_event }, [RECORD_FINISH] = { "finish", finish }
+};
 
 static bool is_word(const char *words, const char *value)
 {
@@ -115,6 +142,18 @@ static bool are_strings(const json_t *array)
     return json_is_array(array);
 }
 
+static bool are_words(const char *words, const json_t *array)
+{
+    json_t *v;
+    size_t i;
+
+    json_array_foreach (array, i, v) {
+        if (!is_word(words, json_string_value(v)))
+            return false;
+    }
+    return json_is_array(array);
+}
+
 /* Its content is for people and for comparison. A program that forwards it checks only its size and its hash. */
 static bool is_identity(const json_t *object)
 {
@@ -146,6 +185,8 @@ static bool fits(const struct field *f, const json_t *v)
         return are_strings(v);
     case IDENTITY:
         return is_identity(v);
+    case WORDS:
+        return are_words(f->words, v);
     default:
         return are_values(v, (f->kind & KIND_MASK) == PAIRS);
     }
@@ -161,28 +202,29 @@ static const char *wanted(const struct field *f)
                                          "an object of at most 256 [number, number], names of 1 to 63 bytes",
                                          "an object of at most 256 numbers, names of 1 to 63 bytes",
                                          "an array of strings",
-                                         "an object of at most 3072 bytes with a hash of 32 hexadecimal digits" };
+                                         "an object of at most 3072 bytes with a hash of 32 hexadecimal digits",
+                                         "an array of " };
 
     return names[f->kind & KIND_MASK];
 }
 
-static int check(const json_t *msg, enum record_type *ret_type, struct err *err)
+static int check(const struct type *known, const json_t *msg, enum record_type *ret_type, struct err *err)
 {
     const char *name = json_string_value(json_object_get(msg, "type"));
     int type = 0;
 
     if (!name)
         return err_field(err, ERR_PROTO, "type", "type: must be a string");
-    while (type < RECORD_UNKNOWN && strcmp(types[type].name, name) != 0)
+    while (type < RECORD_UNKNOWN && (!known[type].name || strcmp(known[type].name, name) != 0))
         type++;
-    for (const struct field *f = type < RECORD_UNKNOWN ? types[type].fields : NULL; f && f->name; f++)
+    for (const struct field *f = type < RECORD_UNKNOWN ? known[type].fields : NULL; f && f->name; f++)
         if (!fits(f, json_object_get(msg, f->name)))
             return err_field(err, ERR_PROTO, f->name, "%s: %s: must be %s%s", name, f->name, wanted(f), f->words ? f->words : "");
     *ret_type = (enum record_type)type;
     return 0;
 }
 
-int record_parse(const char *text, size_t len, enum record_type *ret_type, json_t **ret_msg, struct err *err)
+static int parse(const struct type *known, const char *text, size_t len, enum record_type *ret_type, json_t **ret_msg, struct err *err)
 {
     json_error_t je;
     json_t *msg;
@@ -194,10 +236,20 @@ int record_parse(const char *text, size_t len, enum record_type *ret_type, json_
     msg = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
     if (!msg)
         return err_set(err, ERR_PROTO, "not JSON: %s", je.text);
-    rc = check(msg, ret_type, err);
+    rc = check(known, msg, ret_type, err);
     if (rc == 0)
         *ret_msg = msg;
     else
         json_decref(msg);
     return rc;
+}
+
+int record_parse(const char *text, size_t len, enum record_type *ret_type, json_t **ret_msg, struct err *err)
+{
+    return parse(types, text, len, ret_type, ret_msg, err);
+}
+
+int record_parse_program(const char *text, size_t len, enum record_type *ret_type, json_t **ret_msg, struct err *err)
+{
+    return parse(program_types, text, len, ret_type, ret_msg, err);
 }

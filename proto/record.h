@@ -20,6 +20,8 @@ enum record_type {
     RECORD_IDENTITY,
     RECORD_EVENT,
     RECORD_END,
+    RECORD_SHARE, /* of programs, as is what follows */
+    RECORD_FINISH,
     RECORD_UNKNOWN
 };
 
@@ -27,3 +29,5 @@ enum record_type {
  * (RECORD_UNKNOWN: of a later version), *ret_msg the object (new reference). Returns ERR_PROTO otherwise; err names the
  * wrong member. */
 int record_parse(const char *text, size_t len, enum record_type *ret_type, json_t **ret_msg, struct err *err);
+/* The same for the lines of a program (PROTOCOL.md). */
+int record_parse_program(const char *text, size_t len, enum record_type *ret_type, json_t **ret_msg, struct err *err);

@@ -69,7 +69,7 @@
  *     T = end                      {attempt, outcome, reason, class, time, cpu_seconds, seconds, max_rss}     the job
  *                                  is over (outcomes as of ranks); nothing follows. "paused" of class "missing": detd
  *                                  queues the job and starts it again after a minute
- *   status  {attempt, step, phase, images_per_s, cpu_seconds, max_rss, rss?, trouble?, ranks:[{rank, phase, step,
+ *   status  {attempt, step, phase, images_per_s?, pausable?, cpu_seconds, max_rss, rss?, trouble?, ranks:[{rank, phase, step,
  *           pid}], seconds}
  *           once a second while it changes; not sequenced, sent only while connected. cpu_seconds: of all ranks of all
  *           attempts since this detd-job started. seconds: since then. rss: bytes of all ranks now. max_rss: the
@@ -106,6 +106,12 @@ enum { REPORT_MAX_LINE = 64 << 10, SUP_PROTOCOL = 1, SUP_EXIT_UNREACHABLE = 73, 
 enum { WORKER_FD_CONTROL = 3, WORKER_FD_COMM = 4, WORKER_FD_PROGRESS = 5, WORKER_FD_LOCK = 6, WORKER_FD_PLUGIN = 7 };
 #define WORKER_ENV_PLUGIN "DETD_PLUGIN_FD"
 #define WORKER_PLUGIN     "libdetd-cuda.so" /* its name beside the programs */
+
+/* Descriptors of a rank of a program, and the variables that name them as NUMBER:INODE. Descriptor 6 is the job's lock,
+ * as for a worker; 5 and 7 are closed. PROTOCOL.md has the whole environment. */
+enum { PROGRAM_FD_REPORT = 3, PROGRAM_FD_PAGE = 4 };
+#define PROGRAM_ENV_REPORT "DETD_REPORT"
+#define PROGRAM_ENV_PAGE   "DETD_PAGE"
 
 /* Longest line on sup.sock: a report is a rank's line and its envelope. */
 enum { SUP_MAX_LINE = REPORT_MAX_LINE + 4096 };

@@ -12,11 +12,17 @@
 #include "supervisor/link.h"
 #include "supervisor/ranks/log.h"
 #include "supervisor/on_end.h"
+#include "supervisor/ranks/errorfile.h"
+#include "supervisor/ranks/program.h"
 #include "supervisor/spool/published.h"
 #include "supervisor/ranks/ranks.h"
 #include "supervisor/ranks/watch.h"
 
-enum { ROOM_BYTES = 1 << 20 /* kept free in the spool for records of our own when ranks fill it */ };
+enum {
+    ROOM_BYTES = 1 << 20, /* kept free in the spool for records of our own when ranks fill it */
+    PORT_MS = 60000,      /* a program that ends within, without a report, may have lost its port to another process */
+    SIGTERM_LOOKS = 20    /* of GOING_LEFT_MS: for a SIGTERM that comes to all processes of the node */
+};
 
 /* ---- the table of states ---- */
 
@@ -181,7 +187,7 @@ static void kill_ranks(struct job *j)
 
 static void term_ranks(struct job *j)
 {
-    ranks_kill(j->attempt.ranks, SIGTERM);
+    ranks_kill(j->attempt.ranks, j->needs.program ? j->needs.program->stop_signal : SIGTERM);
 }
 
 static void tell_stuck(struct job *j)
@@ -236,16 +242,29 @@ static void send_status(struct job *j)
                              .now_s = (double)uv_now(j->loop) / 1000,
                              .seconds = seconds(j),
                              .usage = usage(j),
+                             .speech = j->needs.program ? &j->speech : NULL,
                              .trouble = trouble };
 
     status_send(&j->status, &v, j->records.link);
+}
+
+/* Another process got the port before the ranks could listen on it. */
+static bool lost_port(const struct job *j, const struct outcome *o)
+{
+    const struct program *p = j->needs.program;
+
+    return p && strcmp(o->outcome, "failed") == 0 && !j->speech.reported && uv_now(j->loop) - j->attempt.began_ms < PORT_MS &&
+           p->port.number > 0 && !port_is_free(p->port.number);
 }
 
 static void attempt_over(struct job *j)
 {
     struct outcome o = { 0 };
 
+    j->attempt.stopped = j->attempt.stopped || (j->needs.program && j->going.wishes & (GOING_WISH_LEAVE | GOING_WISH_CANCEL));
+    speech_end(&j->speech);
     attempt_outcome(&j->attempt, &o);
+    o.elsewhere = lost_port(j, &o);
     send_status(j); /* the last of these ranks */
     j->usage = usage(j);
     attempt_close(&j->attempt);
@@ -254,12 +273,37 @@ static void attempt_over(struct job *j)
 }
 
 /* Processes that ranks started hold the job's lock and memory of its GPUs: the attempt is over when they are gone. */
+/* A node that shuts down sends SIGTERM to all processes at once: the ranks of a program may end before this process
+ * hears of it. */
+static bool awaits_sigterm(const struct job *j)
+{
+    if (!j->needs.program || j->going.wishes || j->going.looks >= SIGTERM_LOOKS)
+        return false;
+    for (int i = 0; i < j->attempt.nranks; i++)
+        if (!j->attempt.rank[i].out.killed && j->attempt.rank[i].out.status != 0)
+            return true;
+    return false;
+}
+
 static void clean(struct job *j)
 {
-    char text[128], told[200];
-    int left = left_kill(text, sizeof text);
+    char text[128] = "", told[200];
+    int left;
 
+    if (j->going.looks == 0)
+        left_forget();
+    left = left_kill(text, sizeof text);
     j->trouble[0] = '\0';
+    if (j->needs.program && left_killed() > 0 && !j->attempt.left) {
+        snprintf(told, sizeof told, "the ranks have ended and left %s, which was killed%s", text,
+                 left_killed() > 1 ? ", as others were" : "");
+        event(j, -1, "info", "left", told);
+        j->attempt.left = true;
+    }
+    if (left == 0 && awaits_sigterm(j)) {
+        take(j, GOING_FACT_REMAIN, "");
+        return;
+    }
     if (left > 0 && j->going.looks < GOING_LEFT_LOOKS) {
         take(j, GOING_FACT_REMAIN, "");
         return;
@@ -282,6 +326,10 @@ static void on_broken(void *arg, int rank, const char *why)
 {
     char text[OUTCOME_TEXT];
 
+    if (((struct job *)arg)->needs.program) {
+        speech_left_out(&((struct job *)arg)->speech, rank, why);
+        return;
+    }
     snprintf(text, sizeof text, "rank %d: malformed report: %s", rank, why);
     take(arg, GOING_FACT_BROKEN, text);
 }
@@ -292,7 +340,7 @@ static void on_rank_closed(void *arg, int rank)
     struct job *j = arg;
 
     j->attempt.rank[rank].closed = true;
-    if (!j->attempt.rank[rank].out.ended)
+    if (!j->attempt.rank[rank].out.ended && !j->needs.program) /* a program may close it */
         take(j, GOING_FACT_FAILED, "");
 }
 
@@ -304,9 +352,11 @@ static void on_gone(void *arg, int rank, int status)
 
     attempt_gone(&j->attempt, rank, status);
     outcome_describe(status, how, sizeof how);
-    if (!r->out.ended && !r->out.killed)
+    if (j->needs.program)
+        speech_gone(&j->speech, rank, status);
+    if (!r->out.ended && !r->out.killed && (status != 0 || !j->needs.program))
         job_log("attempt %d: rank %d %s", j->going.attempt, rank, how);
-    if (!r->out.ended)
+    if (!r->out.ended && (status != 0 || !j->needs.program)) /* of a program, status 0 stops no other rank */
         take(j, GOING_FACT_FAILED, "");
     if (attempt_all_gone(&j->attempt))
         take(j, GOING_FACT_GONE, "");
@@ -329,7 +379,7 @@ static void tell_refused(struct job *j)
 static void read_needs(struct job *j)
 {
     struct err err = { 0 };
-    int rc = needs_read(&j->needs, j->options.worker, &err);
+    int rc = needs_read(&j->needs, j->options.worker, j->options.job, &err);
     const struct jobspec *s = j->needs.spec;
 
     if (s) {
@@ -337,6 +387,7 @@ static void read_needs(struct job *j)
         j->going.restarts = (int)s->run_restarts;
         j->going.fail_on_hang = strcmp(s->run_on_hang, "fail") == 0;
         j->going.limit_s = s->run_time_limit;
+        j->orders.program = j->needs.program;
     }
     if (rc == 0)
         take(j, GOING_FACT_READ, "");
@@ -361,6 +412,18 @@ static void lock_gpus(struct job *j)
         conclude(j, "failed", err.msg, "fault");
 }
 
+/* What a program needs anew for each start. */
+static int prepare_program(struct job *j, struct err *err)
+{
+    struct program *p = j->needs.program;
+    int rc = program_find(p, j->needs.env, err);
+
+    port_drop(&p->port);
+    if (rc == 0)
+        rc = errorfile_prepare(j->going.attempt, p->nranks, err);
+    return rc < 0 ? rc : port_take((unsigned)(j->options.job * 101 + j->going.attempt * 13), &p->port, err);
+}
+
 static void start_ranks(struct job *j)
 {
     struct attempt *a = &j->attempt;
@@ -372,6 +435,7 @@ static void start_ranks(struct job *j)
                                    .worker_fd = j->needs.worker_fd,
                                    .plugin_fd = j->needs.plugin_fd,
                                    .lock_fd = j->options.lock_fd,
+                                   .program = j->needs.program,
                                    .env = j->needs.env,
                                    .gpus = j->options.gpus,
                                    .line = on_line,
@@ -382,13 +446,16 @@ static void start_ranks(struct job *j)
                                    .arg = j };
     struct outcome o = { .outcome = "failed", .class = "fault", .retry = true };
     struct err err = { 0 };
+    int rc = j->needs.program ? prepare_program(j, &err) : 0;
 
     status_begin(&j->status);
     orders_attempt_begins(&j->orders);
-    if (attempt_start(a, &config, &err) == 0) {
+    if (rc == 0 && attempt_start(a, &config, &err) == 0) {
         j->refusal[0] = '\0';
         job_log("attempt %d: %d rank%s started", j->going.attempt, a->nranks, a->nranks == 1 ? "" : "s");
         take(j, GOING_FACT_STARTED, "");
+        if (j->needs.program) /* it says hello when it likes */
+            take(j, GOING_FACT_GREETED, "");
         return;
     }
     if (err_is_shortage(&err)) {
@@ -396,6 +463,10 @@ static void start_ranks(struct job *j)
         return;
     }
     snprintf(o.reason, sizeof o.reason, "%s", err.msg);
+    if (j->needs.program && err.code == ERR_INPUT) { /* another try would find the same */
+        snprintf(o.class, sizeof o.class, "user");
+        o.retry = false;
+    }
     judge(j, &o);
 }
 
@@ -407,6 +478,7 @@ static void go(struct job *j)
 
 static void pass(struct job *j)
 {
+    j->going.term_ms = orders_term_ms(&j->orders);
     orders_pass(&j->orders);
 }
 
@@ -463,7 +535,7 @@ static void hang(struct job *j, const struct watch_verdict *v)
     line_int(l, "rank", v->rank);
     line_int(l, "attempt", j->going.attempt);
     line_str(l, "phase", progress_phase_name(v->phase));
-    line_int(l, "step", (int64_t)v->step);
+    line_int(l, "step", (int64_t)(v->step & INT64_MAX));
     records_add(&j->records, NULL);
     tell_command(j, "hang", "", v->text);
     take(j, GOING_FACT_HUNG, v->text);
@@ -489,6 +561,16 @@ static void write_late(struct job *j)
         ranks_resume(j->attempt.ranks);
 }
 
+static bool looks_hung(struct job *j, struct watch_verdict *ret)
+{
+    double now_s = (double)uv_now(j->loop) / 1000;
+
+    if (!j->needs.program)
+        return attempt_look(&j->attempt, now_s, j->messages.durable, ret);
+    attempt_tell_idle(&j->attempt, j->trouble, sizeof j->trouble);
+    return attempt_look_at_program(&j->attempt, now_s, &j->speech, ret);
+}
+
 void actions_tick(uv_timer_t *timer)
 {
     struct job *j = timer->data;
@@ -505,7 +587,7 @@ void actions_tick(uv_timer_t *timer)
     write_late(j);
     if (j->going.phase < GOING_ENDING) {
         orders_look_at_limit(&j->orders, (double)j->options.ran_s + seconds(j));
-        if (going_has_attempt(&j->going) && attempt_look(&j->attempt, (double)uv_now(j->loop) / 1000, j->messages.durable, &v))
+        if (going_has_attempt(&j->going) && looks_hung(j, &v))
             hang(j, &v);
     }
     if ((j->going.phase < GOING_ENDING || j->records.late) && link_is_up(j->records.link))

@@ -17,6 +17,7 @@
 #include "supervisor/orders.h"
 #include "supervisor/ranks/ranks.h"
 #include "supervisor/records.h"
+#include "supervisor/speech.h"
 #include "supervisor/status.h"
 
 struct job {
@@ -31,6 +32,7 @@ struct job {
     struct attempt attempt;
     struct messages messages;
     struct orders orders;
+    struct speech speech;
     struct status status;
     struct err fatal;         /* code 0: none */
     struct ranks_usage usage; /* of the attempts before */

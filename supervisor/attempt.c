@@ -4,18 +4,29 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "proto/err.h"
+#include "supervisor/program/page.h"
+#include "supervisor/program/silence.h"
+#include "supervisor/ranks/errorfile.h"
 #include "supervisor/ranks/left.h"
+#include "supervisor/ranks/program.h"
 #include "supervisor/ranks/ranks.h"
 #include "supervisor/ranks/watch.h"
+#include "supervisor/speech.h"
 
 int attempt_start(struct attempt *a, const struct ranks_config *config, struct err *err)
 {
+    const struct program *p = config->program;
     int rc;
 
-    *a = (struct attempt){ .nranks = a->nranks, .watch = watch_new(a->nranks) };
-    rc = a->watch ? ranks_start(config, &a->ranks, err) : err_set(err, -ENOMEM, "out of memory");
+    *a = (struct attempt){ .nranks = a->nranks, .number = config->attempt, .program = p, .began_ms = uv_now(config->loop) };
+    if (p)
+        a->silence = silence_new(a->nranks, p->silent_after_s);
+    else
+        a->watch = watch_new(a->nranks);
+    rc = a->watch || a->silence ? ranks_start(config, &a->ranks, err) : err_set(err, -ENOMEM, "out of memory");
     if (rc < 0)
         attempt_close(a);
     return rc;
@@ -28,7 +39,9 @@ void attempt_close(struct attempt *a)
     a->ranks = NULL; /* a callback that comes while they are freed finds none */
     ranks_free(ranks);
     watch_free(a->watch);
+    silence_free(a->silence);
     a->watch = NULL;
+    a->silence = NULL;
 }
 
 void attempt_kill(struct attempt *a)
@@ -39,7 +52,7 @@ void attempt_kill(struct attempt *a)
         if (r->gone || ranks_pid(a->ranks, i) == 0)
             continue;
         r->out.killed = true;
-        if (r->closed && a->order == 0 && !a->cause[0])
+        if (r->closed && a->order == 0 && !a->cause[0] && !a->program)
             snprintf(a->cause, sizeof a->cause, "rank %d closed its descriptor 3 and went on without it", i);
     }
     ranks_kill(a->ranks, SIGKILL);
@@ -111,11 +124,69 @@ bool attempt_look(struct attempt *a, double now_s, bool busy, struct watch_verdi
     return ret->rank >= 0;
 }
 
+static uint64_t log_bytes(int rank)
+{
+    struct stat st;
+    char path[64];
+
+    snprintf(path, sizeof path, "log/rank-%d.log", rank);
+    return lstat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
+}
+
+bool attempt_look_at_program(struct attempt *a, double now_s, const struct speech *speech, struct watch_verdict *ret)
+{
+    struct silence_page pages[JOB_MAX_RANKS];
+
+    if (!a->ranks)
+        return false;
+    for (int i = 0; i < a->nranks; i++) {
+        uint64_t said = (uint64_t)speech_step(speech, i);
+
+        page_read(ranks_page(a->ranks, i), &pages[i]);
+        pages[i].step = said > pages[i].step ? said : pages[i].step;
+        pages[i].lines = speech->rank[i].lines;
+        pages[i].output = log_bytes(i);
+        pages[i].held = ranks_is_held(a->ranks, i);
+        pages[i].gone = a->rank[i].gone || ranks_pid(a->ranks, i) == 0 || speech->rank[i].finished;
+    }
+    silence_look(a->silence, pages, now_s, ret);
+    return ret->rank >= 0;
+}
+
+void attempt_tell_idle(struct attempt *a, char *ret, size_t size)
+{
+    enum { LOOKS = 10 };
+
+    ret[0] = '\0';
+    for (int i = 0; a->ranks && i < a->nranks; i++) {
+        pid_t pid = ranks_pid(a->ranks, i);
+        char who[128];
+
+        left_name(pid, who, sizeof who);
+        a->idle[i] = pid && (strstr(who, "state T)") || strstr(who, "state D)")) ? a->idle[i] + 1 : 0;
+        if (a->idle[i] >= LOOKS && !ret[0])
+            snprintf(ret, size, "rank %d does not run: %s", i, who);
+    }
+}
+
+static void outcome_of(const struct attempt *a, const struct outcome_rank *ranks, struct outcome *ret)
+{
+    struct outcome_program p = { .cause = a->cause, .stopped = a->stopped, .saved = a->saved };
+    char error[OUTCOME_TEXT];
+
+    p.error = error;
+    p.error_rank = errorfile_read(a->number, a->nranks, outcome_first_failed(ranks, a->nranks), error, sizeof error);
+    outcome_of_program(ranks, a->nranks, &p, ret);
+}
+
 void attempt_outcome(const struct attempt *a, struct outcome *ret)
 {
     struct outcome_rank ranks[JOB_MAX_RANKS];
 
     for (int i = 0; i < a->nranks; i++)
         ranks[i] = a->rank[i].out;
-    outcome_decide(ranks, a->nranks, a->cause, ret);
+    if (a->program)
+        outcome_of(a, ranks, ret);
+    else
+        outcome_decide(ranks, a->nranks, a->cause, ret);
 }

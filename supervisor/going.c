@@ -3,13 +3,14 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BACKOFF = -2 }; /* within_ms: 1, 2, 4 ... GOING_BACKOFF_MAX_S seconds, by the number of tries */
+/* within_ms. BACKOFF: 1, 2, 4 ... GOING_BACKOFF_MAX_S seconds, by the number of tries. GRACE: going.term_ms. */
+enum { BACKOFF = -2, GRACE = -3 };
 
 struct cell {
     bool means; /* something in this phase */
     enum going_phase next;
     enum going_action action;
-    int within_ms; /* as going.wait_ms, or BACKOFF */
+    int within_ms; /* as going.wait_ms, or BACKOFF, or GRACE */
 };
 
 #define TO(next, action, within)                   \
@@ -51,7 +52,7 @@ static const struct cell table[GOING_PHASE_COUNT][GOING_FACT_COUNT] = {
     WISHES(LAUNCHING, GREETING)   = TO(KILLED, KILL, GOING_STAYS_MS), /* such ranks have nothing to save */
 
     WISHES(RUNNING, RUNNING)      = TO(RUNNING, PASS, 0),
-    AT(RUNNING, DISOBEYED)        = TO(STOPPING, TERM, GOING_TERM_MS),
+    AT(RUNNING, DISOBEYED)        = TO(STOPPING, TERM, GRACE),
 
     IN(GREETING, RUNNING, BROKEN) = TO(KILLED, KILL, GOING_STAYS_MS),
     IN(GREETING, RUNNING, HUNG)   = TO(KILLED, KILL, GOING_STAYS_MS),
@@ -84,6 +85,11 @@ static int backoff_ms(int tries)
     int s = tries > 5 ? GOING_BACKOFF_MAX_S : 1 << (tries > 0 ? tries - 1 : 0);
 
     return 1000 * (s > GOING_BACKOFF_MAX_S ? GOING_BACKOFF_MAX_S : s);
+}
+
+static int grace_ms(const struct going *g)
+{
+    return g->term_ms > 0 ? g->term_ms : GOING_TERM_MS;
 }
 
 static unsigned wish_of(enum going_fact fact)
@@ -137,7 +143,7 @@ enum going_action going_next(struct going *g, enum going_fact fact)
     if (!c->means)
         return GOING_NOTHING;
     tries = count(g, fact);
-    g->wait_ms = c->within_ms == BACKOFF ? backoff_ms(tries) : c->within_ms;
+    g->wait_ms = c->within_ms == BACKOFF ? backoff_ms(tries) : c->within_ms == GRACE ? grace_ms(g) : c->within_ms;
     g->hung = g->hung && c->action != GOING_START;
     g->phase = c->next;
     return c->action;
@@ -243,6 +249,9 @@ enum going_fact going_judge(struct going *g, const struct outcome *o, struct goi
     if (failed && o->missing)
         return judge_missing(g, o, ret_end);
     g->waits_for_file = false;
+    g->elsewhere = failed && o->elsewhere ? g->elsewhere + 1 : 0;
+    if (g->elsewhere > 0 && g->elsewhere <= GOING_ELSEWHERE_TRIES)
+        return GOING_FACT_AGAIN;
     g->failures += failed;
     if (failed && o->retry && !(g->hung && g->fail_on_hang) && g->failures <= g->restarts)
         return GOING_FACT_AGAIN;

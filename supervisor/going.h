@@ -79,16 +79,17 @@ enum {
     GOING_HELLO_MS = 120000, /* every rank has to say hello within */
     GOING_OTHERS_MS = 3000,  /* after the first rank broke, the others may still say what they saw */
     GOING_LEAVE_MS = 30000,  /* after rank 0 said its end */
-    GOING_TERM_MS = 5000,    /* from SIGTERM to SIGKILL: a trainer may still write what it likes to */
+    GOING_TERM_MS = 5000,    /* from SIGTERM to SIGKILL: a trainer may still write what it likes to; a program has program.stop_grace */
     GOING_STAYS_MS = 20000,  /* between two looks at ranks that were killed and live */
     GOING_STAYS_LOOKS = 30,  /* one of so many is told */
     GOING_LEFT_MS = 50,      /* between two looks at what the ranks left behind */
     GOING_LEFT_LOOKS = 200,
-    GOING_LATE_MS = 1000,     /* no attempt begins before the reports of the last one are written */
-    GOING_END_ACK_MS = 10000, /* for detd's ack of `end`; later detd reads the spool */
-    GOING_BACKOFF_MAX_S = 30, /* between two attempts */
-    GOING_MISSING_TRIES = 4,  /* attempts in a row that a missing file may end before the job gives its slots back */
-    GOING_KEEP = -1           /* wait_ms: the timer stays as it is */
+    GOING_LATE_MS = 1000,      /* no attempt begins before the reports of the last one are written */
+    GOING_END_ACK_MS = 10000,  /* for detd's ack of `end`; later detd reads the spool */
+    GOING_BACKOFF_MAX_S = 30,  /* between two attempts */
+    GOING_ELSEWHERE_TRIES = 5, /* starts in a row that another process's port may end without being counted */
+    GOING_MISSING_TRIES = 4,   /* attempts in a row that a missing file may end before the job gives its slots back */
+    GOING_KEEP = -1            /* wait_ms: the timer stays as it is */
 };
 
 /* Wishes to stop: bits of going.wishes. */
@@ -103,6 +104,8 @@ struct going {
     int failures;        /* in a row without a newer checkpoint */
     int missing;         /* attempts that ended for a missing file, since the newest checkpoint */
     bool waits_for_file; /* the last attempt ended for a missing file */
+    int elsewhere;       /* attempts in a row that are repeated with another port */
+    int term_ms;         /* from the signal to stop to SIGKILL; 0: GOING_TERM_MS */
     int refusals;        /* of a start by the system, in a row */
     int looks;           /* at ranks that outlive SIGKILL, or at what ranks left behind */
     bool hung;           /* this attempt ended by a hang verdict */

@@ -7,6 +7,7 @@
 #include "proto/err.h"
 #include "supervisor/actions.h"
 #include "supervisor/given.h"
+#include "supervisor/program/rows.h"
 #include "supervisor/history.h"
 #include "supervisor/ranks/left.h"
 #include "supervisor/link.h"
@@ -136,12 +137,14 @@ static struct job *new_job(uv_loop_t *loop, const struct job_options *options)
     j->needs = (struct needs)NEEDS_NONE;
     j->records = (struct records){ .going = &j->going, .fatal = actions_fatal, .arg = j };
     j->orders = (struct orders){ .going = &j->going, .attempt = &j->attempt, .records = &j->records, .fact = actions_fact, .arg = j };
+    j->speech = (struct speech){ .going = &j->going, .attempt = &j->attempt, .needs = &j->needs, .records = &j->records };
     j->messages = (struct messages){ .loop = loop,
                                      .going = &j->going,
                                      .attempt = &j->attempt,
                                      .needs = &j->needs,
                                      .records = &j->records,
                                      .orders = &j->orders,
+                                     .speech = &j->speech,
                                      .fact = actions_fact,
                                      .arg = j };
     return j;
@@ -204,6 +207,7 @@ int job_close(struct job *j, struct err *err)
     needs_drop(&j->needs);
     records_drop_late(&j->records);
     messages_close(&j->messages);
+    rows_free(j->speech.rows);
     spool_close(spool);
     if (spent)
         given_drop_spool();

@@ -68,7 +68,7 @@ static void read_and_tell(const struct on_end *e, const char *event, const char 
     if (rc == 0)
         rc = jobspec_parse_stored(root, &spec, &err);
     if (rc == 0 && spec->run_on_end)
-        rc = spawn_env(spec->run_env, &env, &err);
+        rc = spawn_env(spec->run_env, false, &env, &err);
     if (rc == 0 && spec->run_on_end)
         tell(e, spec, env, event, outcome, reason);
     if (rc < 0)

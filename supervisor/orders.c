@@ -6,6 +6,7 @@
 #include "proto/line.h"
 #include "supervisor/attempt.h"
 #include "supervisor/ranks/log.h"
+#include "supervisor/ranks/program.h"
 #include "supervisor/ranks/ranks.h"
 #include "supervisor/records.h"
 
@@ -36,6 +37,16 @@ static void send_word(const struct orders *o, const char *word, const char *tier
     job_log("%s%s%s passed to rank 0", word, tier ? " " : "", tier ? tier : "");
 }
 
+/* The program does not ask for words. */
+static void refuse_words(struct orders *o)
+{
+    if (o->waiting & ORDERS_CHECKPOINT)
+        records_event(o->records, -1, "warning", "word", "the program does not ask for the word checkpoint: it was not passed on", NULL);
+    if (o->waiting & ORDERS_EVAL)
+        records_event(o->records, -1, "warning", "word", "the program does not ask for the word validate: it was not passed on", NULL);
+    o->waiting = 0;
+}
+
 void orders_send(struct orders *o)
 {
     static const struct {
@@ -45,6 +56,10 @@ void orders_send(struct orders *o)
 
     if (o->going->phase != GOING_RUNNING)
         return;
+    if (o->program) {
+        refuse_words(o);
+        return;
+    }
     if (o->waiting & ORDERS_TIER && o->tier[0])
         send_word(o, "tier", o->tier);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -59,8 +74,20 @@ static void start_deadline(struct orders *o)
         uv_timer_start(&o->deadline, on_deadline, (uint64_t)(1000 * o->stop_s), 0);
 }
 
+int orders_term_ms(const struct orders *o)
+{
+    double s = !o->program ? 0 : o->stop_s > 0 && o->stop_s < o->program->stop_grace_s ? o->stop_s : o->program->stop_grace_s;
+
+    return s > 0 ? (int)(1000 * s) : o->program ? 1 : 0;
+}
+
 void orders_pass(struct orders *o)
 {
+    if (o->program) {
+        o->attempt->stopped = true;
+        o->fact(o->arg, GOING_FACT_DISOBEYED, "");
+        return;
+    }
     o->waiting |= o->stop;
     orders_send(o);
     start_deadline(o);

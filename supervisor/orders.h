@@ -7,6 +7,7 @@
 #include "supervisor/going.h"
 
 struct attempt;
+struct program;
 struct records;
 
 /* Commands that wait until rank 0 can take them. */
@@ -14,7 +15,8 @@ enum orders_word { ORDERS_TIER = 1, ORDERS_CHECKPOINT = 2, ORDERS_EVAL = 4, ORDE
 
 struct orders {
     const struct going *going;
-    const struct attempt *attempt;
+    struct attempt *attempt;
+    const struct program *program; /* NULL: a model */
     struct records *records;
     /* text: why the ranks are stopped, if the fact stops them. */
     void (*fact)(void *arg, enum going_fact fact, const char *text);
@@ -32,10 +34,13 @@ void orders_take(struct orders *o, const json_t *msg);
 void orders_leave(struct orders *o);
 /* Once a second: ran_s counts against run.time_limit. */
 void orders_look_at_limit(struct orders *o, double ran_s);
-/* The action GOING_PASS: gives rank 0 the wish to stop, with its deadline. */
+/* The action GOING_PASS: gives rank 0, or a program, the wish to stop, with its deadline. */
 void orders_pass(struct orders *o);
 /* Gives rank 0 what waits for it. Does nothing until the ranks were told to go. */
 void orders_send(struct orders *o);
+/* Milliseconds from the signal to stop to SIGKILL: program.stop_grace, or less if detd's deadline is shorter; 0: a
+ * model. */
+int orders_term_ms(const struct orders *o);
 /* An attempt begins: a tier that the one before has not agreed to is asked for again. */
 void orders_attempt_begins(struct orders *o);
 void orders_attempt_over(struct orders *o);

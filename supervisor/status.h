@@ -7,6 +7,7 @@
 
 struct attempt;
 struct link;
+struct speech;
 
 enum { STATUS_RATE_LOOKS = 10 }; /* seconds over which images/s are averaged */
 
@@ -26,7 +27,8 @@ struct status_view {
     double now_s;   /* on a clock that only goes forward */
     double seconds; /* since this process took the job */
     struct ranks_usage usage;
-    const char *trouble; /* what keeps the job from going on; "": nothing */
+    const struct speech *speech; /* of a program; NULL: a model */
+    const char *trouble;         /* what keeps the job from going on; "": nothing */
 };
 
 /* An attempt begins: its images are counted anew. */

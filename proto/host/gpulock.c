@@ -251,3 +251,11 @@ bool gpulock_is_held(const struct gpulocks *l, const char *uuid, struct err *ret
         err_set(ret_why, -EWOULDBLOCK, "a job of another daemon has its lock");
     return held;
 }
+
+int gpulock_open_shared(const char *name, struct err *err)
+{
+    char path[PATH_ROOM];
+
+    snprintf(path, sizeof path, "%s/detd-%s.lock", shared_folder(), name);
+    return open_file(path, 0644, err);
+}

@@ -42,3 +42,6 @@ void gpulock_renew(const struct gpulocks *l, const char *uuid, ino_t ino);
 /* Whether a job of any daemon has the GPU now, or its lock cannot be taken because of the thing in its place; ret_why
  * says which. Also false if that cannot be found out. */
 bool gpulock_is_held(const struct gpulocks *l, const char *uuid, struct err *ret_why);
+/* Opens the lock file detd-NAME.lock of all daemons of users, and makes it if it is missing. Returns a descriptor that
+ * is not inherited and that the caller locks and closes, or an error. */
+int gpulock_open_shared(const char *name, struct err *err);

@@ -15,3 +15,6 @@ void left_await_spared(int limit_ms);
 /* Kills every child and takes the dead ones away; only while no rank lives. Returns how many are still there, being
  * killed or in a state that cannot be; `ret` names one of them: "process 12 (name, state D)". */
 int left_kill(char *ret, size_t size);
+/* The number of processes that left_kill() has killed since left_forget(). */
+int left_killed(void);
+void left_forget(void);

@@ -19,17 +19,21 @@
 #include "proto/line.h"
 #include "proto/progress.h"
 #include "proto/report.h"
+#include "supervisor/ranks/program.h"
 #include "supervisor/ranks/log.h"
 #include "supervisor/ranks/spawn.h"
 
 /* What may wait for a rank that does not read; it is told a few short lines a minute. */
-enum { MAX_QUEUE = 256 << 10, READ_BYTES = 64 << 10 };
+enum { MAX_QUEUE = 256 << 10, READ_BYTES = REPORT_MAX_LINE };
+/* Read of a rank that has ended: more than a socket holds, whatever its children go on to write. */
+enum { LAST_GULPS = 64 };
 
 struct rank {
     struct ranks *all;
     int index, fd, status;
     pid_t pid;
     bool exited, eof, closed, held, broken, told; /* held: lines wait until ready() */
+    bool skips;                                   /* up to the next newline: a program's line was too long */
     bool polling;
     uv_poll_t poll;
     struct frame *in;
@@ -93,9 +97,26 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     set_poll(r);
 }
 
+/* Leaves out the end of a line that was too long. Returns how many of the bytes belong to it. */
+static size_t skip(struct rank *r, const char *bytes, size_t len)
+{
+    const char *newline = r->skips ? memchr(bytes, '\n', len) : NULL;
+
+    if (!r->skips)
+        return 0;
+    r->skips = !newline;
+    return newline ? (size_t)(newline - bytes) + 1 : len;
+}
+
+/* A program that writes garbage must not wait for a reader: what follows the line is read. */
 static void give_up_on(struct rank *r, const char *why)
 {
-    r->broken = true;
+    r->broken = !r->all->config.program;
+    if (!r->broken) {
+        frame_free(r->in);
+        r->in = frame_new(REPORT_MAX_LINE);
+        r->broken = !r->in;
+    }
     r->all->config.broken(r->all->config.arg, r->index, why);
 }
 
@@ -111,7 +132,7 @@ static bool give_lines(struct rank *r)
             r->held = true;
             return false;
         }
-        text = frame_next(r->in, &len);
+        text = r->in ? frame_next(r->in, &len) : NULL;
         if (!text)
             return true;
         c->line(c->arg, r->index, text, len);
@@ -123,6 +144,7 @@ static int read_gulp(struct rank *r)
 {
     static char bytes[READ_BYTES]; /* one loop, one thread */
     struct err err;
+    size_t skipped;
     ssize_t n = recv(r->fd, bytes, sizeof bytes, MSG_DONTWAIT);
 
     if (n < 0 && errno == EINTR)
@@ -133,10 +155,13 @@ static int read_gulp(struct rank *r)
         r->eof = true;
         return 0;
     }
-    if (frame_push(r->in, bytes, (size_t)n, &err) < 0) {
+    skipped = skip(r, bytes, (size_t)n);
+    if (frame_push(r->in, bytes + skipped, (size_t)n - skipped, &err) < 0) {
         if (give_lines(r))
             give_up_on(r, err.msg);
-        return 0;
+        r->skips = true; /* the line that is too long began in an earlier gulp, since a gulp is no longer than a line */
+        skipped += skip(r, bytes + skipped, (size_t)n - skipped);
+        return r->broken || !r->in || frame_push(r->in, bytes + skipped, (size_t)n - skipped, &err) < 0 ? !r->broken : 1;
     }
     return 1;
 }
@@ -153,13 +178,13 @@ static void tell_gone(struct rank *r)
  * end. */
 static void read_rank(struct rank *r)
 {
-    int more = 1;
+    int more = 1, gulps = 0;
 
     do {
         if (!give_lines(r))
             return;
         more = r->eof || r->broken ? 0 : read_gulp(r);
-    } while (more && r->exited);
+    } while (more && r->exited && ++gulps < LAST_GULPS);
     if (!give_lines(r))
         return;
     if (r->exited)
@@ -243,6 +268,52 @@ static const char *gpu_of(const struct ranks_config *c, int rank)
     return n > 0 ? c->gpus[(long)rank * n / c->nranks] : NULL;
 }
 
+static ino_t inode(int fd)
+{
+    struct stat st;
+
+    return fstat(fd, &st) == 0 ? st.st_ino : 0;
+}
+
+static int start_worker(const struct ranks *all, struct rank *r, struct spawn *s, struct err *err)
+{
+    const char *uuid = gpu_of(&all->config, r->index);
+    char gpu[160], plugin[32], *own[3] = { NULL };
+    int n = 0;
+
+    snprintf(gpu, sizeof gpu, "CUDA_VISIBLE_DEVICES=%s", uuid ? uuid : "");
+    snprintf(plugin, sizeof plugin, WORKER_ENV_PLUGIN "=%d", WORKER_FD_PLUGIN);
+    if (uuid)
+        own[n++] = gpu;
+    if (s->fds[SPAWN_FDS - 1] >= 0)
+        own[n] = plugin;
+    s->own = own;
+    return spawn_rank(s, &r->pid, err);
+}
+
+static int start_program(const struct ranks *all, struct rank *r, struct spawn *s, struct err *err)
+{
+    const struct ranks_config *c = &all->config;
+    const struct program *p = c->program;
+    struct program_rank mine = { r->index, c->attempt, c->job_dir, inode(s->fds[0]), inode(s->fds[2]), c->gpus };
+    char **own;
+    int rc = program_variables(p, &mine, c->env, &own, err);
+
+    if (rc < 0)
+        return rc;
+    s->path = p->path;
+    s->exec_fd = -1;
+    s->argv = p->argv;
+    s->directory = p->directory;
+    s->mask = p->mask;
+    s->own = own;
+    s->fds[PROGRAM_FD_PAGE - WORKER_FD_CONTROL] = s->fds[2];
+    s->fds[2] = s->fds[4] = -1;
+    rc = spawn_rank(s, &r->pid, err);
+    program_free_variables(own);
+    return rc == -ENOENT || rc == -EACCES || rc == -ENOEXEC ? program_explain(p, -rc, err) : rc;
+}
+
 static int start_rank(struct ranks *all, struct rank *r, struct err *err)
 {
     const struct ranks_config *c = &all->config;
@@ -264,9 +335,8 @@ static int start_rank(struct ranks *all, struct rank *r, struct err *err)
                         .attempt = c->attempt,
                         .log_fd = log_fd,
                         .fds = { pair[1], all->comm_fd, page_fd, c->lock_fd, c->plugin_fd },
-                        .env = c->env,
-                        .gpu = gpu_of(c, r->index) };
-    rc = spawn_rank(&s, &r->pid, err);
+                        .env = c->env };
+    rc = c->program ? start_program(all, r, &s, err) : start_worker(all, r, &s, err);
     if (rc < 0)
         goto out;
     r->exited = false;

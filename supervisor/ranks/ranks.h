@@ -12,6 +12,7 @@
 
 struct err;
 struct line;
+struct program;
 struct progress;
 struct ranks;
 
@@ -19,15 +20,17 @@ struct ranks_config {
     uv_loop_t *loop;
     const char *job_dir;
     int nranks, attempt;
-    const char *worker_path; /* argv[0] and messages */
-    int worker_fd;           /* executed; -1: worker_path is a script and executed by name */
-    int plugin_fd;           /* the CUDA plugin beside it, or -1 */
+    const char *worker_path;       /* argv[0] and messages */
+    int worker_fd;                 /* executed; -1: worker_path is a script and executed by name */
+    int plugin_fd;                 /* the CUDA plugin beside it, or -1 */
+    const struct program *program; /* what runs instead of the trainer; NULL: the trainer */
     int lock_fd;
     char **env;
-    char *const *gpus; /* UUIDs, NULL-terminated; dealt out evenly in order. NULL: none granted */
+    char *const *gpus; /* UUIDs, NULL-terminated; dealt out evenly in order, but to all ranks of a program. NULL: none granted */
     /* A whole line of a rank. */
     void (*line)(void *arg, int rank, const char *text, size_t len);
-    /* The rank sent what no trainer sends (a line without end). Called once; its lines are not read any more. */
+    /* The rank sent what no trainer sends (a line without end). Called once; its lines are not read any more. Of a
+     * program only that line is left out. */
     void (*broken)(void *arg, int rank, const char *why);
     /* The rank has closed its socket, all its lines were given, and its process may still live. */
     void (*closed)(void *arg, int rank);

@@ -16,7 +16,6 @@
 #include "proto/report.h"
 #include "proto/host/tasks.h"
 
-#define VISIBLE            "CUDA_VISIBLE_DEVICES="
 #define RANK_OOM_SCORE_ADJ "500"
 enum { ARGS = 12, ARG_TEXT = 16 };
 
@@ -62,14 +61,15 @@ static int place_fds(const struct spawn *s)
     return 0;
 }
 
-static void reset_signals(void)
+/* SIGTERM and SIGHUP come to all of a session. A worker ignores them, since detd-job tells it what to do; a program has
+ * them as anywhere else. */
+static void reset_signals(bool program)
 {
     sigset_t none;
 
     for (int i = 1; i < NSIG; i++)
         if (i != SIGKILL && i != SIGSTOP)
-            signal(i,
-                   i == SIGTERM || i == SIGHUP ? SIG_IGN : SIG_DFL); /* these come to all of a session: detd-job tells ranks what to do */
+            signal(i, !program && (i == SIGTERM || i == SIGHUP) ? SIG_IGN : SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
@@ -89,9 +89,11 @@ static void child(const struct spawn *s, int exec_fd, char **argv, char **env, p
     char path[32];
     int saved;
 
-    reset_signals();
+    reset_signals(s->argv != NULL);
     spawn_go_first();
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent && place_fds(s) == 0) {
+    if (s->argv && s->mask >= 0)
+        umask((mode_t)s->mask);
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent && place_fds(s) == 0 && (!s->directory || chdir(s->directory) == 0)) {
         snprintf(path, sizeof path, "/proc/self/fd/%d", exec_fd);
         execve(exec_fd >= 0 ? path : s->path, argv, env);
     }
@@ -101,23 +103,38 @@ static void child(const struct spawn *s, int exec_fd, char **argv, char **env, p
     _exit(127);
 }
 
-/* A granted GPU wins over what run.env says: programs take the first of two variables of one name. Both may be NULL. */
-static char **with_own(char *const *env, char *gpu, char *plugin)
+static size_t count(char *const *list)
 {
-    size_t n = 0, kept = 0;
-    char **out;
+    size_t n = 0;
 
-    while (env[n])
+    while (list && list[n])
         n++;
-    out = calloc(n + 3, sizeof *out);
+    return n;
+}
+
+static bool has_name_of(char *const *list, const char *variable)
+{
+    size_t len = strcspn(variable, "=") + 1;
+
+    for (; list && *list; list++)
+        if (strncmp(*list, variable, len) == 0)
+            return true;
+    return false;
+}
+
+/* A granted GPU wins over what run.env says: programs take the first of two variables of one name. */
+static char **with_own(char *const *env, char *const *own)
+{
+    size_t kept = 0;
+    char **out = calloc(count(env) + count(own) + 1, sizeof *out);
+
     if (!out)
         return NULL;
-    for (size_t i = 0; i < n; i++)
-        if (!gpu || strncmp(env[i], VISIBLE, sizeof VISIBLE - 1) != 0)
-            out[kept++] = env[i];
-    if (gpu)
-        out[kept++] = gpu;
-    out[kept] = plugin;
+    for (; *env; env++)
+        if (!has_name_of(own, *env))
+            out[kept++] = *env;
+    for (; own && *own; own++)
+        out[kept++] = *own;
     return out;
 }
 
@@ -139,15 +156,11 @@ static int await_exec(int fd, const char *path, struct err *err)
 int spawn_rank(const struct spawn *s, pid_t *ret_pid, struct err *err)
 {
     int status[2] = { -1, -1 }, exec_fd = -1, rc = 0;
-    char gpu[160] = "", plugin[32], **env;
+    char **env = with_own(s->env, s->own);
     struct args args;
     pid_t pid, parent = getpid();
 
     fill_args(s, &args);
-    if (s->gpu)
-        snprintf(gpu, sizeof gpu, VISIBLE "%s", s->gpu);
-    snprintf(plugin, sizeof plugin, WORKER_ENV_PLUGIN "=%d", WORKER_FD_PLUGIN);
-    env = with_own(s->env, gpu[0] ? gpu : NULL, s->fds[SPAWN_FDS - 1] >= 0 ? plugin : NULL);
     if (!env)
         return err_set(err, -ENOMEM, "out of memory");
     if (s->exec_fd >= 0) /* out of the way of the low numbers too */
@@ -164,7 +177,7 @@ int spawn_rank(const struct spawn *s, pid_t *ret_pid, struct err *err)
     }
     pid = fork();
     if (pid == 0)
-        child(s, exec_fd, args.argv, env, parent, status[1]);
+        child(s, exec_fd, s->argv ? (char **)s->argv : args.argv, env, parent, status[1]);
     if (pid < 0)
         rc = err_sys(err, "start rank %d", s->rank);
     close(status[1]);
@@ -220,16 +233,17 @@ static int add_var(char **env, size_t *n, const char *name, const char *value, s
     return 0;
 }
 
-int spawn_env(const json_t *run_env, char ***ret_env, struct err *err)
+int spawn_env(const json_t *run_env, bool program, char ***ret_env, struct err *err)
 {
     static const char *const kept[] = { "PATH", "HOME",           "USER",      "LOGNAME",   "TMPDIR",      "LANG",
                                         "TZ",   "DETD_CUDA_PATH", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX" };
-    /* GPUs are numbered as NVML does; queues that wait for each other need a channel each; all ranks are on this
+    /* The first is for programs, too. GPUs are numbered as NVML does; queues that wait for each other need a channel each; all ranks are on this
      * machine. */
     static const char *const set[][2] = { { "CUDA_DEVICE_ORDER", "PCI_BUS_ID" },
                                           { "CUDA_DEVICE_MAX_CONNECTIONS", "32" },
                                           { "NCCL_SOCKET_IFNAME", "lo" } };
     size_t n = 0, room = json_object_size(run_env) + sizeof kept / sizeof *kept + sizeof set / sizeof *set + 1;
+    size_t nset = program ? 1 : sizeof set / sizeof *set;
     char **env = calloc(room, sizeof *env);
     const char *name;
     json_t *value;
@@ -240,7 +254,7 @@ int spawn_env(const json_t *run_env, char ***ret_env, struct err *err)
     for (size_t i = 0; rc == 0 && i < sizeof kept / sizeof *kept; i++)
         if (getenv(kept[i]) && !json_object_get(run_env, kept[i]))
             rc = add_var(env, &n, kept[i], getenv(kept[i]), err);
-    for (size_t i = 0; rc == 0 && i < sizeof set / sizeof *set; i++)
+    for (size_t i = 0; rc == 0 && i < nset; i++)
         if (!json_object_get(run_env, set[i][0]))
             rc = add_var(env, &n, set[i][0], set[i][1], err);
     json_object_foreach ((json_t *)run_env, name, value) {

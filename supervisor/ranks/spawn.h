@@ -2,6 +2,7 @@
  * arguments, and death with its parent. */
 #pragma once
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -15,9 +16,13 @@ struct spawn {
     const char *job_dir;
     int rank, nranks, attempt;
     int log_fd;
-    int fds[SPAWN_FDS]; /* become 3, 4, 5, 6, 7: control, comm, progress, lock, plugin; -1 for a plugin that is not there */
+    int fds[SPAWN_FDS]; /* become 3, 4, 5, 6, 7: control, comm, progress, lock, plugin; -1: closed */
     char *const *env;
-    const char *gpu; /* UUID, or NULL: becomes CUDA_VISIBLE_DEVICES, whatever env says */
+    char *const *own; /* "NAME=VALUE", NULL-terminated: variables that replace those of env; NULL: none */
+    /* of a program: */
+    char *const *argv;     /* NULL: the arguments of detd-worker */
+    const char *directory; /* its working folder; NULL: the job's folder */
+    int mask;              /* its file mode mask; -1: that of this process */
 };
 
 /* Forks and executes. The child is in this session and process group, and SIGKILL follows the death of the calling
@@ -32,8 +37,9 @@ void spawn_go_first(void);
 int spawn_open_log(int rank, int nranks, int attempt, int *ret_fd, struct err *err);
 
 /* The environment of ranks: the few variables that every program needs, as this process has them, and run_env (an
- * object of strings, or NULL), which wins. NULL-terminated; freed with spawn_free_env(). */
-int spawn_env(const json_t *run_env, char ***ret_env, struct err *err);
+ * object of strings, or NULL), which wins. program: without those that only detd-worker needs. NULL-terminated; freed
+ * with spawn_free_env(). */
+int spawn_env(const json_t *run_env, bool program, char ***ret_env, struct err *err);
 void spawn_free_env(char **env);
 
 /* Opens the trainer for spawn.exec_fd: -1 where it is a script, which its interpreter has to find by name. */

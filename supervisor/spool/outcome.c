@@ -26,6 +26,7 @@ static void set(struct outcome *o, const char *outcome, const char *class, const
     snprintf(o->outcome, sizeof o->outcome, "%s", outcome);
     snprintf(o->class, sizeof o->class, "%s", class);
     snprintf(o->reason, sizeof o->reason, "%s", reason);
+    o->elsewhere = false;
     o->missing = strcmp(outcome, "failed") == 0 && strcmp(class, "missing") == 0;
     o->retry = o->missing || (strcmp(outcome, "failed") == 0 && (!class[0] || strcmp(class, "fault") == 0));
 }
@@ -108,4 +109,49 @@ void outcome_decide(const struct outcome_rank *ranks, int nranks, const char *ca
     } else {
         set(ret, "failed", "fault", "the ranks left and did not say how it ended");
     }
+}
+
+static bool is_failed_program(const struct outcome_rank *r)
+{
+    return r->left && !r->killed && r->status != 0;
+}
+
+int outcome_first_failed(const struct outcome_rank *ranks, int nranks)
+{
+    return first(ranks, nranks, is_failed_program);
+}
+
+static void set_program_failure(struct outcome *ret, const struct outcome_rank *r, int rank, const struct outcome_program *p)
+{
+    bool signalled = WIFSIGNALED(r->status);
+    char how[100], text[OUTCOME_TEXT];
+
+    if (signalled)
+        outcome_describe(r->status, how, sizeof how);
+    else
+        snprintf(how, sizeof how, "exited with status %d", WEXITSTATUS(r->status));
+    if (p->error_rank >= 0)
+        snprintf(text, sizeof text, "rank %d: %.*s", p->error_rank, OUTCOME_TEXT - 20, p->error);
+    else
+        snprintf(text, sizeof text, "rank %d %s%s", rank, how, signalled ? "" : "; see its log");
+    set(ret, "failed", signalled ? "fault" : "user", text);
+    ret->retry = signalled || p->saved;
+}
+
+void outcome_of_program(const struct outcome_rank *ranks, int nranks, const struct outcome_program *p, struct outcome *ret)
+{
+    int i = outcome_first_failed(ranks, nranks), killed = 0;
+
+    while (killed < nranks && !ranks[killed].killed)
+        killed++;
+    if (p->stopped)
+        set(ret, "paused", "", "");
+    else if (p->cause[0])
+        set(ret, "failed", "fault", p->cause);
+    else if (i >= 0)
+        set_program_failure(ret, &ranks[i], i, p);
+    else if (killed < nranks)
+        set(ret, "failed", "fault", "the ranks were killed");
+    else
+        set(ret, "completed", "", "");
 }

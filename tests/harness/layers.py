@@ -26,7 +26,7 @@ FLOORS = (
     PROTO.replace("+proto/evidence", "")
     + " daemon/base daemon/job daemon/store+daemon/gpu daemon/launch daemon/jobs daemon/socket daemon/run daemon~daemon/methods",
     PROTO + " client/base client/jobs client/results+client/proof+client/model+client/node client",
-    PROTO + " supervisor/spool supervisor/ranks supervisor",
+    PROTO + " supervisor/spool supervisor/ranks supervisor/program supervisor",
     PROTO + " launch",
     "worker/ops worker/kernels",  # a kernel is the body of an operation and reads its structs
     DEVICE + " worker/cpu",

@@ -92,6 +92,52 @@ static void outcomes(void **state)
     }
 }
 
+#define EXIT(code, at) LEFT((code) << 8, at)
+
+/* Of programs. */
+static const struct {
+    struct outcome_rank rank[3];
+    struct outcome_program p;
+    const char *outcome, *class, *reason;
+    bool retry;
+} programs[] = {
+    { { EXIT(0, 0), EXIT(0, 1), EXIT(0, 2) }, { .cause = "", .error_rank = -1 }, "completed", "", "", false },
+    { { EXIT(0, 0), EXIT(3, 1), KILLED(2) },
+      { .cause = "", .error_rank = -1 },
+      "failed",
+      "user",
+      "rank 1 exited with status 3; see its log",
+      false },
+    { { EXIT(1, 2), EXIT(3, 1), KILLED(3) },
+      { .cause = "", .saved = true, .error_rank = 0, .error = "ValueError: x" },
+      "failed",
+      "user",
+      "rank 0: ValueError: x",
+      true },
+    { { EXIT(0, 0), LEFT(SIGSEGV, 1), KILLED(2) },
+      { .cause = "", .error_rank = -1 },
+      "failed",
+      "fault",
+      "rank 1 was killed by signal 11",
+      true },
+    { { KILLED(0), KILLED(1), KILLED(2) }, { .cause = "rank 0 hangs", .error_rank = -1 }, "failed", "fault", "rank 0 hangs", true },
+    { { KILLED(0), KILLED(1), KILLED(2) }, { .cause = "", .error_rank = -1 }, "failed", "fault", "the ranks were killed", true },
+    { { LEFT(SIGTERM, 0), EXIT(1, 1), EXIT(0, 2) }, { .cause = "", .stopped = true, .error_rank = -1 }, "paused", "", "", false },
+};
+
+static void outcomes_of_programs(void **state)
+{
+    struct outcome o = { 0 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
+        outcome_of_program(programs[i].rank, 3, &programs[i].p, &o);
+        if (strcmp(o.outcome, programs[i].outcome) != 0 || strcmp(o.class, programs[i].class) != 0 ||
+            strncmp(o.reason, programs[i].reason, strlen(programs[i].reason)) != 0 || o.retry != programs[i].retry)
+            fail_msg("row %zu: %s, %s, '%s', retry %d", i, o.outcome, o.class, o.reason, o.retry);
+    }
+}
+
 static const struct {
     const char *line, *error; /* NULL: taken */
 } lines[] = {
@@ -199,11 +245,49 @@ static void lines_never_pass_their_buffer(void **state)
     }
 }
 
+static void what_programs_may_say(void **state)
+{
+    static const struct {
+        const char *line;
+        enum record_type type;
+        const char *error; /* NULL: taken */
+    } said[] = {
+        { "{\"type\":\"hello\"}", RECORD_HELLO, NULL },
+        { "{\"type\":\"hello\",\"words\":[\"pause\",\"checkpoint\"],\"stacks\":12,\"pid\":7}", RECORD_HELLO, NULL },
+        { "{\"type\":\"hello\",\"words\":[\"fly\"]}", 0, "hello: words: must be an array of checkpoint|validate|pause|cancel" },
+        { "{\"type\":\"hello\",\"words\":\"pause\"}", 0, "hello: words: must be an array of" },
+        { "{\"type\":\"share\",\"split\":\"val\",\"step\":1,\"terms\":{}}", RECORD_SHARE, NULL },
+        { "{\"type\":\"share\",\"split\":\"val\",\"step\":1,\"terms\":{\"a\":[null,1]},\"images\":null}", RECORD_SHARE, NULL },
+        { "{\"type\":\"share\",\"split\":\"test\",\"step\":1,\"terms\":{}}", 0, "share: split: must be one of train|val" },
+        { "{\"type\":\"share\",\"split\":\"val\",\"step\":-1,\"terms\":{}}", 0, "share: step: must be an integer" },
+        { "{\"type\":\"eval\",\"step\":1,\"metrics\":{\"AP\":1}}", RECORD_EVAL, NULL },
+        { "{\"type\":\"checkpoint\",\"step\":1,\"phase\":\"ready\"}", RECORD_CHECKPOINT, NULL },
+        { "{\"type\":\"checkpoint\",\"step\":1,\"phase\":\"published\"}", 0, "checkpoint: phase: must be one of ready" },
+        { "{\"type\":\"finish\"}", RECORD_FINISH, NULL },
+        { "{\"type\":\"end\",\"outcome\":\"completed\"}", RECORD_UNKNOWN, NULL }, /* exit codes say it */
+        { "{\"type\":\"loss\"}", RECORD_UNKNOWN, NULL },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        enum record_type type = RECORD_UNKNOWN;
+        struct err err = { 0 };
+        json_t *msg = NULL;
+        int rc = record_parse_program(said[i].line, strlen(said[i].line), &type, &msg, &err);
+
+        if ((rc == 0) != !said[i].error || (rc == 0 && type != said[i].type) || (rc < 0 && !strstr(err.msg, said[i].error)))
+            fail_msg("%s: %d, %s", said[i].line, (int)type, err.msg);
+        json_decref(msg);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(outcomes),
+        cmocka_unit_test(outcomes_of_programs),
         cmocka_unit_test(what_ranks_may_say),
+        cmocka_unit_test(what_programs_may_say),
         cmocka_unit_test(values_and_their_names_are_bounded),
         cmocka_unit_test(lines_never_pass_their_buffer),
     };

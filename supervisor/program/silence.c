@@ -1,0 +1,112 @@
+#include "supervisor/program/silence.h" /* SPDX-License-Identifier: Apache-2.0 */
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "supervisor/ranks/watch.h"
+
+struct rank {
+    struct silence_page last;
+    double quiet_s; /* since it reported, or wrote output if that counts */
+    double still_s; /* since its page changed */
+};
+
+struct silence {
+    int nranks;
+    double silent_after_s, looked_s; /* looked_s < 0: no look yet */
+    struct rank ranks[];
+};
+
+struct silence *silence_new(int nranks, double silent_after_s)
+{
+    struct silence *s = calloc(1, sizeof *s + (size_t)nranks * sizeof *s->ranks);
+
+    if (s) {
+        s->nranks = nranks;
+        s->silent_after_s = silent_after_s;
+        s->looked_s = -1;
+    }
+    return s;
+}
+
+void silence_free(struct silence *s)
+{
+    free(s);
+}
+
+/* Output counts only if the user asked for a limit: then a program that reports nothing is watched by it. */
+static void take_page(const struct silence *s, struct rank *r, const struct silence_page *p, double dt)
+{
+    const struct silence_page *q = &r->last;
+    bool changed = p->changes != q->changes || p->held, spoke = changed || p->step != q->step || p->lines != q->lines;
+    bool wrote = !isnan(s->silent_after_s) && p->output != q->output;
+
+    r->still_s = changed || p->deadline_ms != q->deadline_ms ? 0 : r->still_s + dt;
+    r->quiet_s = spoke || wrote ? 0 : r->quiet_s + dt;
+    r->last = *p;
+}
+
+/* The limit of its silence; INFINITY: none. */
+static double limit_of(const struct silence *s, const struct rank *r)
+{
+    if (isnan(s->silent_after_s))
+        return r->last.step > 0 ? SILENCE_DEFAULT_S : INFINITY;
+    return s->silent_after_s > 0 ? s->silent_after_s : INFINITY;
+}
+
+static bool is_overdue(const struct rank *r)
+{
+    return r->last.deadline_ms > 0 && r->still_s * 1000 >= (double)r->last.deadline_ms;
+}
+
+static bool hangs(const struct silence *s, const struct rank *r)
+{
+    return !r->last.gone && (is_overdue(r) || r->quiet_s >= limit_of(s, r));
+}
+
+static bool is_worse(const struct rank *a, const struct rank *b)
+{
+    return a->last.step != b->last.step ? a->last.step < b->last.step : a->quiet_s > b->quiet_s;
+}
+
+static void tell(const struct rank *r, int rank, int others, struct watch_verdict *ret)
+{
+    const char *phase = r->last.phase;
+    char more[60] = "";
+
+    ret->rank = rank;
+    ret->kind = "hang";
+    ret->phase = PHASE_PROGRAM;
+    ret->step = r->last.step;
+    if (others > 0)
+        snprintf(more, sizeof more, "; %d other rank%s silent, too", others, others == 1 ? " is" : "s are");
+    if (is_overdue(r))
+        snprintf(ret->text, sizeof ret->text,
+                 "rank %d hangs in phase %s at step %llu: no progress for %.0f s, the deadline of this phase%s", rank,
+                 phase[0] ? phase : "without a name", (unsigned long long)r->last.step, r->still_s, more);
+    else
+        snprintf(ret->text, sizeof ret->text, "rank %d hangs%s%s at step %llu: no report for %.0f s%s", rank, phase[0] ? " in phase " : "",
+                 phase, (unsigned long long)r->last.step, r->quiet_s, more);
+}
+
+void silence_look(struct silence *s, const struct silence_page *pages, double now_s, struct watch_verdict *ret)
+{
+    double dt = s->looked_s < 0 ? 0 : now_s - s->looked_s;
+    int worst = -1, n = 0;
+
+    s->looked_s = now_s;
+    memset(ret, 0, sizeof *ret);
+    ret->rank = -1;
+    for (int i = 0; i < s->nranks; i++) {
+        take_page(s, &s->ranks[i], &pages[i], dt < WATCH_MAX_LOOK_S ? dt : WATCH_MAX_LOOK_S);
+        if (!hangs(s, &s->ranks[i]))
+            continue;
+        n++;
+        if (worst < 0 || is_worse(&s->ranks[i], &s->ranks[worst]))
+            worst = i;
+    }
+    if (worst >= 0)
+        tell(&s->ranks[worst], worst, n - 1, ret);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/ranks/program.h - a program of other people: its command, its
+ * folder, and the environment of its ranks. */
+#pragma once
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "supervisor/ranks/port.h"
+
+struct err;
+struct jobspec;
+
+struct program {
+    char **argv;           /* NULL-terminated; owned, as is what follows */
+    char *directory;       /* absolute */
+    char path[PATH_MAX];   /* of argv[0], found by program_find() */
+    char module[PATH_MAX]; /* folder of the Python module detd; "": it is not beside this program */
+    int64_t job, steps;    /* steps 0: not known */
+    int nranks, restarts, threads;
+    int stop_signal;
+    int mask; /* file mode mask; -1: that of this process */
+    double stop_grace_s;
+    double silent_after_s; /* NAN: the default */
+    struct port port;      /* of this attempt */
+    int64_t resume_step;   /* of this attempt; 0: from the beginning */
+    char resume[PATH_MAX]; /* path of that checkpoint; "": there is none */
+};
+
+/* What differs between the ranks of an attempt. */
+struct program_rank {
+    int rank, attempt;
+    const char *job_dir;
+    ino_t report, page; /* of the descriptors */
+    char *const *gpus;  /* NULL-terminated, of the whole job; NULL: none were granted */
+};
+
+/* Copies what it needs of the spec, which is of a program. The caller frees *ret. */
+int program_new(const struct jobspec *s, int64_t job, struct program **ret, struct err *err);
+void program_free(struct program *p);
+/* Before each start: looks for the folder, the virtual environment and the program. env: of the ranks, "NAME=VALUE".
+ * ERR_INPUT names what is missing, and what to do. */
+int program_find(struct program *p, char *const *env, struct err *err);
+/* The error after execve() has failed with that errno: names the interpreter of a script. */
+int program_explain(const struct program *p, int number, struct err *err);
+/* The rank's own variables, which replace those of `env`. Both are NULL-terminated arrays of "NAME=VALUE". The caller
+ * frees *ret with program_free_variables(). */
+int program_variables(const struct program *p, const struct program_rank *r, char *const *env, char ***ret, struct err *err);
+void program_free_variables(char **variables);
+/* Number of the signal "SIGTERM" and so on; 0: no signal of program.stop_signal. */
+int program_signal(const char *name);

@@ -1,0 +1,313 @@
+#include "supervisor/speech.h" /* SPDX-License-Identifier: Apache-2.0 */
+
+#include <jansson.h>
+#include <math.h>
+#include <signal.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "proto/err.h"
+#include "proto/record.h"
+#include "proto/report.h"
+#include "proto/word.h"
+#include "supervisor/attempt.h"
+#include "supervisor/going.h"
+#include "supervisor/needs.h"
+#include "supervisor/program/rows.h"
+#include "supervisor/program/share.h"
+#include "supervisor/ranks/log.h"
+#include "supervisor/ranks/program.h"
+#include "supervisor/ranks/ranks.h"
+#include "supervisor/records.h"
+
+enum { MARGIN = 1024 /* bytes of a record beside its metrics */ };
+
+static const char *string_of(const json_t *msg, const char *key)
+{
+    const char *s = json_string_value(json_object_get(msg, key));
+
+    return s ? s : "";
+}
+
+/* ---- rows on their way to the spool ---- */
+
+static void on_event(void *arg, const char *kind, const char *text)
+{
+    const struct speech *s = arg;
+
+    records_event(s->records, -1, "warning", kind, text, NULL);
+}
+
+/* Images a second since the row before. */
+static double rate(struct speech *s, const struct rows_row *row, double now)
+{
+    double span = now - s->row_time, ret = s->row_time > 0 && span > 0 && row->images > 0 ? row->images / span : 0;
+
+    s->row_time = row->val ? s->row_time : now;
+    return row->val ? 0 : ret;
+}
+
+static void put_terms(struct line *l, const struct rows_row *row)
+{
+    bool bad = false;
+
+    line_open(l, "terms", '{');
+    for (int i = 0; i < row->n; i++) {
+        line_open(l, row->terms[i].name, '[');
+        line_real(l, NULL, row->terms[i].num);
+        line_real(l, NULL, row->terms[i].den);
+        line_close(l, ']');
+        bad = bad || !isfinite(row->terms[i].num) || !isfinite(row->terms[i].den);
+    }
+    line_close(l, '}');
+    if (!bad)
+        return;
+    line_open(l, "nonfinite", '[');
+    for (int i = 0; i < row->n; i++)
+        if (!isfinite(row->terms[i].num) || !isfinite(row->terms[i].den))
+            line_str(l, NULL, row->terms[i].name);
+    line_close(l, ']');
+}
+
+static void on_row(void *arg, const struct rows_row *row)
+{
+    struct speech *s = arg;
+    struct line *l = records_begin(s->records, "loss");
+    double now = job_time(), images_per_s = rate(s, row, now);
+
+    line_str(l, "split", row->val ? "val" : "train");
+    line_int(l, "step", row->step);
+    if (isfinite(row->epoch))
+        line_real(l, "epoch", row->epoch);
+    line_str(l, "tier", s->tier);
+    line_real(l, "time", now);
+    if (images_per_s > 0)
+        line_real(l, "images_per_s", images_per_s);
+    put_terms(l, row);
+    records_add(s->records, NULL);
+}
+
+/* ---- the messages ---- */
+
+static unsigned words_of(const json_t *array)
+{
+    static const char *const names[] = {
+#define X(ident, number, name) [number] = name,
+        WORDS(X)
+#undef X
+    };
+    unsigned ret = 0;
+    json_t *v;
+    size_t i;
+
+    json_array_foreach (array, i, v) {
+        for (int w = WORD_CHECKPOINT; w < WORD_END; w++)
+            if (strcmp(names[w], json_string_value(v)) == 0)
+                ret |= 1u << w;
+    }
+    return ret;
+}
+
+/* A stack is no reason to kill: signals that cannot be handled are no signals for stacks. */
+static int stacks_of(const json_t *msg)
+{
+    json_int_t n = json_integer_value(json_object_get(msg, "stacks"));
+
+    return n > 0 && n < NSIG && n != SIGKILL && n != SIGSTOP ? (int)n : 0;
+}
+
+static void answer(const struct speech *s, int rank)
+{
+    const struct program *p = s->needs->program;
+    char text[PATH_MAX + 256];
+    struct line l;
+
+    line_begin(&l, text, sizeof text, "go");
+    line_int(&l, "attempt", s->going->attempt);
+    line_int(&l, "resume_step", p->resume_step);
+    line_str(&l, "checkpoint", p->resume[0] ? p->resume : NULL);
+    ranks_say(s->attempt->ranks, rank, &l);
+}
+
+static void take_hello(struct speech *s, int rank, const json_t *msg)
+{
+    struct speech_rank *r = &s->rank[rank];
+    const char *tier = string_of(msg, "tier");
+
+    r->hello = true;
+    r->words = words_of(json_object_get(msg, "words"));
+    r->stacks = stacks_of(msg);
+    r->pid = (pid_t)json_integer_value(json_object_get(msg, "pid"));
+    if (tier[0] && rank == 0)
+        snprintf(s->tier, sizeof s->tier, "%s", tier);
+    job_log("attempt %d: rank %d says hello%s%s", s->going->attempt, rank, string_of(msg, "device")[0] ? ", on " : "",
+            string_of(msg, "device"));
+    answer(s, rank);
+}
+
+static void take_share(struct speech *s, int rank, const json_t *msg)
+{
+    struct rows_term terms[ROWS_TERMS];
+    struct rows_share share;
+
+    if (share_read(msg, rank, terms, &share) > 0)
+        speech_left_out(s, rank, "share: a name of a term has control characters, quotes or backslashes");
+    s->reported = true;
+    if (!rows_take(s->rows, &share))
+        job_log("rank %d: out of memory: its share of step %lld is lost", rank, (long long)share.step);
+}
+
+static void take_finish(struct speech *s, int rank, const json_t *msg)
+{
+    (void)msg;
+    s->rank[rank].finished = true;
+    rows_done(s->rows, rank);
+}
+
+static void take_eval(struct speech *s, int rank, const json_t *msg)
+{
+    char *metrics = rank == 0 ? json_dumps(json_object_get(msg, "metrics"), JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    struct line *l;
+
+    if (!metrics || strlen(metrics) > REPORT_MAX_LINE - MARGIN) {
+        speech_left_out(s, rank, rank == 0 ? "eval: its metrics are too long" : "eval: only rank 0 may say that");
+        free(metrics);
+        return;
+    }
+    l = records_begin(s->records, "eval");
+    line_int(l, "step", json_integer_value(json_object_get(msg, "step")));
+    line_real(l, "time", job_time());
+    line_json(l, "metrics", metrics);
+    records_add(s->records, NULL);
+    free(metrics);
+}
+
+static void take_event(struct speech *s, int rank, const json_t *msg)
+{
+    char text[100];
+
+    if (++s->rank[rank].events < SPEECH_EVENTS) {
+        records_event(s->records, rank, string_of(msg, "level"), string_of(msg, "kind"), string_of(msg, "text"), NULL);
+    } else if (s->rank[rank].events == SPEECH_EVENTS) {
+        snprintf(text, sizeof text, "further events of rank %d in this attempt are not stored", rank);
+        records_event(s->records, rank, "warning", "events", text, NULL);
+    }
+}
+
+static void (*const takers[RECORD_UNKNOWN])(struct speech *s, int rank, const json_t *msg) = {
+    [RECORD_HELLO] = take_hello, [RECORD_SHARE] = take_share, [RECORD_FINISH] = take_finish,
+    [RECORD_EVAL] = take_eval,   [RECORD_EVENT] = take_event,
+};
+
+void speech_left_out(struct speech *s, int rank, const char *why)
+{
+    char text[400];
+
+    if (s->rank[rank].left_out++ > 0)
+        return;
+    snprintf(text, sizeof text, "a line of rank %d on descriptor 3 is left out: %.250s; further ones are counted", rank, why);
+    job_log("%s", text);
+    records_event(s->records, rank, "warning", "line", text, NULL);
+}
+
+void speech_take(struct speech *s, int rank, const char *text, size_t len)
+{
+    struct err err = { 0 };
+    enum record_type type;
+    json_t *msg = NULL;
+
+    if (!s->rows)
+        return;
+    s->rank[rank].lines++;
+    if (record_parse_program(text, len, &type, &msg, &err) < 0) {
+        speech_left_out(s, rank, err.msg);
+    } else if (type == RECORD_UNKNOWN || !takers[type]) {
+        snprintf(err.msg, sizeof err.msg, "there is no message '%.40s'", string_of(msg, "type"));
+        speech_left_out(s, rank, err.msg);
+    } else if (s->rank[rank].finished && type == RECORD_SHARE) {
+        speech_left_out(s, rank, "share: came after finish");
+    } else {
+        takers[type](s, rank, msg);
+    }
+    json_decref(msg);
+}
+
+/* ---- the life of an attempt ---- */
+
+static void record_attempt(struct speech *s)
+{
+    const struct program *p = s->needs->program;
+    struct line *l = records_begin(s->records, "attempt");
+
+    line_int(l, "attempt", s->going->attempt);
+    line_int(l, "resume_step", p->resume_step);
+    line_real(l, "time", job_time());
+    line_int(l, "ranks", s->attempt->nranks);
+    line_str(l, "device", s->needs->spec->program_gpus > 0 ? "cuda" : "cpu");
+    line_bool(l, "first", !s->told);
+    s->told = true;
+    records_add(s->records, NULL);
+    job_log("attempt %d starts after step %lld: %d rank%s, MASTER_PORT %d", s->going->attempt, (long long)p->resume_step,
+            s->attempt->nranks, s->attempt->nranks == 1 ? "" : "s", p->port.number);
+}
+
+void speech_begin(struct speech *s)
+{
+    const struct rows_hooks hooks = { on_row, on_event, s };
+    struct err err;
+
+    memset(s->rank, 0, sizeof s->rank);
+    snprintf(s->tier, sizeof s->tier, "off");
+    s->reported = false;
+    s->row_time = 0;
+    s->rows = rows_new(s->attempt->nranks, s->needs->program->resume_step, &hooks);
+    if (!s->rows) {
+        err_set(&err, -ENOMEM, "out of memory");
+        s->records->fatal(s->records->arg, &err);
+        return;
+    }
+    record_attempt(s);
+}
+
+void speech_gone(struct speech *s, int rank, int status)
+{
+    if (!s->rows)
+        return;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        rows_done(s->rows, rank);
+    else if (!s->rank[rank].finished)
+        rows_failed(s->rows, rank);
+}
+
+void speech_end(struct speech *s)
+{
+    char text[120];
+
+    for (int i = 0; s->rows && i < s->attempt->nranks; i++)
+        if (s->rank[i].left_out > 1) {
+            snprintf(text, sizeof text, "%llu lines of rank %d on descriptor 3 were left out", (unsigned long long)s->rank[i].left_out, i);
+            records_event(s->records, i, "warning", "line", text, NULL);
+        }
+    if (s->rows)
+        rows_end(s->rows);
+    rows_free(s->rows);
+    s->rows = NULL;
+}
+
+int64_t speech_step(const struct speech *s, int rank)
+{
+    int64_t step = s->rows ? rows_step(s->rows, rank) : 0;
+
+    return step > 0 ? step : 0;
+}
+
+bool speech_knows(const struct speech *s, unsigned words)
+{
+    for (int i = 0; i < s->attempt->nranks; i++)
+        if ((s->rank[i].words & words) != words)
+            return false;
+    return true;
+}

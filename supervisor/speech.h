@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/speech.h - what the ranks of a program say on descriptor 3
+ * (PROTOCOL.md), and what comes of it: rows of losses, scores, events. A line that makes no sense is left out: nothing
+ * that a program says ends its job. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "proto/job/jobspec.h"
+
+struct attempt;
+struct going;
+struct needs;
+struct records;
+struct rows;
+
+enum { SPEECH_EVENTS = 1000 /* of a rank, in an attempt */, SPEECH_DEVICE = 64, SPEECH_TIER = 8 };
+
+struct speech {
+    const struct going *going;
+    const struct attempt *attempt;
+    const struct needs *needs;
+    struct records *records;
+    struct rows *rows; /* of the attempt; NULL: there is none */
+    struct speech_rank {
+        uint64_t lines, left_out, events;
+        bool hello;
+        unsigned words; /* that it asks for: 1 << enum word (proto/word.h) */
+        int stacks;     /* signal that dumps its stacks; 0: none */
+        pid_t pid;      /* of the process that says so */
+        bool finished;
+    } rank[JOB_MAX_RANKS];
+    char tier[SPEECH_TIER];
+    bool told; /* `attempt` was recorded by this process */
+    int64_t eval_step;
+    double row_time; /* of the newest row of train, 0: none */
+    bool reported;   /* some rank has reported a share in this attempt */
+};
+
+/* The ranks were started: records the attempt. */
+void speech_begin(struct speech *s);
+/* A whole line of a rank. */
+void speech_take(struct speech *s, int rank, const char *text, size_t len);
+/* A line was left out: why. */
+void speech_left_out(struct speech *s, int rank, const char *why);
+/* The rank has left; status as of waitpid(). */
+void speech_gone(struct speech *s, int rank, int status);
+/* The attempt is over. */
+void speech_end(struct speech *s);
+/* Newest step of train that the rank has reported, 0: none. */
+int64_t speech_step(const struct speech *s, int rank);
+/* Whether all ranks ask for all of these words. */
+bool speech_knows(const struct speech *s, unsigned words);

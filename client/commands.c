@@ -24,6 +24,28 @@ const struct command commands[] = {
       "  --help-keys  list the keys of a job file: those of a preset if FILE or the preset's name is given, else all\n",
       "  detctl submit bccd.json train.lr=0.002 run.ranks=2 --watch\n",
       command_submit },
+    { "run", "[--ranks N] [--gpus N] [--name NAME] [--after ID[:ok]] [--time LIMIT] [--env NAME[=VALUE]] [--env-all | --env-none] "
+      "[--as NAME] [--print] [--wait | --watch | --logs] [KEY=VALUE ... --] COMMAND ...",
+      "Queues a command of your own, such as any PyTorch trainer, and prints the job's id",
+      "COMMAND runs once for each rank, in the current folder, with the environment that torchrun gives (RANK, LOCAL_RANK,\n"
+      "WORLD_SIZE, MASTER_ADDR, MASTER_PORT) and all GPUs of the job. What it prints goes into the logs. PATH, VIRTUAL_ENV,\n"
+      "CONDA_*, PYTHONPATH and LD_LIBRARY_PATH go along. KEY=VALUE, before --, sets keys of run.* and program.*. Losses of all\n"
+      "ranks, checkpoints and pauses need a few lines in the program: see the page on programs. Exit status 0 of all ranks is\n"
+      "success; any other fails the job.\n\n"
+      "  --ranks N      processes (run.ranks; default: one for each GPU of --gpus, else 1)\n"
+      "  --gpus N       GPUs of the job, a multiple of the ranks (program.gpus; default: one for each rank on a node with GPUs)\n"
+      "  --name NAME    name of the job; default: that of the program or script\n"
+      "  --after ID     start the job when job ID has ended (run.after); with ID:ok when it has completed, else cancel the job\n"
+      "  --time LIMIT   end the job when it has run so long: 30d, 12h, 45m, 90s or 2w (run.time_limit)\n"
+      "  --env NAME     take this variable along, too; NAME=VALUE gives it a value. The option may be repeated\n"
+      "  --env-all      take all variables along, except those with names that end in TOKEN, KEY, SECRET or PASSWORD\n"
+      "  --env-none     take no variables along, except those of --env\n"
+      "  --as NAME      as root: submit for this user, as `sudo -u NAME detctl ...` does\n"
+      "  --print        print the job file and queue nothing\n"
+      "  --wait         wait silently until the job ends\n"
+      "  --watch        follow the job as detctl watch does\n"
+      "  --logs         print the logs until the job ends\n",
+      "  detctl run --ranks 4 --name lr-sweep -- python3 train.py --lr 0.01\n", command_run },
     { "check", "FILE [KEY=VALUE ...]", "Checks a job file and all of its data, and queues nothing", "",
       "  detctl check bccd.json data.on_bad=skip\n", command_check },
     { "clone", "ID [KEY=VALUE ...] [--same-data] [--no-check] [--as NAME] [--wait | --watch]",

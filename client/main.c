@@ -92,12 +92,12 @@ static bool wants_help(int argc, char **argv)
 static const struct {
     const char *theirs, *ours;
 } others[] = {
-    { "train", "submit" }, { "run", "submit" },    { "start", "submit" },    { "sbatch", "submit" },  { "qsub", "submit" },
+    { "train", "submit" }, { "srun", "run" },      { "start", "submit" },    { "sbatch", "submit" },  { "qsub", "submit" },
     { "list", "ls" },      { "jobs", "ls" },       { "ps", "ls" },           { "squeue", "queue" },   { "qstat", "queue" },
     { "status", "show" },  { "stop", "cancel" },   { "kill", "cancel" },     { "scancel", "cancel" }, { "qdel", "cancel" },
     { "val", "eval" },     { "validate", "eval" }, { "test", "eval" },       { "infer", "predict" },  { "detect", "predict" },
     { "delete", "rm" },    { "remove", "rm" },     { "nvidia-smi", "gpus" }, { "hold", "pause" },     { "release", "resume" },
-    { "retry", "clone" },  { "repro", "clone" },   { "sinfo", "info" },
+    { "retry", "clone" },  { "repro", "clone" },   { "sinfo", "info" },      { "torchrun", "run" },   { "exec", "run" },
 };
 
 /* A command that acts on the whole node is never suggested for a mistyped word. */

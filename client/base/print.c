@@ -290,6 +290,8 @@ struct text_buf text_step(const json_t *job)
 
     if (int_of(job, "steps") > 0)
         snprintf(b.s, sizeof b.s, "%lld/%lld", int_of(job, "step"), int_of(job, "steps"));
+    else if (int_of(job, "step") > 0) /* a program that has not said how many there are */
+        snprintf(b.s, sizeof b.s, "%lld", int_of(job, "step"));
     return b;
 }
 

@@ -86,6 +86,14 @@ void run_hide_code(json_t *spec)
     json_decref(names);
 }
 
+int run_check_model(const json_t *job)
+{
+    if (strcmp(text_of(job, "kind"), "program") != 0)
+        return 0;
+    fprintf(stderr, "detctl: job %lld is a program\n", int_of(job, "id"));
+    return CODE_REFUSED;
+}
+
 int run_check_owner(const struct run *r)
 {
     struct err err;
@@ -108,7 +116,7 @@ int run_check_env(const json_t *spec, const char *name, struct err *err)
     return 0;
 }
 
-static int take_job(struct context *ctx, const char *text, struct run *r)
+static int take_job(struct context *ctx, const char *text, bool any, struct run *r)
 {
     struct err err = { 0 };
     const char *dir;
@@ -119,6 +127,10 @@ static int take_job(struct context *ctx, const char *text, struct run *r)
         rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)r->id), &job);
     if (rc)
         return rc;
+    if (!any && (rc = run_check_model(job))) {
+        json_decref(job);
+        return rc;
+    }
     dir = json_string_value(json_object_get(job, "dir"));
     snprintf(r->name, sizeof r->name, "job %lld", (long long)r->id);
     snprintf(r->dir, sizeof r->dir, "%s", dir ? dir : "");
@@ -127,7 +139,10 @@ static int take_job(struct context *ctx, const char *text, struct run *r)
     attempts = json_object_get(job, "attempts");
     for (size_t i = json_array_size(attempts); i-- > 0;) /* newest first: the newest identity counts */
         take_identity(json_object_get(json_array_get(attempts, i), "identity"), r);
-    rc = take_spec(json_object_get(job, "spec"), r, &err) < 0 ? complain(&err) : 0;
+    if (any && strcmp(text_of(job, "kind"), "program") == 0) /* its command may be hidden */
+        rc = run_check_owner(r);
+    if (rc == 0)
+        rc = take_spec(json_object_get(job, "spec"), r, &err) < 0 ? complain(&err) : 0;
     json_decref(job);
     return rc;
 }
@@ -160,15 +175,25 @@ static int take_folder(const char *text, struct run *r)
     return rc < 0 ? complain(&err) : 0;
 }
 
-int run_take(struct context *ctx, const char *text, struct run *ret)
+static int take(struct context *ctx, const char *text, bool any, struct run *ret)
 {
     int rc;
 
     *ret = (struct run){ 0 };
-    rc = text[strspn(text, "0123456789")] ? take_folder(text, ret) : take_job(ctx, text, ret);
+    rc = text[strspn(text, "0123456789")] ? take_folder(text, ret) : take_job(ctx, text, any, ret);
     if (rc)
         run_free(ret);
     return rc;
+}
+
+int run_take(struct context *ctx, const char *text, struct run *ret)
+{
+    return take(ctx, text, false, ret);
+}
+
+int run_take_any(struct context *ctx, const char *text, struct run *ret)
+{
+    return take(ctx, text, true, ret);
 }
 
 void run_free(struct run *r)

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "client/jobs/checked.h"
+#include "client/jobs/program.h"
 #include "client/base/command.h"
 #include "client/jobs/spec.h"
 #include "client/base/user.h"
@@ -64,7 +65,9 @@ int check_first(const json_t *spec)
 
     if (jobspec_parse(spec, &s, &err) < 0)
         return CODE_DONE; /* detd says why */
-    if (!s->eval_run)     /* an eval job opens no training data of the other job */
+    if (jobspec_is_program(s))
+        rc = program_check(spec, &err) < 0 ? complain(&err) : CODE_DONE;
+    else if (!s->eval_run) /* an eval job opens no training data of the other job */
         rc = check(spec, s);
     jobspec_free(s);
     return rc;
@@ -85,6 +88,16 @@ static bool remember(const json_t *spec, char ret_entry[PATH_MAX])
     return ret;
 }
 
+static int check_program(const json_t *spec)
+{
+    struct err err;
+
+    if (program_check(spec, &err) < 0)
+        return complain(&err);
+    puts("the folder and the command are there; detd knows no more of a program");
+    return CODE_DONE;
+}
+
 int command_check(struct context *ctx, int argc, char **argv)
 {
     static const struct option options[] = { { 0 } };
@@ -103,7 +116,10 @@ int command_check(struct context *ctx, int argc, char **argv)
         return complain(&err);
     if ((rc = user_owns_file(ctx, path)) || (rc = spec_load(ctx, path, argv + optind + 1, argc - optind - 1, &spec)))
         return rc;
-    rc = run(spec, false, remember(spec, entry) ? entry : NULL);
+    if (program_is(spec))
+        rc = check_program(spec);
+    else
+        rc = run(spec, false, remember(spec, entry) ? entry : NULL);
     json_decref(spec);
     return rc;
 }

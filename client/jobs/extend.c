@@ -166,7 +166,7 @@ int command_extend(struct context *ctx, int argc, char **argv)
         return misuse(ctx, "one job id is needed; keys stay as they are (clone changes them)");
     if ((rc = take_id(ctx, argv[optind], &id)) || (rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job)))
         return rc;
-    if (!(rc = user_owns_job(ctx, job)) && !(rc = check_data(job)))
+    if (!(rc = run_check_model(job)) && !(rc = user_owns_job(ctx, job)) && !(rc = check_data(job)))
         rc = extend(ctx, id, job, &more);
     json_decref(job);
     return rc ? rc : submitted(ctx, id, more.wait, more.watch);
@@ -310,7 +310,7 @@ int command_clone(struct context *ctx, int argc, char **argv)
         return misuse(ctx, "no job id given");
     assignments = argv + optind + 1;
     n = argc - optind - 1;
-    if ((rc = take_id(ctx, argv[optind], &id)) || (rc = user_may_submit(ctx)) || (rc = run_take(ctx, argv[optind], &r)))
+    if ((rc = take_id(ctx, argv[optind], &id)) || (rc = user_may_submit(ctx)) || (rc = run_take_any(ctx, argv[optind], &r)))
         return rc;
     followed = forget_intervals(r.spec, assignments, n); /* looks at the steps, which may be dropped next */
     if (!(rc = run_check_owner(&r)))

@@ -10,6 +10,7 @@
 
 #include "client/base/checkpoint.h"
 #include "client/base/command.h"
+#include "client/base/run.h"
 #include "client/jobs/inits.h"
 #include "client/base/print.h"
 #include "proto/err.h"
@@ -78,6 +79,10 @@ int inits_find(struct context *ctx, json_t *root, FILE *tell)
             return complain(&err);
         if ((rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)w.job), &job)))
             return rc;
+        if ((rc = run_check_model(job))) {
+            json_decref(job);
+            return rc;
+        }
         rc = put(model, &w, json_object_get(job, "checkpoints"), tell, &err);
         json_decref(job);
         if (rc < 0)

@@ -340,6 +340,33 @@ static void print_way_on(const json_t *job)
     printf("%-12s `detctl resume %lld` lets it begin once more, once the cause is mended\n", "next", int_of(job, "id"));
 }
 
+/* The command is the owner's alone, as are the values of variables. */
+static void print_program(const json_t *spec)
+{
+    const json_t *program = json_object_get(spec, "program"), *command = json_object_get(program, "command"), *arg;
+    json_t *env = json_object_get(json_object_get(spec, "run"), "env"), *value;
+    const char *name;
+    size_t i;
+
+    if (!program)
+        return;
+    printf("%-12s", "command");
+    json_array_foreach (command, i, arg) {
+        putchar(' ');
+        print_clean(stdout, json_string_value(arg));
+    }
+    puts(command && !json_is_null(command) ? "" : " (known to its owner)");
+    field("directory", text_of(program, "directory"));
+    if (json_object_size(env) == 0)
+        return;
+    printf("%-12s", "variables");
+    json_object_foreach (env, name, value) {
+        putchar(' ');
+        print_clean(stdout, name);
+    }
+    putchar('\n');
+}
+
 static void print_job(const json_t *job)
 {
     printf("%-12s %lld\n", "id", int_of(job, "id"));
@@ -364,6 +391,7 @@ static void print_job(const json_t *job)
     print_times(job);
     print_losses(job);
     field("init", text_of(job, "init"));
+    print_program(json_object_get(job, "spec"));
     print_attempts(json_object_get(job, "attempts"));
     print_checkpoints(json_object_get(job, "checkpoints"));
     field("folder", text_of(job, "dir"));

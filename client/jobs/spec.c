@@ -10,6 +10,7 @@
 #include "client/base/command.h"
 #include "client/jobs/epochs.h"
 #include "client/jobs/inits.h"
+#include "client/jobs/program.h"
 #include "client/base/print.h"
 #include "client/jobs/spec.h"
 #include "proto/err.h"
@@ -38,6 +39,8 @@ static int make_absolute(json_t *root, const char *path, struct err *err)
     snprintf(folder, sizeof folder, "%s", path);
     slash = strrchr(folder, '/');
     slash[slash == folder] = '\0';
+    if (program_is(root) && !json_object_get(json_object_get(root, "program"), "directory"))
+        json_object_set_new(json_object_get(root, "program"), "directory", json_string(folder));
     return jobspec_absolute(root, folder, err);
 }
 
@@ -55,7 +58,8 @@ static bool may_be_either(const struct jobspec *s, const char *key)
 static int try_path(const struct jobspec *s, const char *key, const char *path, struct err *err)
 {
     const char *last = strrchr(key, '.');
-    bool folder = last && (strcmp(last, ".images") == 0 || strcmp(last, ".evidence") == 0 || strcmp(last, ".run") == 0);
+    bool folder = last && (strcmp(last, ".images") == 0 || strcmp(last, ".evidence") == 0 || strcmp(last, ".run") == 0 ||
+                           strcmp(last, ".directory") == 0);
     struct stat st;
     int rc = 0, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 

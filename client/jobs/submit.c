@@ -143,6 +143,14 @@ static int take_after(const struct context *ctx, const char *text, char ret[60],
     return 0;
 }
 
+int take_wish(const struct context *ctx, int option, const char *text, char ret[][60], int *n)
+{
+    int rc = option == 't' ? take_limit(ctx, text, ret[*n]) : take_after(ctx, text, ret[*n], ret[*n + 1]);
+
+    *n += option == 't' ? 1 : 2;
+    return rc;
+}
+
 /* words: the job file, and changes of its keys. init: value for model.init; NULL: not given. */
 static int load(struct context *ctx, char **words, int count, const char *init, json_t **ret_spec)
 {

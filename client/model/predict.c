@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "client/base/command.h"
+#include "client/base/run.h"
 #include "client/model/predict.h"
 #include "client/base/user.h"
 #include "client/base/worker.h"
@@ -42,7 +43,7 @@ int job_folder(struct context *ctx, int64_t id, char **ret)
 
     if (rc)
         return rc;
-    if ((rc = user_owns_job(ctx, job))) {
+    if ((rc = run_check_model(job)) || (rc = user_owns_job(ctx, job))) {
         json_decref(job);
         return rc;
     }

@@ -1,0 +1,292 @@
+#!/usr/bin/env python3
+"""Jobs that are programs of the user: detctl run, the environment of the ranks, exit codes, retries, pauses, what ranks
+leave behind, and losses over descriptor 3. The programs here are scripts of sh and python3.
+
+usage: programs.py [SCENARIO]     all scenarios, several at a time; or the one named
+"""  # SPDX-License-Identifier: Apache-2.0
+import json
+import os
+import signal
+import subprocess
+import sys
+
+from daemon import BUILD, Daemon, run_scenarios
+
+# The start of a Python program that reports: say(TYPE, members) writes a line, page is its progress page.
+SPEAK = """
+import json, mmap, os, socket, sys, time
+rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+report = int(os.environ["DETD_REPORT"].split(":")[0])
+page = memoryview(mmap.mmap(int(os.environ["DETD_PAGE"].split(":")[0]), 4096)).cast("Q")
+page[0] = 3 << 32 | 0x64657464
+def say(_type, **members):
+    line = (json.dumps(dict(type=_type, **members)) + "\\n").encode()
+    while line:
+        line = line[os.write(report, line):]
+def share(step, split="train", **terms):
+    say("share", split=split, step=step, terms=terms)
+def wants(step, word):
+    page[12] = step
+    while True:
+        order = page[13]
+        if not order or order & (1 << 48) - 1 > step:
+            return False
+        if order >> 52 & 1:
+            break
+        time.sleep(0.001)
+    if order >> 48 & 15 != {"checkpoint": 1, "validate": 2, "pause": 3, "cancel": 4}[word] or order == page[14]:
+        return False
+    page[14] = order
+    return True
+"""
+
+
+def run(d, *words, **env):
+    """detctl run with these words. Returns the job's id."""
+    done = subprocess.run([BUILD + "/detctl", "run", *map(str, words)], cwd=d.root, capture_output=True, text=True, check=False,
+                          env=dict(os.environ, DETD_SOCKET=d.path, HOME=d.root, **env))
+    assert done.returncode == 0, (words, done.stderr)
+    return int(done.stdout)
+
+
+def speak(d, text, *options, name="program.py"):
+    """Queues a Python program that begins with SPEAK. Returns the job's id."""
+    path = "%s/%s" % (d.root, name)
+    with open(path, "w") as f:
+        f.write(SPEAK + text)
+    return run(d, *options, "--", sys.executable, path)
+
+
+def log(d, job, rank=0):
+    with open("%s/jobs/%d/log/rank-%d.log" % (d.state, job, rank)) as f:
+        return f.read()
+
+
+def rows(d, job, split="train", term="total"):
+    return d.sql("SELECT step, num, den FROM loss WHERE job=? AND split=? AND term=? ORDER BY step", job, split, term)
+
+
+def commands():
+    """detctl run, and what it takes along; show, why and ls tell of the job."""
+    with Daemon() as d:
+        done = d.detctl("run", "--wait", "--", "false")
+        assert done.returncode == 4, done
+        job = int(done.stdout)
+        assert d.job(job)["reason"] == "rank 0 exited with status 1; see its log", d.job(job)["reason"]
+        assert d.job(job)["kind"] == "program" and d.job(job)["attempt"] == 1
+        assert d.job(job)["name"] == "false"
+        done = d.detctl("run", "--logs", "run.priority=3", "program.steps=9", "--", "sh", "-c", "echo hello from $RANK of $WORLD_SIZE")
+        assert done.returncode == 0 and "hello from 0 of 1" in done.stdout, done
+        for words, want in ((("no-such-program-here",), "there is no program 'no-such-program-here' in PATH"),
+                            (("./nothing",), "there is no file '%s/./nothing'" % d.root),
+                            (("run.ranks_per_gpu=2", "--", "true"), "run.ranks_per_gpu: not a key of a program"),
+                            (("train.lr=1", "--", "true"), "train.lr: not a key of a program (program.command)"),
+                            (("--gpus", "2", "--", "true"), "program.gpus: asks for 2 GPUs, this node has no GPUs"),
+                            (("--ranks", "3", "--gpus", "4", "--", "true"), "program.gpus: must be a multiple of run.ranks (3), is 4")):
+            done = d.detctl("run", *words)
+            assert done.returncode == 1 and want in done.stderr, (words, done)
+        assert d.detctl("run").returncode == 2
+        printed = json.loads(d.detctl("run", "--print", "--ranks", "2", "--", "true", "").stdout)
+        assert printed["program"]["command"] == ["true", ""] and printed["run"]["ranks"] == 2, printed
+        job = run(d, "--env-all", "--env", "MY_TOKEN", "--wait", "--", "sh", "-c", "env; pwd", MY_TOKEN="t1", MY_SECRET="s1", SOME="x")
+        text = log(d, job)
+        for line in ("MY_TOKEN=t1", "SOME=x", "RANK=0", "LOCAL_RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", "OMP_NUM_THREADS=",
+                     "TORCHELASTIC_USE_AGENT_STORE=False", "CUDA_VISIBLE_DEVICES=\n", "DETD_JOB_ID=%d" % job, "DETD_RESUME_STEP=0",
+                     "\n%s\n" % d.root):
+            assert line in text, (line, text)
+        assert "s1" not in text and "NCCL_SOCKET_IFNAME" not in text and "CUDA_DEVICE_MAX_CONNECTIONS" not in text
+        shown = d.detctl("show", job).stdout
+        assert "command      sh -c env; pwd" in shown and "MY_TOKEN" in shown and "t1" not in shown, shown
+        for words in (("predict", job, "x.png", "-o", "o"), ("layers", job), ("verify", job), ("evidence", "export", job, "o"),
+                      ("eval", job, "--on", "x.json"), ("extend", job, "--steps", 5), ("deterministic", "on", "--job", job)):
+            done = d.detctl(*words)
+            assert done.returncode == 1 and "job %d is a program" % job in done.stderr, (words, done)
+        with open(d.root + "/p.json", "w") as f:
+            json.dump({"program": {"command": ["sh", "-c", "echo here $PWD"]}, "run": {"ranks": 2}}, f)
+        done = d.detctl("submit", "p.json", "--wait")
+        assert done.returncode == 0 and "here " + d.root in log(d, int(done.stdout), 1), done
+        assert "are there" in d.detctl("check", "p.json").stdout
+        assert d.detctl("clone", done.stdout.strip(), "--wait").returncode == 0
+
+
+def ends():
+    """Exit codes, signals, the error file, early exits, left processes, a missing folder."""
+    with Daemon() as d:
+        job = run(d, "--ranks", 2, "--", "sh", "-c", "[ $RANK = 1 ] && exit 7; sleep 600")
+        got = d.wait(job, "failed")
+        assert got["reason"] == "rank 1 exited with status 7; see its log" and got["attempt"] == 1, got
+        job = run(d, "run.restarts=1", "--", "sh", "-c", "kill -SEGV $$")
+        got = d.wait(job, "failed")
+        assert got["attempt"] == 2 and "was killed by signal 11" in got["reason"], got
+        job = speak(d, """
+json.dump({"message": {"message": "first line\\nValueError: no such class\\n", "extraInfo": {"timestamp": "%d" % (5 - rank)}}},
+          open(os.environ["TORCHELASTIC_ERROR_FILE"], "w"))
+sys.exit(1)
+""", "--ranks", 2)
+        assert d.wait(job, "failed")["reason"] == "rank 1: first line | ValueError: no such class", d.job(job)
+        job = run(d, "--ranks", 2, "--", "sh", "-c", "[ $RANK = 1 ] && exit 0; sleep 1; (setsid sleep 601 & ) ; echo done")
+        d.wait(job, "completed")
+        assert "done" in log(d, job)
+        assert "the ranks have ended and left process" in d.events("left", job)[0], d.events("left", job)
+        d.wait_left(job)
+        gone = d.root + "/gone"
+        os.mkdir(gone)
+        job = run(d, "program.directory=" + gone, "run.after=%d" % run(d, "--", "sleep", 1), "--", "true")
+        os.rmdir(gone)
+        assert "the folder '%s' is gone; make it again and use detctl resume" % gone in d.wait(job, "failed")["reason"]
+        os.mkdir(gone)
+        d.call("job.resume", id=job)
+        d.wait(job, "completed")
+        with open(d.root + "/script", "w") as f:
+            f.write("#!/gone/venv/bin/python3\n")
+        os.chmod(d.root + "/script", 0o755)
+        job = run(d, "--", "./script")
+        assert "the interpreter '/gone/venv/bin/python3' of" in d.wait(job, "failed")["reason"], d.job(job)
+
+
+def stops():
+    """Signals have their default meaning; pause, cancel and shutdown; program.stop_grace."""
+    trap = "trap 'echo stopped; exit 0' %s; echo ready; while :; do sleep 0.1; done"
+    with Daemon() as d:
+        def ready(job):
+            d.wait(job, "running")
+            d.until(lambda: "ready" in log(d, job), "not ready")
+
+        job = run(d, "--", "sh", "-c", trap % "TERM")
+        ready(job)
+        done = d.detctl("pause", job)
+        assert done.returncode == 1 and "runs a program that cannot be paused (program.on_pause is refuse" in done.stderr, done
+        d.call("job.cancel", id=job)
+        d.wait(job, "cancelled")
+        assert "stopped" in log(d, job)
+        job = run(d, "program.on_pause=signal", "program.stop_signal=SIGUSR1", "--", "sh", "-c", trap % "USR1")
+        ready(job)
+        d.call("job.pause", id=job)
+        d.wait(job, "paused")
+        assert "stopped" in log(d, job)
+        d.call("job.resume", id=job)
+        d.until(lambda: log(d, job).count("ready") == 2, "not resumed")
+        d.signal_supervisor(job, signal.SIGTERM)  # as at a shutdown: it is queued again
+        d.wait(job, lambda j: j["attempt"] == 3 and j["state"] == "running")
+        d.call("job.cancel", id=job)
+        d.wait(job, "cancelled")
+        job = run(d, "program.stop_grace=0.2", "--", "sh", "-c", "trap '' TERM INT HUP; echo ready; while :; do sleep 0.1; done")
+        ready(job)
+        d.call("job.cancel", id=job)
+        d.wait(job, "cancelled")
+        d.wait_left(job)
+        job = run(d, "--", "sh", "-c", "trap 'exit 143' TERM; echo ready; while :; do sleep 0.1; done")
+        ready(job)
+        d.signal_session(job, signal.SIGTERM)  # systemd stops a scope: every process gets it
+        d.wait(job, lambda j: j["attempt"] == 2 and j["state"] == "running")
+        assert not d.sql("SELECT 1 FROM attempts WHERE job=? AND outcome='failed'", job)
+        d.call("job.cancel", id=job)
+        d.wait(job, "cancelled")
+
+
+def losses():
+    """Rows are sums over the ranks, in rank order; incomplete, odd and backward shares are events."""
+    with Daemon() as d:
+        job = speak(d, """
+say("hello", device="cpu", tier="off")
+for step in range(1, 51):
+    share(step, total=[0.1 * (rank + 1) * step, 2 + rank], box=[1.5, 1], **({"own": [1, 1]} if rank == 0 else {}))
+    if step % 25 == 0 and rank < 2:
+        share(step, "val", total=[step + rank, 3])
+    elif step % 25 == 0:
+        share(step, "val")
+if rank == 0:
+    say("eval", step=50, metrics={"AP": 0.5, "none": None})
+page[3] = 50; page[2] += 1
+share(40, total=[1, 1])
+""", "--ranks", 3)
+        d.wait(job, "completed")
+        want = [(s, (0.1 * 1 * s + 0.1 * 2 * s) + 0.1 * 3 * s, 9.0) for s in range(1, 51)]
+        assert rows(d, job) == want, rows(d, job)[:3]
+        assert [r[1:] for r in rows(d, job, term="box")] == [(4.5, 3.0)] * 50
+        assert rows(d, job, "val") == [(25, 51.0, 6.0), (50, 101.0, 6.0)], rows(d, job, "val")
+        assert rows(d, job, term="own") == []
+        assert d.sql("SELECT metric, value FROM eval WHERE job=? ORDER BY metric", job) == [("AP", 0.5), ("none", None)]
+        assert d.job(job)["step"] == 50
+        assert any("term own of train is not stored, first at step 1" in e for e in d.events("terms", job)), d.events("terms", job)
+        assert len(d.events("backwards", job)) == 3 and "reports step 40 of train after step 50" in d.events("backwards", job)[0]
+        job = speak(d, """
+for step in range(1, 41):
+    if step % (1, 4)[rank] == 0:
+        share(step, loss=[step, 1], bad=[None if rank == 1 and step == 8 else 1, 1], empty=[0, 0])
+""", "--ranks", 2)
+        d.wait(job, "completed")
+        assert [r[0] for r in rows(d, job)] == list(range(4, 41, 4))
+        texts = d.events("incomplete", job)
+        assert len(texts) == 2 and any("rank 0 reports every 1 steps; rank 1 reports every 4 steps" in t for t in texts), texts
+        assert any("the first term, loss, is stored as total" in e for e in d.events("terms", job))
+        assert any("term bad of rank 1 is not finite" in e for e in d.events("loss", job)), d.events("loss", job)
+        assert any("denominators of term empty" in e for e in d.events("loss", job))
+        assert d.sql("SELECT num, value FROM loss WHERE job=? AND term='bad' AND step=8", job) == [(None, None)]
+
+
+def garbage():
+    """A program that writes nonsense harms nobody: the first nonsense of a rank is told, and what makes sense is stored."""
+    with Daemon() as d:
+        job = speak(d, """
+os.write(report, b"not json\\n[1]\\n{}\\n" + b'{"type":"fly"}\\n' + b"\\0\\xff\\n")
+share(1, total=[1, 1])
+for i in range(400):
+    os.write(report, b"x" * 65536)
+os.write(report, b"\\n")
+share(2, total=[2, 1])
+say("share", split="train", step=3, terms={"t%d" % i: [1, 1] for i in range(10000)})
+say("share", split="train", step=3, terms={"t%d" % i: [1, 1] for i in range(300)})
+say("share", split="train", step=3, terms={"\\x01": [1, 1], "total": [3, 1]})
+for i in range(3000):
+    say("event", **{"level": "info", "kind": "many", "text": "event %d" % i})
+os.close(report)
+time.sleep(0.5)
+""")
+        d.wait(job, "completed")
+        assert [r[0] for r in rows(d, job)] == [1, 2, 3], rows(d, job)
+        texts = [text for text, in d.sql("SELECT text FROM events WHERE job=? AND kind='line'", job)]
+        assert len(texts) == 2 and "a line of rank 0 on descriptor 3 is left out: not JSON" in " ".join(texts), texts
+        assert len(d.sql("SELECT 1 FROM events WHERE job=? AND kind='many'", job)) == 999
+        assert d.sql("SELECT text FROM events WHERE job=? AND kind='events'", job) == [
+            ("further events of rank 0 in this attempt are not stored",)]
+
+
+def silence():
+    """program.silent_after: a rank that reports no more is a hang; run.phase has deadlines of its own."""
+    with Daemon() as d:
+        job = speak(d, """
+share(7, total=[1, 1])
+time.sleep(600 if rank == 1 else 0)
+""", "program.silent_after=1", "run.restarts=0", "--ranks", 2)
+        got = d.wait(job, "failed")
+        assert "rank 1 hangs at step 7: no report for" in got["reason"], got
+        assert len(d.events("hang", job)) == 1
+        job = speak(d, """
+page[3] = 5
+for i, c in enumerate((b"load data" + bytes(7))[at:at + 8] for at in (0, 8)):
+    page[16 + i] = int.from_bytes(c, sys.byteorder)
+page[15] = 1000
+page[2] += 1
+time.sleep(600)
+""", "run.on_hang=fail")
+        assert "rank 0 hangs in phase load data at step 5: no progress for" in d.wait(job, "failed")["reason"], d.job(job)
+
+
+def queue():
+    """A program that cannot be paused does not run as backfill, and why says so."""
+    with Daemon(slots=2) as d:
+        first = run(d, "run.threads=1", "--", "sleep", 600)
+        d.wait(first, "running")
+        head = run(d, "run.threads=2", "--", "sleep", 600)
+        fixed = run(d, "run.threads=1", "--", "sleep", 600)
+        assert "it cannot be paused (program.on_pause), so it does not run as backfill" in d.call("job.why", id=fixed)["text"]
+        moves = run(d, "run.threads=1", "program.on_pause=signal", "--", "sleep", 600)
+        d.wait(moves, "running")
+        assert d.job(moves)["backfill"] and d.job(fixed)["state"] == "queued"
+        for job in (first, fixed, head, moves):
+            d.call("job.cancel", id=job)
+
+
+if __name__ == "__main__":
+    run_scenarios([stops, ends, commands, silence, losses, garbage, queue])

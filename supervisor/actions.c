@@ -190,6 +190,11 @@ static void term_ranks(struct job *j)
     ranks_kill(j->attempt.ranks, j->needs.program ? j->needs.program->stop_signal : SIGTERM);
 }
 
+static void dump_stacks(struct job *j)
+{
+    speech_dump_stacks(&j->speech);
+}
+
 static void tell_stuck(struct job *j)
 {
     int rank = attempt_stuck(&j->attempt, j->trouble, sizeof j->trouble);
@@ -213,9 +218,9 @@ static void tell_unheard(struct job *j)
 /* A rank that died between publishing a checkpoint and saying so has got on all the same. Its next attempt says so. */
 static void look_at_published(struct job *j)
 {
-    int64_t before = j->going.saved;
+    int64_t before = j->going.saved, of_program = saved_newest();
 
-    going_saved(&j->going, published_newest());
+    going_saved(&j->going, of_program >= 0 ? of_program : published_newest());
     j->going.unheard = j->going.unheard || (j->going.saved > before && j->going.saved > j->options.saved);
 }
 
@@ -261,7 +266,8 @@ static void attempt_over(struct job *j)
 {
     struct outcome o = { 0 };
 
-    j->attempt.stopped = j->attempt.stopped || (j->needs.program && j->going.wishes & (GOING_WISH_LEAVE | GOING_WISH_CANCEL));
+    j->attempt.stopped = j->attempt.stopped || (j->needs.program && orders_is_answered(&j->orders)) ||
+                         (j->needs.program && j->going.wishes & (GOING_WISH_LEAVE | GOING_WISH_CANCEL));
     speech_end(&j->speech);
     attempt_outcome(&j->attempt, &o);
     o.elsewhere = lost_port(j, &o);
@@ -300,7 +306,7 @@ static void clean(struct job *j)
         event(j, -1, "info", "left", told);
         j->attempt.left = true;
     }
-    if (left == 0 && awaits_sigterm(j)) {
+    if (left == 0 && (j->publish.waiting > 0 || awaits_sigterm(j))) {
         take(j, GOING_FACT_REMAIN, "");
         return;
     }
@@ -420,6 +426,8 @@ static int prepare_program(struct job *j, struct err *err)
 
     port_drop(&p->port);
     if (rc == 0)
+        rc = publish_begin(&j->publish, err);
+    if (rc == 0)
         rc = errorfile_prepare(j->going.attempt, p->nranks, err);
     return rc < 0 ? rc : port_take((unsigned)(j->options.job * 101 + j->going.attempt * 13), &p->port, err);
 }
@@ -492,6 +500,7 @@ static void (*const actions[])(struct job *j) = {
     [GOING_PASS] = pass,
     [GOING_TERM] = term_ranks,
     [GOING_KILL] = kill_ranks,
+    [GOING_DUMP] = dump_stacks,
     [GOING_TELL_UNHEARD] = tell_unheard,
     [GOING_TELL_STUCK] = tell_stuck,
     [GOING_CLEAN] = clean,
@@ -538,7 +547,7 @@ static void hang(struct job *j, const struct watch_verdict *v)
     line_int(l, "step", (int64_t)(v->step & INT64_MAX));
     records_add(&j->records, NULL);
     tell_command(j, "hang", "", v->text);
-    take(j, GOING_FACT_HUNG, v->text);
+    take(j, j->needs.program && speech_has_stacks(&j->speech) ? GOING_FACT_TRACED : GOING_FACT_HUNG, v->text);
 }
 
 /* The lock's file was removed, so detd took the job for dead and started another detd-job: the job must not run twice.
@@ -586,6 +595,8 @@ void actions_tick(uv_timer_t *timer)
         job_log("%s", err.msg);
     write_late(j);
     if (j->going.phase < GOING_ENDING) {
+        orders_tick(&j->orders);
+        publish_tick(&j->publish);
         orders_look_at_limit(&j->orders, (double)j->options.ran_s + seconds(j));
         if (going_has_attempt(&j->going) && looks_hung(j, &v))
             hang(j, &v);

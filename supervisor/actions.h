@@ -15,6 +15,7 @@
 #include "supervisor/messages.h"
 #include "supervisor/needs.h"
 #include "supervisor/orders.h"
+#include "supervisor/publish.h"
 #include "supervisor/ranks/ranks.h"
 #include "supervisor/records.h"
 #include "supervisor/speech.h"
@@ -33,6 +34,7 @@ struct job {
     struct messages messages;
     struct orders orders;
     struct speech speech;
+    struct publish publish;
     struct status status;
     struct err fatal;         /* code 0: none */
     struct ranks_usage usage; /* of the attempts before */

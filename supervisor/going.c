@@ -56,6 +56,7 @@ static const struct cell table[GOING_PHASE_COUNT][GOING_FACT_COUNT] = {
 
     IN(GREETING, RUNNING, BROKEN) = TO(KILLED, KILL, GOING_STAYS_MS),
     IN(GREETING, RUNNING, HUNG)   = TO(KILLED, KILL, GOING_STAYS_MS),
+    AT(RUNNING, TRACED)           = TO(STOPPING, DUMP, GOING_DUMP_MS),
     IN(GREETING, RUNNING, FAILED) = TO(STOPPING, NOTHING, GOING_OTHERS_MS),
     IN(GREETING, RUNNING, DONE)   = TO(STOPPING, NOTHING, GOING_LEAVE_MS),
 
@@ -112,6 +113,7 @@ static int count(struct going *g, enum going_fact fact)
         g->refusals = g->looks = 0;
         break;
     case GOING_FACT_HUNG:
+    case GOING_FACT_TRACED:
         g->hung = true;
         break;
     case GOING_FACT_DUE:

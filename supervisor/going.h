@@ -36,6 +36,7 @@ enum going_fact {
     GOING_FACT_HELD,      /* likewise, but reports wait for room on the disk */
     GOING_FACT_BROKEN,    /* a rank says what no trainer says, or uses a GPU that it was not given */
     GOING_FACT_HUNG,      /* a verdict of the watch */
+    GOING_FACT_TRACED,    /* likewise, and ranks can say where they stand */
     GOING_FACT_FAILED,    /* a rank said that it failed, or was lost before it said how it ended */
     GOING_FACT_DONE,      /* rank 0 said how the attempt ended */
     GOING_FACT_GONE,      /* every rank has left */
@@ -63,6 +64,7 @@ enum going_action {
     GOING_PASS,         /* pass the wish to rank 0, with its deadline */
     GOING_TERM,         /* send SIGTERM to the ranks */
     GOING_KILL,         /* kill the ranks */
+    GOING_DUMP,         /* let the ranks dump their stacks into their logs */
     GOING_TELL_UNHEARD, /* say which rank said no hello, and kill the ranks */
     GOING_TELL_STUCK,   /* say which rank outlives its SIGKILL, and kill once more */
     GOING_CLEAN,        /* kill what the ranks left behind; when nothing is left, judge the attempt */
@@ -79,6 +81,7 @@ enum {
     GOING_HELLO_MS = 120000, /* every rank has to say hello within */
     GOING_OTHERS_MS = 3000,  /* after the first rank broke, the others may still say what they saw */
     GOING_LEAVE_MS = 30000,  /* after rank 0 said its end */
+    GOING_DUMP_MS = 2000,    /* for stacks, before the ranks are killed */
     GOING_TERM_MS = 5000,    /* from SIGTERM to SIGKILL: a trainer may still write what it likes to; a program has program.stop_grace */
     GOING_STAYS_MS = 20000,  /* between two looks at ranks that were killed and live */
     GOING_STAYS_LOOKS = 30,  /* one of so many is told */

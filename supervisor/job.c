@@ -137,7 +137,12 @@ static struct job *new_job(uv_loop_t *loop, const struct job_options *options)
     j->needs = (struct needs)NEEDS_NONE;
     j->records = (struct records){ .going = &j->going, .fatal = actions_fatal, .arg = j };
     j->orders = (struct orders){ .going = &j->going, .attempt = &j->attempt, .records = &j->records, .fact = actions_fact, .arg = j };
-    j->speech = (struct speech){ .going = &j->going, .attempt = &j->attempt, .needs = &j->needs, .records = &j->records };
+    j->publish = (struct publish){
+        .loop = loop, .job_dir = options->job_dir, .going = &j->going, .attempt = &j->attempt, .needs = &j->needs, .records = &j->records
+    };
+    j->speech =
+        (struct speech){ .going = &j->going, .attempt = &j->attempt, .needs = &j->needs, .records = &j->records, .publish = &j->publish };
+    j->orders.speech = &j->speech;
     j->messages = (struct messages){ .loop = loop,
                                      .going = &j->going,
                                      .attempt = &j->attempt,
@@ -208,6 +213,7 @@ int job_close(struct job *j, struct err *err)
     records_drop_late(&j->records);
     messages_close(&j->messages);
     rows_free(j->speech.rows);
+    publish_close(&j->publish);
     spool_close(spool);
     if (spent)
         given_drop_spool();

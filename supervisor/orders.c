@@ -4,19 +4,44 @@
 #include <string.h>
 
 #include "proto/line.h"
+#include "proto/word.h"
 #include "supervisor/attempt.h"
 #include "supervisor/ranks/log.h"
 #include "supervisor/ranks/program.h"
 #include "supervisor/ranks/ranks.h"
 #include "supervisor/records.h"
+#include "supervisor/speech.h"
 
 enum { CANCEL_S = 30, LEAVE_S = 60, MAX_DEADLINE_S = 86400 };
+
+static void on_deadline(uv_timer_t *timer);
+
+/* Ranks that have answered save what they have, for as long as detd lets them. */
+static void hurry_program(struct orders *o)
+{
+    static const char text[] = "the ranks did not answer the word in time, and get program.stop_signal";
+
+    if (!o->answered && orders_is_answered(o) && speech_has_answer(o->speech, false)) {
+        o->answered = true;
+        if (o->stop_s > 0)
+            uv_timer_start(&o->deadline, on_deadline, (uint64_t)(500 * o->stop_s), 0);
+        return;
+    }
+    job_log("%s", text);
+    records_event(o->records, -1, "warning", "stop", text, NULL);
+    o->attempt->stopped = true;
+    o->fact(o->arg, GOING_FACT_DISOBEYED, text);
+}
 
 static void on_deadline(uv_timer_t *timer)
 {
     struct orders *o = timer->data;
     char text[100];
 
+    if (o->program) {
+        hurry_program(o);
+        return;
+    }
     snprintf(text, sizeof text, "the ranks did not obey %s in time and were killed",
              o->going->wishes & GOING_WISH_CANCEL ? "cancel" : "pause");
     job_log("%s", text);
@@ -37,14 +62,53 @@ static void send_word(const struct orders *o, const char *word, const char *tier
     job_log("%s%s%s passed to rank 0", word, tier ? " " : "", tier ? tier : "");
 }
 
-/* The program does not ask for words. */
-static void refuse_words(struct orders *o)
+/* The word of a wish to stop that the program asks for; WORD_END: it asks for none. */
+static enum word stop_word(const struct orders *o)
 {
-    if (o->waiting & ORDERS_CHECKPOINT)
-        records_event(o->records, -1, "warning", "word", "the program does not ask for the word checkpoint: it was not passed on", NULL);
-    if (o->waiting & ORDERS_EVAL)
-        records_event(o->records, -1, "warning", "word", "the program does not ask for the word validate: it was not passed on", NULL);
-    o->waiting = 0;
+    enum word word = o->stop == ORDERS_CANCEL ? WORD_CANCEL : WORD_PAUSE;
+
+    return speech_knows(o->speech, 1u << word) ? word : WORD_END;
+}
+
+/* Gives a word to a program. A program that does not ask for it yet may do so later. */
+static void give(struct orders *o, enum orders_word bit, enum word word, const char *name)
+{
+    char text[120];
+
+    if (!(o->waiting & bit) || !speech_has_answer(o->speech, false))
+        return;
+    if (speech_give(o->speech, word)) {
+        o->waiting &= ~(unsigned)bit;
+        o->told &= ~(unsigned)bit;
+        return;
+    }
+    if (o->told & bit)
+        return;
+    snprintf(text, sizeof text, "not all ranks of the program ask for the word %s so far; it is passed on when they do", name);
+    records_event(o->records, -1, "info", "word", text, NULL);
+    o->told |= bit;
+}
+
+/* One word at a time: a rank that has not answered yet must not miss it. */
+static void give_words(struct orders *o)
+{
+    give(o, ORDERS_CANCEL, WORD_CANCEL, "cancel");
+    give(o, ORDERS_PAUSE, WORD_PAUSE, "pause");
+    give(o, ORDERS_CHECKPOINT, WORD_CHECKPOINT, "checkpoint");
+    give(o, ORDERS_EVAL, WORD_VALIDATE, "validate");
+}
+
+bool orders_is_answered(const struct orders *o)
+{
+    enum word word = word_of(o->speech->words.order);
+
+    return o->stop && (word == WORD_PAUSE || word == WORD_CANCEL) && speech_has_answer(o->speech, true);
+}
+
+void orders_tick(struct orders *o)
+{
+    if (o->program && o->waiting && o->going->phase == GOING_RUNNING)
+        give_words(o);
 }
 
 void orders_send(struct orders *o)
@@ -57,7 +121,7 @@ void orders_send(struct orders *o)
     if (o->going->phase != GOING_RUNNING)
         return;
     if (o->program) {
-        refuse_words(o);
+        give_words(o);
         return;
     }
     if (o->waiting & ORDERS_TIER && o->tier[0])
@@ -81,11 +145,38 @@ int orders_term_ms(const struct orders *o)
     return s > 0 ? (int)(1000 * s) : o->program ? 1 : 0;
 }
 
+/* The ranks have program.stop_grace to answer the word; half of it if detd has a deadline that is as short. */
+static double answer_s(const struct orders *o)
+{
+    double grace = o->program->stop_grace_s;
+
+    return o->stop_s > 0 && o->stop_s / 2 < grace ? o->stop_s / 2 : grace;
+}
+
+static void signal_program(struct orders *o)
+{
+    o->attempt->stopped = true;
+    o->fact(o->arg, GOING_FACT_DISOBEYED, "");
+}
+
+static void pass_to_program(struct orders *o)
+{
+    double s = answer_s(o);
+
+    o->answered = false;
+    if (stop_word(o) == WORD_END || s <= 0) {
+        signal_program(o);
+        return;
+    }
+    o->waiting |= o->stop;
+    give_words(o);
+    uv_timer_start(&o->deadline, on_deadline, (uint64_t)(1000 * s), 0);
+}
+
 void orders_pass(struct orders *o)
 {
     if (o->program) {
-        o->attempt->stopped = true;
-        o->fact(o->arg, GOING_FACT_DISOBEYED, "");
+        pass_to_program(o);
         return;
     }
     o->waiting |= o->stop;

@@ -9,6 +9,7 @@
 struct attempt;
 struct program;
 struct records;
+struct speech;
 
 /* Commands that wait until rank 0 can take them. */
 enum orders_word { ORDERS_TIER = 1, ORDERS_CHECKPOINT = 2, ORDERS_EVAL = 4, ORDERS_PAUSE = 8, ORDERS_CANCEL = 16 };
@@ -18,11 +19,14 @@ struct orders {
     struct attempt *attempt;
     const struct program *program; /* NULL: a model */
     struct records *records;
+    struct speech *speech; /* of a program */
+    bool answered;         /* the ranks of a program have answered the wish to stop: they may take their time */
     /* text: why the ranks are stopped, if the fact stops them. */
     void (*fact)(void *arg, enum going_fact fact, const char *text);
     void *arg;
     uv_timer_t deadline; /* of the wish to stop that rank 0 was told; the caller inits and closes it, with this struct as its data */
     unsigned waiting;    /* enum orders_word */
+    unsigned told;       /* of those: the user knows that a program does not ask for them */
     char tier[16];       /* asked for and not agreed; "": none */
     enum orders_word stop;
     double stop_s; /* for that wish to stop; 0: any time */
@@ -44,5 +48,9 @@ int orders_term_ms(const struct orders *o);
 /* An attempt begins: a tier that the one before has not agreed to is asked for again. */
 void orders_attempt_begins(struct orders *o);
 void orders_attempt_over(struct orders *o);
+/* Once a second: gives the ranks of a program the next word, when they have answered the last one. */
+void orders_tick(struct orders *o);
+/* Whether the ranks of a program have answered a wish to stop. */
+bool orders_is_answered(const struct orders *o);
 /* Rank 0 has agreed to the tier, or refused it: it may be asked for again. */
 void orders_tier_settled(struct orders *o, const char *tier);

@@ -2,20 +2,26 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <linux/membarrier.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "proto/err.h"
+#include "proto/progress.h"
 #include "proto/record.h"
 #include "proto/report.h"
 #include "proto/word.h"
 #include "supervisor/attempt.h"
 #include "supervisor/going.h"
 #include "supervisor/needs.h"
+#include "supervisor/publish.h"
 #include "supervisor/program/rows.h"
 #include "supervisor/program/share.h"
 #include "supervisor/ranks/log.h"
@@ -23,7 +29,11 @@
 #include "supervisor/ranks/ranks.h"
 #include "supervisor/records.h"
 
-enum { MARGIN = 1024 /* bytes of a record beside its metrics */ };
+enum {
+    MARGIN = 1024, /* bytes of a record beside its metrics */
+    FENCE_US = 20000,
+    WORD_ACCESSES = 1 << 16 /* to pages, for a word: ranks that go on may take it further */
+};
 
 static const char *string_of(const json_t *msg, const char *key)
 {
@@ -72,6 +82,24 @@ static void put_terms(struct line *l, const struct rows_row *row)
     line_close(l, ']');
 }
 
+/* A validation may make the next checkpoint the best: by its loss, or by the term that checkpoint.best names. */
+static void note_validation(const struct speech *s, const struct rows_row *row)
+{
+    const char *best = s->needs->spec->checkpoint_best;
+    struct publish *p = s->publish;
+
+    for (int i = 0; i < row->n; i++) {
+        double value = row->terms[i].num / row->terms[i].den;
+
+        if (strcmp(row->terms[i].name, "total") == 0) {
+            p->val_loss = value;
+            p->val_step = row->step;
+        }
+        if (strcmp(row->terms[i].name, strcmp(best, "loss") == 0 ? "total" : best) == 0)
+            p->score = (struct publish_score){ row->step, value, true };
+    }
+}
+
 static void on_row(void *arg, const struct rows_row *row)
 {
     struct speech *s = arg;
@@ -88,6 +116,8 @@ static void on_row(void *arg, const struct rows_row *row)
         line_real(l, "images_per_s", images_per_s);
     put_terms(l, row);
     records_add(s->records, NULL);
+    if (row->val)
+        note_validation(s, row);
 }
 
 /* ---- the messages ---- */
@@ -167,6 +197,18 @@ static void take_finish(struct speech *s, int rank, const json_t *msg)
     rows_done(s->rows, rank);
 }
 
+/* Metrics are better when they are higher. */
+static void note_metric(const struct speech *s, const json_t *metric, int64_t step)
+{
+    if (json_is_number(metric))
+        s->publish->score = (struct publish_score){ step, json_number_value(metric), false };
+}
+
+static void take_checkpoint(struct speech *s, int rank, const json_t *msg)
+{
+    publish_take(s->publish, rank, json_integer_value(json_object_get(msg, "step")), string_of(msg, "path"));
+}
+
 static void take_eval(struct speech *s, int rank, const json_t *msg)
 {
     char *metrics = rank == 0 ? json_dumps(json_object_get(msg, "metrics"), JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
@@ -177,6 +219,8 @@ static void take_eval(struct speech *s, int rank, const json_t *msg)
         free(metrics);
         return;
     }
+    note_metric(s, json_object_get(json_object_get(msg, "metrics"), s->needs->spec->checkpoint_best),
+                json_integer_value(json_object_get(msg, "step")));
     l = records_begin(s->records, "eval");
     line_int(l, "step", json_integer_value(json_object_get(msg, "step")));
     line_real(l, "time", job_time());
@@ -199,7 +243,7 @@ static void take_event(struct speech *s, int rank, const json_t *msg)
 
 static void (*const takers[RECORD_UNKNOWN])(struct speech *s, int rank, const json_t *msg) = {
     [RECORD_HELLO] = take_hello, [RECORD_SHARE] = take_share, [RECORD_FINISH] = take_finish,
-    [RECORD_EVAL] = take_eval,   [RECORD_EVENT] = take_event,
+    [RECORD_EVAL] = take_eval,   [RECORD_EVENT] = take_event, [RECORD_CHECKPOINT] = take_checkpoint,
 };
 
 void speech_left_out(struct speech *s, int rank, const char *why)
@@ -261,7 +305,7 @@ void speech_begin(struct speech *s)
 
     memset(s->rank, 0, sizeof s->rank);
     snprintf(s->tier, sizeof s->tier, "off");
-    s->reported = false;
+    s->reported = s->given = false;
     s->row_time = 0;
     s->rows = rows_new(s->attempt->nranks, s->needs->program->resume_step, &hooks);
     if (!s->rows) {
@@ -310,4 +354,94 @@ bool speech_knows(const struct speech *s, unsigned words)
         if ((s->rank[i].words & words) != words)
             return false;
     return true;
+}
+
+/* ---- words ---- */
+
+static bool is_asking(const struct speech *s, int rank)
+{
+    return !s->attempt->rank[rank].gone && !s->rank[rank].finished && ranks_pid(s->attempt->ranks, rank) != 0;
+}
+
+static int64_t get_entered(void *arg, int rank)
+{
+    const struct speech *s = arg;
+
+    return (int64_t)(atomic_load(&ranks_page(s->attempt->ranks, rank)->entered) & INT64_MAX);
+}
+
+static void put_order(void *arg, int rank, uint64_t order)
+{
+    const struct speech *s = arg;
+
+    atomic_store(&ranks_page(s->attempt->ranks, rank)->order, order);
+}
+
+/* Where the kernel offers no barrier, any processor has let its stores through after so long. */
+static void fence(void *arg)
+{
+    (void)arg;
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) < 0)
+        usleep(FENCE_US);
+}
+
+bool speech_give(struct speech *s, enum word word)
+{
+    const struct words_memory memory = { get_entered, put_order, fence, s };
+    int n = 0;
+
+    s->words.nranks = s->attempt->nranks;
+    s->words.left_out = 0;
+    for (int i = 0; i < s->attempt->nranks; i++) {
+        if (!is_asking(s, i))
+            s->words.left_out |= UINT64_C(1) << i;
+        else if (!(s->rank[i].words & 1u << word))
+            return false;
+        n += is_asking(s, i);
+    }
+    if (n == 0)
+        return false;
+    words_begin(&s->words, word);
+    for (int i = 0; i < WORD_ACCESSES && words_next(&s->words, &memory); i++)
+        continue;
+    s->given = true;
+    job_log("word %d passed to the ranks, for step %lld", (int)word, (long long)word_step(s->words.order));
+    return true;
+}
+
+bool speech_has_answer(const struct speech *s, bool any)
+{
+    int yes = 0, asked = 0;
+
+    for (int i = 0; s->given && i < s->attempt->nranks; i++) {
+        bool has = atomic_load(&ranks_page(s->attempt->ranks, i)->answered) == s->words.order;
+
+        yes += has;
+        asked += is_asking(s, i) && !has && !(s->words.left_out >> i & 1);
+    }
+    return any ? yes > 0 : asked == 0;
+}
+
+/* The process that dumps the rank's stacks; 0: none. It must be one of this job. */
+static pid_t tracer(const struct speech *s, int rank)
+{
+    const struct speech_rank *r = &s->rank[rank];
+    pid_t pid = r->pid > 0 ? r->pid : ranks_pid(s->attempt->ranks, rank);
+
+    return r->stacks && is_asking(s, rank) && getsid(pid) == getsid(0) ? pid : 0;
+}
+
+bool speech_has_stacks(const struct speech *s)
+{
+    for (int i = 0; i < s->attempt->nranks; i++)
+        if (tracer(s, i))
+            return true;
+    return false;
+}
+
+void speech_dump_stacks(const struct speech *s)
+{
+    for (int i = 0; i < s->attempt->nranks; i++)
+        if (tracer(s, i))
+            kill(tracer(s, i), s->rank[i].stacks);
 }

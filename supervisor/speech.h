@@ -8,10 +8,12 @@
 #include <sys/types.h>
 
 #include "proto/job/jobspec.h"
+#include "supervisor/program/words.h"
 
 struct attempt;
 struct going;
 struct needs;
+struct publish;
 struct records;
 struct rows;
 
@@ -22,6 +24,7 @@ struct speech {
     const struct attempt *attempt;
     const struct needs *needs;
     struct records *records;
+    struct publish *publish;
     struct rows *rows; /* of the attempt; NULL: there is none */
     struct speech_rank {
         uint64_t lines, left_out, events;
@@ -34,8 +37,10 @@ struct speech {
     char tier[SPEECH_TIER];
     bool told; /* `attempt` was recorded by this process */
     int64_t eval_step;
-    double row_time; /* of the newest row of train, 0: none */
-    bool reported;   /* some rank has reported a share in this attempt */
+    double row_time;    /* of the newest row of train, 0: none */
+    bool reported;      /* some rank has reported a share in this attempt */
+    struct words words; /* that was given last */
+    bool given;         /* in this attempt */
 };
 
 /* The ranks were started: records the attempt. */
@@ -50,5 +55,14 @@ void speech_gone(struct speech *s, int rank, int status);
 void speech_end(struct speech *s);
 /* Newest step of train that the rank has reported, 0: none. */
 int64_t speech_step(const struct speech *s, int rank);
+/* Gives the word to the ranks that still run. Returns false if one of them does not ask for it. */
+bool speech_give(struct speech *s, enum word word);
+/* Whether the ranks that run have answered the last word with yes: all of them, or at least one (any). True for `all` if
+ * none was given. */
+bool speech_has_answer(const struct speech *s, bool any);
+/* Whether a rank that runs has named a signal that dumps its stacks. */
+bool speech_has_stacks(const struct speech *s);
+/* Sends it. */
+void speech_dump_stacks(const struct speech *s);
 /* Whether all ranks ask for all of these words. */
 bool speech_knows(const struct speech *s, unsigned words);

@@ -21,7 +21,10 @@ void checkpoints_look(json_t *job)
     if (!me || strcmp(text_of(job, "user"), me->pw_name) != 0)
         return;
     json_array_foreach (checkpoints, i, c) {
-        snprintf(path, sizeof path, "%s/checkpoints/step-%lld", text_of(job, "dir"), int_of(c, "step"));
+        if (strcmp(text_of(job, "kind"), "program") == 0)
+            snprintf(path, sizeof path, "%s", text_of(c, "path"));
+        else
+            snprintf(path, sizeof path, "%s/checkpoints/step-%lld", text_of(job, "dir"), int_of(c, "step"));
         if (access(path, F_OK) < 0 && errno == ENOENT)
             json_object_set_new(c, "there", json_false());
     }

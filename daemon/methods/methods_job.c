@@ -225,6 +225,8 @@ static bool has_checkpoint(void *arg, int64_t step)
 {
     const struct looking *l = arg;
 
+    if (l->row.kind == JOB_RUNS) /* detctl looks, with the rights of its caller */
+        return true;
     return launch_has_checkpoint(l->rq->d->jobs_dir, &l->row, step);
 }
 
@@ -241,7 +243,7 @@ static void look_work(void *arg)
     if (l->rc == 0 && l->details)
         l->rc = store_losses(s, l->id, &l->losses, &l->err);
     if (l->rc == 0 && l->details)
-        l->rc = store_job_details(s, l->id, folder, has_checkpoint, l, &l->more, &l->err);
+        l->rc = store_job_details(s, l->id, l->row.kind == JOB_RUNS ? NULL : folder, has_checkpoint, l, &l->more, &l->err);
     if (l->rc == 0 && l->details)
         l->rc = store_get_spec(s, l->id, &l->spec, &l->err);
     if (l->rc == 0 && l->details && l->rq->caller.uid != l->row.uid)

@@ -195,22 +195,24 @@ int store_user_usage(struct store *s, int64_t from, struct text *out, struct err
 #define TIERS_SELECT "SELECT step, tier FROM tiers WHERE job=?1 ORDER BY step LIMIT ?2"
 
 /* A row outlives its checkpoint, which `keep` or a user may have removed. So each row says whether the checkpoint is
- * there. Its path follows from folder and step: a reported path is what the job's user likes. */
+ * there. Its path follows from folder and step: a reported path is what the job's user likes. folder NULL: a program,
+ * whose paths are as it says. */
 static int list_checkpoints(sqlite3 *db, int64_t id, const char *folder, store_checkpoint_fn *there, void *arg, struct text *out,
                             struct err *err)
 {
     sqlite3_stmt *st;
     int rc =
         reader_prepare(db,
-                       "SELECT step, ?3||'/checkpoints/step-'||step AS path, bytes, val_loss, best, time FROM checkpoints WHERE job=?1 "
-                       "ORDER BY step DESC LIMIT ?2",
+                       "SELECT step, coalesce(?3||'/checkpoints/step-'||step, path) AS path, bytes, val_loss, best, time "
+                       "FROM checkpoints WHERE job=?1 ORDER BY step DESC LIMIT ?2",
                        &st, err);
 
     if (rc < 0)
         return rc;
     sqlite3_bind_int64(st, 1, id);
     sqlite3_bind_int(st, 2, ROWS_LISTED);
-    sqlite3_bind_text(st, 3, folder, -1, SQLITE_STATIC);
+    if (folder)
+        sqlite3_bind_text(st, 3, folder, -1, SQLITE_STATIC);
     text_add(out, "[");
     for (bool first = true; (rc = reader_step(db, st, err)) == 1; first = false) {
         row_add_open(out, st, first);

@@ -51,8 +51,10 @@ static void take_page(const struct silence *s, struct rank *r, const struct sile
 /* The limit of its silence; INFINITY: none. */
 static double limit_of(const struct silence *s, const struct rank *r)
 {
+    if (r->last.step == 0 && (isnan(s->silent_after_s) || r->last.lines > 0))
+        return INFINITY;
     if (isnan(s->silent_after_s))
-        return r->last.step > 0 ? SILENCE_DEFAULT_S : INFINITY;
+        return SILENCE_DEFAULT_S;
     return s->silent_after_s > 0 ? s->silent_after_s : INFINITY;
 }
 

@@ -2,7 +2,8 @@
  * which. Pure: pages and the clock are arguments.
  *
  * A program may hold its threads for long, so a heartbeat says nothing. There are two rules. A rank that has reported a
- * step, and then neither reports nor changes its page for program.silent_after, hangs. A rank in a phase with a deadline
+ * step, and then neither reports nor changes its page for program.silent_after, hangs; so does a rank that has never spoken, if
+ * the user asked for a limit, and it writes no output for so long. A rank in a phase with a deadline
  * (run.phase) hangs when its page stands still for that long. If several ranks hang, the one with the lowest step is
  * named, and of equal ones the one that is silent for the longest time. Silence is counted in looks of at most 2 s each,
  * so that nobody is blamed when detd-job itself was stopped. */

@@ -73,6 +73,7 @@ int program_new(const struct jobspec *s, int64_t job, struct program **ret, stru
         return err_set(err, -ENOMEM, "out of memory");
     *p = (struct program){ .job = job,
                            .steps = s->train_steps,
+                           .every = s->checkpoint_every,
                            .nranks = (int)s->run_ranks,
                            .restarts = (int)s->run_restarts,
                            .threads = s->run_threads > 0 ? (int)s->run_threads : 1,
@@ -242,6 +243,8 @@ static void add_job(struct list *l, const struct program *p, const struct progra
     add(l, "DETD_RESUME_STEP=%lld", (long long)p->resume_step);
     if (p->resume[0])
         add(l, "DETD_RESUME=%s", p->resume);
+    if (p->every > 0)
+        add(l, "DETD_CHECKPOINT_EVERY=%lld", (long long)p->every);
     if (p->steps > 0)
         add(l, "DETD_STEPS=%lld", (long long)p->steps);
 }

@@ -17,6 +17,7 @@ struct program {
     char path[PATH_MAX];   /* of argv[0], found by program_find() */
     char module[PATH_MAX]; /* folder of the Python module detd; "": it is not beside this program */
     int64_t job, steps;    /* steps 0: not known */
+    int64_t every;         /* checkpoint.every; 0: only when asked */
     int nranks, restarts, threads;
     int stop_signal;
     int mask; /* file mode mask; -1: that of this process */

@@ -6,9 +6,11 @@ usage: programs.py [SCENARIO]     all scenarios, several at a time; or the one n
 """  # SPDX-License-Identifier: Apache-2.0
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
+import time
 
 from daemon import BUILD, Daemon, run_scenarios
 
@@ -288,5 +290,195 @@ def queue():
             d.call("job.cancel", id=job)
 
 
+# A program of SPEAK that goes on where its newest checkpoint ends; `each` is code for every step.
+TRAIN = """
+words = sys.argv[1:]
+say("hello", words=words, pid=os.getpid())
+first = int(os.environ["DETD_RESUME_STEP"])
+if first:
+    assert open(os.environ["DETD_RESUME"]).read() == str(first)
+folder = os.environ["DETD_JOB_DIR"] + "/checkpoints"
+os.makedirs(folder, exist_ok=True)
+def save(step):
+    path = "%s/at-%d" % (folder, step)
+    if rank == 0:
+        with open(path, "w") as f:
+            f.write(str(step))
+    say("checkpoint", step=step, phase="ready", **({"path": path} if rank == 0 else {}))
+for step in range(first + 1, 100001):
+    share(step, total=[250.0, step * ranks])
+    page[3] = step
+    page[2] += 1
+    time.sleep(0.002)
+EACH
+"""
+
+
+def train(each):
+    return TRAIN.replace("EACH", each)
+
+
+def checkpoints():
+    """Checkpoints of all ranks, keep and best, and rewinds after a kill; a checkpoint makes any failure worth a retry."""
+    with Daemon() as d:
+        job = speak(d, train("""
+    if step % 10 == 0 and step <= 60:
+        share(step, "val", total=[{10: 5, 20: 3}.get(step, 9), 1])
+        save(step)
+    if step == 65 and first == 0:
+        time.sleep(600 if rank == 0 else 0)
+    if step == 80:
+        break
+"""), "checkpoint.keep=2", "--ranks", 2)
+        got = d.wait(job, lambda j: len(j["checkpoints"]) == 6)
+        assert [c["step"] for c in got["checkpoints"]] == [60, 50, 40, 30, 20, 10], got["checkpoints"]
+        assert [c["step"] for c in got["checkpoints"] if c["best"]] == [20, 10], got["checkpoints"]
+        assert got["checkpoints"][0]["val_loss"] == 9 and got["checkpoints"][4]["val_loss"] == 3
+        folder = "%s/jobs/%d/checkpoints" % (d.state, job)
+        d.until(lambda: sorted(os.listdir(folder)) == ["at-20", "at-50", "at-60"], "not pruned")
+        shown = d.detctl("show", job).stdout
+        assert "checkpoint   step 60" in shown and "checkpoint   step 10" not in shown, shown
+        d.until(lambda: rows(d, job)[-1:] and rows(d, job)[-1][0] >= 64, "rows")
+        pids = [p for p in d.members(job) if p != d.session(job)]
+        d.signal(pids[0], signal.SIGKILL)
+        got = d.wait(job, "completed")
+        assert got["attempts"][0]["resume_step"] == 60 and got["attempt"] == 2, got["attempts"]
+        assert [r[0] for r in rows(d, job)] == list(range(1, 81))
+        # an exit code fails a job at once, unless the attempt has published a checkpoint
+        job = speak(d, train("""
+    if step == 5:
+        save(step)
+    if step == 9:
+        time.sleep(0.5)
+        sys.exit(3 if first == 0 else 0)
+"""))
+        got = d.wait(job, "completed")
+        assert got["attempt"] == 2 and "exited with status 3" in got["attempts"][1]["reason"], got["attempts"]
+        # a checkpoint that is changed, or gone, is not used
+        job = speak(d, train("""
+    if step == 5 and os.environ["DETD_ATTEMPT"] == "1":
+        save(step)
+        time.sleep(1)
+        os.truncate("%s/at-5" % folder, 0)
+        os.kill(os.getpid(), 9)
+    if step == 9:
+        break
+"""))
+        assert d.wait(job, "completed")["attempts"][0]["resume_step"] == 0
+        assert any("no published checkpoint is there any more" in t for t in d.events("checkpoint", job)), d.events("checkpoint", job)
+
+
+def words():
+    """checkpoint, validate, pause and cancel reach all ranks at one step; a program that does not answer gets the signal."""
+    each = """
+    for word in words:
+        if wants(step, word):
+            print("word", word, step, flush=True)
+            if word in ("checkpoint", "pause"):
+                save(step)
+            if word == "validate":
+                share(step, "val", total=[1, 1])
+            if word in ("pause", "cancel"):
+                say("finish")
+                sys.exit(0)
+"""
+    with Daemon() as d:
+        path = d.root + "/train.py"
+        with open(path, "w") as f:
+            f.write(SPEAK + train(each))
+        asked = ("checkpoint", "validate", "pause", "cancel")
+        job = run(d, "--ranks", 4, "--", sys.executable, path, *asked)
+        d.wait(job, lambda j: j["state"] == "running" and j["step"] > 0)
+
+        def told(word):
+            return [[int(line.split()[2]) for line in log(d, job, rank).splitlines() if line.startswith("word " + word)] for rank in range(4)]
+
+        for n in range(1, 4):
+            d.call("job.checkpoint", id=job)
+            d.wait(job, lambda j, n=n: len(j["checkpoints"]) >= n)
+        steps = told("checkpoint")
+        assert len(steps[0]) == 3 and all(s == steps[0] for s in steps), steps
+        d.call("job.eval", id=job)
+        d.until(lambda: rows(d, job, "val"), "no validation")
+        steps = told("validate")
+        assert len(steps[0]) == 1 and all(s == steps[0] for s in steps), steps
+        d.until(lambda: d.detctl("pause", job).returncode == 0, "not pausable")
+        got = d.wait(job, "paused")
+        steps = told("pause")
+        assert len(steps[0]) == 1 and all(s == steps[0] for s in steps), steps
+        assert got["checkpoints"][0]["step"] == steps[0][0], got["checkpoints"]
+        d.call("job.resume", id=job)
+        d.until(lambda: rows(d, job)[-1][0] > steps[0][0], "not resumed")  # then all ranks have said hello
+        assert d.job(job)["attempts"][0]["resume_step"] == steps[0][0]
+        d.call("job.cancel", id=job)
+        d.wait(job, "cancelled")
+        steps = told("cancel")
+        assert len(steps[0]) == 1 and all(s == steps[0] for s in steps), steps
+        with open(path, "w") as f:
+            f.write(SPEAK + train(""))
+        job = run(d, "program.on_pause=words", "program.stop_grace=1", "--", sys.executable, path, "pause")
+        d.wait(job, lambda j: j["state"] == "running" and j["step"] > 0)
+        d.call("job.pause", id=job)
+        d.wait(job, "paused")
+        assert any("did not answer the word in time" in t for t in d.events("stop", job)), d.events("stop", job)
+
+
+def kills():
+    """kill -9 of a rank, of detd-job and of detd at random moments: rows as of an undisturbed run, each once."""
+    each = """
+    if step % 20 == 0:
+        share(step, "val", total=[step, ranks])
+        save(step)
+    if step == 400:
+        break
+"""
+    seed = int(os.environ.get("SEED", "0")) or random.randrange(1 << 30)
+    print("seed", seed)
+    dice = random.Random(seed)
+    with Daemon() as d:
+        job = speak(d, train(each), "run.restarts=1000", "--ranks", 3)
+        for n in range(int(os.environ.get("KILLS", "6"))):
+            d.wait(job, lambda j: j["state"] == "running" or job_is_over(j))
+            time.sleep(dice.random() * 1.5)
+            victim = ("rank", "job", "detd")[n % 3]
+            if victim == "rank":
+                ranks = [p for p in d.members(job) if p != d.session(job)]
+                d.signal(dice.choice(ranks), signal.SIGKILL) if ranks else None
+            elif victim == "job":
+                d.signal(d.session(job), signal.SIGKILL) if d.session(job) in d.members(job) else None
+            else:
+                d.kill()
+                d.start()
+        d.wait(job, job_is_over, 300)
+        assert d.job(job)["state"] == "completed", d.job(job)["reason"]
+        assert rows(d, job) == [(s, 750.0, 3.0 * 3 * s) for s in range(1, 401)], rows(d, job)[-3:]
+        assert rows(d, job, "val") == [(s, 3.0 * s, 9.0) for s in range(20, 401, 20)]
+        assert [c["step"] for c in d.job(job)["checkpoints"]][0] == 400
+
+
+def job_is_over(job):
+    return job["state"] in ("completed", "failed")
+
+
+def stacks():
+    """The classic hang: a rank validates alone while the other waits for it. The log has the stacks before the restart."""
+    with Daemon() as d:
+        job = speak(d, """
+import faulthandler, signal
+faulthandler.register(signal.SIGUSR2, all_threads=True)
+say("hello", pid=os.getpid(), stacks=int(signal.SIGUSR2))
+def waits_for_the_other():
+    time.sleep(600)
+share(3, total=[1, 1])
+if int(os.environ["DETD_ATTEMPT"]) == 1:
+    waits_for_the_other()
+""", "program.silent_after=4", "--ranks", 2)
+        got = d.wait(job, "completed")
+        assert got["attempt"] == 2 and "hangs at step 3" in got["attempts"][1]["reason"], got["attempts"]
+        for rank in range(2):
+            text = log(d, job, rank)
+            assert "in waits_for_the_other" in text[:text.index("attempt 2")], text
+
+
 if __name__ == "__main__":
-    run_scenarios([stops, ends, commands, silence, losses, garbage, queue])
+    run_scenarios([kills, words, checkpoints, stops, ends, commands, silence, losses, garbage, stacks, queue])

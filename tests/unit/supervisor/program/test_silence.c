@@ -22,6 +22,7 @@ static const struct {
         uint64_t step, deadline_ms;
         const char *phase;
         bool gone, held;
+        uint64_t lines; /* so many at first */
     } rank[RANKS];
     int verdict_s; /* 0: never */
     int culprit;
@@ -39,6 +40,7 @@ static const struct {
       "rank 1 hangs in phase val at step 8: no report for 60 s; 1 other rank is silent, too" },
     { "a program that does not speak, with output", 60, { { .does = OUTPUT }, { .does = OUTPUT } }, 0, -1, NULL },
     { "the same without output", 60, { { .does = OUTPUT }, { 0 } }, 60, 1, "rank 1 hangs at step 0: no report for 60 s" },
+    { "it has spoken, and trains no step yet", 60, { { .does = LINES, .step = 9 }, { .lines = 1 } }, 0, -1, NULL },
     { "never", 0, { { .step = 9 }, { .step = 9 } }, 0, -1, NULL },
     { "it is done", 60, { { .does = LINES, .step = 9 }, { .step = 8, .gone = true } }, 0, -1, NULL },
     { "its lines are not read", 60, { { .does = LINES, .step = 9 }, { .step = 8, .held = true } }, 0, -1, NULL },
@@ -65,6 +67,7 @@ static void situations(void **state)
             for (int k = 0; k < RANKS; k++) {
                 pages[k].step = table[i].rank[k].step;
                 pages[k].deadline_ms = table[i].rank[k].deadline_ms;
+                pages[k].lines = second == 0 ? table[i].rank[k].lines : pages[k].lines;
                 pages[k].gone = table[i].rank[k].gone;
                 pages[k].held = table[i].rank[k].held;
                 pages[k].changes += (table[i].rank[k].does & CHANGES) != 0;

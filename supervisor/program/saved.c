@@ -1,0 +1,226 @@
+#include "supervisor/program/saved.h" /* SPDX-License-Identifier: Apache-2.0 */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/err.h"
+#include "proto/host/folder.h"
+#include "proto/host/wipe.h"
+#include "proto/line.h"
+
+static const char file[] = "published", fresh[] = "published.new";
+enum { LINE = 3 * PATH_MAX + 300, ENTRIES = 100000 /* of a folder that are looked at */, FOLDERS = 16, PIECE = 1000 };
+
+/* ---- the file ---- */
+
+static bool read_one(const char *line, struct saved_one *ret)
+{
+    json_t *one = json_loads(line, 0, NULL), *value = json_object_get(one, "value");
+    const char *path = json_string_value(json_object_get(one, "path"));
+    bool good = path && strlen(path) < sizeof ret->path && json_is_integer(json_object_get(one, "step"));
+
+    if (good) {
+        *ret = (struct saved_one){ .step = json_integer_value(json_object_get(one, "step")),
+                                   .bytes = json_integer_value(json_object_get(one, "bytes")),
+                                   .changed = json_number_value(json_object_get(one, "changed")),
+                                   .value = json_is_number(value) ? json_number_value(value) : NAN,
+                                   .best = json_is_true(json_object_get(one, "best")) };
+        strcpy(ret->path, path);
+    }
+    json_decref(one);
+    return good;
+}
+
+int saved_open(struct saved *s, struct err *err)
+{
+    int fd = open(file, O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+    char *line = malloc(LINE);
+
+    *s = (struct saved){ .all = malloc(SAVED_MAX * sizeof *s->all) };
+    while (f && line && s->all && s->n < SAVED_MAX && fgets(line, LINE, f) && read_one(line, &s->all[s->n]))
+        s->n++;
+    if (f)
+        fclose(f);
+    free(line);
+    if (!s->all || !line) {
+        saved_close(s);
+        return err_set(err, -ENOMEM, "out of memory");
+    }
+    return fd < 0 ? err_sys(err, "open '%s'", file) : 0;
+}
+
+void saved_close(struct saved *s)
+{
+    free(s->all);
+    *s = (struct saved){ 0 };
+}
+
+static int write_one(FILE *f, const struct saved_one *one, char *text, struct err *err)
+{
+    struct line l;
+
+    line_begin(&l, text, LINE, "published");
+    line_int(&l, "step", one->step);
+    line_str(&l, "path", one->path);
+    line_int(&l, "bytes", one->bytes);
+    line_real(&l, "changed", one->changed);
+    line_real(&l, "value", one->value);
+    line_bool(&l, "best", one->best);
+    if (line_done(&l, err) < 0)
+        return err->code;
+    return fputs(text, f) < 0 ? err_sys(err, "write '%s'", fresh) : 0;
+}
+
+static int write_all(const struct saved *s, struct err *err)
+{
+    int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644), rc = 0;
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
+    char *text = malloc(LINE);
+
+    if (!f || !text)
+        rc = f ? err_set(err, -ENOMEM, "out of memory") : err_sys(err, "open '%s'", fresh);
+    for (int i = 0; rc == 0 && i < s->n; i++)
+        rc = write_one(f, &s->all[i], text, err);
+    if (rc == 0 && (fflush(f) != 0 || fsync(fd) < 0 || rename(fresh, file) < 0))
+        rc = err_sys(err, "write '%s'", file);
+    if (f)
+        fclose(f);
+    free(text);
+    return rc < 0 ? rc : folder_sync(".", err);
+}
+
+int64_t saved_newest(void)
+{
+    struct saved s;
+    struct err err;
+    int64_t step;
+
+    if (access(file, F_OK) < 0 || saved_open(&s, &err) < 0)
+        return -1;
+    step = s.n > 0 ? s.all[s.n - 1].step : 0;
+    saved_close(&s);
+    return step;
+}
+
+/* ---- on the disk ---- */
+
+static _Thread_local struct saved_one *measured;
+static _Thread_local int entries;
+
+static int add_entry(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+    double changed = (double)st->st_mtim.tv_sec + 1e-9 * (double)st->st_mtim.tv_nsec;
+
+    (void)path;
+    (void)at;
+    if (kind == FTW_F)
+        measured->bytes += st->st_size;
+    if (kind == FTW_F || kind == FTW_D)
+        measured->changed = changed > measured->changed ? changed : measured->changed;
+    return ++entries >= ENTRIES;
+}
+
+int saved_measure(struct saved_one *one, struct err *err)
+{
+    one->bytes = 0;
+    one->changed = 0;
+    measured = one;
+    entries = 0;
+    return nftw(one->path, add_entry, FOLDERS, FTW_PHYS) < 0 ? err_sys(err, "checkpoint '%.200s'", one->path) : 0;
+}
+
+static bool is_there(const struct saved_one *one)
+{
+    struct saved_one now = *one;
+    struct err err;
+
+    return saved_measure(&now, &err) == 0 && now.bytes == one->bytes && now.changed == one->changed;
+}
+
+const struct saved_one *saved_pick(const struct saved *s)
+{
+    for (int i = s->n - 1; i >= 0; i--)
+        if (is_there(&s->all[i]))
+            return &s->all[i];
+    return NULL;
+}
+
+/* ---- changes ---- */
+
+int saved_rewind(struct saved *s, int64_t step, struct err *err)
+{
+    int n = s->n;
+
+    while (s->n > 0 && s->all[s->n - 1].step > step)
+        s->n--;
+    return n == s->n ? 0 : write_all(s, err);
+}
+
+int saved_add(struct saved *s, const struct saved_one *one, struct err *err)
+{
+    while (s->n > 0 && s->all[s->n - 1].step >= one->step)
+        s->n--;
+    if (s->n == SAVED_MAX)
+        memmove(s->all, s->all + 1, (size_t)--s->n * sizeof *s->all);
+    s->all[s->n++] = *one;
+    return write_all(s, err);
+}
+
+bool saved_is_best(const struct saved *s, double value, bool lower)
+{
+    for (int i = 0; i < s->n; i++)
+        if (!isnan(s->all[i].value) && !(lower ? value < s->all[i].value : value > s->all[i].value))
+            return false;
+    return !isnan(value);
+}
+
+/* Whether it lies below the job's own folder of checkpoints: then it is ours to remove. */
+static bool is_ours(const char *path, const char *job_dir)
+{
+    char below[PATH_MAX + 16];
+    int n = snprintf(below, sizeof below, "%s/checkpoints/", job_dir);
+
+    return strncmp(path, below, (size_t)n) == 0 && path[n] && !strstr(path + n - 1, "/../") && !strstr(path + n - 1, "/./") &&
+           strcmp(path + strlen(path) - 3, "/..") != 0;
+}
+
+static int remove_one(const struct saved_one *one, const char *job_dir, struct err *err)
+{
+    int rc = 1;
+
+    while (is_ours(one->path, job_dir) && rc > 0)
+        rc = wipe_folder(one->path, PIECE, err);
+    return rc < 0 ? rc : 0;
+}
+
+int saved_prune(struct saved *s, const char *job_dir, int keep, struct err *err)
+{
+    int best = -1, kept = 0, rc = 0;
+
+    if (s->n <= keep)
+        return 0;
+    for (int i = 0; i < s->n; i++)
+        best = s->all[i].best ? i : best;
+    for (int i = 0, n = s->n; i < n; i++) {
+        bool again = false;
+
+        for (int k = i + 1; k < n; k++) /* a program may write each one to the same place */
+            again = again || strcmp(s->all[k].path, s->all[i].path) == 0;
+        again = again || (best >= 0 && strcmp(s->all[best].path, s->all[i].path) == 0);
+        if (i >= n - keep || i == best)
+            s->all[kept++] = s->all[i];
+        else if (!again && remove_one(&s->all[i], job_dir, err) < 0)
+            rc = err->code;
+    }
+    s->n = kept;
+    return write_all(s, err) < 0 ? err->code : rc;
+}

@@ -158,13 +158,27 @@ static void print_prefix(const struct logs *l, size_t i)
         fputs("detd-job: ", stdout);
 }
 
+/* Of a progress bar, which returns to the beginning of its line again and again, the last state is shown. Returns where
+ * that begins. */
+static size_t last_state(const char *line, size_t len)
+{
+    size_t end = len;
+
+    while (end > 0 && (line[end - 1] == '\n' || line[end - 1] == '\r'))
+        end--;
+    for (size_t at = end; at > 0; at--)
+        if (line[at - 1] == '\r')
+            return at;
+    return 0;
+}
+
 /* Prints new text. With --follow an incomplete line is left for later, unless it has more than a piece. */
 static void drain(const struct logs *l, size_t i, bool whole_only)
 {
     static char piece[PIECE_BYTES];
     long at = place_in(l->file[i]);
     char last = '\n';
-    size_t len;
+    size_t len, from;
 
     clearerr(l->file[i]);
     while ((len = read_piece(l->file[i], piece)) > 0) {
@@ -173,9 +187,12 @@ static void drain(const struct logs *l, size_t i, bool whole_only)
             return;
         }
         at += (long)len;
-        if (last == '\n')
+        from = last_state(piece, len);
+        if (from > 0 && last != '\n') /* of a line that is longer than a piece */
+            putchar('\n');
+        if (from > 0 || last == '\n')
             print_prefix(l, i);
-        print_lines(stdout, piece, len);
+        print_lines(stdout, piece + from, len - from);
         last = piece[len - 1];
     }
     if (last != '\n')

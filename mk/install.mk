@@ -17,6 +17,7 @@ install: all
 	$(if $(PLUGIN),install -m 644 -t $(DESTDIR)$(PREFIX)/bin $(PLUGIN))
 	for m in docs/man/*; do install -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man$${m##*.} $$m; done
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/detd systemd/detd.conf LICENSE docs/NOTICE
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include proto/detd_report.h
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	$(B)/detctl completion >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/detctl
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/lib/,systemd/system sysusers.d tmpfiles.d)
@@ -26,7 +27,7 @@ install: all
 	install -m 644 systemd/detd-admin.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/detd-admin.socket
 	for k in sysusers tmpfiles; do install -m 644 systemd/detd.$$k $(DESTDIR)$(PREFIX)/lib/$$k.d/detd.conf; done
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(PROGRAMS) libdetd-cuda.so) $(DESTDIR)$(PREFIX)/share/bash-completion/completions/detctl $(addprefix $(DESTDIR)$(PREFIX)/share/doc/detd/,detd.conf LICENSE NOTICE)
+	rm -f $(DESTDIR)$(PREFIX)/include/detd_report.h $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(PROGRAMS) libdetd-cuda.so) $(DESTDIR)$(PREFIX)/share/bash-completion/completions/detctl $(addprefix $(DESTDIR)$(PREFIX)/share/doc/detd/,detd.conf LICENSE NOTICE)
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/lib/,systemd/system/detd.service systemd/system/detd.socket systemd/system/detd-admin.socket systemd/system/detd-launch.service systemd/system/detd-launch.socket sysusers.d/detd.conf tmpfiles.d/detd.conf)
 	for m in docs/man/*; do rm -f $(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/}; done
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from daemon import BUILD, Daemon, run_scenarios
+from daemon import BUILD, HERE, Daemon, run_scenarios
 
 # The start of a Python program that reports: say(TYPE, members) writes a line, page is its progress page.
 SPEAK = """
@@ -79,6 +79,8 @@ def commands():
         assert d.job(job)["name"] == "false"
         done = d.detctl("run", "--logs", "run.priority=3", "program.steps=9", "--", "sh", "-c", "echo hello from $RANK of $WORLD_SIZE")
         assert done.returncode == 0 and "hello from 0 of 1" in done.stdout, done
+        job = run(d, "--wait", "--", "printf", "start\\n 1%%\\r50%%\\r99%%\\n\\rend\\r\\n")
+        assert d.detctl("logs", job, "--rank", 0).stdout.splitlines()[1:] == ["start", "99%", "end"], d.detctl("logs", job, "--rank", 0)
         for words, want in ((("no-such-program-here",), "there is no program 'no-such-program-here' in PATH"),
                             (("./nothing",), "there is no file '%s/./nothing'" % d.root),
                             (("run.ranks_per_gpu=2", "--", "true"), "run.ranks_per_gpu: not a key of a program"),
@@ -460,6 +462,31 @@ def job_is_over(job):
     return job["state"] in ("completed", "failed")
 
 
+def c_program():
+    """A C program that includes detd_report.h: it runs by hand, and under detd with losses, checkpoints and a pause."""
+    with Daemon() as d:
+        program = d.root + "/reporter"
+        subprocess.run(["gcc", "-std=c17", "-Wall", "-Wextra", "-Werror", "-I", HERE + "/../..", HERE + "/reporter.c", "-o", program, "-lm"],
+                       check=True)
+        done = subprocess.run([program, "3"], capture_output=True, text=True, check=True)
+        assert done.stdout == "goes on after 0, new\n", done
+        job = run(d, "checkpoint.every=50", "--ranks", 2, "--", program, 100, d.root)
+        got = d.wait(job, "completed")
+        assert [c["step"] for c in got["checkpoints"]] == [100, 50], got["checkpoints"]
+        assert rows(d, job) == [(s, 2 * 0.5 * s, 3.0) for s in range(1, 101)]
+        assert [r[1] for r in rows(d, job, term="bad")][:3] == [2.0, None, 2.0]
+        assert d.sql("SELECT metric, value FROM eval WHERE job=?", job) == [("AP", 0.25)]
+        job = run(d, "program.on_pause=words", "--ranks", 3, "--", program, 1000000, d.root)
+        d.until(lambda: rows(d, job), "no row")
+        d.call("job.pause", id=job)
+        step = d.wait(job, "paused")["checkpoints"][0]["step"]
+        d.call("job.resume", id=job)
+        d.until(lambda: rows(d, job)[-1][0] > step, "not resumed")
+        assert "goes on after %d, %s/step-%d" % (step, d.root, step) in log(d, job)
+        d.call("job.cancel", id=job)
+        d.wait(job, "cancelled")
+
+
 def stacks():
     """The classic hang: a rank validates alone while the other waits for it. The log has the stacks before the restart."""
     with Daemon() as d:
@@ -481,4 +508,4 @@ if int(os.environ["DETD_ATTEMPT"]) == 1:
 
 
 if __name__ == "__main__":
-    run_scenarios([kills, words, checkpoints, stops, ends, commands, silence, losses, garbage, stacks, queue])
+    run_scenarios([kills, words, c_program, checkpoints, stops, ends, commands, silence, losses, garbage, stacks, queue])

@@ -340,6 +340,20 @@ static void print_way_on(const json_t *job)
     printf("%-12s `detctl resume %lld` lets it begin once more, once the cause is mended\n", "next", int_of(job, "id"));
 }
 
+/* As it was at submission. */
+static void print_code(const json_t *program)
+{
+    const char *commit = text_of(program, "commit"), *changes = text_of(program, "changes"), *script = text_of(program, "script");
+    char text[200] = "";
+    int n = 0;
+
+    if (*commit)
+        n = snprintf(text, sizeof text, "commit %.12s%s%.12s", commit, *changes ? " with changes " : "", changes);
+    if (*script)
+        snprintf(text + n, sizeof text - (size_t)n, "%sscript %.12s", n ? ", " : "", script);
+    field("code", text);
+}
+
 /* The command is the owner's alone, as are the values of variables. */
 static void print_program(const json_t *spec)
 {
@@ -357,6 +371,7 @@ static void print_program(const json_t *spec)
     }
     puts(command && !json_is_null(command) ? "" : " (known to its owner)");
     field("directory", text_of(program, "directory"));
+    print_code(program);
     if (json_object_size(env) == 0)
         return;
     printf("%-12s", "variables");

@@ -13,6 +13,7 @@
 #include "client/base/command.h"
 #include "client/base/print.h"
 #include "client/base/user.h"
+#include "client/jobs/code.h"
 #include "client/jobs/spec.h"
 #include "client/jobs/submit.h"
 #include "client/jobs/watch.h"
@@ -303,6 +304,8 @@ static int queue(struct context *ctx, const struct wanted *w, char **command, in
     json_decref(root);
     if (rc == 0 && program_check(spec, &err) < 0)
         rc = complain(&err);
+    if (rc == 0)
+        code_record(spec);
     if (rc == 0 && w->print)
         print_json(spec);
     if (rc == 0 && !w->print)

@@ -9,8 +9,10 @@
 #include <unistd.h>
 
 #include "client/jobs/check.h"
+#include "client/jobs/code.h"
 #include "client/base/command.h"
 #include "client/jobs/inits.h"
+#include "client/jobs/program.h"
 #include "client/base/print.h"
 #include "client/base/user.h"
 #include "client/jobs/spec.h"
@@ -56,6 +58,8 @@ int submit_checked(struct context *ctx, json_t *spec, const struct queueing *q, 
 {
     int rc = q->no_check ? CODE_DONE : check_first(spec);
 
+    if (program_is(spec))
+        code_record(spec);
     if (rc == CODE_DONE)
         return submit_spec(ctx, spec, ret_id);
     json_decref(spec);

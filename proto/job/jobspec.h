@@ -396,6 +396,12 @@ enum { JOB_MAX_SOURCES = 3 };
       "Time from program.stop_signal until the ranks are killed, and for the answer to a word before that signal")                        \
     X(program_umask, "program.umask", STR, "null", "*", "program", 1, 4, "", "",                                                          \
       "File mode mask of the ranks, as octal digits; default: that of detd's jobs, 077")                                                  \
+    X(program_commit, "program.commit", STR, "null", "*", "program", 1, 64, "", "",                                                       \
+      "Git commit of program.directory when the job was submitted; detctl finds it out")                                                  \
+    X(program_changes, "program.changes", STR, "null", "*", "program", 1, 64, "", "",                                                     \
+      "Hash of the changes since that commit; none without changes; detctl finds it out")                                                 \
+    X(program_script, "program.script", STR, "null", "*", "program", 1, 64, "", "",                                                       \
+      "Hash of the script of program.command when the job was submitted; detctl finds it out")                                            \
     X(run_device, "run.device", ENUM, "\"auto\"", "*", "!program", 0, 0, "", "auto|cpu|cuda",                                             \
       "Device that computes; auto: GPUs where the node has enough for the job, else the CPU")                                             \
     X(run_ranks, "run.ranks", INT, "1", "*", "", 1, 64, "processes", "",                                                                  \

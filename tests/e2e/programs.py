@@ -111,6 +111,29 @@ def commands():
         assert done.returncode == 0 and "here " + d.root in log(d, int(done.stdout), 1), done
         assert "are there" in d.detctl("check", "p.json").stdout
         assert d.detctl("clone", done.stdout.strip(), "--wait").returncode == 0
+        code(d)
+
+
+def code(d):
+    """The commit, the changes since and the script are recorded at submission; show and compare tell."""
+    def git(*words):
+        subprocess.run(["git", "-C", d.root, "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True, capture_output=True)
+
+    with open(d.root + "/train.sh", "w") as f:
+        f.write("echo one\n")
+    git("init")
+    git("add", "train.sh")
+    git("commit", "-m", "first")
+    one = run(d, "--wait", "--", "sh", "train.sh")
+    with open(d.root + "/train.sh", "w") as f:
+        f.write("echo two\n")
+    two = run(d, "--wait", "--", "sh", "train.sh")
+    was, now = (d.job(job)["spec"]["program"] for job in (one, two))
+    assert was["commit"] == now["commit"] and len(was["commit"]) == 40 and was["changes"] is None and now["changes"], (was, now)
+    assert was["script"] != now["script"]
+    assert "code         commit %s, script %s" % (was["commit"][:12], was["script"][:12]) in d.detctl("show", one).stdout
+    compared = d.detctl("compare", one, two).stdout
+    assert "program.changes" in compared and "program.script" in compared and "program.commit" not in compared, compared
 
 
 def ends():

@@ -46,6 +46,18 @@ const struct command commands[] = {
       "  --watch        follow the job as detctl watch does\n"
       "  --logs         print the logs until the job ends\n",
       "  detctl run --ranks 4 --name lr-sweep -- python3 train.py --lr 0.01\n", command_run },
+    { "shell", "[--gpus N] [--name NAME] [--time LIMIT] [--env NAME[=VALUE]] [--env-all | --env-none] [--as NAME] [COMMAND ...]",
+      "Queues a shell, or another command, and shows it on this terminal",
+      "The job waits in the queue as any other; Ctrl-C cancels it before it runs. It ends with the shell (Ctrl-D), and a minute\n"
+      "after this terminal was lost. The environment is that of detctl run.\n\n"
+      "  --gpus N      GPUs of the job (program.gpus; default: one on a node with GPUs)\n"
+      "  --name NAME   name of the job; default: that of the command\n"
+      "  --time LIMIT  end the job when it has run so long: 30d, 12h, 45m, 90s or 2w (run.time_limit)\n"
+      "  --env NAME    take this variable along, too; NAME=VALUE gives it a value. The option may be repeated\n"
+      "  --env-all     take all variables along, except those with names that end in TOKEN, KEY, SECRET or PASSWORD\n"
+      "  --env-none    take no variables along, except those of --env\n"
+      "  --as NAME     as root: submit for this user, as `sudo -u NAME detctl ...` does\n",
+      "  detctl shell --gpus 1 --time 2h\n", command_shell },
     { "check", "FILE [KEY=VALUE ...]", "Checks a job file and all of its data, and queues nothing", "",
       "  detctl check bccd.json data.on_bad=skip\n", command_check },
     { "clone", "ID [KEY=VALUE ...] [--same-data] [--no-check] [--as NAME] [--wait | --watch]",

@@ -262,6 +262,8 @@ static bool lost_port(const struct job *j, const struct outcome *o)
            p->port.number > 0 && !port_is_free(p->port.number);
 }
 
+static void drop_terminal(struct job *j);
+
 static void attempt_over(struct job *j)
 {
     struct outcome o = { 0 };
@@ -274,6 +276,7 @@ static void attempt_over(struct job *j)
     send_status(j); /* the last of these ranks */
     j->usage = usage(j);
     attempt_close(&j->attempt);
+    drop_terminal(j);
     orders_attempt_over(&j->orders);
     judge(j, &o);
 }
@@ -418,6 +421,21 @@ static void lock_gpus(struct job *j)
         conclude(j, "failed", err.msg, "fault");
 }
 
+static void on_terminal_lost(void *arg)
+{
+    struct job *j = arg;
+
+    event(j, -1, "warning", "terminal", "no detctl shell was connected for a minute: the job ends");
+    orders_end(&j->orders);
+}
+
+static void drop_terminal(struct job *j)
+{
+    if (j->terminal)
+        terminal_close(j->terminal);
+    j->terminal = NULL;
+}
+
 /* What a program needs anew for each start. */
 static int prepare_program(struct job *j, struct err *err)
 {
@@ -427,6 +445,8 @@ static int prepare_program(struct job *j, struct err *err)
     port_drop(&p->port);
     if (rc == 0)
         rc = publish_begin(&j->publish, err);
+    if (rc == 0 && p->terminal)
+        rc = terminal_open(j->loop, on_terminal_lost, j, &j->terminal, err);
     if (rc == 0)
         rc = errorfile_prepare(j->going.attempt, p->nranks, err);
     return rc < 0 ? rc : port_take((unsigned)(j->options.job * 101 + j->going.attempt * 13), &p->port, err);
@@ -456,16 +476,20 @@ static void start_ranks(struct job *j)
     struct err err = { 0 };
     int rc = j->needs.program ? prepare_program(j, &err) : 0;
 
+    config.tty = j->terminal ? terminal_fd(j->terminal) : 0;
     status_begin(&j->status);
     orders_attempt_begins(&j->orders);
     if (rc == 0 && attempt_start(a, &config, &err) == 0) {
         j->refusal[0] = '\0';
+        if (j->terminal)
+            terminal_started(j->terminal);
         job_log("attempt %d: %d rank%s started", j->going.attempt, a->nranks, a->nranks == 1 ? "" : "s");
         take(j, GOING_FACT_STARTED, "");
         if (j->needs.program) /* it says hello when it likes */
             take(j, GOING_FACT_GREETED, "");
         return;
     }
+    drop_terminal(j);
     if (err_is_shortage(&err)) {
         take(j, GOING_FACT_REFUSED, err.msg);
         return;

@@ -20,6 +20,7 @@
 #include "supervisor/records.h"
 #include "supervisor/speech.h"
 #include "supervisor/status.h"
+#include "supervisor/terminal.h"
 
 struct job {
     struct job_options options;
@@ -35,6 +36,7 @@ struct job {
     struct orders orders;
     struct speech speech;
     struct publish publish;
+    struct terminal *terminal; /* of a program that has one; NULL: none */
     struct status status;
     struct err fatal;         /* code 0: none */
     struct ranks_usage usage; /* of the attempts before */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "proto/err.h"
 #include "supervisor/program/page.h"
@@ -173,7 +174,12 @@ static void outcome_of(const struct attempt *a, const struct outcome_rank *ranks
 {
     struct outcome_program p = { .cause = a->cause, .stopped = a->stopped, .saved = a->saved };
     char error[OUTCOME_TEXT];
+    struct outcome_rank left = ranks[0];
 
+    if (a->program->terminal && left.left && WIFEXITED(left.status)) { /* a shell leaves with the status of its last command */
+        left.status = 0;
+        ranks = &left;
+    }
     p.error = error;
     p.error_rank = errorfile_read(a->number, a->nranks, outcome_first_failed(ranks, a->nranks), error, sizeof error);
     outcome_of_program(ranks, a->nranks, &p, ret);

@@ -190,6 +190,8 @@ static void close_handles(struct job *j)
     if (j->attempt.ranks)
         ranks_kill(j->attempt.ranks, SIGKILL);
     attempt_close(&j->attempt);
+    if (j->terminal)
+        terminal_close(j->terminal);
     uv_run(j->loop, UV_RUN_DEFAULT);
 }
 

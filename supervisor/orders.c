@@ -14,6 +14,10 @@
 
 enum { CANCEL_S = 30, LEAVE_S = 60, MAX_DEADLINE_S = 86400 };
 
+/* Within detd's deadline a program has a third of the time to answer a word, a third to save, and a third from the signal
+ * to the end. */
+#define THIRD (1.0 / 3)
+
 static void on_deadline(uv_timer_t *timer);
 
 /* Ranks that have answered save what they have, for as long as detd lets them. */
@@ -24,7 +28,7 @@ static void hurry_program(struct orders *o)
     if (!o->answered && orders_is_answered(o) && speech_has_answer(o->speech, false)) {
         o->answered = true;
         if (o->stop_s > 0)
-            uv_timer_start(&o->deadline, on_deadline, (uint64_t)(500 * o->stop_s), 0);
+            uv_timer_start(&o->deadline, on_deadline, (uint64_t)(1000 * THIRD * o->stop_s), 0);
         return;
     }
     job_log("%s", text);
@@ -60,6 +64,14 @@ static void send_word(const struct orders *o, const char *word, const char *tier
         line_str(&l, "tier", tier);
     ranks_say(o->attempt->ranks, 0, &l);
     job_log("%s%s%s passed to rank 0", word, tier ? " " : "", tier ? tier : "");
+}
+
+/* program.stop_grace, or less if that part of detd's deadline is shorter. */
+static double bounded_by_detd(const struct orders *o, double part)
+{
+    double grace = o->program->stop_grace_s;
+
+    return o->stop_s > 0 && part * o->stop_s < grace ? part * o->stop_s : grace;
 }
 
 /* The word of a wish to stop that the program asks for; WORD_END: it asks for none. */
@@ -140,17 +152,9 @@ static void start_deadline(struct orders *o)
 
 int orders_term_ms(const struct orders *o)
 {
-    double s = !o->program ? 0 : o->stop_s > 0 && o->stop_s < o->program->stop_grace_s ? o->stop_s : o->program->stop_grace_s;
+    double s = !o->program ? 0 : bounded_by_detd(o, stop_word(o) == WORD_END ? 1 : THIRD);
 
     return s > 0 ? (int)(1000 * s) : o->program ? 1 : 0;
-}
-
-/* The ranks have program.stop_grace to answer the word; half of it if detd has a deadline that is as short. */
-static double answer_s(const struct orders *o)
-{
-    double grace = o->program->stop_grace_s;
-
-    return o->stop_s > 0 && o->stop_s / 2 < grace ? o->stop_s / 2 : grace;
 }
 
 static void signal_program(struct orders *o)
@@ -161,7 +165,7 @@ static void signal_program(struct orders *o)
 
 static void pass_to_program(struct orders *o)
 {
-    double s = answer_s(o);
+    double s = bounded_by_detd(o, THIRD);
 
     o->answered = false;
     if (stop_word(o) == WORD_END || s <= 0) {
@@ -249,6 +253,12 @@ void orders_leave(struct orders *o)
         return;
     job_log("told to stop");
     stop(o, GOING_FACT_LEAVE, ORDERS_PAUSE, LEAVE_S);
+}
+
+void orders_end(struct orders *o)
+{
+    if (!(o->going->wishes & GOING_WISH_CANCEL))
+        stop(o, GOING_FACT_CANCEL, ORDERS_CANCEL, CANCEL_S);
 }
 
 void orders_look_at_limit(struct orders *o, double ran_s)

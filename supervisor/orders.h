@@ -36,6 +36,8 @@ struct orders {
 void orders_take(struct orders *o, const json_t *msg);
 /* SIGTERM came. */
 void orders_leave(struct orders *o);
+/* The job is to end as after cancel. */
+void orders_end(struct orders *o);
 /* Once a second: ran_s counts against run.time_limit. */
 void orders_look_at_limit(struct orders *o, double ran_s);
 /* The action GOING_PASS: gives rank 0, or a program, the wish to stop, with its deadline. */

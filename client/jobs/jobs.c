@@ -103,7 +103,7 @@ static void print_jobs(const json_t *jobs)
         table_add(t, text_number(loss_of(job, "val")).s);
         add_best(t, job);
         table_add(t, text_taken(job).s);
-        if (strcmp(text_of(job, "state"), "running") == 0)
+        if (strcmp(text_of(job, "state"), "running") == 0 && real_of(job, "images_per_s") > 0)
             table_addf(t, "%.1f", real_of(job, "images_per_s"));
         else
             table_add(t, "-");

@@ -14,6 +14,7 @@
 #include "client/base/print.h"
 #include "client/base/user.h"
 #include "client/jobs/code.h"
+#include "client/jobs/shell.h"
 #include "client/jobs/spec.h"
 #include "client/jobs/submit.h"
 #include "client/jobs/watch.h"
@@ -196,7 +197,7 @@ struct wanted {
     int nmore;
     struct taken taken;
     struct queueing queueing;
-    bool logs, print;
+    bool logs, print, shell;
     long ranks, gpus; /* -1: not given */
 };
 
@@ -231,6 +232,10 @@ static json_t *make(const struct wanted *w, char **command, int n)
     }
     root = json_pack("{s:o, s:{s:o, s:s, s:s}, s:{s:O}}", "name", w->name ? json_string(w->name) : name_of(command, n), "program",
                      "command", list, "directory", here, "umask", octal, "run", "env", w->taken.env);
+    if (root && w->shell) /* an interactive shell ignores SIGTERM */
+        json_object_update_new(json_object_get(root, "program"), json_pack("{s:b, s:s}", "terminal", 1, "stop_signal", "SIGHUP"));
+    if (root && w->shell)
+        json_object_set_new(json_object_get(root, "run"), "restarts", json_integer(0));
     if (!root)
         fputs("detctl: the name of this folder, or of the job, is not UTF-8\n", stderr);
     return root;
@@ -251,10 +256,10 @@ static void add_key(struct wanted *w, const char *key, long value)
     snprintf(w->more[w->nmore++], sizeof w->more[0], "%s=%ld", key, value);
 }
 
-/* Without --ranks each GPU gets a rank. */
+/* Without --ranks each GPU gets a rank. A shell is one process. */
 static void add_counts(struct wanted *w)
 {
-    if (w->ranks < 0 && w->gpus > 0)
+    if (w->ranks < 0 && w->gpus > 0 && !w->shell)
         w->ranks = w->gpus;
     if (w->ranks >= 0)
         add_key(w, "run.ranks", w->ranks);
@@ -313,6 +318,8 @@ static int queue(struct context *ctx, const struct wanted *w, char **command, in
     json_decref(spec);
     if (rc || w->print)
         return rc;
+    if (w->shell)
+        return shell_attach(ctx, id);
     return w->logs ? follow_logs(ctx, id) : submitted(ctx, id, w->queueing.wait, w->queueing.watch);
 }
 
@@ -366,7 +373,7 @@ int command_run(struct context *ctx, int argc, char **argv)
                                              { "logs", no_argument, NULL, 'l' },
                                              { "print", no_argument, NULL, 'p' },
                                              { 0 } };
-    struct wanted w = { .ranks = -1, .gpus = -1, .taken.env = json_object(), .taken.named = calloc((size_t)argc, sizeof(char *)) };
+    struct wanted w = { .ranks = -1, .gpus = -1, .taken.env = json_object(), .taken.named = calloc((size_t)argc + 1, sizeof(char *)) };
     int rc = 0, o, dashes = find_dashes(argc, argv);
     bool apart = dashes < argc;
 
@@ -378,6 +385,37 @@ int command_run(struct context *ctx, int argc, char **argv)
         rc = run(ctx, &w, argv + optind, dashes - optind, argv + dashes + 1, argc - dashes - 1);
     else if (rc == 0)
         rc = run(ctx, &w, NULL, 0, argv + optind, argc - optind);
+    json_decref(w.taken.env);
+    free(w.taken.named);
+    return rc;
+}
+
+/* Without a command it is the user's shell. */
+int command_shell(struct context *ctx, int argc, char **argv)
+{
+    static const struct option options[] = { { "gpus", required_argument, NULL, 'g' },
+                                             { "name", required_argument, NULL, 'N' },
+                                             { "time", required_argument, NULL, 't' },
+                                             { "env", required_argument, NULL, 'e' },
+                                             { "env-all", no_argument, NULL, 'A' },
+                                             { "env-none", no_argument, NULL, 'O' },
+                                             { 0 } };
+    char *usual[] = { getenv("SHELL") ? getenv("SHELL") : (char *)"/bin/sh", NULL };
+    struct wanted w = {
+        .ranks = -1, .gpus = -1, .shell = true, .taken.env = json_object(), .taken.named = calloc((size_t)argc + 1, sizeof(char *))
+    };
+    int rc = 0, o;
+
+    if (!w.taken.named || !w.taken.env)
+        memory_out();
+    w.taken.named[w.taken.nnamed] = (char *)"TERM";
+    w.taken.nnamed += getenv("TERM") != NULL;
+    while (rc == 0 && (o = next_option(argc, argv, "+", options)) != -1)
+        rc = take_option(ctx, o, &w);
+    if (rc == 0 && optind < argc)
+        rc = run(ctx, &w, NULL, 0, argv + optind, argc - optind);
+    else if (rc == 0)
+        rc = run(ctx, &w, NULL, 0, usual, 1);
     json_decref(w.taken.env);
     free(w.taken.named);
     return rc;

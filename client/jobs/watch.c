@@ -298,6 +298,22 @@ static void print_left(const struct watch *w, FILE *out)
         fprintf(out, "  %s%s left", seen ? "" : "about ", text_duration((double)(steps - step) / rate).s);
 }
 
+/* Prints " 12/90  61.5 images/s"; of a program that reports no images steps/s, and no number of steps if it gives none. */
+static void print_pace(const struct watch *w, FILE *out)
+{
+    int64_t step = int_of(w->job, "step"), steps = last_step(w->job);
+    double images = real_of(w->job, "images_per_s"), rate = w->rate > 0 ? w->rate : rate_of_attempt(w);
+    bool program = strcmp(text_of(w->job, "kind"), "program") == 0;
+
+    fprintf(out, " %lld", (long long)step);
+    if (steps > 0 || !program)
+        fprintf(out, "/%lld", (long long)steps);
+    if (images > 0 || !program)
+        fprintf(out, "  %.1f images/s", images);
+    else if (rate > 0)
+        fprintf(out, "  %.1f steps/s", rate);
+}
+
 /* Prints the line of the bar. The bar becomes shorter if the text behind it needs room. */
 static void progress(struct watch *w, FILE *out, int columns)
 {
@@ -310,7 +326,7 @@ static void progress(struct watch *w, FILE *out, int columns)
 
     if (!behind)
         memory_out();
-    fprintf(behind, " %lld/%lld  %.1f images/s", (long long)step, (long long)steps, real_of(w->job, "images_per_s"));
+    print_pace(w, behind);
     print_left(w, behind);
     fputs(*phase ? "  " : "", behind);
     print_clean(behind, phase);

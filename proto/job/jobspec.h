@@ -396,6 +396,8 @@ enum { JOB_MAX_SOURCES = 3 };
       "Time from program.stop_signal until the ranks are killed, and for the answer to a word before that signal")                        \
     X(program_umask, "program.umask", STR, "null", "*", "program", 1, 4, "", "",                                                          \
       "File mode mask of the ranks, as octal digits; default: that of detd's jobs, 077")                                                  \
+    X(program_terminal, "program.terminal", BOOL, "false", "*", "program", 0, 0, "", "",                                                  \
+      "Give the program a terminal, which detctl shell shows; needs run.ranks=1")                                                         \
     X(program_commit, "program.commit", STR, "null", "*", "program", 1, 64, "", "",                                                       \
       "Git commit of program.directory when the job was submitted; detctl finds it out")                                                  \
     X(program_changes, "program.changes", STR, "null", "*", "program", 1, 64, "", "",                                                     \

@@ -34,6 +34,8 @@ int jobspec_finish_program(struct jobspec *s, struct err *err)
 {
     int rc = check_gpus(s, err);
 
+    if (rc == 0 && s->program_terminal && s->run_ranks > 1)
+        rc = job_error(err, "program.terminal", "needs run.ranks=1: one process has the terminal");
     if (rc == 0 && !json_string_length(json_array_get(s->program_command, 0)))
         rc = job_error(err, "program.command", "the name of the program is empty");
     if (rc == 0 && !s->program_directory)

@@ -74,6 +74,7 @@ int program_new(const struct jobspec *s, int64_t job, struct program **ret, stru
     *p = (struct program){ .job = job,
                            .steps = s->train_steps,
                            .every = s->checkpoint_every,
+                           .terminal = s->program_terminal,
                            .nranks = (int)s->run_ranks,
                            .restarts = (int)s->run_restarts,
                            .threads = s->run_threads > 0 ? (int)s->run_threads : 1,

@@ -19,6 +19,7 @@ struct program {
     int64_t job, steps;    /* steps 0: not known */
     int64_t every;         /* checkpoint.every; 0: only when asked */
     int nranks, restarts, threads;
+    bool terminal; /* it has one, of detctl shell */
     int stop_signal;
     int mask; /* file mode mask; -1: that of this process */
     double stop_grace_s;

@@ -307,6 +307,7 @@ static int start_program(const struct ranks *all, struct rank *r, struct spawn *
     s->directory = p->directory;
     s->mask = p->mask;
     s->own = own;
+    s->tty = c->tty;
     s->fds[PROGRAM_FD_PAGE - WORKER_FD_CONTROL] = s->fds[2];
     s->fds[2] = s->fds[4] = -1;
     rc = spawn_rank(s, &r->pid, err);

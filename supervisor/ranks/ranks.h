@@ -23,6 +23,7 @@ struct ranks_config {
     const char *worker_path;       /* argv[0] and messages */
     int worker_fd;                 /* executed; -1: worker_path is a script and executed by name */
     int plugin_fd;                 /* the CUDA plugin beside it, or -1 */
+    int tty;                       /* of a program with a terminal; 0: none */
     const struct program *program; /* what runs instead of the trainer; NULL: the trainer */
     int lock_fd;
     char **env;

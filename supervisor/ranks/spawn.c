@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -84,6 +85,12 @@ void spawn_go_first(void)
         close(fd);
 }
 
+/* In the child: the terminal becomes its standard input and output, and controls it. */
+static int take_terminal(int tty)
+{
+    return setsid() < 0 || ioctl(tty, TIOCSCTTY, 0) < 0 || dup2(tty, 0) < 0 || dup2(tty, 1) < 0 || dup2(tty, 2) < 0 ? -1 : 0;
+}
+
 static void child(const struct spawn *s, int exec_fd, char **argv, char **env, pid_t parent, int error_fd)
 {
     char path[32];
@@ -93,7 +100,8 @@ static void child(const struct spawn *s, int exec_fd, char **argv, char **env, p
     spawn_go_first();
     if (s->argv && s->mask >= 0)
         umask((mode_t)s->mask);
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent && place_fds(s) == 0 && (!s->directory || chdir(s->directory) == 0)) {
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent && place_fds(s) == 0 && (s->tty <= 0 || take_terminal(s->tty) == 0) &&
+        (!s->directory || chdir(s->directory) == 0)) {
         snprintf(path, sizeof path, "/proc/self/fd/%d", exec_fd);
         execve(exec_fd >= 0 ? path : s->path, argv, env);
     }

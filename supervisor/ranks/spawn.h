@@ -23,6 +23,7 @@ struct spawn {
     char *const *argv;     /* NULL: the arguments of detd-worker */
     const char *directory; /* its working folder; NULL: the job's folder */
     int mask;              /* its file mode mask; -1: that of this process */
+    int tty;               /* if above 0: its terminal, in a session of its own */
 };
 
 /* Forks and executes. The child is in this session and process group, and SIGKILL follows the death of the calling

@@ -4,12 +4,17 @@ leave behind, and losses over descriptor 3. The programs here are scripts of sh 
 
 usage: programs.py [SCENARIO]     all scenarios, several at a time; or the one named
 """  # SPDX-License-Identifier: Apache-2.0
+import fcntl
 import json
 import os
+import pty
 import random
+import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 
 from daemon import BUILD, HERE, Daemon, run_scenarios
@@ -510,6 +515,50 @@ def c_program():
         d.wait(job, "cancelled")
 
 
+def runs(d, command):
+    """Whether a process with this command runs in the daemon's folder."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.readlink("/proc/%s/cwd" % pid) == d.root and open("/proc/%s/cmdline" % pid, "rb").read() == command:
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def shell():
+    """detctl shell: a program with a terminal of its own, relayed by detd-job; it ends with the shell, or without a terminal."""
+    with Daemon() as d:
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 99, 0, 0))
+        detctl = subprocess.Popen([BUILD + "/detctl", "shell", "--env", "PS1=ready> ", "sh"], stdin=slave, stdout=slave, stderr=slave, cwd=d.root,
+                                  env=dict(os.environ, DETD_SOCKET=d.path, HOME=d.root), start_new_session=True)
+        os.close(slave)
+        seen = b""
+
+        def until(text):
+            nonlocal seen
+            end = time.time() + 60
+            while text not in seen:
+                assert time.time() < end, seen
+                if select.select([master], [], [], 1)[0]:
+                    seen += os.read(master, 4096)
+
+        until(b"ready> ")
+        os.write(master, b"tty; stty size; echo $((6 * 7)) job $DETD_JOB_ID\n")
+        until(b"42 job 1")
+        assert b"/dev/pts/" in seen and b"33 99" in seen, seen
+        os.write(master, b"sleep 600\n")
+        d.until(lambda: runs(d, b"sleep\0600\0"), "no sleep")
+        os.write(master, b"\x03")
+        os.write(master, b"false\n\x04")  # Ctrl-C ends sleep, Ctrl-D the shell, whatever the status of its last command
+        assert detctl.wait(60) == 0
+        assert d.job(1)["state"] == "completed", d.job(1)["reason"]
+        os.close(master)
+        refused = d.detctl("run", "--print", "program.terminal=true", "--ranks", 2, "--", "true")
+        assert "program.terminal: needs run.ranks=1" in refused.stderr, refused
+
+
 def stacks():
     """The classic hang: a rank validates alone while the other waits for it. The log has the stacks before the restart."""
     with Daemon() as d:
@@ -531,4 +580,4 @@ if int(os.environ["DETD_ATTEMPT"]) == 1:
 
 
 if __name__ == "__main__":
-    run_scenarios([kills, words, c_program, checkpoints, stops, ends, commands, silence, losses, garbage, stacks, queue])
+    run_scenarios([kills, words, c_program, shell, checkpoints, stops, ends, commands, silence, losses, garbage, stacks, queue])

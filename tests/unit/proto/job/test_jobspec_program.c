@@ -74,6 +74,7 @@ static void faults(void **state)
         { "run.device=cpu", "run.device: not a key of a program (program.command)" },
         { "run.ranks_per_gpu=2", "run.ranks_per_gpu: not a key of a program: each rank sees all GPUs of the job (program.gpus)" },
         { "run.ranks=3;program.gpus=4", "program.gpus: must be a multiple of run.ranks (3), is 4" },
+        { "program.terminal=true;run.ranks=2", "program.terminal: needs run.ranks=1" },
         { "program.umask=9", "program.umask: must be octal digits" },
         { "program.umask=1777", "program.umask: must be octal digits" },
         { "program.directory=null", "program.directory: is required" },

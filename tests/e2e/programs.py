@@ -549,7 +549,7 @@ def shell():
         until(b"42 job 1")
         assert b"/dev/pts/" in seen and b"33 99" in seen, seen
         os.write(master, b"sleep 600\n")
-        d.until(lambda: runs(d, b"sleep\0600\0"), "no sleep")
+        d.until(lambda: runs(d, b"sleep\x00600\x00"), "no sleep")
         os.write(master, b"\x03")
         os.write(master, b"false\n\x04")  # Ctrl-C ends sleep, Ctrl-D the shell, whatever the status of its last command
         assert detctl.wait(60) == 0

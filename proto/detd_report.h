@@ -10,8 +10,8 @@
  *             detd_checkpoint(&d, step, path);          // after fsync() of what this rank wrote; path: of rank 0
  *     }
  *
- * Outside detd nothing happens, and detd_wants() says no. Each rank reports its own numerators and denominators; detd adds
- * them. One thread of a rank calls these functions. A process that was forked must not call them. */
+ * Outside detd nothing happens, and detd_wants() says no. Each rank reports its own numerators and denominators; detd
+ * adds them. One thread of a rank calls these functions. A process that was forked must not call them. */
 #ifndef DETD_REPORT_H
 #define DETD_REPORT_H
 
@@ -146,7 +146,8 @@ static inline void detd_checkpoint(struct detd *d, long long step, const char *p
     detd_write(d, (size_t)n);
 }
 
-/* Whether the word is wanted at this step. All ranks ask for the same words at the same steps, and get the same answer. */
+/* Whether the word is wanted at this step. All ranks ask for the same words at the same steps, and get the same
+ * answer. */
 static inline int detd_wants(struct detd *d, long long step, enum detd_word word)
 {
     uint64_t order;

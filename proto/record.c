@@ -8,8 +8,8 @@
 #include "proto/identity.h"
 #include "proto/rpc.h"
 
-/* COUNT: integer from 0 to RECORD_MAX_COUNT. WORD: one of `words`. WORDS: array of them. PAIRS: {name: [num, den]}. NUMBERS: {name: num}.
- * IDENTITY: proto/identity.h. NULL_OK and MAYBE may be added. */
+/* COUNT: integer from 0 to RECORD_MAX_COUNT. WORD: one of `words`. WORDS: array of them. PAIRS: {name: [num, den]}.
+ * NUMBERS: {name: num}. IDENTITY: proto/identity.h. NULL_OK and MAYBE may be added. */
 enum kind { COUNT, NUMBER, STRING, WORD, BOOLEAN, PAIRS, NUMBERS, STRINGS, IDENTITY, WORDS, KIND_MASK = 15, NULL_OK = 16, MAYBE = 32 };
 
 struct field {

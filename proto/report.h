@@ -69,8 +69,8 @@
  *     T = end                      {attempt, outcome, reason, class, time, cpu_seconds, seconds, max_rss}     the job
  *                                  is over (outcomes as of ranks); nothing follows. "paused" of class "missing": detd
  *                                  queues the job and starts it again after a minute
- *   status  {attempt, step, phase, images_per_s?, pausable?, cpu_seconds, max_rss, rss?, trouble?, ranks:[{rank, phase, step,
- *           pid}], seconds}
+ *   status  {attempt, step, phase, images_per_s?, pausable?, cpu_seconds, max_rss, rss?, trouble?,
+ *           ranks:[{rank, phase, step, pid}], seconds}
  *           once a second while it changes; not sequenced, sent only while connected. cpu_seconds: of all ranks of all
  *           attempts since this detd-job started. seconds: since then. rss: bytes of all ranks now. max_rss: the
  *           highest use of the largest rank. phase is rank 0's, or "backoff" between two attempts. trouble: a text, why

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* proto/word.h - the word of detd-job to the ranks of a program: one number in
- * their progress pages (progress.h, member `order`). PROTOCOL.md says how it is given and answered. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* proto/word.h - the word of detd-job to the ranks of a program: one number
+ * in their progress pages (progress.h, member `order`). PROTOCOL.md says how it is given and answered. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -14,8 +14,8 @@
 
 enum { CANCEL_S = 30, LEAVE_S = 60, MAX_DEADLINE_S = 86400 };
 
-/* Within detd's deadline a program has a third of the time to answer a word, a third to save, and a third from the signal
- * to the end. */
+/* Within detd's deadline a program has a third of the time to answer a word, a third to save, and a third from the
+ * signal to the end. */
 #define THIRD (1.0 / 3)
 
 static void on_deadline(uv_timer_t *timer);

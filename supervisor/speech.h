@@ -57,8 +57,8 @@ void speech_end(struct speech *s);
 int64_t speech_step(const struct speech *s, int rank);
 /* Gives the word to the ranks that still run. Returns false if one of them does not ask for it. */
 bool speech_give(struct speech *s, enum word word);
-/* Whether the ranks that run have answered the last word with yes: all of them, or at least one (any). True for `all` if
- * none was given. */
+/* Whether the ranks that run have answered the last word with yes: all of them, or at least one (any). True for `all`
+ * if none was given. */
 bool speech_has_answer(const struct speech *s, bool any);
 /* Whether a rank that runs has named a signal that dumps its stacks. */
 bool speech_has_stacks(const struct speech *s);

@@ -43,8 +43,8 @@ extern const struct command commands[]; /* ends with a NULL name */
 const struct command *command_find(const char *name);
 
 int command_submit(struct context *ctx, int argc, char **argv);        /* submit.c */
-int command_run(struct context *ctx, int argc, char **argv);           /* program.c */
-int command_shell(struct context *ctx, int argc, char **argv);         /* program.c */
+int command_run(struct context *ctx, int argc, char **argv);           /* run_command.c */
+int command_shell(struct context *ctx, int argc, char **argv);         /* run_command.c */
 int command_check(struct context *ctx, int argc, char **argv);         /* check.c */
 int command_ls(struct context *ctx, int argc, char **argv);            /* jobs.c */
 int command_show(struct context *ctx, int argc, char **argv);          /* jobs.c */

@@ -24,8 +24,8 @@ struct run {
 int run_take(struct context *ctx, const char *text, struct run *ret);
 /* The same, but also for a job that is a program, which run_take() refuses. */
 int run_take_any(struct context *ctx, const char *text, struct run *ret);
-/* Refuses a job that is a program, an answer of job.get: the command is about models of detd. Returns 0, or an exit code
- * after complaining. */
+/* Refuses a job that is a program, an answer of job.get: the command is about models of detd. Returns 0, or an exit
+ * code after complaining. */
 int run_check_model(const json_t *job);
 void run_free(struct run *r);
 /* For exports from the node: jobspec_hide_code(). Out of memory ends the program. */

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/code.h - which code a program is at submission: so that two jobs
- * can be told apart that ran the same command. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/code.h - which code a program is at submission: so that two
+ * jobs can be told apart that ran the same command. */
 #pragma once
 #include <jansson.h>
 

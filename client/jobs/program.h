@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/program.h - a job that is a program of the user: what is known of
- * it before it is queued. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* client/jobs/program.h - a job that is a program of the user: what is known
+ * of it before it is queued. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>

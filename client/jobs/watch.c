@@ -298,7 +298,8 @@ static void print_left(const struct watch *w, FILE *out)
         fprintf(out, "  %s%s left", seen ? "" : "about ", text_duration((double)(steps - step) / rate).s);
 }
 
-/* Prints " 12/90  61.5 images/s"; of a program that reports no images steps/s, and no number of steps if it gives none. */
+/* Prints " 12/90  61.5 images/s"; of a program that reports no images steps/s, and no number of steps if it gives
+ * none. */
 static void print_pace(const struct watch *w, FILE *out)
 {
     int64_t step = int_of(w->job, "step"), steps = last_step(w->job);

@@ -184,8 +184,8 @@ typedef bool store_checkpoint_fn(void *arg, int64_t step);
 int store_each_checkpoint(struct store *s, int64_t id, store_checkpoint_fn *each, void *arg, struct err *err);
 int store_newest_checkpoint(struct store *s, int64_t id, int64_t *ret_step, struct err *err); /* 0: no checkpoint */
 int store_newest_attempt(struct store *s, int64_t id, int64_t *ret, struct err *err);         /* 0: no attempt */
-/* "attempts":[...],"checkpoints":[...],"tiers":[...],"init":"..." (or null) without braces around. folder: of the job; NULL: a
- * program, whose checkpoints lie where it says.
+/* "attempts":[...],"checkpoints":[...],"tiers":[...],"init":"..." (or null) without braces around. folder: of the job;
+ * NULL: a program, whose checkpoints lie where it says.
  * there: tells whether a checkpoint is on the disk. */
 int store_job_details(struct store *s, int64_t id, const char *folder, store_checkpoint_fn *there, void *arg, struct text *out,
                       struct err *err);

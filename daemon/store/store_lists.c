@@ -201,11 +201,10 @@ static int list_checkpoints(sqlite3 *db, int64_t id, const char *folder, store_c
                             struct err *err)
 {
     sqlite3_stmt *st;
-    int rc =
-        reader_prepare(db,
-                       "SELECT step, coalesce(?3||'/checkpoints/step-'||step, path) AS path, bytes, val_loss, best, time "
-                       "FROM checkpoints WHERE job=?1 ORDER BY step DESC LIMIT ?2",
-                       &st, err);
+    int rc = reader_prepare(db,
+                            "SELECT step, coalesce(?3||'/checkpoints/step-'||step, path) AS path, bytes, val_loss, best, time "
+                            "FROM checkpoints WHERE job=?1 ORDER BY step DESC LIMIT ?2",
+                            &st, err);
 
     if (rc < 0)
         return rc;

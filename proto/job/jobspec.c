@@ -527,7 +527,7 @@ static int parse(const struct job_presets *presets, const json_t *root, bool sto
     if (rc == 0 && !stored) /* a stored job may hold a key that all families had once */
         rc = refuse_foreign(s, given, err);
     if (rc == 0)
-        rc = jobspec_finish(s, uncounted, err);
+        rc = jobspec_is_program(s) ? jobspec_finish_program(s, err) : jobspec_finish(s, uncounted, err);
     if (rc == 0 && !stored) /* for the same reason */
         rc = jobspec_refuse_idle(s, err);
     if (rc == 0)

@@ -6,11 +6,6 @@
 #include "proto/err.h"
 #include "proto/job/jobspec_table.h"
 
-bool jobspec_is_program(const struct jobspec *s)
-{
-    return s->family == &job_program;
-}
-
 static int check_gpus(const struct jobspec *s, struct err *err)
 {
     if (s->run_ranks_per_gpu > 1)

@@ -628,11 +628,8 @@ int jobspec_finish(struct jobspec *s, bool uncounted, struct err *err)
                                  finish_fraction, finish_frames, finish_labels,       finish_shards, finish_run,   finish_optimizer,
                                  finish_form,     finish_val,    finish_depth_scores, finish_eval,   finish_steps };
     static rule *const of_steps[] = { finish_schedule, finish_intervals, finish_verify };
-    int rc;
+    int rc = follow(all, sizeof all / sizeof *all, s, err);
 
-    if (jobspec_is_program(s))
-        return jobspec_finish_program(s, err);
-    rc = follow(all, sizeof all / sizeof *all, s, err);
     if (rc < 0 || (s->train_steps < 0 && uncounted))
         return rc;
     if (s->train_steps < 0)

@@ -38,6 +38,11 @@ static int among(const char *list, const char *word)
     return 0;
 }
 
+bool jobspec_is_program(const struct jobspec *s)
+{
+    return s->family == &job_program;
+}
+
 int job_key_is_of_models(const struct job_key *k)
 {
     static const char *const groups[] = { "model.", "data.", "train.", "val.", JOB_ERRAND "." };

@@ -27,7 +27,8 @@ struct saved {
  * saved_close(). */
 int saved_open(struct saved *s, struct err *err);
 void saved_close(struct saved *s);
-/* Fills in bytes and time of what lies at one->path: a file, or a folder with what is in it. File work, for a thread. */
+/* Fills in bytes and time of what lies at one->path: a file, or a folder with what is in it. File work, for a thread.
+ * */
 int saved_measure(struct saved_one *one, struct err *err);
 /* The newest checkpoint that is still there, with its bytes and time; NULL: none. */
 const struct saved_one *saved_pick(const struct saved *s);

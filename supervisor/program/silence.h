@@ -1,12 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/program/silence.h - decides whether a rank of a program hangs, and
- * which. Pure: pages and the clock are arguments.
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/program/silence.h - decides whether a rank of a program hangs,
+ * and which. Pure: pages and the clock are arguments.
  *
  * A program may hold its threads for long, so a heartbeat says nothing. There are two rules. A rank that has reported a
- * step, and then neither reports nor changes its page for program.silent_after, hangs; so does a rank that has never spoken, if
- * the user asked for a limit, and it writes no output for so long. A rank in a phase with a deadline
+ * step, and then neither reports nor changes its page for program.silent_after, hangs; so does a rank that has never
+ * spoken, if the user asked for a limit, and it writes no output for so long. A rank in a phase with a deadline
  * (run.phase) hangs when its page stands still for that long. If several ranks hang, the one with the lowest step is
- * named, and of equal ones the one that is silent for the longest time. Silence is counted in looks of at most 2 s each,
- * so that nobody is blamed when detd-job itself was stopped. */
+ * named, and of equal ones the one that is silent for the longest time. Silence is counted in looks of at most 2 s
+ * each, so that nobody is blamed when detd-job itself was stopped. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

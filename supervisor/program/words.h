@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/program/words.h - gives the ranks of a program a word that all of
- * them see at one step. Pure: each access to memory is a step of its own, so that a test can go through all orders of
- * them.
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/program/words.h - gives the ranks of a program a word that all
+ * of them see at one step. Pure: each access to memory is a step of its own, so that a test can go through all orders
+ * of them.
  *
  * A rank publishes the step that it enters, then reads its order. The order is written to all pages first, for a step
  * after every published one, and not released. After a fence on all processors the published steps are read again. If

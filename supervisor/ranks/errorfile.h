@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/ranks/errorfile.h - the files that TORCHELASTIC_ERROR_FILE names:
- * a rank of a program writes its exception there, in the form of torch's `record`. */
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/ranks/errorfile.h - the files that TORCHELASTIC_ERROR_FILE
+ * names: a rank of a program writes its exception there, in the form of torch's `record`. */
 #pragma once
 #include <stddef.h>
 

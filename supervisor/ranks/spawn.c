@@ -245,8 +245,8 @@ int spawn_env(const json_t *run_env, bool program, char ***ret_env, struct err *
 {
     static const char *const kept[] = { "PATH", "HOME",           "USER",      "LOGNAME",   "TMPDIR",      "LANG",
                                         "TZ",   "DETD_CUDA_PATH", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX" };
-    /* The first is for programs, too. GPUs are numbered as NVML does; queues that wait for each other need a channel each; all ranks are on this
-     * machine. */
+    /* The first is for programs, too: GPUs are numbered as NVML does. Queues that wait for each other need a channel
+     * each; all ranks are on this machine. */
     static const char *const set[][2] = { { "CUDA_DEVICE_ORDER", "PCI_BUS_ID" },
                                           { "CUDA_DEVICE_MAX_CONNECTIONS", "32" },
                                           { "NCCL_SOCKET_IFNAME", "lo" } };

@@ -40,8 +40,8 @@ struct outcome_program {
 };
 
 /* The same for a program: exit codes are its words. A rank that ends after it was told to stop has left, not failed.
- * Code 0 of all ranks is completed. Another code fails the job at once, unless the attempt has published a checkpoint. A
- * signal that detd did not send may be tried again. */
+ * Code 0 of all ranks is completed. Another code fails the job at once, unless the attempt has published a checkpoint.
+ * A signal that detd did not send may be tried again. */
 void outcome_of_program(const struct outcome_rank *ranks, int nranks, const struct outcome_program *p, struct outcome *ret);
 /* The first rank to fail: it was not killed, and left with another status than 0; -1: none. */
 int outcome_first_failed(const struct outcome_rank *ranks, int nranks);

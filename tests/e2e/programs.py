@@ -421,7 +421,8 @@ def words():
         d.wait(job, lambda j: j["state"] == "running" and j["step"] > 0)
 
         def told(word):
-            return [[int(line.split()[2]) for line in log(d, job, rank).splitlines() if line.startswith("word " + word)] for rank in range(4)]
+            lines = [log(d, job, rank).splitlines() for rank in range(4)]
+            return [[int(line.split()[2]) for line in of_rank if line.startswith("word " + word)] for of_rank in lines]
 
         for n in range(1, 4):
             d.call("job.checkpoint", id=job)
@@ -494,8 +495,8 @@ def c_program():
     """A C program that includes detd_report.h: it runs by hand, and under detd with losses, checkpoints and a pause."""
     with Daemon() as d:
         program = d.root + "/reporter"
-        subprocess.run(["gcc", "-std=c17", "-Wall", "-Wextra", "-Werror", "-I", HERE + "/../..", HERE + "/reporter.c", "-o", program, "-lm"],
-                       check=True)
+        flags = ["-std=c17", "-Wall", "-Wextra", "-Werror", "-I", HERE + "/../.."]
+        subprocess.run(["gcc", *flags, HERE + "/reporter.c", "-o", program, "-lm"], check=True)
         done = subprocess.run([program, "3"], capture_output=True, text=True, check=True)
         assert done.stdout == "goes on after 0, new\n", done
         job = run(d, "checkpoint.every=50", "--ranks", 2, "--", program, 100, d.root)
@@ -531,8 +532,8 @@ def shell():
     with Daemon() as d:
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 99, 0, 0))
-        detctl = subprocess.Popen([BUILD + "/detctl", "shell", "--env", "PS1=ready> ", "sh"], stdin=slave, stdout=slave, stderr=slave, cwd=d.root,
-                                  env=dict(os.environ, DETD_SOCKET=d.path, HOME=d.root), start_new_session=True)
+        detctl = subprocess.Popen([BUILD + "/detctl", "shell", "--env", "PS1=ready> ", "sh"], stdin=slave, stdout=slave, stderr=slave,
+                                  cwd=d.root, env=dict(os.environ, DETD_SOCKET=d.path, HOME=d.root), start_new_session=True)
         os.close(slave)
         seen = b""
 

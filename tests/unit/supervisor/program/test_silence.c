@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/program/test_silence.c - when a rank of a program hangs,
- * and which. uses: proto supervisor */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/program/test_silence.c - when a rank of a program
+ * hangs, and which. uses: proto supervisor */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

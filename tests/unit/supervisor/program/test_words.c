@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/program/test_words.c - a word reaches all ranks at one
- * step, in every order of the accesses of four ranks and detd-job. uses: proto supervisor
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/program/test_words.c - a word reaches all ranks at
+ * one step, in every order of the accesses of four ranks and detd-job. uses: proto supervisor
  *
  * A rank does what PROTOCOL.md says. Its processor may keep a store back while it reads on, as processors do; the fence
  * ends that. */

@@ -80,7 +80,7 @@ $(B)/worker/core/tree.o: CFLAGS += -O3
 check: deps
 	+@$(PART) check-parts $(BENCH) $(if $(NVCC),$(B)/nvcc_bodies.o)
 	@tests/harness/run.sh $(B) $(call IN_ORDER,$(TESTS) $(SIM) $(RUN_E2E)) $(SCANS) tests/harness/run_self.sh tests/harness/abi.sh \
-	    tests/harness/plain_self.py tests/gpu/gpu_self.sh $(LEFT_OUT)
+	    tests/harness/plain_self.py tests/unit/python/test_detd.py tests/gpu/gpu_self.sh $(LEFT_OUT)
 
 # Uses the programs of $(B) if they are built. Otherwise it builds only the parts that the demo needs, in less time: the
 # CPU device for this machine, and the CUDA device if a GPU is here.

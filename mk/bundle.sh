@@ -29,6 +29,8 @@ ldd "$programs"/detd "$programs"/detctl "$programs"/detd-job "$programs"/detd-wo
 
 for m in docs/man/*; do install -D -m 644 -t "$out/share/man/man${m##*.}" "$m"; done
 install -m 644 -t "$out/share/systemd" systemd/*
+install -D -m 644 -t "$out/share/detd/python/detd" python/detd/*.py
+install -D -m 644 -t "$out/share/detd/python/detd/hooks" python/detd/hooks/*.py
 install -m 644 mk/bundle.txt "$out/README"
 install -m 644 -t "$out" LICENSE docs/NOTICE
 

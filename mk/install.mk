@@ -16,6 +16,8 @@ install: all
 	install -t $(DESTDIR)$(PREFIX)/bin $(PROGRAMS:%=$(B)/%)
 	$(if $(PLUGIN),install -m 644 -t $(DESTDIR)$(PREFIX)/bin $(PLUGIN))
 	for m in docs/man/*; do install -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man$${m##*.} $$m; done
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/detd/python/detd python/detd/*.py
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/detd/python/detd/hooks python/detd/hooks/*.py
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/detd systemd/detd.conf LICENSE docs/NOTICE
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include proto/detd_report.h
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
@@ -29,6 +31,7 @@ install: all
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/include/detd_report.h $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(PROGRAMS) libdetd-cuda.so) $(DESTDIR)$(PREFIX)/share/bash-completion/completions/detctl $(addprefix $(DESTDIR)$(PREFIX)/share/doc/detd/,detd.conf LICENSE NOTICE)
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/lib/,systemd/system/detd.service systemd/system/detd.socket systemd/system/detd-admin.socket systemd/system/detd-launch.service systemd/system/detd-launch.socket sysusers.d/detd.conf tmpfiles.d/detd.conf)
+	rm -rf $(DESTDIR)$(PREFIX)/share/detd/python
 	for m in docs/man/*; do rm -f $(DESTDIR)$(PREFIX)/share/man/man$${m##*.}/$${m##*/}; done
 
 # ---- a folder that runs elsewhere: programs, plugin, and the shared libraries that a bare host lacks, but not CUDA's ----

@@ -11,7 +11,7 @@ import sys
 
 os.chdir(os.path.dirname(os.path.abspath(__file__)) + "/../..")
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "tests/GPU.md"] + sorted(glob.glob("docs/**/*.md", recursive=True))
-TOPS = "client|cuda|daemon|docs|launch|mk|proto|schema|supervisor|systemd|tests|worker"
+TOPS = "client|cuda|daemon|docs|launch|mk|proto|python|schema|supervisor|systemd|tests|worker"
 INTERNALS = "docs/internals/README.md"
 PRODUCT = ("client", "cuda", "daemon", "launch", "proto", "supervisor", "worker")
 FENCE = re.compile(r"^```.*?^```$", re.M | re.S)

@@ -95,7 +95,7 @@ demo:
 # The rules of tests take time to read, so they are read only for goals that need them.
 QUICK := all demo deps install uninstall bundle clean help lines abi plugin $(addprefix $(B)/,$(PROGRAMS))
 ifneq ($(filter-out $(QUICK),$(or $(MAKECMDGOALS),all)),)
-include mk/tests.mk mk/check.mk mk/lint.mk
+include mk/tests.mk mk/check.mk mk/programs.mk mk/lint.mk
 -include $(shell find $(B) -name '*.d' ! -path '$(B)/quick/*' 2>/dev/null)
 else
 include mk/lint.mk

@@ -12,6 +12,7 @@ To use detd:
 To change detd:
   make check       installs packages, builds, runs every test        SAN=address,undefined or SAN=thread: with sanitizers
   make check-long  searches further: more rounds, seeds and shapes (20 minutes)    LONG=1: what takes longest too
+  make check-programs    programs with PyTorch and Lightning as jobs; installs both first
   make lint        clang-format, cppcheck, clang-tidy, gcc's warnings, shellcheck
   make layers      which file may include which; circles of calls
   make bench       speed, as ratios to a peer or to a limit

@@ -465,6 +465,11 @@ class Bench:
         best = min(
             record(self.program("bench_report", reports=100 if self.smoke else None), "report").number("median_us") for _ in self.rounds(3))
         at_most("report", "reporting a step's losses, in the step", ("%.1f us", best), "20 us", best / 20, 1)
+        text = output(sys.executable, HERE / "bench_python.py", *(["calls=100"] if self.smoke else []))
+        for r in records(text, "loss"):
+            limit = {3: 20, 20: 60}[r.number("terms")]
+            at_most("report", "run.loss() in Python, %d terms" % r.number("terms"), ("%.1f us", r.number("median_us")), "%d us" % limit,
+                    r.number("median_us") / limit, 1)
 
     def daemon(self):
         best = {}

@@ -36,5 +36,6 @@ enum launch_reach run_reach(const struct launch_ticket *t);
 /* Whether run_look() must be called again soon. */
 bool run_any_left(void);
 /* Reaps children that have left, kills the processes that they leave behind, and calls exited when these are gone.
- * Reaps also the children that a job has borne for this process (CLONE_PARENT). gone: no process lives; false: not known. */
+ * Reaps also the children that a job has borne for this process (CLONE_PARENT). gone: no process lives; false: not
+ * known. */
 void run_look(void (*exited)(const struct run *r, bool gone));

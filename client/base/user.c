@@ -86,7 +86,8 @@ static void stand_in(pid_t child, int out, int err)
 }
 
 /* The user may trace what runs as them. So that is a process without root's terminal, whose input they could read and
- * write: it gets pipes and a session of its own. Only the child returns. Returns 0, or an exit code after complaining. */
+ * write: it gets pipes and a session of its own. Only the child returns. Returns 0, or an exit code after
+ * complaining. */
 static int leave_terminal(void)
 {
     int out[2], err[2], in = open("/dev/null", O_RDONLY | O_CLOEXEC);

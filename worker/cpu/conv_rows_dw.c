@@ -477,7 +477,8 @@ static void layout(struct work *j, struct carve *c, int threads)
     j->part = carve_floats(c, (size_t)(j->q->nshards * j->groups * j->k_groups) * j->part_size);
 }
 
-/* Images of a single pixel that may be taken as one row: slabs begin at the same images, and chains keep their order. */
+/* Images of a single pixel that may be taken as one row: slabs begin at the same images, and chains keep their
+ * order. */
 static int joined(const struct work *j)
 {
     int n = SLAB_PIXELS;

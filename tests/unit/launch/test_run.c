@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/launch/test_run.c - uses: proto launch
- * The time limits of children: to execute a program, or to clear a folder. Children that their user traces, and children
- * that a job has borne for detd-launch. */
+ * The time limits of children: to execute a program, or to clear a folder. Children that their user traces, and
+ * children that a job has borne for detd-launch. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

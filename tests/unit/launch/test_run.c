@@ -52,6 +52,15 @@ static pid_t begin(int which)
     return pid;
 }
 
+static void look_until_it_ends(int which)
+{
+    for (int i = 0; i < 3000 && status[which] < 0; i++) {
+        run_look(exited);
+        usleep(10000);
+    }
+    assert_int_equal(status[which], 128 + SIGKILL);
+}
+
 static void who_takes_too_long_is_killed(void **state)
 {
     pid_t quick = 0;
@@ -74,11 +83,7 @@ static void who_takes_too_long_is_killed(void **state)
     assert_false(run_any_left());
     assert_int_equal(status[QUICK], -1);
     assert_int_equal(kill(quick, SIGKILL), 0);
-    for (int i = 0; i < 3000 && status[QUICK] < 0; i++) {
-        run_look(exited);
-        usleep(10000);
-    }
-    assert_int_equal(status[QUICK], 128 + SIGKILL);
+    look_until_it_ends(QUICK);
 }
 
 /* A process that lets whoever wants to trace it. */
@@ -135,17 +140,6 @@ static const struct launch_ticket *ticket_of(uid_t user)
     return &t;
 }
 
-static bool ends(int which)
-{
-    for (int i = 0; i < 3000 && status[which] < 0; i++) {
-        if (!run_any_left())
-            return false;
-        run_look(exited);
-        usleep(10000);
-    }
-    return status[which] >= 0;
-}
-
 static void a_tracer_keeps_no_killed_child(void **state)
 {
     pid_t pid = sleeper(), tracer = trace(pid), above = trace(tracer);
@@ -154,8 +148,7 @@ static void a_tracer_keeps_no_killed_child(void **state)
     memset(status, -1, sizeof status);
     assert_int_equal(run_add(ticket_of(getuid()), QUICK, pid, memfd_create("trouble", MFD_CLOEXEC), -1, 0), 0);
     run_kill(ticket_of(getuid()), true);
-    assert_true(ends(QUICK));
-    assert_int_equal(status[QUICK], 128 + SIGKILL);
+    look_until_it_ends(QUICK);
     for (int i = 0; i < 3000 && waitpid(above, NULL, WNOHANG) == 0; i++)
         usleep(10000);
     assert_int_equal(kill(above, 0), -1);
@@ -171,13 +164,13 @@ static void a_tracer_of_another_user_stays(void **state)
     memset(status, -1, sizeof status);
     assert_int_equal(run_add(ticket_of(getuid() + 1), QUICK, pid, memfd_create("trouble", MFD_CLOEXEC), -1, 0), 0);
     run_kill(ticket_of(getuid() + 1), true);
-    assert_false(ends(QUICK));
-    assert_int_equal(kill(tracer, SIGKILL), 0);
-    for (int i = 0; i < 3000 && status[QUICK] < 0; i++) {
+    while (run_any_left()) {
         run_look(exited);
         usleep(10000);
     }
-    assert_int_equal(status[QUICK], 128 + SIGKILL);
+    assert_int_equal(status[QUICK], -1);
+    assert_int_equal(kill(tracer, SIGKILL), 0);
+    look_until_it_ends(QUICK);
 }
 
 static void children_that_nobody_has_started_are_reaped(void **state)

@@ -33,7 +33,7 @@ static bool read_one(const char *line, struct saved_one *ret)
                                    .changed = json_number_value(json_object_get(one, "changed")),
                                    .value = json_is_number(value) ? json_number_value(value) : NAN,
                                    .best = json_is_true(json_object_get(one, "best")) };
-        strcpy(ret->path, path);
+        snprintf(ret->path, sizeof ret->path, "%s", path);
     }
     json_decref(one);
     return good;
@@ -44,18 +44,18 @@ int saved_open(struct saved *s, struct err *err)
     int fd = open(file, O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
     FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
     char *line = malloc(LINE);
+    int rc;
 
     *s = (struct saved){ .all = malloc(SAVED_MAX * sizeof *s->all) };
     while (f && line && s->all && s->n < SAVED_MAX && fgets(line, LINE, f) && read_one(line, &s->all[s->n]))
         s->n++;
     if (f)
         fclose(f);
+    rc = fd < 0 ? err_sys(err, "open '%s'", file) : !s->all || !line ? err_set(err, -ENOMEM, "out of memory") : 0;
     free(line);
-    if (!s->all || !line) {
+    if (rc < 0)
         saved_close(s);
-        return err_set(err, -ENOMEM, "out of memory");
-    }
-    return fd < 0 ? err_sys(err, "open '%s'", file) : 0;
+    return rc;
 }
 
 void saved_close(struct saved *s)
@@ -80,21 +80,32 @@ static int write_one(FILE *f, const struct saved_one *one, char *text, struct er
     return fputs(text, f) < 0 ? err_sys(err, "write '%s'", fresh) : 0;
 }
 
-static int write_all(const struct saved *s, struct err *err)
+static int write_lines(const struct saved *s, FILE *f, struct err *err)
 {
-    int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644), rc = 0;
-    FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
     char *text = malloc(LINE);
+    int rc = text ? 0 : err_set(err, -ENOMEM, "out of memory");
 
-    if (!f || !text)
-        rc = f ? err_set(err, -ENOMEM, "out of memory") : err_sys(err, "open '%s'", fresh);
     for (int i = 0; rc == 0 && i < s->n; i++)
         rc = write_one(f, &s->all[i], text, err);
+    free(text);
+    return rc;
+}
+
+static int write_all(const struct saved *s, struct err *err)
+{
+    int rc, fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
+
+    if (!f) {
+        rc = err_sys(err, "open '%s'", fresh);
+        if (fd >= 0)
+            close(fd);
+        return rc;
+    }
+    rc = write_lines(s, f, err);
     if (rc == 0 && (fflush(f) != 0 || fsync(fd) < 0 || rename(fresh, file) < 0))
         rc = err_sys(err, "write '%s'", file);
-    if (f)
-        fclose(f);
-    free(text);
+    fclose(f);
     return rc < 0 ? rc : folder_sync(".", err);
 }
 
@@ -131,11 +142,15 @@ static int add_entry(const char *path, const struct stat *st, int kind, struct F
 
 int saved_measure(struct saved_one *one, struct err *err)
 {
+    int rc;
+
     one->bytes = 0;
     one->changed = 0;
     measured = one;
     entries = 0;
-    return nftw(one->path, add_entry, FOLDERS, FTW_PHYS) < 0 ? err_sys(err, "checkpoint '%.200s'", one->path) : 0;
+    rc = nftw(one->path, add_entry, FOLDERS, FTW_PHYS) < 0 ? err_sys(err, "checkpoint '%.200s'", one->path) : 0;
+    measured = NULL;
+    return rc;
 }
 
 static bool is_there(const struct saved_one *one)

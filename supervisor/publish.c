@@ -109,68 +109,89 @@ void publish_tick(struct publish *p)
     uv_queue_work(p->loop, &p->work, work, published);
 }
 
-static bool is_complete(const struct publish *p)
+static bool is_complete(const struct publish *p, const struct publish_open *o)
 {
     int n = p->attempt->nranks;
 
-    return p->ready == (n == 64 ? UINT64_MAX : (UINT64_C(1) << n) - 1);
+    return o->ready == (n == 64 ? UINT64_MAX : (UINT64_C(1) << n) - 1);
 }
 
 /* All ranks have written it. Rows of later steps cannot be complete yet, so the newest validation is one before it. */
-static void complete(struct publish *p)
+static void complete(struct publish *p, const struct publish_open *o)
 {
-    const char *folder = p->needs->program->directory;
+    const char *folder = p->needs->program->directory, *path = o->path;
     struct publish_one *one = &p->one[p->waiting];
-    int64_t step = p->step;
     int n;
 
-    p->step = 0;
     if (p->waiting == PUBLISH_WAITING) {
-        left_out(p, step, "others before it wait for the disk");
+        left_out(p, o->step, "others before it wait for the disk");
         return;
     }
-    *one = (struct publish_one){ .saved = { .step = step, .value = p->score.step > p->last ? p->score.value : NAN },
+    *one = (struct publish_one){ .saved = { .step = o->step, .value = p->score.step > p->last ? p->score.value : NAN },
                                  .val_loss = p->val_step > p->last ? p->val_loss : NAN,
                                  .lower = p->score.lower };
-    n = snprintf(one->saved.path, sizeof one->saved.path, "%s%s%s", p->path[0] == '/' ? "" : folder, p->path[0] == '/' ? "" : "/", p->path);
-    if (!p->path[0] || n >= (int)sizeof one->saved.path) {
-        left_out(p, step, "rank 0 gave no path, or one that is too long");
+    n = snprintf(one->saved.path, sizeof one->saved.path, "%s%s%s", path[0] == '/' ? "" : folder, path[0] == '/' ? "" : "/", path);
+    if (!path[0] || n >= (int)sizeof one->saved.path) {
+        left_out(p, o->step, "rank 0 gave no path, or one that is too long");
         return;
     }
-    p->last = step;
+    p->last = o->step;
     p->waiting++;
     publish_tick(p);
 }
 
-/* A newer checkpoint takes the place of one that is not complete. */
-static void change_step(struct publish *p, int64_t step)
+static void drop_first(struct publish *p)
+{
+    p->nopen--;
+    memmove(p->open, p->open + 1, (size_t)p->nopen * sizeof *p->open);
+}
+
+/* A rank that lacks it will not write it any more. Only the first is told. */
+static void give_up_first(struct publish *p, int64_t step)
 {
     char text[100];
     int lacks = 0;
 
-    while (p->ready >> lacks & 1)
+    while (p->open[0].ready >> lacks & 1)
         lacks++;
-    if (p->step > 0 && !p->told) {
+    if (!p->told) {
         snprintf(text, sizeof text, "rank %d has not written it, and step %lld follows", lacks, (long long)step);
-        left_out(p, p->step, text);
-        p->told = true;
+        left_out(p, p->open[0].step, text);
     }
-    p->step = step;
-    p->ready = 0;
-    p->path[0] = '\0';
+    p->told = true;
+    drop_first(p);
+}
+
+/* The steps of a rank rise, so those before `step` that it lacks are never complete. Returns NULL for a step that was
+ * given up. */
+static struct publish_open *find_or_add(struct publish *p, int rank, int64_t step)
+{
+    while (p->nopen > 0 && p->open[0].step < step && (!(p->open[0].ready >> rank & 1) || p->nopen == PUBLISH_OPEN))
+        give_up_first(p, step);
+    for (int i = 0; i < p->nopen; i++)
+        if (p->open[i].step == step)
+            return &p->open[i];
+    if (p->nopen == PUBLISH_OPEN || (p->nopen > 0 && p->open[p->nopen - 1].step > step))
+        return NULL;
+    p->open[p->nopen] = (struct publish_open){ .step = step };
+    return &p->open[p->nopen++];
 }
 
 void publish_take(struct publish *p, int rank, int64_t step, const char *path)
 {
-    if (step < p->step || step <= p->last)
+    struct publish_open *o = step <= p->last ? NULL : find_or_add(p, rank, step);
+
+    if (!o)
         return;
-    if (step > p->step)
-        change_step(p, step);
-    p->ready |= UINT64_C(1) << rank;
+    o->ready |= UINT64_C(1) << rank;
     if (rank == 0)
-        snprintf(p->path, sizeof p->path, "%s", strlen(path) < sizeof p->path ? path : "");
-    if (is_complete(p))
-        complete(p);
+        snprintf(o->path, sizeof o->path, "%s", strlen(path) < sizeof o->path ? path : "");
+    if (!is_complete(p, o))
+        return;
+    while (p->open[0].step < step)
+        give_up_first(p, step);
+    complete(p, &p->open[0]);
+    drop_first(p);
 }
 
 int publish_begin(struct publish *p, struct err *err)
@@ -188,7 +209,8 @@ int publish_begin(struct publish *p, struct err *err)
         warn(p, "no published checkpoint is there any more, with its size and time: the program begins from the start");
     program->resume_step = p->last = one ? one->step : 0;
     snprintf(program->resume, sizeof program->resume, "%s", one ? one->path : "");
-    p->step = p->val_step = 0;
+    p->val_step = 0;
+    p->nopen = 0;
     p->told = false;
     p->score = (struct publish_score){ 0 };
     return saved_rewind(&p->saved, program->resume_step, err);

@@ -148,13 +148,41 @@ static void part_add(const struct work *j, const struct rows_part *p, const stru
             }
 }
 
+/* The same into the rows of the result, one for each output. Windows are single pixels. */
+static void part_add_in_place(const struct work *j, const struct rows_input *in, const struct gradients *dy, const struct rows_part *p,
+                              int cols, float *dw, bool add)
+{
+    for (int first = 0; first < j->depth; first += ROWS)
+        for (int v = 0; v < cols; v += GEMM_NP) {
+            struct gemm mm = { .a = dy->at + v / GEMM_NP * dy->panel,
+                               .a_row = 1,
+                               .a_seg = dy->row,
+                               .a_depth = dy->pixel,
+                               .b = in->at + first,
+                               .b_seg = in->row,
+                               .b_depth = in->pixel,
+                               .c = dw + (long)v * j->depth + first,
+                               .c_row = j->depth,
+                               .rows = cols - v < GEMM_NP ? cols - v : GEMM_NP,
+                               .cols = j->depth - first < ROWS ? j->depth - first : ROWS,
+                               .segs = p->h,
+                               .depth = p->w,
+                               .add = add };
+
+            gemm_run(&mm);
+        }
+}
+
 static void part_run(const struct work *j, const struct rows_part *p, int k, int cols, int thread, float *acc, bool add)
 {
     float *buf = j->buf + (size_t)thread * j->buf_size, *pack = j->dy + (size_t)thread * j->dy_size;
     struct gradients dy = j->q->norm ? gradients_of_norm(j, p, k, cols, pack) : gradients(j, p, k, cols, pack);
     struct rows_input in = rows_input(&j->g, p, j->q->x, buf);
 
-    part_add(j, p, &in, &dy, round_up(cols, 16), acc, add);
+    if (j->in_place)
+        part_add_in_place(j, &in, &dy, p, cols, acc, add);
+    else
+        part_add(j, p, &in, &dy, round_up(cols, 16), acc, add);
 }
 
 static void slab_run(const struct work *j, int shard, int first, int n, int k, int cols, int thread, float *acc)
@@ -424,6 +452,7 @@ static void sizes(struct work *j, int threads)
     j->dy_size = (size_t)(j->g.band_rows * rows_widest(&j->g)) * (size_t)group_cols(j);
     j->part_size = (size_t)j->depth * (size_t)group_cols(j);
     j->stack_size = (size_t)slab_levels(j->group) * j->part_size;
+    j->in_place = j->slabs == 1 && j->q->beta == 0.0f && (j->half || j->g.taps_y * j->g.taps_x == 1) && j->tiles.depth % 16 == 0;
 }
 
 static void sizes_tiles(struct work *j)
@@ -444,7 +473,6 @@ static void sizes_tiles(struct work *j)
     j->grad_size = j->q->norm ? (size_t)(j->g.band_rows * rows_widest(&j->g)) * (size_t)j->g.k : 0;
     j->part_size = (size_t)group_cols(j) * (size_t)(tiles_taps(t) * tiles_halves(t) * 16);
     j->stack_size = (size_t)slab_levels(j->group) * j->part_size;
-    j->in_place = j->slabs == 1 && j->q->beta == 0.0f && t->depth % 16 == 0;
 }
 
 static void layout_tiles(struct work *j, struct carve *c, int threads)
@@ -461,14 +489,14 @@ static void layout_tiles(struct work *j, struct carve *c, int threads)
         j->dy_all = carve(c, parts * (size_t)gradients_size(j, j->g.k) * sizeof *j->dy_all);
         j->buf_size = j->dy_size = 0;
     }
-    if (j->in_place)
-        j->part_size = 0;
 }
 
 static void layout(struct work *j, struct carve *c, int threads)
 {
     if (j->half)
         layout_tiles(j, c, threads);
+    if (j->in_place)
+        j->part_size = 0;
     if (j->q->norm)
         j->means = carve_floats(c, norm_means_count(j->q->norm, j->q->nshards));
     j->buf = carve_floats(c, (size_t)threads * j->buf_size);

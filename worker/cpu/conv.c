@@ -192,23 +192,39 @@ int cpu_conv_norm_bwd_weights(struct device *dev, float *const *dw, float beta, 
 }
 
 /* ---- bias ---- */
-enum { BIAS_SLAB = 256 }; /* pixels in one chain of additions */
+enum {
+    BIAS_SLAB = 256, /* pixels in one chain of additions */
+    BIAS_VECS = 4    /* chains at a time */
+};
 
 struct bias_args {
     const struct tensor *dy;
     float *part; /* [slabs][c] */
 };
 
+/* Channels [c, c + vecs * lanes). vecs is a constant at every call. */
+SIMD_FN void bias_vectors(const struct tensor *t, size_t from, size_t to, int c, int vecs, int lanes, float *ret, bool half)
+{
+    vec sum[BIAS_VECS];
+
+    for (int v = 0; v < vecs; v++)
+        sum[v] = vset1(0.0f);
+    for (size_t i = from; i < to; i++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vecs; v++)
+            sum[v] = vadd(sum[v], elem_load_n(elem_row(t, i, half), c + v * VW, lanes, half));
+    for (int v = 0; v < vecs; v++)
+        vstore_n(ret + c + v * VW, sum[v], lanes);
+}
+
 SIMD_FN void bias_sums(const struct tensor *t, size_t from, size_t to, float *ret, bool half)
 {
-    for (int c = 0; c < t->c; c += VW) {
-        int lanes = vlanes(t->c, c);
-        vec sum = vset1(0.0f);
+    int c = 0;
 
-        for (size_t i = from; i < to; i++)
-            sum = vadd(sum, elem_load_n(elem_row(t, i, half), c, lanes, half));
-        vstore_n(ret + c, sum, lanes);
-    }
+    for (; c + BIAS_VECS * VW <= t->c; c += BIAS_VECS * VW)
+        bias_vectors(t, from, to, c, BIAS_VECS, VW, ret, half);
+    for (; c < t->c; c += VW)
+        bias_vectors(t, from, to, c, 1, vlanes(t->c, c), ret, half);
 }
 
 static void bias_slab(void *arg, size_t slab, int thread)

@@ -133,7 +133,7 @@ def test_usage(node):
     expect(node.ctl(), 2)
     expect(node.ctl("fly"), 2, "no command 'fly'")
     for word, command in {
-            "train": "submit", "run": "submit", "squeue": "queue", "lss": "ls", "predct": "predict", "hold": "pause", "release": "resume",
+            "train": "submit", "squeue": "queue", "lss": "ls", "predct": "predict", "hold": "pause", "release": "resume",
             "retry": "clone", "repro": "clone", "scancel": "cancel", "sbatch": "submit"
     }.items():
         expect(node.ctl(word, "job"), 2, r"no command '%s'; did you mean %s\?" % (word, command))

@@ -157,7 +157,7 @@ def test_usage(node):
     expect(node.ctl("help", "sbmit"), 2, r"no command 'sbmit'; did you mean submit\?")
     expect(node.ctl("show", "first"), 2, "not a job id")
     expect(node.ctl("--help"), 0)
-    assert len(commands(node)) == 40 and re.search(r"^steer:\n  cancel +Ends jobs", node.ctl("--help").stdout, re.M), commands(node)
+    assert len(commands(node)) == 42 and re.search(r"^steer:\n  cancel +Ends jobs", node.ctl("--help").stdout, re.M), commands(node)
     for command in commands(node):
         expect(node.ctl(command, "--help"), 0)
     expect(node.ctl("--socket", node.folder + "/none", "ls"), 3, "no detd answers at")

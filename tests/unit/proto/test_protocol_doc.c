@@ -18,7 +18,19 @@
 #include "proto/rpc.h"
 
 /* The sender of the messages in a part of the document. */
-enum place { CONTROL_SOCKET, RANKS, SUPERVISORS };
+enum place { CONTROL_SOCKET, RANKS, PROGRAMS, SUPERVISORS };
+
+static enum place place_of(const char *heading)
+{
+    static const char *const headings[] = {
+        [RANKS] = "## Descriptor 3: ranks", [PROGRAMS] = "## Descriptor 3: programs", [SUPERVISORS] = "## sup.sock"
+    };
+
+    for (int i = RANKS; i <= SUPERVISORS; i++)
+        if (strncmp(heading, headings[i], strlen(headings[i])) == 0)
+            return (enum place)i;
+    return CONTROL_SOCKET;
+}
 
 /* Calls fn for each example line of the document that starts with this arrow; returns how many there were. */
 static int each(const char *arrow, void (*fn)(const char *json, enum place at))
@@ -32,7 +44,7 @@ static int each(const char *arrow, void (*fn)(const char *json, enum place at))
     assert_non_null(f);
     while (getline(&line, &cap, f) > 0) {
         if (strncmp(line, "## ", 3) == 0)
-            at = strncmp(line, "## sup.sock", 11) == 0 ? SUPERVISORS : strncmp(line, "## Descriptor 3", 15) == 0 ? RANKS : CONTROL_SOCKET;
+            at = place_of(line);
         if (strncmp(line, arrow, strlen(arrow)) != 0 || line[strlen(arrow)] != ' ')
             continue;
         line[strcspn(line, "\n")] = '\0';
@@ -81,6 +93,7 @@ static struct shape {
     { CONTROL_SOCKET, "events", "job:int time:num level:str kind:str text:str", 0 },
     { CONTROL_SOCKET, "dropped", "count:int", 0 },
     { RANKS, "go", "nccl_id:null store_id:str attempt:int tiers:changes", 0 },
+    { PROGRAMS, "go", "attempt:int resume_step:int checkpoint?:str", 0 },
     { RANKS, "publish", "step:int", 0 },
     { RANKS, "tier_ok", "step:int tier:tier", 0 },
     { RANKS, "control", "word:word tier?:tier", 0 },
@@ -195,13 +208,13 @@ static json_t *object_of(const char *text)
 }
 
 /* A message of a rank, checked by a parser that accepts unknown types. */
-static void is_record(const char *text)
+static void is_record(const char *text, enum place at)
 {
     enum record_type type;
     struct err err = { 0 };
     json_t *msg = NULL;
 
-    if (record_parse(text, strlen(text), &type, &msg, &err) < 0)
+    if ((at == PROGRAMS ? record_parse_program : record_parse)(text, strlen(text), &type, &msg, &err) < 0)
         fail_msg("%s: %s", text, err.msg);
     if (type == RECORD_UNKNOWN)
         fail_msg("%s: no type of a rank's message", text);
@@ -213,14 +226,14 @@ static void is_report(const char *text, enum place at)
     json_t *msg = object_of(text), *rec = json_incref(json_object_get(msg, "rec"));
     char *inner;
 
-    if (at == RANKS)
-        is_record(text);
+    if (at == RANKS || at == PROGRAMS)
+        is_record(text, at);
     else if (!has_shape(msg, at, text))
         fail_msg("%s: no type of detd-job's", text);
     if (rec) {
         inner = json_dumps(rec, JSON_COMPACT);
         if (!has_shape(rec, at, inner))
-            is_record(inner);
+            is_record(inner, RANKS);
         free(inner);
     }
     json_decref(rec);

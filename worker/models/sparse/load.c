@@ -96,6 +96,15 @@ static int side_of(const struct load *l, const struct param *p)
     return a && a->ndims > 0 ? (int)a->shape[0] : 0;
 }
 
+/* The first stage that the file has; stage 0 if it has none of them. */
+static const struct sparse_stage *stage_of(const struct load *l)
+{
+    for (int i = 0; i < l->n->nstages; i++)
+        if (side_of(l, l->n->stage[i].logits.bias) > 0)
+            return &l->n->stage[i];
+    return l->n->stage;
+}
+
 static int check_size(const struct load *l, const char *key, const struct param *p, struct err *err)
 {
     int theirs = side_of(l, p);
@@ -108,7 +117,7 @@ static int check_size(const struct load *l, const char *key, const struct param 
 static int check(struct arrays_file *f, struct err *err)
 {
     struct load *l = (struct load *)f;
-    const struct sparse_stage *first = &l->n->stage[0];
+    const struct sparse_stage *first = stage_of(l);
     const char *heads = safetensors_meta(f->file, SPARSE_TRAIT_HEADS);
     int rc = check_size(l, "model.fpn_channels", l->n->front.lateral[0].w, err);
 

@@ -143,14 +143,15 @@ static void mmdetection_has_its_own_names(void **state)
 static void what_differs_begins_anew(void **state)
 {
     static const struct {
-        const char *keys;
+        const char *keys, *without; /* of the job; beginning of names that the file lacks */
         int classes;
         const char *said, *kept; /* m->loaded has it; names of arrays that begin anew have it in them */
     } rows[] = {
-        { "", 5, "left out, as the file is of 3 classes and the job of 5: the class scores", "class_logits" },
-        { ", \"proposals\": 9", CLASSES, "left out, as the file has 6 and the job 9: the proposals", "init_proposal" },
-        { ", \"stages\": 3", CLASSES, "; not in the file: stage 3", "head_series.2" },
-        { ", \"stages\": 1", CLASSES, "; without a place in the model: head.head_series.1.", "head_series.1" },
+        { "", NULL, 5, "left out, as the file is of 3 classes and the job of 5: the class scores", "class_logits" },
+        { ", \"proposals\": 9", NULL, CLASSES, "left out, as the file has 6 and the job 9: the proposals", "init_proposal" },
+        { ", \"stages\": 3", NULL, CLASSES, "; not in the file: stage 3", "head_series.2" },
+        { ", \"stages\": 1", NULL, CLASSES, "; without a place in the model: head.head_series.1.", "head_series.1" },
+        { "", "head.head_series.0.", CLASSES, "(detectron2's names); not in the file: stage 1", "head_series.0" },
     };
     struct model *m = opened(SPARSE_SMALL, NULL, CLASSES);
 
@@ -161,7 +162,7 @@ static void what_differs_begins_anew(void **state)
         struct model *b;
 
         snprintf(keys, sizeof keys, SPARSE_SMALL "%s", rows[i].keys);
-        b = again(keys, file_of(m, 0, NULL, true), rows[i].classes);
+        b = again(keys, file_of(m, 0, rows[i].without, true), rows[i].classes);
         if (!strstr(b->loaded, rows[i].said))
             fail_msg("%s", b->loaded);
         assert_int_equal(differing(m, b, rows[i].kept), 0);
@@ -180,6 +181,7 @@ static void sizes_are_told_by_key(void **state)
         { ", \"fpn_channels\": 32", "model.fpn_channels: the file has 16, the job 32" },
         { ", \"heads\": 4", "model.heads: the file has 2, the job 4" },
         { ", \"reg_layers\": 4", "head.head_series.0.reg_module.9.weight is not in the file, which has detectron2's names" },
+        { ", \"cls_layers\": 2", "head.head_series.0.cls_module.3.weight is not in the file, which has detectron2's names" },
         { ", \"backbone\": \"msra\"", "the file is of a job with model.backbone=torchvision; it is msra" },
     };
     struct model *m = opened(SPARSE_SMALL, NULL, CLASSES), *b;
@@ -196,6 +198,27 @@ static void sizes_are_told_by_key(void **state)
             fail_msg("%s", err.msg);
     }
     unlink(path);
+    model_free(m);
+}
+
+/* The limits of deltas that a file of detd is made with, to the last digit. */
+static void a_file_tells_its_limits(void **state)
+{
+    const char *keys = SPARSE_SMALL ", \"delta_clamp\": 4.13516655, \"delta_floor\": true, \"backbone\": \"msra\"", *path;
+    struct model *m = opened(keys, NULL, CLASSES), *b;
+    struct err err;
+
+    (void)state;
+    path = file_of(m, 0, NULL, true);
+    b = opened(SPARSE_SMALL ", \"backbone\": \"msra\", \"delta_clamp\": 4.1352", path, CLASSES);
+    assert_non_null(strstr(b->loaded, "; its model.delta_clamp is 4.13516655, the job's is 4.1352"));
+    assert_non_null(strstr(b->loaded, "; its model.delta_floor is true, the job's is false"));
+    model_free(b);
+    assert_int_equal(try_open(SPARSE_SMALL, path, CLASSES, false, &b, &err), ERR_DATA);
+    assert_non_null(strstr(err.msg, "the file is of a job with model.backbone=msra"));
+    b = again(keys, path, CLASSES);
+    assert_null(strstr(b->loaded, "; "));
+    model_free(b);
     model_free(m);
 }
 
@@ -251,9 +274,10 @@ static void programs_are_told_what_to_set(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_dialects_there_and_back),       cmocka_unit_test(mmdetection_has_its_own_names),
-        cmocka_unit_test(what_differs_begins_anew),           cmocka_unit_test(sizes_are_told_by_key),
-        cmocka_unit_test(other_networks_give_what_they_have), cmocka_unit_test(programs_are_told_what_to_set)
+        cmocka_unit_test(both_dialects_there_and_back), cmocka_unit_test(mmdetection_has_its_own_names),
+        cmocka_unit_test(what_differs_begins_anew),     cmocka_unit_test(sizes_are_told_by_key),
+        cmocka_unit_test(a_file_tells_its_limits),      cmocka_unit_test(other_networks_give_what_they_have),
+        cmocka_unit_test(programs_are_told_what_to_set)
     };
 
     return cmocka_run_group_tests(tests, open_all, close_all);

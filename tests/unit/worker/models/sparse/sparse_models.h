@@ -15,6 +15,8 @@ const struct device_ops *cpu_backend_generic(void);
     "\"preset\": \"sparse_rcnn_r18_fpn\", \"width\": 0.0625, \"fpn_channels\": 16, \"heads\": 2, \"dynamic_channels\": 8, " \
     "\"ffn_channels\": 24, \"proposals\": 6, \"stages\": 2"
 
+#define SPARSE_VAL "}, \"val\": {" /* keys of "val" follow those of "model" */
+
 static struct device *dev;
 
 static inline int open_device(void **state)

@@ -19,7 +19,7 @@
 #include "worker/layers/layers.h"
 #include "worker/ops/set.h"
 
-enum { SHARDS = 2, IMAGES = 3, CLASSES = 3, STAGES = 2, RAW = STAGES * SET_TERMS, MOST = 6, PIXELS = 2 * 64 * 96 + 96 * 64 };
+enum { SHARDS = 2, IMAGES = 3, CLASSES = 3, STAGES = 2, RAW = STAGES * SET_TERMS, MOST = 18, PIXELS = 2 * 64 * 96 + 96 * 64 };
 
 /* Two pictures of 64 x 96, and a high one. The second has no objects. */
 static const struct canvas canvas[SHARDS] = { { 64, 96 }, { 96, 64 } };
@@ -40,17 +40,26 @@ struct run {
     int nfound[IMAGES];
 };
 
-static void open_run(struct run *r)
+/* more: further keys of the job. */
+static void open_keys(struct run *r, const char *more)
 {
+    char keys[600];
+
+    snprintf(keys, sizeof keys,
+             SPARSE_SMALL ", \"proposal_init\": \"grid\", \"cls_prior\": 0.3, \"delta_clamp\": 0.2, \"delta_floor\": true%s", more);
     memset(r, 0, sizeof *r);
-    r->m = opened(SPARSE_SMALL ", \"proposal_init\": \"grid\", \"cls_prior\": 0.3, \"delta_clamp\": 0.2, \"delta_floor\": true", NULL,
-                  CLASSES);
+    r->m = opened(keys, NULL, CLASSES);
     r->arena = arena_new(dev, 1 << 20);
     r->tape = tape_new(dev, r->arena, r->m->nparams);
     for (int i = 0; i < r->m->nnorms; i++)
         r->m->norms[i].frozen = true; /* training gives the numbers of validation */
     for (int i = 0; i < PIXELS * 3; i++)
         pixels[i] = (uint8_t)(i * 37 % 251 ^ i / 96);
+}
+
+static void open_run(struct run *r)
+{
+    open_keys(r, "");
 }
 
 static void close_run(struct run *r)
@@ -248,11 +257,53 @@ static void scores_from_the_least_on(void **state)
     close_run(&r);
 }
 
+#define ONE_STAGE ", \"stages\": 1" /* no box leaves its picture */
+
+/* Detections of a job: at most val.max_det, of val.conf and more. */
+static void limits_of_the_job(void **state)
+{
+    struct run all, few, high;
+    char keys[120];
+
+    (void)state;
+    open_keys(&all, ONE_STAGE SPARSE_VAL "\"max_det\": 18");
+    open_keys(&few, ONE_STAGE SPARSE_VAL "\"max_det\": 4");
+    pass(&all, 0, IMAGES, IMAGES, TAPE_EVAL, false, true);
+    pass(&few, 0, IMAGES, IMAGES, TAPE_EVAL, false, true);
+    assert_true(all.nfound[2] == 18 && few.nfound[2] == 4);
+    assert_memory_equal(few.found[2], all.found[2], 4 * sizeof *all.found[2]);
+    snprintf(keys, sizeof keys, ONE_STAGE SPARSE_VAL "\"max_det\": 18, \"conf\": %.17g", all.found[2][4].score);
+    open_keys(&high, keys);
+    pass(&high, 0, IMAGES, IMAGES, TAPE_EVAL, false, true);
+    assert_true(high.nfound[2] == 5 && all.found[2][4].score > all.found[2][5].score);
+    close_run(&high);
+    close_run(&few);
+    close_run(&all);
+}
+
+/* Without objects the class loss follows from the scores. */
+static void keys_of_the_class_loss(void **state)
+{
+    double want = 0;
+    struct run r;
+
+    (void)state;
+    open_keys(&r, ONE_STAGE ", \"focal_alpha\": 0.4, \"focal_gamma\": 1.5" SPARSE_VAL "\"max_det\": 18");
+    pass(&r, 0, IMAGES, IMAGES, TAPE_EVAL, true, true);
+    assert_int_equal(r.nfound[1], 18);
+    for (int k = 0; k < 18; k++)
+        want += 0.6 * pow(r.found[1][k].score, 1.5) * -log1p(-r.found[1][k].score);
+    near(r.raw[1][SET_CLS], want);
+    assert_true(want > 0.1);
+    close_run(&r);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(pictures_in_any_company), cmocka_unit_test(one_output_without_the_other),
-                                        cmocka_unit_test(rows_of_training), cmocka_unit_test(weights_of_classes),
-                                        cmocka_unit_test(scores_from_the_least_on) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(pictures_in_any_company),  cmocka_unit_test(one_output_without_the_other),
+                                        cmocka_unit_test(rows_of_training),         cmocka_unit_test(weights_of_classes),
+                                        cmocka_unit_test(scores_from_the_least_on), cmocka_unit_test(limits_of_the_job),
+                                        cmocka_unit_test(keys_of_the_class_loss) };
 
     return cmocka_run_group_tests(tests, open_device, close_device);
 }

@@ -194,8 +194,8 @@ static void levels_are_the_references(void **state)
 static void terms_are_weighted_sums_over_pairs(void **state)
 {
     static const double raw[2 * SET_TERMS] = { 1, 2, 3, 4, 5, 0, 10, 20, 30, 4, 5, 0 };
-    static const double want[] = { 2 + 10 + 6 + 20 + 100 + 60, 22, 110, 66, 20, 100, 60, 18, 180 };
-    struct model *m = opened(SPARSE_SMALL, NULL, 3);
+    static const double want[] = { 3 + 14 + 33 + 30 + 140 + 330, 33, 154, 363, 30, 140, 330, 50, 500 };
+    struct model *m = opened(SPARSE_SMALL ", \"cls_gain\": 3, \"l1_gain\": 7, \"giou_gain\": 11", NULL, 3);
     double ret[2 * 9], broken[2 * SET_TERMS];
     char why[160] = "";
 
@@ -210,7 +210,7 @@ static void terms_are_weighted_sums_over_pairs(void **state)
     memcpy(broken, raw, sizeof raw);
     broken[SET_TERMS + SET_BROKEN] = 1;
     m->ops->sum_terms(m, broken, 1, ret);
-    assert_true(isnan(ret[0]) && isnan(ret[2 * 8]) && ret[2 * 7] == 18 && ret[2] == 22);
+    assert_true(isnan(ret[0]) && isnan(ret[2 * 8]) && ret[2 * 7] == 50 && ret[2] == 33);
     m->ops->explain(m, ret, why, sizeof why);
     assert_true(strncmp(why, "stage 2: ", 9) == 0 && strlen(why) < sizeof why - 1);
     assert_string_equal(m->terms[8].name, "total_2");

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "tests/unit/worker/models/depth/depth_models.h"
+#include "tests/unit/worker/models/plan_watch.h"
 #include "worker/core/arena.h"
 #include "worker/data/make/batch.h"
 #include "worker/data/sample/frames.h"
@@ -370,115 +371,21 @@ static void views_of_sources(void **state)
     model_free(m);
 }
 
-/* Convolutions requested by a plan and convolutions computed by a step: one key each, without repetition. */
-enum { MAX_ASKED = 400 };
-
-struct asked {
-    int n;
-    struct {
-        int pass, h, w, c, k, r, stride, pad;
-        bool bias, add;
-    } key[MAX_ASKED];
-};
-static struct asked planned, computed;
-static const struct conv_ops *real;
-
-static void ask(struct asked *a, int pass, const struct tensor *x, const struct conv *cv, const struct param *w, bool bias, bool add)
-{
-    memset(&a->key[a->n], 0, sizeof *a->key); /* compared as bytes */
-    a->key[a->n].pass = pass;
-    a->key[a->n].h = x->h;
-    a->key[a->n].w = x->w;
-    a->key[a->n].c = w->c;
-    a->key[a->n].k = w->k;
-    a->key[a->n].r = w->r;
-    a->key[a->n].stride = cv->stride;
-    a->key[a->n].pad = cv->pad;
-    a->key[a->n].bias = bias;
-    a->key[a->n].add = add;
-    for (int i = 0; i < a->n; i++)
-        if (memcmp(&a->key[i], &a->key[a->n], sizeof *a->key) == 0)
-            return;
-    assert_true(++a->n < MAX_ASKED);
-}
-
-static int plan_conv(struct device *d, const struct tensor *x, const struct conv *cv, const struct param *w, bool bias,
-                     enum conv_passes passes, int nshards, struct err *err)
-{
-    (void)d;
-    (void)nshards;
-    (void)err;
-    ask(&planned, CONV_FORWARD, x, cv, w, bias, false);
-    if (passes >= CONV_WEIGHTS)
-        ask(&planned, CONV_WEIGHTS, x, cv, w, false, false);
-    if (passes >= CONV_DATA)
-        ask(&planned, CONV_DATA, x, cv, w, false, passes == CONV_DATA_ADD);
-    return 0;
-}
-
-static int seen_fwd(struct device *d, struct tensor *y, const struct operand *x, const struct conv *cv, struct param *w, const float *bias,
-                    double *const *stats, int nshards, struct err *err)
-{
-    ask(&computed, CONV_FORWARD, &x->x, cv, w, bias != NULL, false);
-    return real->fwd(d, y, x, cv, w, bias, stats, nshards, err);
-}
-
-static int seen_data(struct device *d, struct tensor *dx, float beta, const struct tensor *dy, const struct conv *cv, struct param *w,
-                     int nshards, struct err *err)
-{
-    ask(&computed, CONV_DATA, dx, cv, w, false, beta != 0);
-    return real->bwd_data(d, dx, beta, dy, cv, w, nshards, err);
-}
-
-static int seen_weights(struct device *d, float *const *dw, float beta, const struct operand *x, const struct tensor *dy,
-                        const struct conv *cv, const struct param *w, int nshards, struct err *err)
-{
-    ask(&computed, CONV_WEIGHTS, &x->x, cv, w, false, false);
-    return real->bwd_weights(d, dw, beta, x, dy, cv, w, nshards, err);
-}
-
-static void missing_from(const struct asked *a, const struct asked *b, const char *preset, const char *what)
-{
-    for (int i = 0; i < a->n; i++) {
-        bool found = false;
-
-        for (int k = 0; k < b->n && !found; k++)
-            found = memcmp(&a->key[i], &b->key[k], sizeof *a->key) == 0;
-        if (!found)
-            fail_msg("%s: pass %d of %d x %d, %d to %d channels, kernel %d, stride %d, add %d is %s", preset, a->key[i].pass, a->key[i].h,
-                     a->key[i].w, a->key[i].c, a->key[i].k, a->key[i].r, a->key[i].stride, a->key[i].add, what);
-    }
-}
-
 static void a_plan_is_what_a_step_computes(void **state)
 {
     static const char *const presets[] = { "featdepth_baseline_r18", "featdepth_r18", "featdepth_autoencoder_r18", "featdepth_joint_r18" };
-    const struct families *own = dev->on;
-    struct families watched = *own;
-    struct plan_ops plans = { .conv = plan_conv };
-    struct conv_ops convs = *own->conv;
 
     (void)state;
-    real = own->conv;
-    convs.fwd = seen_fwd;
-    convs.bwd_data = seen_data;
-    convs.bwd_weights = seen_weights;
-    watched.plan = &plans;
-    watched.conv = &convs;
-    watched.conv_norm = NULL; /* plans assume that every gradient is written */
     save_autoencoder();
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
         struct model *m = opened(presets[i], strcmp(presets[i], "featdepth_r18") == 0 ? "init_extractor" : NULL);
         struct step s = { 0 };
         struct err err;
 
-        planned.n = computed.n = 0;
-        dev->on = &watched;
+        plan_watch(dev);
         assert_int_equal(m->ops->plan(m, TAPE_TRAIN, IMAGES, 1, m->canvas, &err), 0);
         step_run(&s, m, strstr(presets[i], "autoencoder") ? 0 : SOURCES);
-        dev->on = own;
-        missing_from(&computed, &planned, presets[i], "computed and not planned");
-        missing_from(&planned, &computed, presets[i], "planned and not computed");
+        plan_compare(dev, presets[i]);
         step_free(&s);
         model_free(m);
     }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
+#include "tests/unit/worker/models/plan_watch.h"
 #include "tests/unit/worker/models/sparse/sparse_models.h"
 #include "worker/core/arena.h"
 #include "worker/data/make/batch.h"
@@ -91,6 +92,23 @@ static struct shard_batch shard_of(int shard, int from, int to, int32_t *offset)
     return s;
 }
 
+/* All gradients go to one place: no test reads them. */
+static float *grad_dest(void *arg, const struct param *p, int shard, bool *ret_written)
+{
+    static float grad[1 << 15];
+
+    (void)arg, (void)shard;
+    assert_true(p->count <= sizeof grad / sizeof *grad);
+    *ret_written = false;
+    return grad;
+}
+
+static int grad_ready(void *arg, const struct param *p, struct err *err)
+{
+    (void)arg, (void)p, (void)err;
+    return 0;
+}
+
 /* Outputs of the network for the images [from, to) as shards of `each` images at most. */
 static void pass(struct run *r, int from, int to, int each, enum tape_mode mode, bool losses, bool results)
 {
@@ -99,7 +117,7 @@ static void pass(struct run *r, int from, int to, int each, enum tape_mode mode,
     double *raw[IMAGES];
     struct batch b = { .form = task_instances.form, .nshards = 0, .shard = shard };
     const struct model_want want = { .results = results, .raw = losses ? raw : NULL, .images_of_step = IMAGES, .shards_of_step = SHARDS };
-    const struct tape_hooks hooks = { NULL };
+    static const struct tape_hooks hooks = { NULL, grad_dest, grad_ready, NULL, NULL };
     struct err err;
 
     for (int v = 0; v < SHARDS; v++)
@@ -298,12 +316,35 @@ static void keys_of_the_class_loss(void **state)
     close_run(&r);
 }
 
+static void a_plan_is_what_a_step_computes(void **state)
+{
+    struct device *fp32 = dev;
+
+    (void)state;
+    for (int precision = PRECISION_FP32; precision <= PRECISION_BF16; precision += PRECISION_BF16 - PRECISION_FP32) {
+        struct device_options opt = { 1, "generic", (enum precision)precision };
+        struct err err;
+        struct run r;
+
+        assert_int_equal(cpu_backend_generic()->open(0, &opt, &dev, &err), 0);
+        open_keys(&r, ", \"cls_layers\": 2");
+        plan_watch(dev);
+        assert_int_equal(r.m->ops->plan(r.m, TAPE_TRAIN, 2, 1, canvas[0], &err), 0);
+        pass(&r, 0, 2, 2, TAPE_TRAIN, true, false);
+        assert_int_equal(tape_backward(r.tape, r.m->params, r.m->nparams, &err), 0);
+        plan_compare(dev, precision == PRECISION_BF16 ? "bf16" : "fp32");
+        close_run(&r);
+        dev->ops->close(dev);
+    }
+    dev = fp32;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(pictures_in_any_company),  cmocka_unit_test(one_output_without_the_other),
                                         cmocka_unit_test(rows_of_training),         cmocka_unit_test(weights_of_classes),
                                         cmocka_unit_test(scores_from_the_least_on), cmocka_unit_test(limits_of_the_job),
-                                        cmocka_unit_test(keys_of_the_class_loss) };
+                                        cmocka_unit_test(keys_of_the_class_loss),   cmocka_unit_test(a_plan_is_what_a_step_computes) };
 
     return cmocka_run_group_tests(tests, open_device, close_device);
 }

@@ -80,7 +80,7 @@ static void the_small_network_is_as_small(void **state)
 {
     struct model *m =
         opened("\"preset\": \"sparse_rcnn_r18_fpn\", \"width\": 0.25, \"fpn_channels\": 64, \"proposals\": 20, \"stages\": 3, "
-               "\"dynamic_channels\": 16, \"ffn_channels\": 256",
+               "\"dynamic_channels\": 16, \"ffn_channels\": 256, \"min_size\": 100, \"max_size\": 130, \"size_divisible\": 64",
                NULL, 3);
     size_t all = 0;
     int n;
@@ -90,6 +90,7 @@ static void the_small_network_is_as_small(void **state)
         all += param_kind_trains(m->params[i]->kind) ? m->params[i]->count : 0;
     assert_int_equal(all, 2071701);
     assert_int_equal(count(m, "head.head_series.2.", &n), 401639);
+    assert_true(m->grain == 64 && m->canvas.h == 192 && m->canvas.w == 192);
     model_free(m);
 }
 

@@ -126,15 +126,18 @@ int writer_sweep(struct writer *w, struct op *op)
 
 /* ---- rows that a new attempt reports again ---- */
 
-/* Removes points of the curves behind the place. A curve costs one row more, so that many curves without such points
- * take several pieces, too. Returns an SQLite code; *ret_end: there are no more. */
+/* Removes points of the curves behind the place, and curves without a point: each query would pass them. A curve costs
+ * one row more, so that many curves without such points take several pieces, too. Returns an SQLite code; *ret_end: there are no more. */
 static int rewind_points(struct writer *w, const struct store_rewind *r, struct store_rewind_place *p, bool *ret_end)
 {
     static const char *const cut = "DELETE FROM point WHERE series=?1 AND step>?2 AND step<=(SELECT max(step) FROM (SELECT step FROM point "
                                    "WHERE series=?1 AND step>?2 ORDER BY step LIMIT ?3))";
-    sqlite3_stmt *curves = NULL, *st = NULL;
+    static const char *const drop = "DELETE FROM series WHERE id=?1 AND NOT EXISTS (SELECT 1 FROM point WHERE series=?1)";
+    sqlite3_stmt *curves = NULL, *st = NULL, *empty = NULL;
     int left = SWEEP_ROWS, rc = prepare(w, cut, 0, 0, &st);
 
+    if (rc == SQLITE_OK)
+        rc = prepare(w, drop, 0, 0, &empty);
     if (rc == SQLITE_OK)
         rc = prepare(w, "SELECT id, split, term FROM series WHERE job=?1 AND (split, term)>(?3, ?4) ORDER BY split, term LIMIT ?2", r->job,
                      SWEEP_ROWS, &curves);
@@ -151,9 +154,15 @@ static int rewind_points(struct writer *w, const struct store_rewind *r, struct 
         left -= sqlite3_changes(w->db) + 1;
         for (int i = 0; left >= 0 && i < 2; i++)
             snprintf(p->key[i], sizeof p->key[i], "%s", (const char *)sqlite3_column_text(curves, i + 1));
+        if (rc == SQLITE_OK) {
+            sqlite3_bind_int64(empty, 1, sqlite3_column_int64(curves, 0));
+            rc = writer_run(empty);
+        }
     }
     *ret_end = rc == SQLITE_DONE;
+    writer_forget_series(w);
     sqlite3_finalize(curves);
+    sqlite3_finalize(empty);
     sqlite3_finalize(st);
     return rc == SQLITE_DONE ? SQLITE_OK : rc & 0xff;
 }

@@ -264,7 +264,7 @@ static int look_up_series(struct writer *w, int64_t job, bool val, const char *t
     return rc;
 }
 
-static void forget_series(struct writer *w)
+void writer_forget_series(struct writer *w)
 {
     memset(w->series, 0, SERIES_SLOTS * sizeof *w->series);
     w->series_used = 0;
@@ -285,7 +285,7 @@ static int series_id(struct writer *w, int64_t job, bool val, const char *term, 
     if (rc != SQLITE_OK)
         return rc;
     if (w->series_used > SERIES_SLOTS / 2) { /* a cache: to begin anew costs a look-up for each series */
-        forget_series(w);
+        writer_forget_series(w);
         slot = &w->series[series_hash(job, val, term) % SERIES_SLOTS];
     }
     *slot = (struct series_slot){ job, *ret, val, "" };
@@ -690,7 +690,7 @@ static int roll_back(struct writer *w, int rc)
     w->full = db_no_room(w->db, rc, errno);
     w->damaged = rc == SQLITE_CORRUPT || rc == SQLITE_NOTADB;
     sqlite3_exec(w->db, "ROLLBACK", NULL, NULL, NULL);
-    forget_series(w);
+    writer_forget_series(w);
     w->npoints = w->nmarks = 0;
     return rc;
 }

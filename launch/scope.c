@@ -238,19 +238,66 @@ void scope_kill(const struct launch_ticket *t)
     close(fd);
 }
 
+static FILE *open_threads(const struct launch_ticket *t)
+{
+    int scope = open_scope(t), fd = scope < 0 ? -1 : openat(scope, "cgroup.threads", O_RDONLY | O_CLOEXEC);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+
+    if (!f && fd >= 0)
+        close(fd);
+    if (scope >= 0)
+        close(scope);
+    return f;
+}
+
 void scope_each(const struct launch_ticket *t, void (*each)(pid_t thread, uid_t user))
 {
-    int scope = open_scope(t), fd = scope < 0 ? -1 : openat(scope, "cgroup.threads", O_RDONLY | O_CLOEXEC), thread;
-    FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+    FILE *f = open_threads(t);
+    int thread;
 
     while (f && fscanf(f, "%d", &thread) == 1)
         each(thread, t->uid);
     if (f)
         fclose(f);
-    else if (fd >= 0)
-        close(fd);
-    if (scope >= 0)
-        close(scope);
+}
+
+enum { EXITING = 4 }; /* PF_EXITING of Linux */
+
+/* A thread that has a SIGKILL pending stays in the kernel until it ends, and so does a thread that exits. proc(5) has
+ * the fields: 9 are the flags, 31 are the pending signals. The thread's name before them may hold any character. */
+static bool is_dying(pid_t thread)
+{
+    char path[64], text[1024];
+    unsigned long flags, pending;
+    const char *at;
+    FILE *f;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)thread);
+    f = fopen(path, "re");
+    if (!f)
+        return kill(thread, 0) < 0 && errno == ESRCH;
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    fclose(f);
+    at = strrchr(text, ')');
+    return at &&
+           sscanf(at,
+                  ") %*s %*s %*s %*s %*s %*s %lu %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %lu",
+                  &flags, &pending) == 2 &&
+           ((flags & EXITING) != 0 || (pending & 1UL << (SIGKILL - 1)) != 0);
+}
+
+bool scope_is_dying(const struct launch_ticket *t)
+{
+    FILE *f = open_threads(t);
+    bool dying = f != NULL;
+    int thread;
+
+    while (dying && fscanf(f, "%d", &thread) == 1)
+        dying = is_dying(thread);
+    dying = dying && !ferror(f);
+    if (f)
+        fclose(f);
+    return dying;
 }
 
 /* Zombies do not count as processes. */

@@ -29,6 +29,9 @@ int scope_join(int scope);
 void scope_kill(const struct launch_ticket *t);
 /* Calls `each` with every thread in the scope. */
 void scope_each(const struct launch_ticket *t, void (*each)(pid_t thread, uid_t user));
+/* Whether no thread in the scope executes an instruction of its program again: each was killed, or exits. Such a thread
+ * may wait in the kernel for ever, for a file system for example. False: also if that is not known. */
+bool scope_is_dying(const struct launch_ticket *t);
 
 enum scope_left {
     SCOPE_NONE,  /* the job was started without a scope, or below another group: its processes are not known */

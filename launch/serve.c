@@ -183,6 +183,8 @@ static int kill_job(const struct launch_ask *ask)
     a.reached = left == SCOPE_HELD ? reached : LAUNCH_REACH_NOBODY;
     if (a.reached == LAUNCH_REACH_NOBODY && holders > 0)
         a.reached = LAUNCH_REACH_HOLDERS;
+    if (a.reached == LAUNCH_REACH_SCOPE && scope_is_dying(&ask->ticket))
+        a.reached = LAUNCH_REACH_DYING;
     a.ticket = ask->ticket;
     answer(&a);
     return 0;

@@ -105,7 +105,8 @@ enum launch_reach {
     LAUNCH_REACH_NOBODY,
     LAUNCH_REACH_SCOPE,
     LAUNCH_REACH_SESSION,
-    LAUNCH_REACH_HOLDERS /* holders of the job's lock */
+    LAUNCH_REACH_HOLDERS, /* holders of the job's lock */
+    LAUNCH_REACH_DYING    /* those of its scope, and none of them runs its program again, however long it takes to end */
 };
 
 /* START: the task of the supervisor. KILL: whether the job's lock is free. */

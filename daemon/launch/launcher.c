@@ -108,6 +108,7 @@ static const char *name_reached(const struct launch_answer *a)
     case LAUNCH_REACH_NOBODY:
         return "";
     case LAUNCH_REACH_SCOPE:
+    case LAUNCH_REACH_DYING:
         return "all processes of its scope";
     case LAUNCH_REACH_SESSION:
         return "its session";
@@ -128,7 +129,7 @@ static void answer_one(struct launcher *l, struct waiting *w, const struct launc
     if (w->sealed)
         w->sealed(w->arg, a ? ticket : NULL, err);
     else if (w->killed)
-        w->killed(w->arg, a && a->gone, a ? name_reached(a) : "", a ? a->text : "", err);
+        w->killed(w->arg, a && a->gone, a && a->reached == LAUNCH_REACH_DYING, a ? name_reached(a) : "", a ? a->text : "", err);
     else
         w->on_exit(w->arg, w->job, a ? a->status : LAUNCH_UNWATCHED, a ? a->text : err->msg);
     free(w);

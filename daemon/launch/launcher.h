@@ -46,8 +46,9 @@ int launcher_start(struct launcher *l, const struct launch_request *rq, launch_e
  * Closes lock_fd. */
 int launcher_clear(struct launcher *l, const char *ticket, int lock_fd, launch_exit *on_exit, void *arg, struct err *err);
 /* err: why no process was killed, or NULL. who: description of the killed processes, "": no process. one: one of them,
- * "": not known. gone: no process of the job is left. */
-typedef void launcher_killed(void *arg, bool gone, const char *who, const char *one, const struct err *err);
+ * "": not known. gone: no process of the job is left. dying: none of them runs its program again, even if it does not
+ * end. */
+typedef void launcher_killed(void *arg, bool gone, bool dying, const char *who, const char *one, const struct err *err);
 /* Kills all processes of the job. < 0: nothing was asked, and `done` is not called. done is NULL if its lock is free:
  * then only processes that have closed the lock are killed, and no answer is needed. */
 int launcher_kill(struct launcher *l, const char *ticket, launcher_killed *done, void *arg, struct err *err);

@@ -263,13 +263,14 @@ static void sealed(void *arg, const char *ticket, const struct err *err)
 
 /* The old ticket reaches nothing any more. detd-launch runs as the job's submitter only a spec that it has sealed for
  * that user. */
-static void emptied(void *arg, bool gone, const char *who, const char *one, const struct err *err)
+static void emptied(void *arg, bool gone, bool dying, const char *who, const char *one, const struct err *err)
 {
     struct reopening *x = arg;
     struct daemon *d = x->rq->d;
     int client = request_fd(x->rq), rc = err ? err->code : 0;
 
     (void)gone;
+    (void)dying;
     (void)one;
     if (err)
         x->err = *err;

@@ -37,11 +37,12 @@ static void after_work(void *arg)
     free(k);
 }
 
-static void answered(void *arg, bool gone, const char *who, const char *one, const struct err *err)
+static void answered(void *arg, bool gone, bool dying, const char *who, const char *one, const struct err *err)
 {
     struct killing *k = arg;
 
     k->killed.gone = gone;
+    k->killed.dying = dying;
     snprintf(k->killed.who, sizeof k->killed.who, "%s", who);
     snprintf(k->killed.one, sizeof k->killed.one, "%.159s", one);
     snprintf(k->killed.why, sizeof k->killed.why, "%.159s", err ? err->msg : "");
@@ -55,7 +56,7 @@ static void ask(struct job *j, struct killing *k)
 
     j->killing = true;
     if (launcher_kill(k->r->launcher, j->row.ticket, answered, k, &err) < 0)
-        answered(k, false, "", "", &err);
+        answered(k, false, false, "", "", &err);
 }
 
 void kill_begin(struct runner *r, struct job *j, kill_done *done)

@@ -10,6 +10,7 @@ struct killed {
     char one[160]; /* a process of them, if `who` describes all; otherwise "" */
     char why[160]; /* why no process can be killed now; "": all found processes were killed */
     bool gone;     /* nothing of the job lives, as far as is known */
+    bool dying;    /* no process of the job runs its program again, even if it does not end */
 };
 typedef void kill_done(struct runner *r, struct job *j, const struct killed *k);
 

@@ -690,6 +690,12 @@ static void tell_mute(const struct job *j, char *ret, size_t size)
              LIFE_MUTE_MAX);
 }
 
+/* Its slots were given away while its killed processes did not end. */
+static bool has_no_slots(const struct job *j)
+{
+    return j->cpu_slots == 0 && !j->row.gpus[0] && !is_cancelled(j);
+}
+
 /* No process of the job lives, and the job has not ended. A supervisor that left while no detd watched may have ended
  * the job: the next supervisor finds that in the spool. So only deaths of supervisors that this daemon has heard count
  * against the budget; a supervisor that was never heard may lack a library. A job that is not to go on gets another
@@ -707,7 +713,7 @@ static void lose(struct runner *r, struct job *j, const char *why)
         end_mute(r, j, text);
         return;
     }
-    if (is_late(j)) {
+    if (is_late(j) || has_no_slots(j)) {
         snprintf(j->trouble, sizeof j->trouble, "it did not leave its slots in time, and was killed");
         give_slots_back(r, j);
         return;
@@ -796,6 +802,17 @@ static void kill_all(struct runner *r, struct job *j, const char *why)
     kill_begin(r, j, tell_killed);
 }
 
+/* The job keeps its lock, so it is not started again, and its place among the jobs that its user may run at once. Its
+ * GPUs are kept, too: their memory is still taken. */
+static void give_cpus_away(struct runner *r, struct job *j)
+{
+    tell_trouble(r, j, "stuck",
+                 "its processes were killed and do not end, so its slots are given to other jobs; "
+                 "a file system that does not answer may be the cause");
+    j->cpu_slots = 0;
+    run_schedule(r);
+}
+
 static void tell_name(struct runner *r, struct job *j, const struct killed *k)
 {
     char text[sizeof j->trouble];
@@ -804,6 +821,10 @@ static void tell_name(struct runner *r, struct job *j, const struct killed *k)
         return;
     if (k->why[0]) {
         tell_alive(r, j, k->why);
+        return;
+    }
+    if (k->dying && !j->row.gpus[0]) {
+        give_cpus_away(r, j);
         return;
     }
     if (k->who[0])

@@ -167,6 +167,51 @@ def a_disk_that_fails():
         d.wait(job, "completed")
 
 
+def waits_in_the_kernel(d, job):
+    """Whether a process of the job waits so that not even SIGKILL wakes it."""
+    states = []
+    for pid in d.members(job):
+        with open("/proc/%d/stat" % pid) as f:
+            states.append(f.read().rpartition(")")[2].split()[0])
+    return "D" in states
+
+
+def killed_ranks_that_do_not_end():
+    """Killed ranks wait for a mount of bob's that is served from outside of their jobs. Others get their slots. The jobs
+    are not started again and not removed before the ranks have ended."""
+    if not os.access("/dev/fuse", os.W_OK):
+        print("skip: no /dev/fuse", flush=True)
+        return
+    dead = Dead("/run/dead")
+    with Node(conf="user_running = 9\n") as d:
+        try:
+            with open("/home/bob/sitecustomize.py", "w") as f:
+                f.write("import os\nos.stat('/run/dead/x')\n")
+            os.chmod("/home/bob/sitecustomize.py", 0o644)
+            cancelled, lost = (d.submit_as(BOB, 20, STEP_S="0", PYTHONPATH="/home/bob") for _ in range(2))
+            for job in (cancelled, lost):
+                d.until(lambda j=job: waits_in_the_kernel(d, j), "no rank waits")
+            assert d.call("daemon.info")["cpu_free"] == 6
+            d.of(BOB).call("job.cancel", id=cancelled)
+            for job in (cancelled, lost):
+                d.signal(d.session(job), signal.SIGKILL)
+            d.until(lambda: d.call("daemon.info")["cpu_free"] == 8, "slots are held", 120)
+            for job in (cancelled, lost):
+                assert waits_in_the_kernel(d, job) and "do not end" in d.call("job.why", id=job)["text"], d.call("job.why", id=job)
+                assert d.job(job)["state"] in ("running", "starting", "stopping"), d.job(job)
+                refused(lambda j=job: d.of(BOB).call("job.rm", id=j))
+            refused(lambda: d.of(BOB).call("job.resume", id=cancelled))
+            left = [d.members(job) for job in (cancelled, lost)]
+            d.wait(d.submit_as(ANN, 5, STEP_S="0"), "completed")
+            assert left == [d.members(job) for job in (cancelled, lost)]
+            os.unlink("/home/bob/sitecustomize.py")
+        finally:
+            dead.close()
+        d.wait(cancelled, "cancelled")
+        d.wait(lost, "completed")
+        d.until(lambda: d.call("daemon.info")["cpu_free"] == 8, "slots are held")
+
+
 def what_is_no_longer_there():
     """detd tells each checkpoint of a user's job to be there; detctl looks itself, for the job's user."""
     with Node() as d:
@@ -182,4 +227,4 @@ def what_is_no_longer_there():
 
 
 if __name__ == "__main__":
-    main([a_disk_that_does_not_answer, a_disk_that_fails, what_is_no_longer_there])
+    main([a_disk_that_does_not_answer, a_disk_that_fails, killed_ranks_that_do_not_end, what_is_no_longer_there])

@@ -400,7 +400,7 @@ static void kill_due(void *arg)
     else if (f->lock == LOCK_STRAY)
         f->lock = LOCK_FREE;
     if (a->killed)
-        a->killed(a->arg, true, lived ? "all processes of its scope" : "", "", NULL);
+        a->killed(a->arg, true, false, lived ? "all processes of its scope" : "", "", NULL);
     if (a->killed)
         detd_scope_is_empty(f->id, false);
     free(a);

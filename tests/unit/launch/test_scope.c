@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include <glob.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -153,6 +154,48 @@ static void each_thread_is_found(void **state)
     assert_int_equal(sum, 1230);
 }
 
+static bool is_dying_with(pid_t first, pid_t second)
+{
+    static const struct launch_ticket t = { .job = 2, .store = "s" };
+    char name[100];
+    glob_t found;
+    FILE *f;
+
+    start(&t, 1);
+    snprintf(name, sizeof name, "%s/job-s*-2", group);
+    assert_int_equal(glob(name, 0, NULL, &found), 0);
+    f = fopen(path(found.gl_pathv[0] + strlen(group) + 1, "cgroup.threads"), "w");
+    assert_non_null(f);
+    assert_true(fprintf(f, "%d\n%d\n", (int)first, (int)second) > 0);
+    assert_int_equal(fclose(f), 0);
+    globfree(&found);
+    return scope_is_dying(&t);
+}
+
+/* A thread that is gone, one that has exited and is not waited for, and one that runs. */
+static void a_thread_that_runs_is_not_dying(void **state)
+{
+    static const struct launch_ticket no_scope = { .job = 3, .store = "s" };
+    siginfo_t info;
+    pid_t gone = fork(), exited;
+
+    (void)state;
+    if (!scope_there_are())
+        skip();
+    if (gone == 0)
+        _exit(0);
+    assert_int_equal(waitpid(gone, NULL, 0), gone);
+    exited = fork();
+    if (exited == 0)
+        _exit(0);
+    assert_int_equal(waitid(P_PID, (id_t)exited, &info, WEXITED | WNOWAIT), 0);
+    assert_true(is_dying_with(gone, exited));
+    assert_false(is_dying_with(exited, getpid()));
+    assert_false(is_dying_with(getpid(), gone));
+    assert_false(scope_is_dying(&no_scope));
+    waitpid(exited, NULL, 0);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -170,7 +213,8 @@ static int tear_down(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(jobs_have_limits_and_shares), cmocka_unit_test(each_thread_is_found) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(jobs_have_limits_and_shares), cmocka_unit_test(each_thread_is_found),
+                                        cmocka_unit_test(a_thread_that_runs_is_not_dying) };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

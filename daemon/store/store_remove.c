@@ -127,7 +127,8 @@ int writer_sweep(struct writer *w, struct op *op)
 /* ---- rows that a new attempt reports again ---- */
 
 /* Removes points of the curves behind the place, and curves without a point: each query would pass them. A curve costs
- * one row more, so that many curves without such points take several pieces, too. Returns an SQLite code; *ret_end: there are no more. */
+ * one row more, so that many curves without such points take several pieces, too. Returns an SQLite code; *ret_end:
+ * there are no more. */
 static int rewind_points(struct writer *w, const struct store_rewind *r, struct store_rewind_place *p, bool *ret_end)
 {
     static const char *const cut = "DELETE FROM point WHERE series=?1 AND step>?2 AND step<=(SELECT max(step) FROM (SELECT step FROM point "

@@ -15,6 +15,7 @@
 #include "daemon/socket/wire.h"
 #include "proto/err.h"
 #include "proto/frame.h"
+#include "proto/host/passed.h"
 #include "tests/stand/emu/fiber.h"
 #include "tests/stand/sim/world.h"
 
@@ -516,6 +517,12 @@ bool links_step(void)
         if (has_news(l) && at-- == 0)
             return step_link(l);
     return false;
+}
+
+/* A connection of the simulator has no descriptor. */
+void passed_close(int fd)
+{
+    (void)fd;
 }
 
 struct wire *wire_accept(struct wires *all, int fd, size_t max_line, const struct wire_events *events, struct err *err)

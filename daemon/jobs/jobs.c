@@ -210,7 +210,7 @@ int jobs_load(struct jobs *jobs, struct err *err)
     int rc = store_load_jobs(jobs->store, JOBS_RECENT, load_one, &l, err);
 
     if (rc == 0)
-        rc = store_each_user(jobs->store, jobs->report_max, load_share, jobs, err);
+        rc = store_each_user(jobs->store, jobs->report_max, JOBS_FILES_BYTES, load_share, jobs, err);
     if (rc == 0 && l.failed)
         rc = err_set(err, -ENOMEM, "out of memory for the jobs");
     jobs->floor = l.rows < JOBS_RECENT ? 1 : l.lowest_done;

@@ -21,7 +21,10 @@ struct report;
 struct sup;
 struct wish;
 
-enum { JOBS_RECENT = 128 };
+enum {
+    JOBS_RECENT = 128,
+    JOBS_FILES_BYTES = 24 << 10 /* about the size of held/ID: detd's own files of a job that has run as its submitter */
+};
 
 /* For usage.c: the begin of the time span of the next row, the number of rows so far, and the pace. */
 struct job_usage {
@@ -165,9 +168,10 @@ void jobs_ran(struct job *j, double seconds);
 /* Notes the CPU time of all ranks since its supervisor started, in seconds. Ignores a value that is not above 0, and
  * one whose sum is not finite: the store would refuse the row. */
 void jobs_computed(struct job *j, double cpu_seconds);
+/* Bytes that a job with so many reported bytes takes of its user's share: those in the store, and JOBS_FILES_BYTES. */
+int64_t jobs_stored(const struct jobs *jobs, int64_t reported);
 /* Counts bytes of a supervisor's report. False: the job's limit is reached, and the report must not be stored; an event
  * tells of the first such report. Vital reports have some extra room. */
-int64_t jobs_stored(const struct jobs *jobs, int64_t reported); /* the part of these bytes that is in the store */
 bool jobs_keep(struct jobs *jobs, struct job *j, int64_t bytes, bool vital);
 /* A record of the job's supervisor, in order of seq: changes the row if the record says so. True: the row must be
  * stored with the record. */

@@ -18,7 +18,7 @@ enum { REQUEUE_S = 2, VITAL_BYTES = 4 << 20 };
 
 int64_t jobs_stored(const struct jobs *jobs, int64_t reported)
 {
-    return jobs->report_max > 0 && reported > jobs->report_max ? jobs->report_max : reported;
+    return JOBS_FILES_BYTES + (jobs->report_max > 0 && reported > jobs->report_max ? jobs->report_max : reported);
 }
 
 bool jobs_keep(struct jobs *jobs, struct job *j, int64_t bytes, bool vital)

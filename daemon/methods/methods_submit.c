@@ -164,7 +164,7 @@ static void submitted(void *arg, int rc, int64_t id, const struct err *err)
     if (rc >= 0)
         s->rq->result = json_pack("{s:I}", "id", (json_int_t)id);
     if (rc == 0)
-        s->place->stored += s->row.reported;
+        s->place->stored += jobs_stored(&s->rq->d->jobs, s->row.reported);
     if (rc == 0)
         audit_add(&s->rq->d->audit, id, s->row.uid, s->row.user, "submitted");
     request_done(s->rq, rc < 0 ? rc : 0, err);

@@ -206,6 +206,7 @@ int store_load_grants(struct store *s, int64_t from, void (*each)(void *arg, con
 int store_user_usage(struct store *s, int64_t from, struct text *out, struct err *err);
 int store_tiers(struct store *s, int64_t id, struct text *out, struct err *err); /* [{"step":..,"tier":..}] */
 int store_load_gpus(struct store *s, void (*each)(void *arg, const struct store_gpu *gpu), void *arg, struct err *err);
-/* About the bytes of each user's jobs, at most job_max of each (0: all). */
-int store_each_user(struct store *s, int64_t job_max, void (*each)(void *arg, uint32_t uid, int64_t bytes), void *arg, struct err *err);
+/* About the bytes of each user's jobs, at most job_max of each job (0: all), and `more` for each job. */
+int store_each_user(struct store *s, int64_t job_max, int64_t more, void (*each)(void *arg, uint32_t uid, int64_t bytes), void *arg,
+                    struct err *err);
 int store_get_setting(struct store *s, const char *key, char *ret, size_t size, struct err *err); /* "" if it is not set */

@@ -380,15 +380,18 @@ int store_get_spec(struct store *s, int64_t id, char **ret, struct err *err)
     return rc == 0 && !*ret ? no_such_job(id, err) : rc;
 }
 
-int store_each_user(struct store *s, int64_t job_max, void (*each)(void *arg, uint32_t uid, int64_t bytes), void *arg, struct err *err)
+int store_each_user(struct store *s, int64_t job_max, int64_t more, void (*each)(void *arg, uint32_t uid, int64_t bytes), void *arg,
+                    struct err *err)
 {
     sqlite3 *db = reader_take(s);
     sqlite3_stmt *st = NULL;
-    int rc =
-        reader_prepare(db, "SELECT uid, sum(CASE WHEN ?1>0 THEN min(reported, ?1) ELSE reported END) FROM jobs GROUP BY uid", &st, err);
+    int rc = reader_prepare(db, "SELECT uid, sum(?2 + CASE WHEN ?1>0 THEN min(reported, ?1) ELSE reported END) FROM jobs GROUP BY uid", &st,
+                            err);
 
-    if (rc == 0)
+    if (rc == 0) {
         sqlite3_bind_int64(st, 1, job_max);
+        sqlite3_bind_int64(st, 2, more);
+    }
     while (rc == 0 && (rc = reader_step(db, st, err)) == 1) {
         each(arg, (uint32_t)sqlite3_column_int64(st, 0), sqlite3_column_int64(st, 1));
         rc = 0;

@@ -96,11 +96,23 @@ static void one_user_fills_the_database(void **state)
     assert_true(has_place(jobs, 0, true));
 }
 
+/* Rows beyond report_max are not stored. detd's own files of the job are there in any case. */
+static void a_job_takes_room_for_its_files(void **state)
+{
+    struct jobs *jobs = *state;
+
+    assert_int_equal(jobs_stored(jobs, 5000), 24 * 1024 + 5000);
+    jobs->report_max = 1000;
+    assert_int_equal(jobs_stored(jobs, 5000), 24 * 1024 + 1000);
+    assert_int_equal(jobs_stored(jobs, 0), 24 * 1024);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(one_user_fills_the_share, setup, teardown),
         cmocka_unit_test_setup_teardown(one_user_fills_the_database, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_job_takes_room_for_its_files, setup, teardown),
         cmocka_unit_test_setup_teardown(all_users_leave_places_for_admins, setup, teardown),
     };
 

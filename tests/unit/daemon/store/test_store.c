@@ -335,6 +335,29 @@ static void a_curve_is_thinned_by_seeks(void **state)
     json_decref(root);
 }
 
+static void add_user(void *arg, uint32_t uid, int64_t bytes)
+{
+    char *seen = arg;
+
+    snprintf(seen + strlen(seen), 20, "%u:%lld ", uid, (long long)bytes);
+}
+
+/* The rows of each job count up to the limit, and its files count in any case. */
+static void what_each_user_takes(void **state)
+{
+    struct fixture *f = *state;
+    char limited[100] = "", all[100] = "";
+
+    submit(f, "a", 7);
+    submit(f, "b", 7);
+    submit(f, "c", 8);
+    sql_all(f, "UPDATE jobs SET reported = 300 WHERE id = 1; UPDATE jobs SET reported = 50 WHERE id = 2");
+    assert_int_equal(store_each_user(f->s, 100, 1000, add_user, limited, NULL), 0);
+    assert_string_equal(limited, "7:2150 8:1000 ");
+    assert_int_equal(store_each_user(f->s, 0, 1000, add_user, all, NULL), 0);
+    assert_string_equal(all, "7:2350 8:1000 ");
+}
+
 static void an_attempt_rewinds(void **state)
 {
     struct fixture *f = *state;
@@ -817,6 +840,7 @@ int main(void)
         TEST(losses_come_out_as_they_went_in),
         TEST(a_curve_is_thinned_by_seeks),
         TEST(an_unknown_metric_takes_little_memory),
+        TEST(what_each_user_takes),
         TEST(an_attempt_rewinds),
         TEST(the_step_itself_stays),
         TEST(what_is_saved_last_holds),

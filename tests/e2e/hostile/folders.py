@@ -168,12 +168,13 @@ def a_disk_that_fails():
 
 
 def waits_in_the_kernel(d, job):
-    """Whether a process of the job waits so that not even SIGKILL wakes it."""
-    states = []
+    """Whether a process of the job waits so that not even SIGKILL ends it: for FUSE, or behind one that waits for
+    FUSE."""
     for pid in d.members(job):
-        with open("/proc/%d/stat" % pid) as f:
-            states.append(f.read().rpartition(")")[2].split()[0])
-    return "D" in states
+        with open("/proc/%d/stat" % pid) as stat, open("/proc/%d/wchan" % pid) as where:
+            if stat.read().rpartition(")")[2].split()[0] == "D" or where.read() == "request_wait_answer":
+                return True
+    return False
 
 
 def killed_ranks_that_do_not_end():

@@ -139,20 +139,21 @@ static void gradients_are_slopes(void **state)
 static void evaluation_and_frozen(void **state)
 {
     (void)state;
-    for (int device = 0; device < devices.n; device++) {
+    for (int run = 0; run < 2 * devices.n; run++) {
+        int frozen = run % 2;
         struct detector d;
         double train[S];
         float *g;
 
-        open_detector(&d, device);
-        d.w[0]->trainable = false;
-        d.net.grad[0][0] = d.net.grad[0][1] = NULL; /* must not be asked for */
+        open_detector(&d, run / 2);
+        d.w[frozen]->trainable = false;
+        d.net.grad[frozen][0] = d.net.grad[frozen][1] = NULL; /* must not be asked for */
         forward(&d, TAPE_TRAIN);
         for (int i = 0; i < S; i++)
             train[i] = loss_of(&d, i, SHARDS);
         net_back(&d.net);
-        assert_true(d.net.ready[0] == 0 && d.net.ready[1] == 1);
-        g = net_grad(&d.net, d.w[1], 0);
+        assert_true(d.net.ready[frozen] == 0 && d.net.ready[!frozen] == 1);
+        g = net_grad(&d.net, d.w[!frozen], 0);
         assert_true(g[0] != 0);
         free(g);
         forward(&d, TAPE_EVAL);

@@ -213,8 +213,10 @@ static void is_record(const char *text, enum place at)
     enum record_type type;
     struct err err = { 0 };
     json_t *msg = NULL;
+    int rc =
+        at == PROGRAMS ? record_parse_program(text, strlen(text), &type, &msg, &err) : record_parse(text, strlen(text), &type, &msg, &err);
 
-    if ((at == PROGRAMS ? record_parse_program : record_parse)(text, strlen(text), &type, &msg, &err) < 0)
+    if (rc < 0)
         fail_msg("%s: %s", text, err.msg);
     if (type == RECORD_UNKNOWN)
         fail_msg("%s: no type of a rank's message", text);

@@ -540,7 +540,7 @@ static void on_connection(void *arg, int fd, uid_t uid)
         err_set(&err, ERR_STATE, "too many connections are open");
     else if (!(s = calloc(1, sizeof *s)) || !(s->share = user_shares_of(&in->c.jobs->shares, uid)))
         err_set(&err, -ENOMEM, "out of memory");
-    if (err.code)
+    if (!s || err.code)
         passed_close(fd);
     else
         w = wire_accept(in->c.wires, fd, SUP_MAX_LINE, &events, &err);

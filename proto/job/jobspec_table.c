@@ -45,7 +45,7 @@ bool jobspec_is_program(const struct jobspec *s)
 
 int job_key_is_of_models(const struct job_key *k)
 {
-    static const char *const groups[] = { "model.", "data.", "train.", "val.", JOB_ERRAND "." };
+    static const char *const groups[] = { "model.", "data.", "train.", "val.", "errand." };
 
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
         if (strncmp(k->path, groups[i], strlen(groups[i])) == 0)

@@ -279,7 +279,7 @@ static int start_worker(const struct ranks *all, struct rank *r, struct spawn *s
 {
     const char *uuid = gpu_of(&all->config, r->index);
     char gpu[160], plugin[32], *own[3] = { NULL };
-    int n = 0;
+    int n = 0, rc;
 
     snprintf(gpu, sizeof gpu, "CUDA_VISIBLE_DEVICES=%s", uuid ? uuid : "");
     snprintf(plugin, sizeof plugin, WORKER_ENV_PLUGIN "=%d", WORKER_FD_PLUGIN);
@@ -288,7 +288,9 @@ static int start_worker(const struct ranks *all, struct rank *r, struct spawn *s
     if (s->fds[SPAWN_FDS - 1] >= 0)
         own[n] = plugin;
     s->own = own;
-    return spawn_rank(s, &r->pid, err);
+    rc = spawn_rank(s, &r->pid, err);
+    s->own = NULL;
+    return rc;
 }
 
 static int start_program(const struct ranks *all, struct rank *r, struct spawn *s, struct err *err)

@@ -179,6 +179,9 @@ int writer_run(sqlite3_stmt *st);                           /* a statement that 
 void bind_text(sqlite3_stmt *st, int at, const char *text); /* NULL: "". The text must live until the statement ran. */
 void bind_real(sqlite3_stmt *st, int at, double v);         /* NULL in the database unless finite */
 int writer_event(struct writer *w, int64_t job, double time, const char *level, const char *kind, const char *text);
+
+/* store_series.c: the same. The number of a curve, which is made where there is none. */
+int writer_series(struct writer *w, int64_t job, bool val, const char *term, int64_t *ret);
 /* Forgets the numbers of all curves. To be called when curves are removed whose terms may be reported again. */
 void writer_forget_series(struct writer *w);
 

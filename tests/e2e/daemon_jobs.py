@@ -1076,7 +1076,7 @@ def an_upgrade_in_mid_job():
         d.stop()
         d.start()
         for pid in ranks:
-            os.kill(pid, signal.SIGKILL)
+            d.signal(pid, signal.SIGKILL)
         done = d.wait(job, "completed", 120)
         assert [a["attempt"] for a in done["attempts"]] == [2, 1] and not d.events("supervisor_lost", job), done["attempts"]
         assert done["attempts"][0]["identity"]["files"] == done["attempts"][1]["identity"]["files"], done["attempts"]

@@ -124,7 +124,7 @@ def a_disk_that_does_not_answer():
             as_user(BOB, lambda: lead_away(d.folder(mute), "/run/dead"))
             bob.call("job.cancel", id=mute)
             for pid in own:
-                os.kill(pid, signal.SIGKILL)
+                d.signal(pid, signal.SIGKILL)
             many = [d.of(BOB) for _ in range(8)]  # more than detd has threads
             for client in many:
                 client.sock.sendall(b'{"jsonrpc":"2.0","id":1,"method":"job.get","params":{"id":%d}}\n' % done)

@@ -83,7 +83,7 @@ def test_a_checkpoint_once_more(node):
     found, by, _ = evaluated(node, "--on", "other.json", "--images", "d/images", "--checkpoint", "8")
     losses, metrics = validated(node, 1, 8)
     assert found == {**metrics, **{"loss/" + term: num / den for term, (num, den) in losses.items()}}
-    assert any("1 objects of classes that the network does not know" in e["text"]
+    assert any("objects of classes that the network does not know, which are left out: 1" in e["text"]
                for e in json.loads(node.ctl("events", str(by), "--json").stdout))
     listed = node.ctl("eval", "1", "--set", "other")
     expect(listed, 0)

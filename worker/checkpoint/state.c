@@ -9,7 +9,7 @@
 #include "proto/err.h"
 #include "proto/job/jobspec.h"
 #include "worker/checkpoint/ckpt.h"
-#include "worker/checkpoint/classes.h"
+#include "worker/models/classes.h"
 #include "worker/core/device.h"
 #include "worker/data/set/dataset.h"
 #include "worker/models/model.h"

@@ -7,6 +7,7 @@
 #include "proto/err.h"
 #include "proto/job/jobspec.h"
 #include "worker/models/class_weights.h"
+#include "worker/models/classes.h"
 #include "worker/models/freeze.h"
 #include "worker/models/weights.h"
 #include "worker/ops/families.h"
@@ -81,6 +82,8 @@ static int open_model(const struct model_registry *r, const struct jobspec *spec
     rc = start ? model_init_weights(m, (uint64_t)spec->train_seed, err) : 0;
     if (rc >= 0 && jobspec_inits(spec, inits) > 0)
         rc = f->load ? f->load(m, spec, classes, err) : weights_load(m, spec->model_init, f->renames, err);
+    if (rc >= 0 && spec->model_init)
+        classes_compare(m, spec->model_init, classes);
     if (rc < 0 && is_users(rc))
         rc = err->code = ERR_DATA;
     if (rc < 0) {

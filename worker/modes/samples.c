@@ -238,8 +238,8 @@ static int write_one(struct samples *d, const struct batch *b, const struct shar
     if (frames)
         fprintf(d->out, "step %lld, shard %d: %s, %d x %d -> %s\n", (long long)b->step, s->shard, from, s->canvas.w, s->canvas.h, path);
     else
-        fprintf(d->out, "step %lld, shard %d: %s, %d x %d, %d objects -> %s\n", (long long)b->step, s->shard, from, s->canvas.w,
-                s->canvas.h, n, path);
+        fprintf(d->out, "step %lld, shard %d: %s, %d x %d, %d object%s -> %s\n", (long long)b->step, s->shard, from, s->canvas.w,
+                s->canvas.h, n, n == 1 ? "" : "s", path);
     d->done++;
     return 0;
 }

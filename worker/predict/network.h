@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "worker/checkpoint/classes.h"
+#include "worker/models/classes.h"
 
 struct device;
 struct err;

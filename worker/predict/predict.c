@@ -273,7 +273,7 @@ static int write_found(struct predictor *p, int index, const struct image *img, 
     if (rc >= 0)
         rc = write_drawn(p, drawn, img, found, n, err);
     if (rc >= 0 && !p->opt->quiet)
-        fprintf(p->out, "%s: %d objects -> %s\n", a->name, n, drawn);
+        fprintf(p->out, "%s: %d object%s -> %s\n", a->name, n, n == 1 ? "" : "s", drawn);
     return rc;
 }
 

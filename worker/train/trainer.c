@@ -12,7 +12,7 @@
 #include "proto/err.h"
 #include "proto/job/jobspec.h"
 #include "worker/checkpoint/ckpt.h"
-#include "worker/checkpoint/classes.h"
+#include "worker/models/classes.h"
 #include "worker/checkpoint/identity.h"
 #include "worker/checkpoint/owner.h"
 #include "worker/checkpoint/state.h"
@@ -301,7 +301,7 @@ static int open_checkpoint(struct trainer *t, struct err *err)
         rc = dataset_take_classes(t->val.set, classes.n, classes.id, classes.name, &gone, err);
     if (rc >= 0 && gone > 0 && t->opt.rank == 0)
         rc = report_event(t->machine.report, err, "warning", "data",
-                          "val: %lld objects of classes that the network does not know are left out", (long long)gone);
+                          "val: objects of classes that the network does not know, which are left out: %lld", (long long)gone);
     if (rc >= 0)
         rc = open_model(t, t->val.set, err);
     if (rc >= 0)

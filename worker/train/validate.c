@@ -274,7 +274,7 @@ static int one_shard(struct validation *v, const struct batch *b, struct err *er
     pass_losses(v->pass, v->alone, record);
     term = window_nonfinite(record, t->model->nterms);
     if (term >= 0)
-        err_set(err, ERR_NONFINITE, "validation after step %lld: loss term '%s' is not finite on %d images from '%s' on",
+        err_set(err, ERR_NONFINITE, "validation after step %lld: loss term '%s' is not finite; images: %d, the first is '%s'",
                 (long long)t->state->step, t->model->terms[term].name, shard->n, t->val->set->images[shard->index[0]].file);
     if (term >= 0)
         return model_explain(t->model, record, err);

@@ -19,6 +19,8 @@
 #include "tests/stand/harness.h"
 #include "tests/unit/worker/models/yolo/darknet_file.h"
 #include "worker/core/safetensors.h"
+#include "worker/data/set/dataset.h"
+#include "worker/models/classes.h"
 #include "worker/models/yolo/darknet_net.h"
 #include "worker/models/yolo/darknet_weights.h"
 #include "worker/models/builtin.h"
@@ -32,6 +34,8 @@ enum { OURS = 1, THEIRS = 5, HEAD_1 = 15, HEAD_2 = 22, MAX_CONVS = 16, ALL = -1 
 
 static char root[TEMP_MAX];
 static struct device *dev;
+static const struct dataset_class *named; /* classes of the job, as many as the model has; NULL: no names */
+static const struct st_meta *meta;        /* of the next file; NULL: none */
 
 static int model_of(int classes, double width, int seed, const char *file, int load_until, struct model **ret, struct err *err)
 {
@@ -48,7 +52,7 @@ static int model_of(int classes, double width, int seed, const char *file, int l
     if (load_until >= 0)
         json_object_set_new(json_object_get(json, "model"), "load_until", json_integer(load_until));
     assert_int_equal(jobspec_parse(json, &spec, err), 0);
-    rc = model_open(&models_builtin, spec, (struct model_classes){ classes, NULL, NULL }, dev, ret, err);
+    rc = model_open(&models_builtin, spec, (struct model_classes){ classes, NULL, named }, dev, ret, err);
     jobspec_free(spec);
     json_decref(json);
     return rc;
@@ -152,7 +156,7 @@ static void write_arrays(struct model *m, const char *file, name_array *name, co
     if (other)
         filed[n++] = *other;
     snprintf(path, sizeof path, "%s/%s", root, file);
-    assert_int_equal(safetensors_write(path, filed, n, NULL, 0, &err), 0);
+    assert_int_equal(safetensors_write(path, filed, n, meta, meta ? 1 : 0, &err), 0);
     weights_export_free(m, arrays);
     free(filed);
     free(names);
@@ -489,6 +493,44 @@ static void files_that_hold_no_weights(void **state)
         }
 }
 
+/* Rows go by order, so names of other classes are told. A file of another program may have anything there. */
+static void classes_of_other_names(void **state)
+{
+    static char *const name[] = { "bus", "car", "cat", "dog", "van" };
+    struct dataset_class classes[THEIRS];
+    static const struct {
+        const char *text, *said;
+    } files[] = {
+        { "[{\"id\":1,\"name\":\"bus\"},{\"id\":2,\"name\":\"car\"},{\"id\":3,\"name\":\"cat\"},{\"id\":4,\"name\":\"dog\"},{\"id\":9,"
+          "\"name\":\"van\"}]",
+          NULL },
+        { "[{\"id\":1,\"name\":\"bus\"},{\"id\":2,\"name\":\"cat\"},{\"id\":3,\"name\":\"car\"},{\"id\":4,\"name\":\"dog\"},{\"id\":5,"
+          "\"name\":\"van\"}]",
+          "; classes are matched by their order, and 2 of 5 have another name in the file: the first is 'cat' there, 'car' here" },
+        { "[{\"id\":1,\"name\":\"bus\"}]", NULL },
+        { "bus,cat", NULL },
+    };
+
+    (void)state;
+    for (int i = 0; i < THEIRS; i++)
+        classes[i] = (struct dataset_class){ i + 1, name[i] };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        const struct st_meta of_file = { CLASSES_META, files[i].text };
+        struct model *m = opened(THEIRS, 0.02, 7, NULL, ALL);
+
+        meta = &of_file;
+        write_safetensors(m, "named.safetensors");
+        meta = NULL;
+        model_free(m);
+        named = classes;
+        m = opened(THEIRS, 0.02, 1, "named.safetensors", ALL);
+        named = NULL;
+        if (files[i].said ? !strstr(m->loaded, files[i].said) : strstr(m->loaded, "another name") != NULL)
+            fail_msg("%zu: said '%s'", i, m->loaded);
+        model_free(m);
+    }
+}
+
 /* Each format under the other's name. */
 static void formats_under_other_names(void **state)
 {
@@ -619,6 +661,7 @@ int main(void)
         cmocka_unit_test(names_of_others),
         cmocka_unit_test(names_in_a_wrapper),
         cmocka_unit_test(files_that_hold_no_weights),
+        cmocka_unit_test(classes_of_other_names),
         cmocka_unit_test(formats_under_other_names),
         cmocka_unit_test(names_are_whole),
         cmocka_unit_test(numbers_are_in_order),

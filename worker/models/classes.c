@@ -1,10 +1,14 @@
-#include "worker/checkpoint/classes.h" /* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/models/classes.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "proto/err.h"
 #include "proto/job/jobspec.h"
+#include "worker/core/safetensors.h"
 #include "worker/data/set/dataset.h"
+#include "worker/models/registry.h"
+#include "worker/models/weights.h"
 
 char *classes_text(const struct dataset *d)
 {
@@ -45,4 +49,27 @@ void classes_free(struct class_list *c)
     free(c->id);
     free(c->name);
     json_decref(c->root);
+}
+
+void classes_compare(struct model *m, const char *path, struct model_classes classes)
+{
+    struct safetensors *file = NULL;
+    struct class_list theirs = { 0 };
+    struct err none;
+    int first = -1, n = 0;
+
+    if (!classes.all || safetensors_open(path, &file, &none) < 0)
+        return;
+    if (classes_read(safetensors_meta(file, CLASSES_META), false, &theirs, &none) >= 0 && theirs.n == classes.n)
+        for (int i = theirs.n - 1; i >= 0; i--)
+            if (strcmp(theirs.name[i], classes.all[i].name) != 0) {
+                first = i;
+                n++;
+            }
+    if (n)
+        weights_say(
+            m, "; classes are matched by their order, and %d of %d have another name in the file: the first is '%.60s' there, '%.60s' here",
+            n, classes.n, theirs.name[first], classes.all[first].name);
+    classes_free(&theirs);
+    safetensors_close(file);
 }

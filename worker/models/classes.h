@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* worker/checkpoint/classes.h - the classes of a checkpoint's network, in the
+/* SPDX-License-Identifier: Apache-2.0 */ /* worker/models/classes.h - the classes of a checkpoint's network, in the
  * order of its columns: text in the metadata of model.safetensors. */
 #pragma once
 #include <jansson.h>
@@ -7,6 +7,8 @@
 
 struct dataset;
 struct err;
+struct model;
+struct model_classes;
 
 struct class_list {
     int n;
@@ -23,3 +25,6 @@ char *classes_text(const struct dataset *d);
  * after ERR_CORRUPT. */
 int classes_read(const char *text, bool none, struct class_list *ret, struct err *err);
 void classes_free(struct class_list *c);
+/* A sentence of m->loaded if the file of weights has as many classes as the job, and some have other names. Says nothing
+ * if the file is not .safetensors, or has no classes as detd writes them. */
+void classes_compare(struct model *m, const char *path, struct model_classes classes);

@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 
-MAX_LINE = 64 << 10  # bytes; detd-job drops longer lines
+MAX_LINE = 64 << 10  # bytes
 MAX_WAITING = 16 << 20  # bytes of lines that wait for detd-job
 PATIENCE_S = 10.0  # the longest wait for detd-job in one call
 FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
@@ -44,9 +44,14 @@ class Lines:
         self._lines.clear()
 
     def send(self, message):
-        """Queues a message, a dict, and sends as much as detd-job takes now. Drops lines of more than MAX_LINE bytes."""
+        """Queues a message, a dict, and sends as much as detd-job takes now. An event takes the place of a line of more
+        than MAX_LINE bytes."""
         line = _encode(message).encode("utf-8", "replace") + b"\n" if self.is_open else b""
-        if 0 < len(line) <= MAX_LINE and self._has_room(len(line)):
+        if len(line) > MAX_LINE:
+            text = "a message '%s' of step %s is not sent: it has %d bytes, and detd-job takes %d at most" % (
+                message["type"], message.get("step"), len(line), MAX_LINE)
+            self.send({"type": "event", "level": "error", "kind": "program", "text": text})
+        elif line and self._has_room(len(line)):
             self._waiting += len(line)
             self._lines.append(line)
             self.flush()

@@ -378,6 +378,17 @@ class Test(unittest.TestCase):
         self.assertEqual(said[0]["metrics"], {"caf\u00e9/?": 1, "5": 2})
         self.assertEqual(len(said[1]["text"]), 4000)
 
+    def test_a_line_that_is_too_long_is_told(self):
+        event, share = self.lines("""
+            import detd
+            run = detd.init()
+            run.loss(1, {"t%d" % i: (0.5, 3) for i in range(10000)})
+            run.loss(2, total=(1, 1))
+        """)
+        self.assertEqual((event["type"], event["level"]), ("event", "error"))
+        self.assertRegex(event["text"], "^a message 'share' of step 1 is not sent: it has [0-9]+ bytes, and detd-job takes 65536 at most$")
+        self.assertEqual((share["step"], share["terms"]), (2, {"total": [1, 1]}))
+
     def test_summary_writer(self):
         said = self.lines("""
             from detd.hooks import SummaryWriter

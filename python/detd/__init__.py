@@ -1,7 +1,7 @@
 """Reports of a training program to detd: losses of all ranks, metrics, checkpoints.
 
     import detd
-    run = detd.init()                    # outside detd, nothing below does anything
+    run = detd.init()                    # outside detd it tells rank and ranks, and reports nothing
     for step in range(run.step, steps):
         ...
         run.loss(step + 1, total=(loss_sum, images))
@@ -66,6 +66,8 @@ def init(deterministic="off", stacks=signal.SIGUSR2):
     the signal on which the stacks of all threads go to standard error before detd restarts a hanging rank; None or 0:
     no signal. A handler that the program has set stays."""
     global _run
-    if _run is None:
-        _run = _join(deterministic, stacks) if _descriptor("DETD_REPORT") else Run(Lines(), Page(), {})
+    if _run is None and _descriptor("DETD_REPORT"):
+        _run = _join(deterministic, stacks)
+    elif _run is None:  # torchrun may have started it
+        _run = Run(Lines(), Page(), {name: os.environ[name] for name in ("RANK", "WORLD_SIZE") if name in os.environ})
     return _run

@@ -127,7 +127,7 @@ class Run:
         for name, number in more.items():
             if number is not None:
                 message[name] = values.finite(number)
-        numbers = values.Values([number for pair in terms.values() for number in pair])
+        numbers = values.Values([number for name, pair in terms.items() for number in two(name, pair)])
         self._share = message, list(terms), numbers
         if numbers.ready:
             self._send_share()
@@ -140,6 +140,13 @@ class Run:
             flat = numbers.read()
             message["terms"] = dict(zip(names, zip(flat[::2], flat[1::2])))
             self._lines.send(message)
+
+
+def two(name, pair):
+    """Returns the pair of a term, which may be any sequence of two numbers."""
+    if len(pair) != 2:
+        raise ValueError("%s: not a numerator and a denominator: %r" % (name, pair))
+    return pair
 
 
 class Sums:

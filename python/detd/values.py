@@ -4,9 +4,14 @@ import math
 import sys
 
 
+def plain(number):
+    """Returns a float. PyTorch warns of a tensor that is not detached."""
+    return float(number if type(number) in (int, float) or not hasattr(number, "detach") else number.detach())
+
+
 def finite(number):
     """Returns a float, or None for a number that is not finite (JSON: null)."""
-    number = float(number)
+    number = plain(number)
     return number if math.isfinite(number) else None
 
 
@@ -17,7 +22,7 @@ def on_gpu(value):
 
 def add(a, b):
     """Returns a + b in double precision. Tensors on a GPU stay there."""
-    return a + (b.detach().double() if on_gpu(b) else float(b))
+    return a + (b.detach().double() if on_gpu(b) else plain(b))
 
 
 class Values:
@@ -27,7 +32,7 @@ class Values:
     def __init__(self, values):
         tensors = [v for v in values if on_gpu(v)]
         self.ready = not tensors  # whether read() returns without waiting
-        self._values = list(map(float, values)) if self.ready else [None if on_gpu(v) else float(v) for v in values]
+        self._values = list(map(plain, values)) if self.ready else [None if on_gpu(v) else plain(v) for v in values]
         self._copy = _copy(tensors) if tensors else None
 
     def read(self):

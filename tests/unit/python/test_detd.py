@@ -124,6 +124,12 @@ class Test(unittest.TestCase):
             assert run.active and run is detd.init() and (run.rank, run.ranks) == (0, 2)
             run.loss(1, total=(0.1, 3), box=(1 / 3, 3), epoch=0.5, images=3)
             run.loss(2, {"odd name": (float("nan"), 1), "total": (float("inf"), 0)})
+            for odd in (1,), (1, 2, 3):
+                try:
+                    run.loss(3, box=odd, total=(1, 1))
+                    raise SystemExit("%r is a pair" % (odd,))
+                except ValueError as e:
+                    assert str(e).startswith("box: not a numerator and a denominator: "), e
         """)
         self.assertEqual(said, [
             {"type": "share", "split": "train", "step": 1, "terms": {"total": [0.1, 3], "box": [1 / 3, 3]}, "epoch": 0.5, "images": 3},
@@ -279,6 +285,7 @@ class Test(unittest.TestCase):
             import detd
             run = detd.init()
             assert not run.active and run.step == 0 and run.resume is None and not run.wants(1, "pause")
+            assert (run.rank, run.ranks) == (0, 2)  # of torchrun
             run.loss(1, total=(1, 1)); run.metrics(1, AP=1); run.checkpoint(1, "nowhere"); run.event("x"); run.finish()
             with run.phase("x"), run.validation(1) as val:
                 val.add(total=(1, 1))
@@ -401,6 +408,26 @@ class Test(unittest.TestCase):
         """)
         self.assertEqual([(m["step"], m["metrics"]) for m in said],
                          [(10, {"loss/x": 1.5}), (10, {"lr": 0.1}), (11, {"a/b": 1}), (11, {"a/c": 2})])
+
+    def test_tensors_are_detached(self):
+        said = self.lines("""
+            import detd
+
+            class Tensor:
+                def __init__(self, attached):
+                    self.attached = attached
+                def detach(self):
+                    return Tensor(False)
+                def __float__(self):
+                    assert not self.attached
+                    return 2.5
+            run = detd.init()
+            run.loss(1, total=(Tensor(True), 2))
+            with run.validation(1) as val:
+                val.add(total=(Tensor(True), Tensor(True)))
+            run.metrics(1, AP=Tensor(True))
+        """)
+        self.assertEqual([m.get("terms", m.get("metrics")) for m in said], [{"total": [2.5, 2]}, {"total": [2.5, 2.5]}, {"AP": 2.5}])
 
     def test_numbers_of_a_gpu_are_copied_at_once_and_read_at_the_next_call(self):
         said = self.lines("""

@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 
-MAX_TEXT = 100000  # characters of a text in the error file
+MAX_TEXT = 20000  # characters of each of two texts in the error file, each up to six bytes; detd-job reads 256 KiB
 
 
 def report_exception():

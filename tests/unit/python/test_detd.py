@@ -374,6 +374,9 @@ class Test(unittest.TestCase):
             self.assertEqual(message["message"], "ValueError: no such picture: a.jpg")
             self.assertIn("Traceback", message["extraInfo"]["py_callstack"])
             self.assertIn("Traceback", rank.err)
+            os.unlink(path)
+            self.start("import detd; detd.init(); raise ValueError('\u00fc' * 30000)", TORCHELASTIC_ERROR_FILE=path).end(1)
+            self.assertLess(os.path.getsize(path), 256 << 10)  # detd-job reads no more
 
     def test_names_and_texts_of_any_kind(self):
         said = self.lines("""

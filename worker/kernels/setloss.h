@@ -251,7 +251,6 @@ KERNEL_FN void set_box_loss(double *row, const struct set_view *s, const struct 
     row[SET_L1] = (double)l1;
     row[SET_GIOU] = t >= 0 ? (double)(1.0f - set_giou(g, grad_scale * h->giou_gain, box, truth)) : 0.0;
     row[SET_PAIRS] = t >= 0 ? 1.0 : 0.0;
-    row[SET_TRUTHS] = p < s->truth.offset[image + 1] - s->truth.offset[image] ? 1.0 : 0.0;
     row[SET_BROKEN] = p == 0 ? (double)s->match.broken[image] : 0.0;
     set_decode_back(s->dd.data ? set_row(&s->dd, r) : NULL, s->dbase ? s->dbase + 4 * r : NULL, h, s->base + 4 * r, set_row(&s->d, r), g);
 }

@@ -38,7 +38,6 @@ enum set_term {
     SET_L1,
     SET_GIOU,
     SET_PAIRS,  /* matched proposals */
-    SET_TRUTHS, /* min(truths, proposals), summed over pictures */
     SET_BROKEN, /* struct set_match */
     SET_TERMS
 };

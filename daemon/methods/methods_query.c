@@ -281,7 +281,8 @@ static void why_text(const struct job_row *row, char *ret, size_t size)
             snprintf(ret, size, "completed all %lld steps", (long long)row->steps);
         break;
     case JOB_FAILED:
-        snprintf(ret, size, "failed: %s; once the cause is mended, `detctl resume %lld` lets it go on from its newest checkpoint",
+        snprintf(ret, size,
+                 "failed: %s; once the cause is mended, `detctl resume %lld` lets it go on, from its newest checkpoint if there is one",
                  row->reason[0] ? row->reason : "no reason is known", (long long)row->id);
         break;
     default:

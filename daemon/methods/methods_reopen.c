@@ -81,7 +81,7 @@ static int check_completed(struct reopening *x)
         return 0;
     return err_field(&x->err, ERR_STATE, "id", "job %lld is %s: only a completed one is given more steps%s", (long long)row->id,
                      job_state_name(row->state),
-                     row->state == JOB_FAILED  ? "; `detctl resume` lets it go on from its newest checkpoint"
+                     row->state == JOB_FAILED  ? "; `detctl resume` lets it go on, from its newest checkpoint if there is one"
                      : job_is_done(row->state) ? "; `detctl clone` queues its job file once more"
                                                : "");
 }

@@ -421,10 +421,10 @@ static void lock_gpus(struct job *j)
         conclude(j, "failed", err.msg, "fault");
 }
 
-static void on_terminal_lost(void *arg)
+static void look_at_terminal(struct job *j)
 {
-    struct job *j = arg;
-
+    if (!j->terminal || !terminal_is_lost(j->terminal))
+        return;
     event(j, -1, "warning", "terminal", "no detctl shell was connected for a minute: the job ends");
     orders_end(&j->orders);
 }
@@ -446,7 +446,7 @@ static int prepare_program(struct job *j, struct err *err)
     if (rc == 0)
         rc = publish_begin(&j->publish, err);
     if (rc == 0 && p->terminal)
-        rc = terminal_open(j->loop, on_terminal_lost, j, &j->terminal, err);
+        rc = terminal_open(j->loop, &j->terminal, err);
     if (rc == 0)
         rc = errorfile_prepare(j->going.attempt, p->nranks, err);
     return rc < 0 ? rc : port_take((unsigned)(j->options.job * 101 + j->going.attempt * 13), &p->port, err);
@@ -621,6 +621,7 @@ void actions_tick(uv_timer_t *timer)
     if (j->going.phase < GOING_ENDING) {
         orders_tick(&j->orders);
         publish_tick(&j->publish);
+        look_at_terminal(j);
         orders_look_at_limit(&j->orders, (double)j->options.ran_s + seconds(j));
         if (going_has_attempt(&j->going) && looks_hung(j, &v))
             hang(j, &v);

@@ -17,7 +17,7 @@
 #include "client/base/print.h"
 #include "client/jobs/watch.h"
 
-enum { LOOK_MS = 200, FRAME = 4096, HEAD = 3 };
+enum { LOOK_MS = 200, BYTES = 4096 };
 
 static volatile sig_atomic_t resized = 1;
 
@@ -32,76 +32,71 @@ static int connect_to(const char *folder)
 {
     struct sockaddr_un to = { .sun_family = AF_UNIX };
     int dir = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC), fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool connected;
 
     snprintf(to.sun_path, sizeof to.sun_path, "/proc/self/fd/%d/terminal", dir);
-    if (dir < 0 || fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof to) < 0) {
-        if (fd >= 0)
-            close(fd);
-        fd = -1;
-    }
+    connected = dir >= 0 && fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == 0;
     if (dir >= 0)
         close(dir);
+    if (fd >= 0 && !connected)
+        close(fd);
+    return connected ? fd : -1;
+}
+
+/* The job's end of the connection sends it. Returns a descriptor, or -1. */
+static int take_terminal(int connection)
+{
+    char byte, control[CMSG_SPACE(sizeof(int))] __attribute__((aligned(sizeof(size_t))));
+    struct iovec bytes = { &byte, 1 };
+    struct msghdr msg = { .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+    const struct cmsghdr *c = recvmsg(connection, &msg, MSG_CMSG_CLOEXEC) == 1 ? CMSG_FIRSTHDR(&msg) : NULL;
+    int fd = -1;
+
+    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+        memcpy(&fd, CMSG_DATA(c), sizeof fd);
     return fd;
 }
 
-static bool send_all(int fd, const void *bytes, size_t len)
+static void pass_size(int terminal)
 {
-    const char *at = bytes;
-
-    while (len > 0) {
-        ssize_t n = send(fd, at, len, MSG_NOSIGNAL);
-
-        if (n < 0 && errno != EINTR)
-            return false;
-        at += n > 0 ? n : 0;
-        len -= n > 0 ? (size_t)n : 0;
-    }
-    return true;
-}
-
-static bool send_frame(int fd, char kind, const unsigned char *bytes, size_t len)
-{
-    unsigned char frame[HEAD + FRAME] = { (unsigned char)kind, (unsigned char)(len >> 8), (unsigned char)len };
-
-    memcpy(frame + HEAD, bytes, len);
-    return send_all(fd, frame, HEAD + len);
-}
-
-static bool send_size(int fd)
-{
-    struct winsize w = { .ws_row = 24, .ws_col = 80 };
+    struct winsize size = { .ws_row = 24, .ws_col = 80 };
 
     resized = 0;
-    ioctl(STDIN_FILENO, TIOCGWINSZ, &w);
-    return send_frame(fd, 'w',
-                      (unsigned char[]){ (unsigned char)(w.ws_row >> 8), (unsigned char)w.ws_row, (unsigned char)(w.ws_col >> 8),
-                                         (unsigned char)w.ws_col },
-                      4);
+    ioctl(STDIN_FILENO, TIOCGWINSZ, &size);
+    ioctl(terminal, TIOCSWINSZ, &size);
 }
 
-/* Until the job closes the connection. */
-static void relay(int fd)
+/* Until the job closes the connection, or no process has its terminal any more. What is typed waits until the terminal
+ * has room. */
+static void relay(int connection, int terminal)
 {
-    struct pollfd both[2] = { { STDIN_FILENO, POLLIN, 0 }, { fd, POLLIN, 0 } };
-    unsigned char bytes[FRAME];
-    ssize_t n;
+    enum { TYPED, TERMINAL, CONNECTION };
+    struct pollfd fds[] = { { STDIN_FILENO, POLLIN, 0 }, { terminal, POLLIN, 0 }, { connection, POLLIN, 0 } };
+    char typed[BYTES], shown[BYTES];
+    ssize_t n, ntyped = 0;
 
     for (;;) {
-        if (resized && !send_size(fd))
-            return;
-        if (poll(both, 2, -1) < 0 && errno != EINTR)
-            return;
-        if (both[1].revents) {
-            n = read(fd, bytes, sizeof bytes);
-            if (n <= 0 || write(STDOUT_FILENO, bytes, (size_t)n) < 0)
+        if (resized)
+            pass_size(terminal);
+        fds[TYPED].events = ntyped > 0 ? 0 : POLLIN;
+        fds[TERMINAL].events = (short)(ntyped > 0 ? POLLIN | POLLOUT : POLLIN);
+        if (poll(fds, 3, -1) < 0) {
+            if (errno != EINTR)
                 return;
+            continue;
         }
-        if (both[0].revents) {
-            n = read(STDIN_FILENO, bytes, sizeof bytes);
-            if (n <= 0)
-                both[0].fd = -1; /* the job's terminal gets Ctrl-D as a byte */
-            else if (!send_frame(fd, 'd', bytes, (size_t)n))
+        if (fds[TERMINAL].revents & POLLOUT && (n = write(terminal, typed, (size_t)ntyped)) > 0)
+            memmove(typed, typed + n, (size_t)(ntyped -= n));
+        if (fds[TERMINAL].revents & (POLLIN | POLLHUP)) {
+            n = read(terminal, shown, sizeof shown);
+            if (n == 0 || (n < 0 && errno != EAGAIN) || (n > 0 && write(STDOUT_FILENO, shown, (size_t)n) < 0))
                 return;
+        } else if (fds[CONNECTION].revents) {
+            return;
+        }
+        if (fds[TYPED].revents && (ntyped = read(STDIN_FILENO, typed, sizeof typed)) <= 0) {
+            fds[TYPED].fd = -1; /* the job's terminal gets Ctrl-D as a byte */
+            ntyped = 0;
         }
     }
 }
@@ -118,8 +113,8 @@ static int cancel(struct context *ctx, int64_t id)
     return CODE_INTERRUPTED;
 }
 
-/* Returns a descriptor in *ret_fd when the job's terminal is there; an exit code if the job ends before. */
-static int await_terminal(struct context *ctx, int64_t id, int *ret_fd)
+/* Returns the connection and the job's terminal, or -1 and an exit code if the job ends before. */
+static int await_terminal(struct context *ctx, int64_t id, int *ret_connection, int *ret_fd)
 {
     char told[32] = "";
     json_t *job;
@@ -133,10 +128,13 @@ static int await_terminal(struct context *ctx, int64_t id, int *ret_fd)
         if (strcmp(told, text_of(job, "state")) != 0 && strcmp(text_of(job, "state"), "running") != 0)
             fprintf(stderr, "job %lld is %s (detctl why %lld)\n", (long long)id, text_of(job, "state"), (long long)id);
         snprintf(told, sizeof told, "%s", text_of(job, "state"));
-        *ret_fd = connect_to(text_of(job, "dir"));
+        *ret_connection = connect_to(text_of(job, "dir"));
+        *ret_fd = *ret_connection < 0 ? -1 : take_terminal(*ret_connection);
         json_decref(job);
         if (*ret_fd >= 0)
             return 0;
+        if (*ret_connection >= 0)
+            close(*ret_connection);
         if (strcmp(told, "completed") == 0 || strcmp(told, "failed") == 0 || strcmp(told, "cancelled") == 0)
             return watch_job(ctx, id, "total", WATCH_QUIETLY);
     }
@@ -147,10 +145,10 @@ int shell_attach(struct context *ctx, int64_t id)
     const struct sigaction act = { .sa_handler = on_resize };
     struct termios before, raw;
     bool terminal = tcgetattr(STDIN_FILENO, &before) == 0;
-    int fd, rc;
+    int connection, fd, rc;
 
     catch_interrupt();
-    if ((rc = await_terminal(ctx, id, &fd)))
+    if ((rc = await_terminal(ctx, id, &connection, &fd)))
         return rc;
     raw = before;
     if (terminal) {
@@ -158,8 +156,9 @@ int shell_attach(struct context *ctx, int64_t id)
         tcsetattr(STDIN_FILENO, TCSAFLUSH, &raw);
         sigaction(SIGWINCH, &act, NULL);
     }
-    relay(fd);
+    relay(connection, fd);
     close(fd);
+    close(connection);
     if (terminal)
         tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
     return watch_job(ctx, id, "total", WATCH_QUIETLY);

@@ -528,7 +528,7 @@ def runs(d, command):
 
 
 def shell():
-    """detctl shell: a program with a terminal of its own, relayed by detd-job; it ends with the shell, or without a terminal."""
+    """detctl shell: a program with a terminal of its own, shown by detctl; it ends with the shell, or without a terminal."""
     with Daemon() as d:
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 99, 0, 0))

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "proto/job/jobspec.h"
@@ -109,89 +110,59 @@ void publish_tick(struct publish *p)
     uv_queue_work(p->loop, &p->work, work, published);
 }
 
-static bool is_complete(const struct publish *p, const struct publish_open *o)
-{
-    int n = p->attempt->nranks;
-
-    return o->ready == (n == 64 ? UINT64_MAX : (UINT64_C(1) << n) - 1);
-}
+struct ready { /* what a rank says of a checkpoint */
+    struct steps_item item;
+    char path[];
+};
 
 /* All ranks have written it. Rows of later steps cannot be complete yet, so the newest validation is one before it. */
-static void complete(struct publish *p, const struct publish_open *o)
+static void complete(void *arg, int64_t step, struct steps_item *const *items)
 {
-    const char *folder = p->needs->program->directory, *path = o->path;
+    struct publish *p = arg;
+    const char *folder = p->needs->program->directory, *path = ((const struct ready *)items[0])->path;
     struct publish_one *one = &p->one[p->waiting];
     int n;
 
     if (p->waiting == PUBLISH_WAITING) {
-        left_out(p, o->step, "others before it wait for the disk");
+        left_out(p, step, "others before it wait for the disk");
         return;
     }
-    *one = (struct publish_one){ .saved = { .step = o->step, .value = p->score.step > p->last ? p->score.value : NAN },
+    *one = (struct publish_one){ .saved = { .step = step, .value = p->score.step > p->last ? p->score.value : NAN },
                                  .val_loss = p->val_step > p->last ? p->val_loss : NAN,
                                  .lower = p->score.lower };
     n = snprintf(one->saved.path, sizeof one->saved.path, "%s%s%s", path[0] == '/' ? "" : folder, path[0] == '/' ? "" : "/", path);
     if (!path[0] || n >= (int)sizeof one->saved.path) {
-        left_out(p, o->step, "rank 0 gave no path, or one that is too long");
+        left_out(p, step, "rank 0 gave no path, or one that is too long");
         return;
     }
-    p->last = o->step;
+    p->last = step;
     p->waiting++;
     publish_tick(p);
 }
 
-static void drop_first(struct publish *p)
+/* Only the first is told. */
+static void given_up(void *arg, int64_t step, int rank, const char *why)
 {
-    p->nopen--;
-    memmove(p->open, p->open + 1, (size_t)p->nopen * sizeof *p->open);
-}
-
-/* A rank that lacks it will not write it any more. Only the first is told. */
-static void give_up_first(struct publish *p, int64_t step)
-{
+    struct publish *p = arg;
     char text[100];
-    int lacks = 0;
 
-    while (p->open[0].ready >> lacks & 1)
-        lacks++;
-    if (!p->told) {
-        snprintf(text, sizeof text, "rank %d has not written it, and step %lld follows", lacks, (long long)step);
-        left_out(p, p->open[0].step, text);
-    }
+    snprintf(text, sizeof text, "rank %d %s", rank, why);
+    if (!p->told)
+        left_out(p, step, text);
     p->told = true;
-    drop_first(p);
-}
-
-/* The steps of a rank rise, so those before `step` that it lacks are never complete. Returns NULL for a step that was
- * given up. */
-static struct publish_open *find_or_add(struct publish *p, int rank, int64_t step)
-{
-    while (p->nopen > 0 && p->open[0].step < step && (!(p->open[0].ready >> rank & 1) || p->nopen == PUBLISH_OPEN))
-        give_up_first(p, step);
-    for (int i = 0; i < p->nopen; i++)
-        if (p->open[i].step == step)
-            return &p->open[i];
-    if (p->nopen == PUBLISH_OPEN || (p->nopen > 0 && p->open[p->nopen - 1].step > step))
-        return NULL;
-    p->open[p->nopen] = (struct publish_open){ .step = step };
-    return &p->open[p->nopen++];
 }
 
 void publish_take(struct publish *p, int rank, int64_t step, const char *path)
 {
-    struct publish_open *o = step <= p->last ? NULL : find_or_add(p, rank, step);
+    size_t bytes = sizeof(struct ready) + strlen(path) + 1;
+    struct ready *r = step > p->last ? malloc(bytes) : NULL;
 
-    if (!o)
+    if (!r)
         return;
-    o->ready |= UINT64_C(1) << rank;
-    if (rank == 0)
-        snprintf(o->path, sizeof o->path, "%s", strlen(path) < sizeof o->path ? path : "");
-    if (!is_complete(p, o))
-        return;
-    while (p->open[0].step < step)
-        give_up_first(p, step);
-    complete(p, &p->open[0]);
-    drop_first(p);
+    r->item = (struct steps_item){ .step = step, .bytes = bytes };
+    memcpy(r->path, path, strlen(path) + 1);
+    if (!steps_add(&p->steps, rank, &r->item))
+        free(r);
 }
 
 int publish_begin(struct publish *p, struct err *err)
@@ -210,7 +181,10 @@ int publish_begin(struct publish *p, struct err *err)
     program->resume_step = p->last = one ? one->step : 0;
     snprintf(program->resume, sizeof program->resume, "%s", one ? one->path : "");
     p->val_step = 0;
-    p->nopen = 0;
+    steps_close(&p->steps);
+    p->steps = (struct steps){
+        .nranks = p->attempt->nranks, .max_open = PUBLISH_OPEN, .max_bytes = SIZE_MAX, .complete = complete, .given_up = given_up, .arg = p
+    };
     p->told = false;
     p->score = (struct publish_score){ 0 };
     return saved_rewind(&p->saved, program->resume_step, err);
@@ -218,5 +192,6 @@ int publish_begin(struct publish *p, struct err *err)
 
 void publish_close(struct publish *p)
 {
+    steps_close(&p->steps);
     saved_close(&p->saved);
 }

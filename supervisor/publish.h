@@ -9,13 +9,17 @@
 
 #include "proto/err.h"
 #include "supervisor/program/saved.h"
+#include "supervisor/program/steps.h"
 
 struct attempt;
 struct going;
 struct needs;
 struct records;
 
-enum { PUBLISH_OPEN = 8, PUBLISH_WAITING = 8 /* complete checkpoints that wait for the disk; further ones are left out */ };
+enum {
+    PUBLISH_OPEN = 8 /* of a rank, that others have not written */,
+    PUBLISH_WAITING = 8 /* complete checkpoints that wait for the disk; further ones are left out */
+};
 
 /* Whether one is better than another. */
 struct publish_score {
@@ -35,15 +39,9 @@ struct publish {
     struct publish_score score; /* of validations, by checkpoint.best */
     double val_loss;            /* of the newest validation, NAN: none */
     int64_t val_step;
-    /* Checkpoints that some ranks have written and others have not, the oldest first. */
-    int nopen;
-    struct publish_open {
-        int64_t step;
-        uint64_t ready;
-        char path[PATH_MAX];
-    } open[PUBLISH_OPEN];
-    bool told;    /* about one that was not complete */
-    int64_t last; /* step of the newest complete one */
+    struct steps steps; /* checkpoints that some ranks have written and others have not */
+    bool told;          /* about one that was not complete */
+    int64_t last;       /* step of the newest complete one */
     /* Complete ones, the oldest first; the first of them is under way if busy. */
     int waiting;
     struct publish_one {

@@ -23,7 +23,6 @@
 #include "supervisor/needs.h"
 #include "supervisor/publish.h"
 #include "supervisor/program/rows.h"
-#include "supervisor/program/share.h"
 #include "supervisor/ranks/log.h"
 #include "supervisor/ranks/program.h"
 #include "supervisor/ranks/ranks.h"
@@ -180,14 +179,14 @@ static void take_hello(struct speech *s, int rank, const json_t *msg)
 
 static void take_share(struct speech *s, int rank, const json_t *msg)
 {
-    struct rows_term terms[ROWS_TERMS];
-    struct rows_share share;
+    int unfit = rows_take(s->rows, rank, msg);
 
-    if (share_read(msg, rank, terms, &share) > 0)
-        speech_left_out(s, rank, "share: a name of a term has control characters, quotes or backslashes");
     s->reported = true;
-    if (!rows_take(s->rows, &share))
-        job_log("rank %d: out of memory: its share of step %lld is lost", rank, (long long)share.step);
+    if (unfit < 0)
+        job_log("rank %d: out of memory: its share of step %lld is lost", rank,
+                (long long)json_integer_value(json_object_get(msg, "step")));
+    else if (unfit > 0)
+        speech_left_out(s, rank, "share: a name of a term has control characters, quotes or backslashes");
 }
 
 static void take_finish(struct speech *s, int rank, const json_t *msg)
@@ -343,9 +342,7 @@ void speech_end(struct speech *s)
 
 int64_t speech_step(const struct speech *s, int rank)
 {
-    int64_t step = s->rows ? rows_step(s->rows, rank) : 0;
-
-    return step > 0 ? step : 0;
+    return s->rows ? rows_step(s->rows, rank) : 0;
 }
 
 bool speech_knows(const struct speech *s, unsigned words)

@@ -13,7 +13,6 @@
 #include "proto/err.h"
 #include "proto/record.h"
 #include "supervisor/program/rows.h"
-#include "supervisor/program/share.h"
 #include "tests/fuzz/fuzz.h"
 
 const char fuzz_name[] = "speech";
@@ -47,18 +46,12 @@ static void on_event(void *arg, const char *kind, const char *text)
 
 static void take(struct rows *rows, int rank, enum record_type type, const json_t *msg)
 {
-    struct rows_term terms[ROWS_TERMS];
-    struct rows_share share;
-
     if (type == RECORD_FINISH)
         rows_done(rows, rank);
     if (type == RECORD_CHECKPOINT)
         assert_true(json_is_integer(json_object_get(msg, "step")));
-    if (type != RECORD_SHARE)
-        return;
-    share_read(msg, rank, terms, &share);
-    assert_true(share.step >= 0 && share.n <= ROWS_TERMS);
-    assert_true(rows_take(rows, &share));
+    if (type == RECORD_SHARE)
+        assert_true(rows_take(rows, rank, msg) >= 0);
 }
 
 static void take_line(struct rows *rows, const char *line, size_t len)

@@ -445,10 +445,10 @@ static int prepare_program(struct job *j, struct err *err)
     port_drop(&p->port);
     if (rc == 0)
         rc = publish_begin(&j->publish, err);
-    if (rc == 0 && p->terminal)
+    if (rc == 0 && p->spec->program_terminal)
         rc = terminal_open(j->loop, &j->terminal, err);
     if (rc == 0)
-        rc = errorfile_prepare(j->going.attempt, p->nranks, err);
+        rc = errorfile_prepare(j->going.attempt, (int)p->spec->run_ranks, err);
     return rc < 0 ? rc : port_take((unsigned)(j->options.job * 101 + j->going.attempt * 13), &p->port, err);
 }
 

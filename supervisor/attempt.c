@@ -24,7 +24,7 @@ int attempt_start(struct attempt *a, const struct ranks_config *config, struct e
 
     *a = (struct attempt){ .nranks = a->nranks, .number = config->attempt, .program = p, .began_ms = uv_now(config->loop) };
     if (p)
-        a->silence = silence_new(a->nranks, p->silent_after_s);
+        a->silence = silence_new(a->nranks, p->spec->program_silent_after);
     else
         a->watch = watch_new(a->nranks);
     rc = a->watch || a->silence ? ranks_start(config, &a->ranks, err) : err_set(err, -ENOMEM, "out of memory");
@@ -176,7 +176,8 @@ static void outcome_of(const struct attempt *a, const struct outcome_rank *ranks
     char error[OUTCOME_TEXT];
     struct outcome_rank left = ranks[0];
 
-    if (a->program->terminal && left.left && WIFEXITED(left.status)) { /* a shell leaves with the status of its last command */
+    if (a->program->spec->program_terminal && left.left &&
+        WIFEXITED(left.status)) { /* a shell leaves with the status of its last command */
         left.status = 0;
         ranks = &left;
     }

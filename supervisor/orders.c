@@ -69,7 +69,7 @@ static void send_word(const struct orders *o, const char *word, const char *tier
 /* program.stop_grace, or less if that part of detd's deadline is shorter. */
 static double bounded_by_detd(const struct orders *o, double part)
 {
-    double grace = o->program->stop_grace_s;
+    double grace = o->program->spec->program_stop_grace;
 
     return o->stop_s > 0 && part * o->stop_s < grace ? part * o->stop_s : grace;
 }

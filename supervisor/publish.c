@@ -119,7 +119,7 @@ struct ready { /* what a rank says of a checkpoint */
 static void complete(void *arg, int64_t step, struct steps_item *const *items)
 {
     struct publish *p = arg;
-    const char *folder = p->needs->program->directory, *path = ((const struct ready *)items[0])->path;
+    const char *folder = p->needs->spec->program_directory, *path = ((const struct ready *)items[0])->path;
     struct publish_one *one = &p->one[p->waiting];
     int n;
 

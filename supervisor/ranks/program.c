@@ -8,42 +8,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "proto/err.h"
+#include "proto/host/which.h"
 #include "proto/job/jobspec.h"
 #include "proto/report.h"
 #include "supervisor/ranks/errorfile.h"
 
 enum { VARIABLES = 40, SHOWN = 200 };
 
-int program_signal(const char *name)
+static int signal_of(const char *name)
 {
-    static const struct {
-        const char *name;
-        int number;
-    } signals[] = { { "SIGTERM", SIGTERM }, { "SIGINT", SIGINT },   { "SIGHUP", SIGHUP },
-                    { "SIGQUIT", SIGQUIT }, { "SIGUSR1", SIGUSR1 }, { "SIGUSR2", SIGUSR2 } };
-
-    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
-        if (strcmp(signals[i].name, name) == 0)
-            return signals[i].number;
+    for (int i = 1; i < NSIG; i++)
+        if (sigabbrev_np(i) && strcmp(sigabbrev_np(i), name + strlen("SIG")) == 0)
+            return i;
     return 0;
 }
 
 /* ---- what the spec says ---- */
-
-static int copy_command(struct program *p, const json_t *command)
-{
-    size_t n = json_array_size(command);
-
-    p->argv = calloc(n + 1, sizeof *p->argv);
-    for (size_t i = 0; p->argv && i < n; i++)
-        if (!(p->argv[i] = strdup(json_string_value(json_array_get(command, i)))))
-            return -ENOMEM;
-    return p->argv ? 0 : -ENOMEM;
-}
 
 /* Installed, the module lies in ../share/detd/python; in a tree of sources in ../python. */
 static void find_module(struct program *p)
@@ -67,28 +50,21 @@ static void find_module(struct program *p)
 
 int program_new(const struct jobspec *s, int64_t job, struct program **ret, struct err *err)
 {
+    size_t n = json_array_size(s->program_command);
     struct program *p = calloc(1, sizeof *p);
 
-    if (!p)
-        return err_set(err, -ENOMEM, "out of memory");
-    *p = (struct program){ .job = job,
-                           .steps = s->train_steps,
-                           .every = s->checkpoint_every,
-                           .terminal = s->program_terminal,
-                           .nranks = (int)s->run_ranks,
-                           .restarts = (int)s->run_restarts,
-                           .threads = s->run_threads > 0 ? (int)s->run_threads : 1,
-                           .stop_signal = program_signal(s->program_stop_signal),
-                           .mask = s->program_umask ? (int)strtol(s->program_umask, NULL, 8) : -1,
-                           .stop_grace_s = s->program_stop_grace,
-                           .silent_after_s = s->program_silent_after,
-                           .directory = strdup(s->program_directory),
-                           .port.lock_fd = -1 };
-    find_module(p);
-    if (copy_command(p, s->program_command) < 0 || !p->directory) {
-        program_free(p);
+    if (!p || !(p->argv = calloc(n + 1, sizeof *p->argv))) {
+        free(p);
         return err_set(err, -ENOMEM, "out of memory");
     }
+    for (size_t i = 0; i < n; i++)
+        p->argv[i] = (char *)json_string_value(json_array_get(s->program_command, i));
+    p->spec = s;
+    p->job = job;
+    p->stop_signal = signal_of(s->program_stop_signal);
+    p->mask = s->program_umask ? (int)strtol(s->program_umask, NULL, 8) : -1;
+    p->port.lock_fd = -1;
+    find_module(p);
     *ret = p;
     return 0;
 }
@@ -97,8 +73,7 @@ void program_free(struct program *p)
 {
     if (!p)
         return;
-    program_free_variables(p->argv);
-    free(p->directory);
+    free(p->argv);
     port_drop(&p->port);
     free(p);
 }
@@ -115,48 +90,18 @@ static const char *value_in(char *const *env, const char *name)
     return NULL;
 }
 
-static bool is_folder(const char *path)
-{
-    struct stat st;
-
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-static bool is_program(const char *path)
-{
-    struct stat st;
-
-    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
-}
-
-/* A name without a slash is looked for in PATH, another one in the folder, as a shell does. */
-static bool search(struct program *p, const char *name, const char *path)
-{
-    if (strchr(name, '/')) {
-        int n =
-            name[0] == '/' ? snprintf(p->path, sizeof p->path, "%s", name) : snprintf(p->path, sizeof p->path, "%s/%s", p->directory, name);
-
-        return n < (int)sizeof p->path && is_program(p->path);
-    }
-    for (size_t len; path && *path; path += len + (path[len] == ':')) {
-        len = strcspn(path, ":");
-        if (len > 0 && (size_t)snprintf(p->path, sizeof p->path, "%.*s/%s", (int)len, path, name) < sizeof p->path && is_program(p->path))
-            return true;
-    }
-    return false;
-}
-
 int program_find(struct program *p, char *const *env, struct err *err)
 {
     const char *name = p->argv[0], *venv = value_in(env, "VIRTUAL_ENV"), *path = value_in(env, "PATH");
 
-    if (!is_folder(p->directory))
+    if (!which_is_folder(p->spec->program_directory))
         return err_field(err, ERR_INPUT, "program.directory",
-                         "program.directory: the folder '%.*s' is gone; make it again and use detctl resume", SHOWN, p->directory);
-    if (venv && venv[0] && !is_folder(venv))
+                         "program.directory: the folder '%.*s' is gone; make it again and use detctl resume", SHOWN,
+                         p->spec->program_directory);
+    if (venv && venv[0] && !which_is_folder(venv))
         return err_field(err, ERR_INPUT, "run.env",
                          "run.env: the virtual environment '%.*s' (VIRTUAL_ENV) is gone; make it again and use detctl resume", SHOWN, venv);
-    if (search(p, name, path))
+    if (which_find(name, p->spec->program_directory, path, p->path))
         return 0;
     if (strchr(name, '/'))
         return err_field(err, ERR_INPUT, "program.command", "program.command: '%.*s' is no file that this user may execute", SHOWN,
@@ -221,15 +166,15 @@ static void add_ranks(struct list *l, const struct program *p, const struct prog
     add(l, "ROLE_RANK=%d", r->rank);
     add(l, "GROUP_RANK=0");
     add(l, "ROLE_NAME=default");
-    add(l, "WORLD_SIZE=%d", p->nranks);
-    add(l, "LOCAL_WORLD_SIZE=%d", p->nranks);
-    add(l, "ROLE_WORLD_SIZE=%d", p->nranks);
+    add(l, "WORLD_SIZE=%lld", (long long)p->spec->run_ranks);
+    add(l, "LOCAL_WORLD_SIZE=%lld", (long long)p->spec->run_ranks);
+    add(l, "ROLE_WORLD_SIZE=%lld", (long long)p->spec->run_ranks);
     add(l, "GROUP_WORLD_SIZE=1");
     add(l, "MASTER_ADDR=127.0.0.1");
     add(l, "MASTER_PORT=%d", p->port.number);
     add(l, "TORCHELASTIC_RUN_ID=detd-%lld", (long long)p->job);
     add(l, "TORCHELASTIC_RESTART_COUNT=%d", r->attempt - 1);
-    add(l, "TORCHELASTIC_MAX_RESTARTS=%d", p->restarts);
+    add(l, "TORCHELASTIC_MAX_RESTARTS=%lld", (long long)p->spec->run_restarts);
     add(l, "TORCHELASTIC_USE_AGENT_STORE=False");
     add(l, "TORCHELASTIC_ERROR_FILE=%s/%s", r->job_dir, file);
 }
@@ -244,10 +189,10 @@ static void add_job(struct list *l, const struct program *p, const struct progra
     add(l, "DETD_RESUME_STEP=%lld", (long long)p->resume_step);
     if (p->resume[0])
         add(l, "DETD_RESUME=%s", p->resume);
-    if (p->every > 0)
-        add(l, "DETD_CHECKPOINT_EVERY=%lld", (long long)p->every);
-    if (p->steps > 0)
-        add(l, "DETD_STEPS=%lld", (long long)p->steps);
+    if (p->spec->checkpoint_every > 0)
+        add(l, "DETD_CHECKPOINT_EVERY=%lld", (long long)p->spec->checkpoint_every);
+    if (p->spec->train_steps > 0)
+        add(l, "DETD_STEPS=%lld", (long long)p->spec->train_steps);
 }
 
 /* An instance of MIG is a device of its own, of which CUDA sees one: each rank gets its own. Else all ranks see all
@@ -260,7 +205,7 @@ static void add_gpus(struct list *l, const struct program *p, const struct progr
 
     while (r->gpus && r->gpus[n])
         n++;
-    each = n / p->nranks;
+    each = n / (int)p->spec->run_ranks;
     for (int i = 0; i < n && used < sizeof text; i++)
         if (strncmp(r->gpus[i], "MIG-", 4) != 0 || (i >= r->rank * each && i < (r->rank + 1) * each))
             used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? "," : "", r->gpus[i]);
@@ -277,9 +222,9 @@ int program_variables(const struct program *p, const struct program_rank *r, cha
     add_ranks(&l, p, r);
     add_job(&l, p, r);
     add_gpus(&l, p, r);
-    add(&l, "PWD=%s", p->directory);
+    add(&l, "PWD=%s", p->spec->program_directory);
     if (!value_in(env, "OMP_NUM_THREADS"))
-        add(&l, "OMP_NUM_THREADS=%d", p->threads);
+        add(&l, "OMP_NUM_THREADS=%d", p->spec->run_threads > 0 ? (int)p->spec->run_threads : 1);
     if (!value_in(env, "PYTHONUNBUFFERED"))
         add(&l, "PYTHONUNBUFFERED=1");
     if (p->module[0])

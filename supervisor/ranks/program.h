@@ -12,18 +12,13 @@ struct err;
 struct jobspec;
 
 struct program {
-    char **argv;           /* NULL-terminated; owned, as is what follows */
-    char *directory;       /* absolute */
-    char path[PATH_MAX];   /* of argv[0], found by program_find() */
-    char module[PATH_MAX]; /* folder of the Python module detd; "": it is not beside this program */
-    int64_t job, steps;    /* steps 0: not known */
-    int64_t every;         /* checkpoint.every; 0: only when asked */
-    int nranks, restarts, threads;
-    bool terminal; /* it has one, of detctl shell */
+    const struct jobspec *spec; /* borrowed */
+    char **argv;                /* NULL-terminated; of the spec */
+    char path[PATH_MAX];        /* of argv[0], found by program_find() */
+    char module[PATH_MAX];      /* folder of the Python module detd; "": it is not beside this program */
+    int64_t job;
     int stop_signal;
-    int mask; /* file mode mask; -1: that of this process */
-    double stop_grace_s;
-    double silent_after_s; /* NAN: the default */
+    int mask;              /* file mode mask; -1: that of this process */
     struct port port;      /* of this attempt */
     int64_t resume_step;   /* of this attempt; 0: from the beginning */
     char resume[PATH_MAX]; /* path of that checkpoint; "": there is none */
@@ -37,7 +32,7 @@ struct program_rank {
     char *const *gpus;  /* NULL-terminated, of the whole job; NULL: none were granted */
 };
 
-/* Copies what it needs of the spec, which is of a program. The caller frees *ret. */
+/* s: of a program; it stays as long as *ret, which the caller frees. */
 int program_new(const struct jobspec *s, int64_t job, struct program **ret, struct err *err);
 void program_free(struct program *p);
 /* Before each start: looks for the folder, the virtual environment and the program. env: of the ranks, "NAME=VALUE".
@@ -49,5 +44,3 @@ int program_explain(const struct program *p, int number, struct err *err);
  * frees *ret with program_free_variables(). */
 int program_variables(const struct program *p, const struct program_rank *r, char *const *env, char ***ret, struct err *err);
 void program_free_variables(char **variables);
-/* Number of the signal "SIGTERM" and so on; 0: no signal of program.stop_signal. */
-int program_signal(const char *name);

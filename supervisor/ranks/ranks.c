@@ -16,6 +16,7 @@
 
 #include "proto/err.h"
 #include "proto/frame.h"
+#include "proto/job/jobspec.h"
 #include "proto/line.h"
 #include "proto/progress.h"
 #include "proto/report.h"
@@ -306,7 +307,7 @@ static int start_program(const struct ranks *all, struct rank *r, struct spawn *
     s->path = p->path;
     s->exec_fd = -1;
     s->argv = p->argv;
-    s->directory = p->directory;
+    s->directory = p->spec->program_directory;
     s->mask = p->mask;
     s->own = own;
     s->tty = c->tty;

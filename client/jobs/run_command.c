@@ -21,38 +21,36 @@
 #include "client/jobs/watch.h"
 #include "proto/err.h"
 #include "proto/host/memory.h"
+#include "proto/job/jobspec.h"
 #include "proto/utf8.h"
 
 extern char **environ;
 
 enum { NAME_MAX_CHARS = 64 };
 
-/* ---- the environment that goes along ---- */
-
-struct taken {
-    json_t *env;
-    bool all, none;
-    char **named; /* by --env, NAME or NAME=VALUE */
+struct wanted {
+    bool shell;
+    const char *name, *ranks, *gpus; /* NULL: not given */
+    char **named;                    /* by --env, NAME or NAME=VALUE */
     int nnamed;
+    bool all, none; /* of the environment */
+    json_t *run;    /* keys of the job */
+    struct queueing queueing;
+    bool logs, print;
 };
 
-static bool begins(const char *text, const char *with)
-{
-    return strncmp(text, with, strlen(with)) == 0;
-}
+/* ---- the environment that goes along ---- */
 
-/* Goes along unless --env-none is given. */
-static bool is_usual(const char *variable)
-{
-    return begins(variable, "PATH=") || begins(variable, "VIRTUAL_ENV=") || begins(variable, "CONDA_") || begins(variable, "PYTHONPATH=") ||
-           begins(variable, "LD_LIBRARY_PATH=");
-}
+/* It goes along unless --env-none is given. */
+static const char *const usual[] = { "PATH=", "VIRTUAL_ENV=", "CONDA_", "PYTHONPATH=", "LD_LIBRARY_PATH=", NULL };
+/* It belongs to the shell, not to the program. */
+static const char *const of_shell[] = { "_=", "PWD=", "OLDPWD=", "SHLVL=", "BASH_FUNC_", NULL };
 
-/* Belongs to the shell, not to the program. */
-static bool is_of_shell(const char *variable)
+static bool begins_with_any(const char *variable, const char *const *list)
 {
-    return begins(variable, "_=") || begins(variable, "PWD=") || begins(variable, "OLDPWD=") || begins(variable, "SHLVL=") ||
-           begins(variable, "BASH_FUNC_");
+    while (*list && strncmp(variable, *list, strlen(*list)) != 0)
+        list++;
+    return *list;
 }
 
 static bool is_secret(const char *variable)
@@ -61,179 +59,124 @@ static bool is_secret(const char *variable)
     size_t len = strcspn(variable, "=");
 
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (len >= strlen(ends[i]) && begins(variable + len - strlen(ends[i]), ends[i]))
+        if (len >= strlen(ends[i]) && strncmp(variable + len - strlen(ends[i]), ends[i], strlen(ends[i])) == 0)
             return true;
     return false;
 }
 
-static void put(struct taken *t, const char *variable)
+/* name: with "=VALUE" behind it, or not. */
+static void put(json_t *env, const char *name, const char *value)
 {
-    size_t len = strcspn(variable, "=");
+    size_t len = strcspn(name, "=");
 
-    if (!utf8_good(variable, strlen(variable))) {
-        fprintf(stderr, "detctl: note: %.*s is not UTF-8 and does not go along\n", (int)len, variable);
-        return;
-    }
-    json_object_setn_new(t->env, variable, len, json_string(variable + len + 1));
+    if (json_object_setn_new(env, name, len, json_string(value)) < 0)
+        fprintf(stderr, "detctl: note: %.*s is not UTF-8 and does not go along\n", (int)len, name);
 }
 
 /* Returns 0, or CODE_USAGE after complaining. */
-static int put_named(const struct context *ctx, struct taken *t)
+static int put_named(const struct context *ctx, const struct wanted *w, json_t *env)
 {
-    for (int i = 0; i < t->nnamed; i++) {
-        const char *name = t->named[i], *value = getenv(name);
-        char *variable = NULL;
+    for (int i = 0; i < w->nnamed; i++) {
+        const char *name = w->named[i], *equals = strchr(name, '='), *value = equals ? equals + 1 : getenv(name);
 
-        if (strchr(name, '=')) {
-            put(t, name);
-            continue;
-        }
         if (!value)
             return misuse(ctx, "--env %s: this variable is not set here; --env %s=VALUE gives it a value", name, name);
-        if (asprintf(&variable, "%s=%s", name, value) < 0)
-            memory_out();
-        put(t, variable);
-        free(variable);
+        put(env, name, value);
     }
     return 0;
 }
 
-static int take_environment(const struct context *ctx, struct taken *t)
+static int take_environment(const struct context *ctx, const struct wanted *w)
 {
+    json_t *env = spec_group(w->run, "env");
     bool any = false;
 
-    for (char **v = environ; *v && !t->none; v++) {
-        if (!(is_usual(*v) || (t->all && !is_of_shell(*v))))
+    for (char **v = environ; *v && !w->none; v++) {
+        const char *equals = strchr(*v, '=');
+
+        if (!equals || (!begins_with_any(*v, usual) && !(w->all && !begins_with_any(*v, of_shell))))
             continue;
-        if (t->all && is_secret(*v)) {
+        if (w->all && is_secret(*v)) {
             fprintf(stderr, "%s%.*s", any ? ", " : "detctl: note: left out, as their names look like secrets: ", (int)strcspn(*v, "="), *v);
             any = true;
-            continue;
+        } else {
+            put(env, *v, equals + 1);
         }
-        put(t, *v);
     }
     if (any)
         fputs(" (--env NAME takes one along)\n", stderr);
-    return put_named(ctx, t);
+    return put_named(ctx, w, env);
 }
 
 /* ---- the job ---- */
 
-/* The first word of the command that is no interpreter and no option, without its folder. */
-static json_t *name_of(char **command, int n)
+/* With or without a version at its end. */
+static bool is_interpreter(const char *word)
 {
-    static const char *const interpreters[] = { "python", "bash", "sh", "env", "torchrun", "accelerate" };
-    const char *word = command[0];
+    static const char *const names[] = { "python", "bash", "sh", "env", "torchrun", "accelerate" };
+    size_t len = strlen(word);
 
-    for (int i = 0; i < n; i++) {
-        const char *base = strrchr(command[i], '/') ? strrchr(command[i], '/') + 1 : command[i];
-        bool skip = command[i][0] == '-' || !base[0];
+    while (len > 0 && strchr("0123456789.", word[len - 1]))
+        len--;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (len == strlen(names[i]) && strncmp(word, names[i], len) == 0)
+            return true;
+    return false;
+}
 
-        for (size_t k = 0; k < sizeof interpreters / sizeof *interpreters && !skip; k++)
-            skip = begins(base, interpreters[k]) && !strchr(base + strlen(interpreters[k]), 'h');
-        if (skip)
+/* The first word of the command that is no interpreter and no option, without its folder. */
+static const char *name_of(char **command)
+{
+    const char *word = *command;
+
+    for (; *command; command++) {
+        const char *slash = strrchr(*command, '/'), *base = slash ? slash + 1 : *command;
+
+        if (!*base || **command == '-' || is_interpreter(base))
             continue;
         word = base;
         break;
     }
-    if (!utf8_good(word, strlen(word)) || strlen(word) > NAME_MAX_CHARS)
-        return json_string("program");
-    return json_string(word);
-}
-
-struct wanted {
-    const char *name;
-    char more[6][60]; /* keys that the options stand for */
-    int nmore;
-    struct taken taken;
-    struct queueing queueing;
-    bool logs, print, shell;
-    long ranks, gpus; /* -1: not given */
-};
-
-static json_t *command_json(char **command, int n)
-{
-    json_t *list = json_array();
-
-    for (int i = 0; i < n; i++)
-        if (json_array_append_new(list, json_string(command[i])) < 0) {
-            fprintf(stderr, "detctl: argument %d of the command is not UTF-8\n", i);
-            json_decref(list);
-            return NULL;
-        }
-    return list;
-}
-
-/* Makes the object of a job file. NULL after complaining. */
-static json_t *make(const struct wanted *w, char **command, int n)
-{
-    mode_t mask = umask(077);
-    char here[PATH_MAX], octal[8];
-    json_t *list = command_json(command, n), *root;
-
-    umask(mask);
-    snprintf(octal, sizeof octal, "%03o", (unsigned)mask);
-    if (!list)
-        return NULL;
-    if (!getcwd(here, sizeof here)) {
-        fprintf(stderr, "detctl: this folder: %s\n", strerror(errno));
-        json_decref(list);
-        return NULL;
-    }
-    root = json_pack("{s:o, s:{s:o, s:s, s:s}, s:{s:O}}", "name", w->name ? json_string(w->name) : name_of(command, n), "program",
-                     "command", list, "directory", here, "umask", octal, "run", "env", w->taken.env);
-    if (root && w->shell) /* an interactive shell ignores SIGTERM */
-        json_object_update_new(json_object_get(root, "program"), json_pack("{s:b, s:s}", "terminal", 1, "stop_signal", "SIGHUP"));
-    if (root && w->shell)
-        json_object_set_new(json_object_get(root, "run"), "restarts", json_integer(0));
-    if (!root)
-        fputs("detctl: the name of this folder, or of the job, is not UTF-8\n", stderr);
-    return root;
-}
-
-static int take_count(const struct context *ctx, const char *option, const char *text, long *ret)
-{
-    char *end;
-
-    *ret = strtol(text, &end, 10);
-    if (end == text || *end || *ret < 0 || *ret > 1000)
-        return misuse(ctx, "%s: '%s' is not a number", option, text);
-    return 0;
-}
-
-static void add_key(struct wanted *w, const char *key, long value)
-{
-    snprintf(w->more[w->nmore++], sizeof w->more[0], "%s=%ld", key, value);
+    return utf8_good(word, strlen(word)) && strlen(word) <= NAME_MAX_CHARS ? word : "program";
 }
 
 /* Without --ranks each GPU gets a rank. A shell is one process. */
-static void add_counts(struct wanted *w)
+static int set_counts(const struct wanted *w, json_t *root, struct err *err)
 {
-    if (w->ranks < 0 && w->gpus > 0 && !w->shell)
-        w->ranks = w->gpus;
-    if (w->ranks >= 0)
-        add_key(w, "run.ranks", w->ranks);
-    if (w->gpus >= 0)
-        add_key(w, "program.gpus", w->gpus);
+    const char *ranks = w->ranks || w->shell || !w->gpus || strcmp(w->gpus, "0") == 0 ? w->ranks : w->gpus;
+    char text[80];
+    int rc = 0;
+
+    snprintf(text, sizeof text, "run.ranks=%s", ranks ? ranks : "");
+    if (ranks)
+        rc = jobspec_override(root, text, err);
+    snprintf(text, sizeof text, "program.gpus=%s", w->gpus ? w->gpus : "");
+    return rc == 0 && w->gpus ? jobspec_override(root, text, err) : rc;
 }
 
-static int take_option(struct context *ctx, int o, struct wanted *w)
+/* Makes the object of a job file, a new reference. */
+static int make(const struct wanted *w, char **command, json_t **ret, struct err *err)
 {
-    if (o == 't' || o == 'a')
-        return take_wish(ctx, o, optarg, w->more, &w->nmore);
-    if (o == 'r')
-        return take_count(ctx, "--ranks", optarg, &w->ranks);
-    if (o == 'g')
-        return take_count(ctx, "--gpus", optarg, &w->gpus);
-    if (o == 'e')
-        w->taken.named[w->taken.nnamed++] = optarg;
-    w->name = o == 'N' ? optarg : w->name;
-    w->taken.all |= o == 'A';
-    w->taken.none |= o == 'O';
-    w->logs |= o == 'l';
-    w->print |= o == 'p';
-    take_queueing(o, &w->queueing);
-    return o == '?' ? CODE_USAGE : 0;
+    mode_t mask = umask(077);
+    json_t *list = json_array(), *program;
+    char here[PATH_MAX], octal[8];
+
+    umask(mask);
+    snprintf(octal, sizeof octal, "%03o", (unsigned)mask);
+    if (!getcwd(here, sizeof here))
+        here[0] = '\0';
+    program = json_pack("{s:o, s:s, s:s}", "command", list, "directory", here, "umask", octal);
+    if (w->shell) { /* an interactive shell ignores SIGTERM */
+        json_object_update_new(program, json_pack("{s:b, s:s}", "terminal", 1, "stop_signal", "SIGHUP"));
+        json_object_set_new(w->run, "restarts", json_integer(0));
+    }
+    *ret = json_pack("{s:s, s:o, s:O}", "name", w->name ? w->name : name_of(command), "program", program, "run", w->run);
+    if (!*ret || !here[0])
+        return err_set(err, ERR_INPUT, "this folder is gone, or its name or that of the job is not UTF-8");
+    for (int i = 0; command[i]; i++)
+        if (json_array_append_new(list, json_string(command[i])) < 0)
+            return err_set(err, ERR_INPUT, "argument %d of the command is not UTF-8", i);
+    return set_counts(w, *ret, err);
 }
 
 static int follow_logs(struct context *ctx, int64_t id)
@@ -249,124 +192,115 @@ static int follow_logs(struct context *ctx, int64_t id)
     return rc ? rc : watch_job(ctx, id, "total", WATCH_QUIETLY);
 }
 
-static int queue(struct context *ctx, const struct wanted *w, char **command, int n, char *const *changes, int nchanges)
+/* Prints the job, or queues it and follows it. */
+static int queue(struct context *ctx, const struct wanted *w, json_t *spec)
 {
-    json_t *root = make(w, command, n), *spec = NULL;
-    struct err err = { 0 };
     int64_t id = 0;
-    int rc = root ? spec_change(ctx, root, "detctl run", changes, nchanges, &spec) : CODE_REFUSED;
+    int rc;
 
-    json_decref(root);
-    if (rc == 0 && program_check(spec, &err) < 0)
-        rc = complain(&err);
-    if (rc == 0)
-        code_record(spec);
-    if (rc == 0 && w->print)
+    code_record(spec);
+    if (w->print) {
         print_json(spec);
-    if (rc == 0 && !w->print)
-        rc = submit_spec(ctx, json_incref(spec), &id);
-    json_decref(spec);
-    if (rc || w->print)
+        return 0;
+    }
+    rc = submit_spec(ctx, json_incref(spec), &id);
+    if (rc)
         return rc;
     if (w->shell)
         return shell_attach(ctx, id);
     return w->logs ? follow_logs(ctx, id) : submitted(ctx, id, w->queueing.wait, w->queueing.watch);
 }
 
-/* words: keys, before `--`. */
-static int run(struct context *ctx, struct wanted *w, char **words, int keys, char **command, int n)
+/* keys: KEY=VALUE, so many. command: NULL-terminated. */
+static int run(struct context *ctx, const struct wanted *w, char **keys, int nkeys, char **command)
 {
-    char **changes = calloc((size_t)keys + sizeof w->more / sizeof *w->more + 1, sizeof *changes);
+    json_t *root = NULL, *spec = NULL;
+    struct err err = { 0 };
     int rc = 0;
 
-    if (!changes)
-        memory_out();
-    add_counts(w);
-    if (keys > 0)
-        memcpy(changes, words, (size_t)keys * sizeof *changes);
-    for (int i = 0; i < w->nmore; i++)
-        changes[keys + i] = w->more[i];
-    for (int i = 0; i < keys && rc == 0; i++)
-        if (!strchr(words[i], '='))
-            rc = misuse(ctx, "'%s' is not KEY=VALUE; the command comes after --", words[i]);
-    if (rc == 0 && n < 1)
-        rc = misuse(ctx, "no command given");
-    if (rc == 0 && !(rc = user_may_submit(ctx)) && !(rc = take_environment(ctx, &w->taken)))
-        rc = queue(ctx, w, command, n, changes, keys + w->nmore);
-    free(changes);
+    for (int i = 0; i < nkeys; i++)
+        if (!strchr(keys[i], '='))
+            return misuse(ctx, "'%s' is not KEY=VALUE; the command comes after --", keys[i]);
+    if (!*command)
+        return misuse(ctx, "no command given");
+    if ((rc = user_may_submit(ctx)) || (rc = take_environment(ctx, w)))
+        return rc;
+    rc = make(w, command, &root, &err) < 0 ? complain(&err) : spec_change(ctx, root, "detctl run", keys, nkeys, &spec);
+    json_decref(root);
+    if (rc == 0 && program_check(spec, &err) < 0)
+        rc = complain(&err);
+    if (rc == 0)
+        rc = queue(ctx, w, spec);
+    json_decref(spec);
     return rc;
 }
 
-/* Index of the first `--`, or argc. */
-static int find_dashes(int argc, char **argv)
-{
-    int i = 1;
+/* ---- options ---- */
 
-    while (i < argc && strcmp(argv[i], "--") != 0)
-        i++;
-    return i;
+static int take_option(struct context *ctx, int o, struct wanted *w)
+{
+    if (o == 'e')
+        w->named[w->nnamed++] = optarg;
+    w->ranks = o == 'r' ? optarg : w->ranks;
+    w->gpus = o == 'g' ? optarg : w->gpus;
+    w->name = o == 'N' ? optarg : w->name;
+    w->all |= o == 'A';
+    w->none |= o == 'O';
+    w->logs |= o == 'l';
+    w->print |= o == 'p';
+    take_queueing(o, &w->queueing);
+    return o == '?' ? CODE_USAGE : take_wish(ctx, o, optarg, w->run);
 }
 
-/* With `--` all words before it are options and keys. Without it the command begins with the first word that is no
- * option. */
+/* With `--` all words before it are options and keys. Without it, and for a shell, the command begins with the first
+ * word that is no option. */
+static int take(struct context *ctx, int argc, char **argv, const struct option *options, bool shell)
+{
+    char *usual_shell[] = { getenv("SHELL") ? getenv("SHELL") : (char *)"/bin/sh", NULL };
+    struct wanted w = { .shell = shell, .run = json_object(), .named = calloc((size_t)argc + 1, sizeof(char *)) };
+    int rc = 0, o, dashes = 1;
+
+    if (!w.named || !w.run)
+        memory_out();
+    if (shell && getenv("TERM"))
+        w.named[w.nnamed++] = (char *)"TERM";
+    while (dashes < argc && (shell || strcmp(argv[dashes], "--") != 0))
+        dashes++;
+    while (rc == 0 && (o = next_option(dashes, argv, dashes < argc ? "" : "+", options)) != -1)
+        rc = take_option(ctx, o, &w);
+    if (rc == 0 && dashes < argc)
+        rc = run(ctx, &w, argv + optind, dashes - optind, argv + dashes + 1);
+    else if (rc == 0)
+        rc = run(ctx, &w, NULL, 0, shell && optind == argc ? usual_shell : argv + optind);
+    json_decref(w.run);
+    free(w.named);
+    return rc;
+}
+
+#define JOB_OPTIONS                                                                                                               \
+    { "gpus", required_argument, NULL, 'g' }, { "name", required_argument, NULL, 'N' }, { "time", required_argument, NULL, 't' }, \
+        { "env", required_argument, NULL, 'e' }, { "env-all", no_argument, NULL, 'A' },                                           \
+    {                                                                                                                             \
+        "env-none", no_argument, NULL, 'O'                                                                                        \
+    }
+
 int command_run(struct context *ctx, int argc, char **argv)
 {
     static const struct option options[] = { QUEUEING_OPTIONS,
+                                             JOB_OPTIONS,
                                              { "ranks", required_argument, NULL, 'r' },
-                                             { "gpus", required_argument, NULL, 'g' },
-                                             { "name", required_argument, NULL, 'N' },
-                                             { "time", required_argument, NULL, 't' },
                                              { "after", required_argument, NULL, 'a' },
-                                             { "env", required_argument, NULL, 'e' },
-                                             { "env-all", no_argument, NULL, 'A' },
-                                             { "env-none", no_argument, NULL, 'O' },
                                              { "logs", no_argument, NULL, 'l' },
                                              { "print", no_argument, NULL, 'p' },
                                              { 0 } };
-    struct wanted w = { .ranks = -1, .gpus = -1, .taken.env = json_object(), .taken.named = calloc((size_t)argc + 1, sizeof(char *)) };
-    int rc = 0, o, dashes = find_dashes(argc, argv);
-    bool apart = dashes < argc;
 
-    if (!w.taken.named || !w.taken.env)
-        memory_out();
-    while (rc == 0 && (o = next_option(dashes, argv, apart ? "" : "+", options)) != -1)
-        rc = take_option(ctx, o, &w);
-    if (rc == 0 && apart)
-        rc = run(ctx, &w, argv + optind, dashes - optind, argv + dashes + 1, argc - dashes - 1);
-    else if (rc == 0)
-        rc = run(ctx, &w, NULL, 0, argv + optind, argc - optind);
-    json_decref(w.taken.env);
-    free(w.taken.named);
-    return rc;
+    return take(ctx, argc, argv, options, false);
 }
 
 /* Without a command it is the user's shell. */
 int command_shell(struct context *ctx, int argc, char **argv)
 {
-    static const struct option options[] = { { "gpus", required_argument, NULL, 'g' },
-                                             { "name", required_argument, NULL, 'N' },
-                                             { "time", required_argument, NULL, 't' },
-                                             { "env", required_argument, NULL, 'e' },
-                                             { "env-all", no_argument, NULL, 'A' },
-                                             { "env-none", no_argument, NULL, 'O' },
-                                             { 0 } };
-    char *usual[] = { getenv("SHELL") ? getenv("SHELL") : (char *)"/bin/sh", NULL };
-    struct wanted w = {
-        .ranks = -1, .gpus = -1, .shell = true, .taken.env = json_object(), .taken.named = calloc((size_t)argc + 1, sizeof(char *))
-    };
-    int rc = 0, o;
+    static const struct option options[] = { JOB_OPTIONS, { 0 } };
 
-    if (!w.taken.named || !w.taken.env)
-        memory_out();
-    w.taken.named[w.taken.nnamed] = (char *)"TERM";
-    w.taken.nnamed += getenv("TERM") != NULL;
-    while (rc == 0 && (o = next_option(argc, argv, "+", options)) != -1)
-        rc = take_option(ctx, o, &w);
-    if (rc == 0 && optind < argc)
-        rc = run(ctx, &w, NULL, 0, argv + optind, argc - optind);
-    else if (rc == 0)
-        rc = run(ctx, &w, NULL, 0, usual, 1);
-    json_decref(w.taken.env);
-    free(w.taken.named);
-    return rc;
+    return take(ctx, argc, argv, options, true);
 }

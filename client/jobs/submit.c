@@ -121,17 +121,17 @@ static int help_keys(int count, char *const *words)
     return rc;
 }
 
-static int take_limit(const struct context *ctx, const char *text, char ret[60])
+static int take_limit(const struct context *ctx, const char *text, json_t *run)
 {
     double seconds = 0;
     int rc = take_duration(ctx, text, &seconds);
 
-    snprintf(ret, 60, "run.time_limit=%.17g", seconds);
+    json_object_set_new(run, "time_limit", json_real(seconds));
     return rc;
 }
 
 /* text: ID or ID:ok. */
-static int take_after(const struct context *ctx, const char *text, char ret[60], char ret_ok[60])
+static int take_after(const struct context *ctx, const char *text, json_t *run)
 {
     size_t len = strcspn(text, ":");
     char number[24];
@@ -142,17 +142,14 @@ static int take_after(const struct context *ctx, const char *text, char ret[60],
     snprintf(number, sizeof number, "%.*s", (int)len, text);
     if (take_id(ctx, number, &id))
         return CODE_USAGE;
-    snprintf(ret, 60, "run.after=%lld", (long long)id);
-    snprintf(ret_ok, 60, "run.after_ok=%s", text[len] ? "true" : "false");
+    json_object_set_new(run, "after", json_integer(id));
+    json_object_set_new(run, "after_ok", json_boolean(text[len]));
     return 0;
 }
 
-int take_wish(const struct context *ctx, int option, const char *text, char ret[][60], int *n)
+int take_wish(const struct context *ctx, int option, const char *text, json_t *run)
 {
-    int rc = option == 't' ? take_limit(ctx, text, ret[*n]) : take_after(ctx, text, ret[*n], ret[*n + 1]);
-
-    *n += option == 't' ? 1 : 2;
-    return rc;
+    return option == 't' ? take_limit(ctx, text, run) : option == 'a' ? take_after(ctx, text, run) : 0;
 }
 
 /* words: the job file, and changes of its keys. init: value for model.init; NULL: not given. */
@@ -179,38 +176,31 @@ int command_submit(struct context *ctx, int argc, char **argv)
                                              { "after", required_argument, NULL, 'a' },
                                              { "init", required_argument, NULL, 'i' },
                                              { 0 } };
+    json_t *spec, *wishes = json_object(); /* keys of run that the options stand for */
     const char *init = NULL;
-    char more[3][60] = { "", "", "" }; /* keys that the options stand for */
     struct queueing q = { 0 };
     bool keys = false;
-    struct err err = { 0 };
-    json_t *spec;
     int64_t id = 0;
-    int rc, o;
+    int rc = 0, o;
 
-    while ((o = next_option(argc, argv, "", options)) != -1) {
-        if (o == '?')
-            return CODE_USAGE;
+    while (rc == 0 && (o = next_option(argc, argv, "", options)) != -1) {
         keys |= o == 'k';
         take_queueing(o, &q);
         init = o == 'i' ? optarg : init;
-        if (o == 't' && take_limit(ctx, optarg, more[0]))
-            return CODE_USAGE;
-        if (o == 'a' && take_after(ctx, optarg, more[1], more[2]))
-            return CODE_USAGE;
+        rc = o == '?' ? CODE_USAGE : take_wish(ctx, o, optarg, wishes);
     }
-    if (keys)
+    if (rc == 0 && keys) {
+        json_decref(wishes);
         return help_keys(argc - optind, argv + optind);
-    if (optind >= argc)
-        return misuse(ctx, "no job file given");
-    if (refuse_name(ctx, argv[optind], "the job file comes first"))
-        return CODE_USAGE;
-    if ((rc = user_may_submit(ctx)) || (rc = load(ctx, argv + optind, argc - optind, init, &spec)))
-        return rc;
-    for (int i = 0; i < 3; i++)
-        if (more[i][0] && jobspec_override(spec, more[i], &err) < 0) {
-            json_decref(spec);
-            return complain(&err);
-        }
-    return (rc = submit_checked(ctx, spec, &q, &id)) ? rc : submitted(ctx, id, q.wait, q.watch);
+    }
+    if (rc == 0 && optind >= argc)
+        rc = misuse(ctx, "no job file given");
+    if (rc == 0 && refuse_name(ctx, argv[optind], "the job file comes first"))
+        rc = CODE_USAGE;
+    if (rc == 0 && !(rc = user_may_submit(ctx)) && !(rc = load(ctx, argv + optind, argc - optind, init, &spec))) {
+        json_object_update(spec_group(spec, "run"), wishes);
+        rc = submit_checked(ctx, spec, &q, &id);
+    }
+    json_decref(wishes);
+    return rc ? rc : submitted(ctx, id, q.wait, q.watch);
 }

@@ -20,9 +20,9 @@ struct queueing {
     }
 /* Notes one of these options; ignores any other. */
 void take_queueing(int option, struct queueing *q);
-/* --time LIMIT (option 't') and --after ID[:ok] ('a'): writes the keys that they stand for at ret[*n], up to two.
+/* Sets the keys of `run` that --time LIMIT (option 't') and --after ID[:ok] ('a') stand for; ignores any other option.
  * Returns 0, or CODE_USAGE after complaining. */
-int take_wish(const struct context *ctx, int option, const char *text, char ret[][60], int *n);
+int take_wish(const struct context *ctx, int option, const char *text, json_t *run);
 /* submit_spec() after check_first(). */
 int submit_checked(struct context *ctx, json_t *spec, const struct queueing *q, int64_t *ret_id);
 /* Prints the id, then waits silently or watches, if requested. Returns an exit code. */

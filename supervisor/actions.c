@@ -190,11 +190,6 @@ static void term_ranks(struct job *j)
     ranks_kill(j->attempt.ranks, j->needs.program ? j->needs.program->stop_signal : SIGTERM);
 }
 
-static void dump_stacks(struct job *j)
-{
-    speech_dump_stacks(&j->speech);
-}
-
 static void tell_stuck(struct job *j)
 {
     int rank = attempt_stuck(&j->attempt, j->trouble, sizeof j->trouble);
@@ -524,7 +519,6 @@ static void (*const actions[])(struct job *j) = {
     [GOING_PASS] = pass,
     [GOING_TERM] = term_ranks,
     [GOING_KILL] = kill_ranks,
-    [GOING_DUMP] = dump_stacks,
     [GOING_TELL_UNHEARD] = tell_unheard,
     [GOING_TELL_STUCK] = tell_stuck,
     [GOING_CLEAN] = clean,
@@ -571,7 +565,7 @@ static void hang(struct job *j, const struct watch_verdict *v)
     line_int(l, "step", (int64_t)(v->step & INT64_MAX));
     records_add(&j->records, NULL);
     tell_command(j, "hang", "", v->text);
-    take(j, j->needs.program && speech_has_stacks(&j->speech) ? GOING_FACT_TRACED : GOING_FACT_HUNG, v->text);
+    take(j, j->needs.program && speech_dump_stacks(&j->speech) ? GOING_FACT_TRACED : GOING_FACT_HUNG, v->text);
 }
 
 /* The lock's file was removed, so detd took the job for dead and started another detd-job: the job must not run twice.
@@ -601,7 +595,7 @@ static bool looks_hung(struct job *j, struct watch_verdict *ret)
     if (!j->needs.program)
         return attempt_look(&j->attempt, now_s, j->messages.durable, ret);
     attempt_tell_idle(&j->attempt, j->trouble, sizeof j->trouble);
-    return attempt_look_at_program(&j->attempt, now_s, &j->speech, ret);
+    return speech_hangs(&j->speech, now_s, ret);
 }
 
 void actions_tick(uv_timer_t *timer)

@@ -4,30 +4,25 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "proto/err.h"
-#include "supervisor/program/page.h"
-#include "supervisor/program/silence.h"
 #include "supervisor/ranks/errorfile.h"
 #include "supervisor/ranks/left.h"
 #include "supervisor/ranks/program.h"
 #include "supervisor/ranks/ranks.h"
 #include "supervisor/ranks/watch.h"
-#include "supervisor/speech.h"
 
 int attempt_start(struct attempt *a, const struct ranks_config *config, struct err *err)
 {
-    const struct program *p = config->program;
     int rc;
 
-    *a = (struct attempt){ .nranks = a->nranks, .number = config->attempt, .program = p, .began_ms = uv_now(config->loop) };
-    if (p)
-        a->silence = silence_new(a->nranks, p->spec->program_silent_after);
-    else
-        a->watch = watch_new(a->nranks);
-    rc = a->watch || a->silence ? ranks_start(config, &a->ranks, err) : err_set(err, -ENOMEM, "out of memory");
+    *a = (struct attempt){ .nranks = a->nranks,
+                           .number = config->attempt,
+                           .program = config->program,
+                           .watch = watch_new(a->nranks),
+                           .began_ms = uv_now(config->loop) };
+    rc = a->watch ? ranks_start(config, &a->ranks, err) : err_set(err, -ENOMEM, "out of memory");
     if (rc < 0)
         attempt_close(a);
     return rc;
@@ -40,9 +35,7 @@ void attempt_close(struct attempt *a)
     a->ranks = NULL; /* a callback that comes while they are freed finds none */
     ranks_free(ranks);
     watch_free(a->watch);
-    silence_free(a->silence);
     a->watch = NULL;
-    a->silence = NULL;
 }
 
 void attempt_kill(struct attempt *a)
@@ -122,35 +115,6 @@ bool attempt_look(struct attempt *a, double now_s, bool busy, struct watch_verdi
         pages[i].held = ranks_is_held(a->ranks, i) || (i == 0 && busy);
     }
     watch_look(a->watch, pages, now_s, ret);
-    return ret->rank >= 0;
-}
-
-static uint64_t log_bytes(int rank)
-{
-    struct stat st;
-    char path[64];
-
-    snprintf(path, sizeof path, "log/rank-%d.log", rank);
-    return lstat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
-}
-
-bool attempt_look_at_program(struct attempt *a, double now_s, const struct speech *speech, struct watch_verdict *ret)
-{
-    struct silence_page pages[JOB_MAX_RANKS];
-
-    if (!a->ranks)
-        return false;
-    for (int i = 0; i < a->nranks; i++) {
-        uint64_t said = (uint64_t)speech_step(speech, i);
-
-        page_read(ranks_page(a->ranks, i), &pages[i]);
-        pages[i].step = said > pages[i].step ? said : pages[i].step;
-        pages[i].lines = speech->rank[i].lines;
-        pages[i].output = log_bytes(i);
-        pages[i].held = ranks_is_held(a->ranks, i);
-        pages[i].gone = a->rank[i].gone || ranks_pid(a->ranks, i) == 0 || speech->rank[i].finished;
-    }
-    silence_look(a->silence, pages, now_s, ret);
     return ret->rank >= 0;
 }
 

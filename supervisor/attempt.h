@@ -12,17 +12,14 @@ struct err;
 struct program;
 struct ranks;
 struct ranks_config;
-struct silence;
-struct speech;
 struct watch;
 struct watch_verdict;
 
 struct attempt {
     int nranks, number;
     struct ranks *ranks;           /* NULL: none */
-    struct watch *watch;           /* likewise; of a model */
+    struct watch *watch;           /* likewise */
     const struct program *program; /* NULL: a model */
-    struct silence *silence;       /* of a program */
     uint64_t began_ms;
     bool stopped;            /* the ranks of a program were told to stop */
     bool left;               /* an event has told what its ranks left behind */
@@ -53,8 +50,6 @@ void attempt_gone(struct attempt *a, int rank, int status);
 bool attempt_all_gone(const struct attempt *a);
 /* A look at the progress pages. Returns whether a rank hangs. busy: rank 0 waits for an answer. */
 bool attempt_look(struct attempt *a, double now_s, bool busy, struct watch_verdict *ret);
-/* The same for a program: speech has what the ranks said. Returns whether a rank hangs. */
-bool attempt_look_at_program(struct attempt *a, double now_s, const struct speech *speech, struct watch_verdict *ret);
 /* A rank that does not run: it is stopped, or waits for a disk, for a while. Writes a sentence; "": there is none. */
 void attempt_tell_idle(struct attempt *a, char *ret, size_t size);
 /* All ranks are gone: how it ended. */

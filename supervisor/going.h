@@ -36,7 +36,7 @@ enum going_fact {
     GOING_FACT_HELD,      /* likewise, but reports wait for room on the disk */
     GOING_FACT_BROKEN,    /* a rank says what no trainer says, or uses a GPU that it was not given */
     GOING_FACT_HUNG,      /* a verdict of the watch */
-    GOING_FACT_TRACED,    /* likewise, and ranks can say where they stand */
+    GOING_FACT_TRACED,    /* likewise, and ranks dump their stacks into their logs */
     GOING_FACT_FAILED,    /* a rank said that it failed, or was lost before it said how it ended */
     GOING_FACT_DONE,      /* rank 0 said how the attempt ended */
     GOING_FACT_GONE,      /* every rank has left */
@@ -64,7 +64,6 @@ enum going_action {
     GOING_PASS,         /* pass the wish to rank 0, with its deadline */
     GOING_TERM,         /* send SIGTERM to the ranks */
     GOING_KILL,         /* kill the ranks */
-    GOING_DUMP,         /* let the ranks dump their stacks into their logs */
     GOING_TELL_UNHEARD, /* say which rank said no hello, and kill the ranks */
     GOING_TELL_STUCK,   /* say which rank outlives its SIGKILL, and kill once more */
     GOING_CLEAN,        /* kill what the ranks left behind; when nothing is left, judge the attempt */

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,6 +27,7 @@
 #include "supervisor/ranks/log.h"
 #include "supervisor/ranks/program.h"
 #include "supervisor/ranks/ranks.h"
+#include "supervisor/ranks/watch.h"
 #include "supervisor/records.h"
 
 enum {
@@ -306,6 +308,7 @@ void speech_begin(struct speech *s)
     snprintf(s->tier, sizeof s->tier, "off");
     s->reported = s->given = false;
     s->row_time = 0;
+    silence_begin(&s->silence, s->attempt->nranks, s->needs->spec->program_silent_after);
     s->rows = rows_new(s->attempt->nranks, s->needs->program->resume_step, &hooks);
     if (!s->rows) {
         err_set(&err, -ENOMEM, "out of memory");
@@ -340,10 +343,66 @@ void speech_end(struct speech *s)
     s->rows = NULL;
 }
 
-int64_t speech_step(const struct speech *s, int rank)
+/* ---- whether they hang ---- */
+
+static bool is_asking(const struct speech *s, int rank)
 {
-    return s->rows ? rows_step(s->rows, rank) : 0;
+    return !s->attempt->rank[rank].gone && !s->rank[rank].finished && ranks_pid(s->attempt->ranks, rank) != 0;
 }
+
+static uint64_t log_bytes(int rank)
+{
+    struct stat st;
+    char path[64];
+
+    snprintf(path, sizeof path, "log/rank-%d.log", rank);
+    return lstat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
+}
+
+void speech_look(const struct speech *s, int rank, struct silence_page *ret)
+{
+    uint64_t said = s->rows ? (uint64_t)rows_step(s->rows, rank) : 0;
+
+    silence_read(ranks_page(s->attempt->ranks, rank), ret);
+    ret->step = said > ret->step ? said : ret->step;
+    ret->lines = s->rank[rank].lines;
+    ret->output = log_bytes(rank);
+    ret->held = ranks_is_held(s->attempt->ranks, rank);
+    ret->gone = !is_asking(s, rank);
+}
+
+bool speech_hangs(struct speech *s, double now_s, struct watch_verdict *ret)
+{
+    struct silence_page pages[JOB_MAX_RANKS];
+
+    if (!s->attempt->ranks || !s->rows)
+        return false;
+    for (int i = 0; i < s->attempt->nranks; i++)
+        speech_look(s, i, &pages[i]);
+    silence_look(&s->silence, pages, now_s, ret);
+    return ret->rank >= 0;
+}
+
+/* The process that dumps the rank's stacks; 0: none. It must be one of this job. */
+static pid_t tracer(const struct speech *s, int rank)
+{
+    const struct speech_rank *r = &s->rank[rank];
+    pid_t pid = r->pid > 0 ? r->pid : ranks_pid(s->attempt->ranks, rank);
+
+    return r->stacks && is_asking(s, rank) && getsid(pid) == getsid(0) ? pid : 0;
+}
+
+bool speech_dump_stacks(const struct speech *s)
+{
+    bool any = false;
+
+    for (int i = 0; i < s->attempt->nranks; i++)
+        if (tracer(s, i))
+            any = kill(tracer(s, i), s->rank[i].stacks) == 0 || any;
+    return any;
+}
+
+/* ---- words ---- */
 
 bool speech_knows(const struct speech *s, unsigned words)
 {
@@ -351,13 +410,6 @@ bool speech_knows(const struct speech *s, unsigned words)
         if ((s->rank[i].words & words) != words)
             return false;
     return true;
-}
-
-/* ---- words ---- */
-
-static bool is_asking(const struct speech *s, int rank)
-{
-    return !s->attempt->rank[rank].gone && !s->rank[rank].finished && ranks_pid(s->attempt->ranks, rank) != 0;
 }
 
 static int64_t get_entered(void *arg, int rank)
@@ -417,28 +469,4 @@ bool speech_has_answer(const struct speech *s, bool any)
         asked += is_asking(s, i) && !has && !(s->words.left_out >> i & 1);
     }
     return any ? yes > 0 : asked == 0;
-}
-
-/* The process that dumps the rank's stacks; 0: none. It must be one of this job. */
-static pid_t tracer(const struct speech *s, int rank)
-{
-    const struct speech_rank *r = &s->rank[rank];
-    pid_t pid = r->pid > 0 ? r->pid : ranks_pid(s->attempt->ranks, rank);
-
-    return r->stacks && is_asking(s, rank) && getsid(pid) == getsid(0) ? pid : 0;
-}
-
-bool speech_has_stacks(const struct speech *s)
-{
-    for (int i = 0; i < s->attempt->nranks; i++)
-        if (tracer(s, i))
-            return true;
-    return false;
-}
-
-void speech_dump_stacks(const struct speech *s)
-{
-    for (int i = 0; i < s->attempt->nranks; i++)
-        if (tracer(s, i))
-            kill(tracer(s, i), s->rank[i].stacks);
 }

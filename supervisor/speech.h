@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "proto/job/jobspec.h"
+#include "supervisor/program/silence.h"
 #include "supervisor/program/words.h"
 
 struct attempt;
@@ -16,6 +17,7 @@ struct needs;
 struct publish;
 struct records;
 struct rows;
+struct watch_verdict;
 
 enum { SPEECH_EVENTS = 1000 /* of a rank, in an attempt */, SPEECH_DEVICE = 64, SPEECH_TIER = 8 };
 
@@ -41,6 +43,7 @@ struct speech {
     bool reported;      /* some rank has reported a share in this attempt */
     struct words words; /* that was given last */
     bool given;         /* in this attempt */
+    struct silence silence;
 };
 
 /* The ranks were started: records the attempt. */
@@ -53,16 +56,16 @@ void speech_left_out(struct speech *s, int rank, const char *why);
 void speech_gone(struct speech *s, int rank, int status);
 /* The attempt is over. */
 void speech_end(struct speech *s);
-/* Newest step of train that the rank has reported, 0: none. */
-int64_t speech_step(const struct speech *s, int rank);
+/* What a look at the rank shows: its page, and what it has said. */
+void speech_look(const struct speech *s, int rank, struct silence_page *ret);
+/* A look at all ranks. Returns whether one hangs. */
+bool speech_hangs(struct speech *s, double now_s, struct watch_verdict *ret);
 /* Gives the word to the ranks that still run. Returns false if one of them does not ask for it. */
 bool speech_give(struct speech *s, enum word word);
 /* Whether the ranks that run have answered the last word with yes: all of them, or at least one (any). True for `all`
  * if none was given. */
 bool speech_has_answer(const struct speech *s, bool any);
-/* Whether a rank that runs has named a signal that dumps its stacks. */
-bool speech_has_stacks(const struct speech *s);
-/* Sends it. */
-void speech_dump_stacks(const struct speech *s);
+/* Lets the ranks that have named a signal for it dump their stacks. Returns whether there are such. */
+bool speech_dump_stacks(const struct speech *s);
 /* Whether all ranks ask for all of these words. */
 bool speech_knows(const struct speech *s, unsigned words);

@@ -9,7 +9,6 @@
 #include "proto/progress.h"
 #include "supervisor/attempt.h"
 #include "supervisor/link.h"
-#include "supervisor/program/page.h"
 #include "proto/word.h"
 #include "supervisor/ranks/watch.h"
 #include "supervisor/speech.h"
@@ -25,18 +24,17 @@ struct shown {
 
 static struct shown look(const struct status_view *v, int rank)
 {
-    struct progress *page = ranks_page(v->attempt->ranks, rank);
     struct silence_page own;
     struct watch_page p;
     struct shown ret;
 
     if (v->speech) {
-        page_read(page, &own);
-        ret.step = speech_step(v->speech, rank) > (int64_t)own.step ? speech_step(v->speech, rank) : (int64_t)own.step;
+        speech_look(v->speech, rank, &own);
+        ret.step = (int64_t)own.step;
         snprintf(ret.phase, sizeof ret.phase, "%s", own.phase[0] ? own.phase : "program");
         return ret;
     }
-    watch_read(page, &p);
+    watch_read(ranks_page(v->attempt->ranks, rank), &p);
     ret.step = (int64_t)(p.step & INT64_MAX);
     snprintf(ret.phase, sizeof ret.phase, "%s", progress_phase_name(p.phase));
     return ret;

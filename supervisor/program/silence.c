@@ -1,43 +1,45 @@
 #include "supervisor/program/silence.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "proto/clean.h"
 #include "supervisor/ranks/watch.h"
 
-struct rank {
-    struct silence_page last;
-    double quiet_s; /* since it reported, or wrote output if that counts */
-    double still_s; /* since its page changed */
-};
-
-struct silence {
-    int nranks;
-    double silent_after_s, looked_s; /* looked_s < 0: no look yet */
-    struct rank ranks[];
-};
-
-struct silence *silence_new(int nranks, double silent_after_s)
+static uint64_t get(_Atomic uint64_t *word)
 {
-    struct silence *s = calloc(1, sizeof *s + (size_t)nranks * sizeof *s->ranks);
-
-    if (s) {
-        s->nranks = nranks;
-        s->silent_after_s = silent_after_s;
-        s->looked_s = -1;
-    }
-    return s;
+    return atomic_load_explicit(word, memory_order_relaxed);
 }
 
-void silence_free(struct silence *s)
+void silence_read(struct progress *page, struct silence_page *ret)
 {
-    free(s);
+    uint64_t name[PROGRESS_NAME_WORDS + 1] = { 0 };
+    char *raw = (char *)name;
+
+    *ret = (struct silence_page){ 0 };
+    if (atomic_load_explicit(&page->magic, memory_order_acquire) != PROGRESS_MAGIC ||
+        atomic_load_explicit(&page->version, memory_order_relaxed) < PROGRESS_VERSION_PROGRAM)
+        return;
+    ret->changes = atomic_load_explicit(&page->changes, memory_order_acquire);
+    ret->step = get(&page->step) & INT64_MAX;
+    ret->deadline_ms = get(&page->phase_deadline_ms);
+    for (int i = 0; i < PROGRESS_NAME_WORDS; i++)
+        name[i] = get(&page->phase_name[i]);
+    for (char *p = raw; *p; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f)
+            *p = '?';
+    clean_copy(ret->phase, sizeof ret->phase, raw);
+}
+
+void silence_begin(struct silence *s, int nranks, double silent_after_s)
+{
+    *s = (struct silence){ .nranks = nranks, .silent_after_s = silent_after_s, .looked_s = -1 };
 }
 
 /* Output counts only if the user asked for a limit: then a program that reports nothing is watched by it. */
-static void take_page(const struct silence *s, struct rank *r, const struct silence_page *p, double dt)
+static void take_page(const struct silence *s, struct silence_rank *r, const struct silence_page *p, double dt)
 {
     const struct silence_page *q = &r->last;
     bool changed = p->changes != q->changes || p->held, spoke = changed || p->step != q->step || p->lines != q->lines;
@@ -49,7 +51,7 @@ static void take_page(const struct silence *s, struct rank *r, const struct sile
 }
 
 /* The limit of its silence; INFINITY: none. */
-static double limit_of(const struct silence *s, const struct rank *r)
+static double limit_of(const struct silence *s, const struct silence_rank *r)
 {
     if (r->last.step == 0 && (isnan(s->silent_after_s) || r->last.lines > 0))
         return INFINITY;
@@ -58,22 +60,22 @@ static double limit_of(const struct silence *s, const struct rank *r)
     return s->silent_after_s > 0 ? s->silent_after_s : INFINITY;
 }
 
-static bool is_overdue(const struct rank *r)
+static bool is_overdue(const struct silence_rank *r)
 {
     return r->last.deadline_ms > 0 && r->still_s * 1000 >= (double)r->last.deadline_ms;
 }
 
-static bool hangs(const struct silence *s, const struct rank *r)
+static bool hangs(const struct silence *s, const struct silence_rank *r)
 {
     return !r->last.gone && (is_overdue(r) || r->quiet_s >= limit_of(s, r));
 }
 
-static bool is_worse(const struct rank *a, const struct rank *b)
+static bool is_worse(const struct silence_rank *a, const struct silence_rank *b)
 {
     return a->last.step != b->last.step ? a->last.step < b->last.step : a->quiet_s > b->quiet_s;
 }
 
-static void tell(const struct rank *r, int rank, int others, struct watch_verdict *ret)
+static void tell(const struct silence_rank *r, int rank, int others, struct watch_verdict *ret)
 {
     const char *phase = r->last.phase;
     char more[60] = "";

@@ -11,10 +11,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct silence;
+#include "proto/job/jobspec.h"
+#include "proto/progress.h"
+
 struct watch_verdict;
 
-enum { SILENCE_NAME = 64, SILENCE_DEFAULT_S = 1800 };
+enum { SILENCE_NAME = 8 * (PROGRESS_NAME_WORDS + 1), SILENCE_DEFAULT_S = 1800 };
 
 /* What one look at a rank shows. */
 struct silence_page {
@@ -27,8 +29,20 @@ struct silence_page {
     char phase[SILENCE_NAME]; /* "": none */
 };
 
-/* silent_after_s: as program.silent_after; NAN: the default. Caller frees; NULL: out of memory. */
-struct silence *silence_new(int nranks, double silent_after_s);
-void silence_free(struct silence *s);
+struct silence {
+    int nranks;
+    double silent_after_s, looked_s; /* looked_s < 0: no look yet */
+    struct silence_rank {
+        struct silence_page last;
+        double quiet_s; /* since it reported, or wrote output if that counts */
+        double still_s; /* since its page changed */
+    } ranks[JOB_MAX_RANKS];
+};
+
+/* Copies changes, step, deadline and phase out of shared memory; zeros as long as the rank has not written the page. The
+ * memory is the program's, so the phase may hold any bytes. */
+void silence_read(struct progress *page, struct silence_page *ret);
+/* silent_after_s: as program.silent_after; NAN: the default. */
+void silence_begin(struct silence *s, int nranks, double silent_after_s);
 /* One look at all ranks, now_s on a clock that only goes forward. */
 void silence_look(struct silence *s, const struct silence_page *pages, double now_s, struct watch_verdict *ret);

@@ -57,12 +57,12 @@ static void situations(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        struct silence *s = silence_new(RANKS, table[i].silent_after_s);
+        struct silence s;
         struct silence_page pages[RANKS] = { 0 };
         struct watch_verdict v = { .rank = -1 };
         int second = 0;
 
-        assert_non_null(s);
+        silence_begin(&s, RANKS, table[i].silent_after_s);
         for (; second <= LONGEST_S && v.rank < 0; second++) {
             for (int k = 0; k < RANKS; k++) {
                 pages[k].step = table[i].rank[k].step;
@@ -76,27 +76,26 @@ static void situations(void **state)
                 if (table[i].rank[k].phase)
                     strcpy(pages[k].phase, table[i].rank[k].phase);
             }
-            silence_look(s, pages, second, &v);
+            silence_look(&s, pages, second, &v);
         }
         if (v.rank != table[i].culprit || (v.rank >= 0 && second - 1 != table[i].verdict_s) ||
             (table[i].text && strncmp(v.text, table[i].text, strlen(table[i].text)) != 0))
             fail_msg("%s: rank %d after %d s: %s", table[i].name, v.rank, second - 1, v.text);
-        silence_free(s);
     }
 }
 
 /* A machine that slept for an hour blames nobody. */
 static void a_late_look_blames_nobody(void **state)
 {
-    struct silence *s = silence_new(1, 60);
+    struct silence s;
     struct silence_page page = { .step = 1 };
     struct watch_verdict v;
 
     (void)state;
-    silence_look(s, &page, 0, &v);
-    silence_look(s, &page, 3600, &v);
+    silence_begin(&s, 1, 60);
+    silence_look(&s, &page, 0, &v);
+    silence_look(&s, &page, 3600, &v);
     assert_int_equal(v.rank, -1);
-    silence_free(s);
 }
 
 int main(void)

@@ -177,8 +177,6 @@ static int take_hello(struct messages *m, const struct message *msg, struct err 
 
 static int take_start(struct messages *m, const struct message *msg, struct err *err)
 {
-    struct line *l;
-
     if (m->attempt->started)
         return err_set(err, ERR_PROTO, "start: came twice");
     if (!tiers_any(m->needs->tiers) &&
@@ -188,15 +186,7 @@ static int take_start(struct messages *m, const struct message *msg, struct err 
     }
     m->attempt->started = true;
     going_saved(m->going, integer_of(msg->msg, "resume_step"));
-    l = records_begin(m->records, "attempt");
-    line_int(l, "attempt", m->going->attempt);
-    line_int(l, "resume_step", integer_of(msg->msg, "resume_step"));
-    line_real(l, "time", job_time());
-    line_int(l, "ranks", m->attempt->nranks);
-    line_str(l, "device", m->attempt->device);
-    line_bool(l, "first", !m->told);
-    m->told = true;
-    records_add(m->records, NULL);
+    records_attempt(m->records, m->attempt->nranks, integer_of(msg->msg, "resume_step"), m->attempt->device);
     job_log("attempt %d starts after step %lld", m->going->attempt, (long long)integer_of(msg->msg, "resume_step"));
     return 0;
 }

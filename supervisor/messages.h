@@ -25,7 +25,6 @@ struct messages {
     /* text: why the ranks are stopped, if the fact stops them. */
     void (*fact)(void *arg, enum going_fact fact, const char *text);
     void *arg;
-    bool told;               /* rank 0 said `start` in an attempt of this process */
     struct durable *durable; /* an answer to rank 0 that waits for late records; NULL: none */
 };
 

@@ -122,6 +122,20 @@ static size_t fitting(const char *text, size_t room)
     return n;
 }
 
+void records_attempt(struct records *r, int nranks, int64_t resume_step, const char *device)
+{
+    struct line *l = records_begin(r, "attempt");
+
+    line_int(l, "attempt", r->going->attempt);
+    line_int(l, "resume_step", resume_step);
+    line_real(l, "time", job_time());
+    line_int(l, "ranks", nranks);
+    line_str(l, "device", device);
+    line_bool(l, "first", !r->told);
+    r->told = true;
+    records_add(r, NULL);
+}
+
 void records_event(struct records *r, int rank, const char *level, const char *kind, const char *text, const char *tier)
 {
     struct line *l = records_begin(r, "event");

@@ -21,6 +21,7 @@ struct records {
     /* The spool cannot be written. Records that follow may be lost. */
     void (*fatal)(void *arg, const struct err *err);
     void *arg;
+    bool told;         /* an attempt was recorded by this process */
     struct late *late; /* records that wait for room on the disk, the oldest first; NULL: none */
     size_t late_bytes;
     char no_room[200]; /* why they wait, for the status; "": none waits */
@@ -36,6 +37,8 @@ struct line *records_begin(struct records *r, const char *type);
 void records_add(struct records *r, uint64_t *ret_seq);
 /* Appends a record as a rank wrote it. */
 void records_add_text(struct records *r, const char *text, size_t len);
+/* Adds the record of an attempt that begins. device: "cuda" or "cpu". */
+void records_attempt(struct records *r, int nranks, int64_t resume_step, const char *device);
 /* rank -1: the event is about the whole job. tier: that the event refuses, or NULL. */
 void records_event(struct records *r, int rank, const char *level, const char *kind, const char *text, const char *tier);
 /* Tries the waiting records again. Returns true if records waited and all are written now. */

@@ -282,26 +282,10 @@ void speech_take(struct speech *s, int rank, const char *text, size_t len)
 
 /* ---- the life of an attempt ---- */
 
-static void record_attempt(struct speech *s)
-{
-    const struct program *p = s->needs->program;
-    struct line *l = records_begin(s->records, "attempt");
-
-    line_int(l, "attempt", s->going->attempt);
-    line_int(l, "resume_step", p->resume_step);
-    line_real(l, "time", job_time());
-    line_int(l, "ranks", s->attempt->nranks);
-    line_str(l, "device", s->needs->spec->program_gpus > 0 ? "cuda" : "cpu");
-    line_bool(l, "first", !s->told);
-    s->told = true;
-    records_add(s->records, NULL);
-    job_log("attempt %d starts after step %lld: %d rank%s, MASTER_PORT %d", s->going->attempt, (long long)p->resume_step,
-            s->attempt->nranks, s->attempt->nranks == 1 ? "" : "s", p->port.number);
-}
-
 void speech_begin(struct speech *s)
 {
     const struct rows_hooks hooks = { on_row, on_event, s };
+    const struct program *p = s->needs->program;
     struct err err;
 
     memset(s->rank, 0, sizeof s->rank);
@@ -309,13 +293,14 @@ void speech_begin(struct speech *s)
     s->reported = s->given = false;
     s->row_time = 0;
     silence_begin(&s->silence, s->attempt->nranks, s->needs->spec->program_silent_after);
-    s->rows = rows_new(s->attempt->nranks, s->needs->program->resume_step, &hooks);
+    s->rows = rows_new(s->attempt->nranks, p->resume_step, &hooks);
     if (!s->rows) {
         err_set(&err, -ENOMEM, "out of memory");
         s->records->fatal(s->records->arg, &err);
         return;
     }
-    record_attempt(s);
+    records_attempt(s->records, s->attempt->nranks, p->resume_step, s->needs->spec->program_gpus > 0 ? "cuda" : "cpu");
+    job_log("attempt %d starts after step %lld, MASTER_PORT %d", s->going->attempt, (long long)p->resume_step, p->port.number);
 }
 
 void speech_gone(struct speech *s, int rank, int status)

@@ -19,7 +19,7 @@ struct records;
 struct rows;
 struct watch_verdict;
 
-enum { SPEECH_EVENTS = 1000 /* of a rank, in an attempt */, SPEECH_DEVICE = 64, SPEECH_TIER = 8 };
+enum { SPEECH_EVENTS = 1000 /* of a rank, in an attempt */, SPEECH_TIER = 8 };
 
 struct speech {
     const struct going *going;
@@ -37,8 +37,6 @@ struct speech {
         bool finished;
     } rank[JOB_MAX_RANKS];
     char tier[SPEECH_TIER];
-    bool told; /* `attempt` was recorded by this process */
-    int64_t eval_step;
     double row_time;    /* of the newest row of train, 0: none */
     bool reported;      /* some rank has reported a share in this attempt */
     struct words words; /* that was given last */

@@ -14,48 +14,43 @@
 #include "proto/err.h"
 #include "proto/host/folder.h"
 #include "proto/host/wipe.h"
-#include "proto/line.h"
 
 static const char file[] = "published", fresh[] = "published.new";
-enum { LINE = 3 * PATH_MAX + 300, ENTRIES = 100000 /* of a folder that are looked at */, FOLDERS = 16, PIECE = 1000 };
+enum { ENTRIES = 100000 /* of a folder that are looked at */, FOLDERS = 16, PIECE = 1000 };
 
 /* ---- the file ---- */
 
-static bool read_one(const char *line, struct saved_one *ret)
+static bool read_one(const json_t *one, struct saved_one *ret)
 {
-    json_t *one = json_loads(line, 0, NULL), *value = json_object_get(one, "value");
+    const json_t *value = json_object_get(one, "value"), *step = json_object_get(one, "step");
     const char *path = json_string_value(json_object_get(one, "path"));
-    bool good = path && strlen(path) < sizeof ret->path && json_is_integer(json_object_get(one, "step"));
 
-    if (good) {
-        *ret = (struct saved_one){ .step = json_integer_value(json_object_get(one, "step")),
-                                   .bytes = json_integer_value(json_object_get(one, "bytes")),
-                                   .changed = json_number_value(json_object_get(one, "changed")),
-                                   .value = json_is_number(value) ? json_number_value(value) : NAN,
-                                   .best = json_is_true(json_object_get(one, "best")) };
-        snprintf(ret->path, sizeof ret->path, "%s", path);
-    }
-    json_decref(one);
-    return good;
+    *ret = (struct saved_one){ .step = json_integer_value(step),
+                               .bytes = json_integer_value(json_object_get(one, "bytes")),
+                               .changed = json_number_value(json_object_get(one, "changed")),
+                               .value = json_is_number(value) ? json_number_value(value) : NAN,
+                               .best = json_is_true(json_object_get(one, "best")) };
+    return json_is_integer(step) && path && snprintf(ret->path, sizeof ret->path, "%s", path) < (int)sizeof ret->path;
 }
 
 int saved_open(struct saved *s, struct err *err)
 {
     int fd = open(file, O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
     FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
-    char *line = malloc(LINE);
-    int rc;
+    bool good = true;
 
+    if (!f)
+        return err_sys(err, "open '%s'", file);
     *s = (struct saved){ .all = malloc(SAVED_MAX * sizeof *s->all) };
-    while (f && line && s->all && s->n < SAVED_MAX && fgets(line, LINE, f) && read_one(line, &s->all[s->n]))
-        s->n++;
-    if (f)
-        fclose(f);
-    rc = fd < 0 ? err_sys(err, "open '%s'", file) : !s->all || !line ? err_set(err, -ENOMEM, "out of memory") : 0;
-    free(line);
-    if (rc < 0)
-        saved_close(s);
-    return rc;
+    while (good && s->all && s->n < SAVED_MAX) {
+        json_t *one = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL);
+
+        good = one && read_one(one, &s->all[s->n]);
+        s->n += good;
+        json_decref(one);
+    }
+    fclose(f);
+    return s->all ? 0 : err_set(err, -ENOMEM, "out of memory");
 }
 
 void saved_close(struct saved *s)
@@ -64,49 +59,33 @@ void saved_close(struct saved *s)
     *s = (struct saved){ 0 };
 }
 
-static int write_one(FILE *f, const struct saved_one *one, char *text, struct err *err)
+static bool write_one(FILE *f, const struct saved_one *one)
 {
-    struct line l;
+    json_t *json =
+        json_pack("{s:I, s:s, s:I, s:f, s:o, s:b}", "step", (json_int_t)one->step, "path", one->path, "bytes", (json_int_t)one->bytes,
+                  "changed", one->changed, "value", isfinite(one->value) ? json_real(one->value) : json_null(), "best", (int)one->best);
+    bool good = json && json_dumpf(json, f, JSON_COMPACT | JSON_REAL_PRECISION(17)) == 0 && fputc('\n', f) >= 0;
 
-    line_begin(&l, text, LINE, "published");
-    line_int(&l, "step", one->step);
-    line_str(&l, "path", one->path);
-    line_int(&l, "bytes", one->bytes);
-    line_real(&l, "changed", one->changed);
-    line_real(&l, "value", one->value);
-    line_bool(&l, "best", one->best);
-    if (line_done(&l, err) < 0)
-        return err->code;
-    return fputs(text, f) < 0 ? err_sys(err, "write '%s'", fresh) : 0;
-}
-
-static int write_lines(const struct saved *s, FILE *f, struct err *err)
-{
-    char *text = malloc(LINE);
-    int rc = text ? 0 : err_set(err, -ENOMEM, "out of memory");
-
-    for (int i = 0; rc == 0 && i < s->n; i++)
-        rc = write_one(f, &s->all[i], text, err);
-    free(text);
-    return rc;
+    json_decref(json);
+    return good;
 }
 
 static int write_all(const struct saved *s, struct err *err)
 {
-    int rc, fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+    int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
     FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
+    bool good = f;
+    int rc;
 
-    if (!f) {
-        rc = err_sys(err, "open '%s'", fresh);
-        if (fd >= 0)
-            close(fd);
-        return rc;
-    }
-    rc = write_lines(s, f, err);
-    if (rc == 0 && (fflush(f) != 0 || fsync(fd) < 0 || rename(fresh, file) < 0))
+    for (int i = 0; good && i < s->n; i++)
+        good = write_one(f, &s->all[i]);
+    if (!good || fflush(f) != 0 || fsync(fd) < 0 || rename(fresh, file) < 0)
         rc = err_sys(err, "write '%s'", file);
-    fclose(f);
-    return rc < 0 ? rc : folder_sync(".", err);
+    else
+        rc = folder_sync(".", err);
+    if (f)
+        fclose(f);
+    return rc;
 }
 
 int64_t saved_newest(void)

@@ -13,7 +13,7 @@
 
 #include "proto/word.h"
 
-enum words_phase { WORDS_LOOK, WORDS_ARM, WORDS_FENCE, WORDS_CHECK, WORDS_RELEASE, WORDS_GIVEN };
+enum words_phase { WORDS_CHECK, WORDS_ARM, WORDS_FENCE, WORDS_RELEASE, WORDS_GIVEN };
 
 /* The pages of the ranks. */
 struct words_memory {

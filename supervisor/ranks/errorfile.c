@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +13,8 @@
 
 #include "proto/clean.h"
 #include "proto/err.h"
-#include "proto/rpc.h"
 
-enum { MAX_BYTES = 256 << 10, MAX_DEPTH = 32, LINES = 3, NAME = 64 };
+enum { MAX_BYTES = 256 << 10, LINES = 3, NAME = 64 };
 
 void errorfile_name(int attempt, int rank, char *ret, size_t size)
 {
@@ -37,17 +37,11 @@ int errorfile_prepare(int attempt, int nranks, struct err *err)
 /* The file belongs to the program: it may be anything. */
 static json_t *load(const char *name)
 {
-    int fd = open(name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), depth = 0;
-    char *text = fd < 0 ? NULL : malloc(MAX_BYTES);
+    int fd = open(name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat st;
-    ssize_t n = text && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? read(fd, text, MAX_BYTES) : -1;
-    json_t *root = NULL;
+    bool good = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size <= MAX_BYTES;
+    json_t *root = good ? json_loadfd(fd, 0, NULL) : NULL;
 
-    if (n > 0)
-        rpc_marks(text, (size_t)n, &depth);
-    if (n > 0 && depth <= MAX_DEPTH)
-        root = json_loadb(text, (size_t)n, 0, NULL);
-    free(text);
     if (fd >= 0)
         close(fd);
     return root;

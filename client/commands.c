@@ -289,7 +289,7 @@ const struct command commands[] = {
       "A and B are jobs, or folders with evidence. For the first step that differs it names the earliest difference: the data\n"
       "of a shard, a shard's loss with the first gradient, the gradient or the update of a tensor, or state. Exit code 0:\n"
       "equal as far as both runs go; 6: they differ; 1: undecided, because no step, or no step after a gap, has a record in\n"
-      "both.\n\n"
+      "both. Of two programs (detctl run) it compares what was submitted: code, command, keys, names of variables.\n\n"
       "  --rerun  if shard and tensor of that step were not kept, train the step again, as jobs, to find them\n"
       "  --json   print everything, for scripts\n",
       "  detctl diff 6 7\n", command_diff },

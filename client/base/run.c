@@ -116,7 +116,7 @@ int run_check_env(const json_t *spec, const char *name, struct err *err)
     return 0;
 }
 
-static int take_job(struct context *ctx, const char *text, bool any, struct run *r)
+static int take_job(struct context *ctx, const char *text, struct run *r)
 {
     struct err err = { 0 };
     const char *dir;
@@ -127,10 +127,6 @@ static int take_job(struct context *ctx, const char *text, bool any, struct run 
         rc = call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)r->id), &job);
     if (rc)
         return rc;
-    if (!any && (rc = run_check_model(job))) {
-        json_decref(job);
-        return rc;
-    }
     dir = json_string_value(json_object_get(job, "dir"));
     snprintf(r->name, sizeof r->name, "job %lld", (long long)r->id);
     snprintf(r->dir, sizeof r->dir, "%s", dir ? dir : "");
@@ -139,9 +135,8 @@ static int take_job(struct context *ctx, const char *text, bool any, struct run 
     attempts = json_object_get(job, "attempts");
     for (size_t i = json_array_size(attempts); i-- > 0;) /* newest first: the newest identity counts */
         take_identity(json_object_get(json_array_get(attempts, i), "identity"), r);
-    if (any && strcmp(text_of(job, "kind"), "program") == 0) /* its command may be hidden */
-        rc = run_check_owner(r);
-    if (rc == 0)
+    r->program = strcmp(text_of(job, "kind"), "program") == 0;
+    if (!r->program || json_array_size(r->hidden) == 0) /* else its command is hidden */
         rc = take_spec(json_object_get(job, "spec"), r, &err) < 0 ? complain(&err) : 0;
     json_decref(job);
     return rc;
@@ -175,25 +170,34 @@ static int take_folder(const char *text, struct run *r)
     return rc < 0 ? complain(&err) : 0;
 }
 
-static int take(struct context *ctx, const char *text, bool any, struct run *ret)
+static int take(struct context *ctx, const char *text, struct run *ret)
 {
-    int rc;
-
     *ret = (struct run){ 0 };
-    rc = text[strspn(text, "0123456789")] ? take_folder(text, ret) : take_job(ctx, text, any, ret);
+    return text[strspn(text, "0123456789")] ? take_folder(text, ret) : take_job(ctx, text, ret);
+}
+
+int run_take(struct context *ctx, const char *text, struct run *ret)
+{
+    int rc = take(ctx, text, ret);
+
+    if (rc == 0 && ret->program) {
+        fprintf(stderr, "detctl: %s is a program\n", ret->name);
+        rc = CODE_REFUSED;
+    }
     if (rc)
         run_free(ret);
     return rc;
 }
 
-int run_take(struct context *ctx, const char *text, struct run *ret)
-{
-    return take(ctx, text, false, ret);
-}
-
 int run_take_any(struct context *ctx, const char *text, struct run *ret)
 {
-    return take(ctx, text, true, ret);
+    int rc = take(ctx, text, ret);
+
+    if (rc == 0 && ret->program)
+        rc = run_check_owner(ret);
+    if (rc)
+        run_free(ret);
+    return rc;
 }
 
 void run_free(struct run *r)

@@ -3,6 +3,7 @@
 #pragma once
 #include <jansson.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct context;
@@ -10,6 +11,7 @@ struct err;
 
 struct run {
     int64_t id;         /* 0: a folder */
+    bool program;       /* of the user: it has no model and no evidence */
     char name[80];      /* "job 12", or the folder in the user's words */
     char dir[PATH_MAX]; /* absolute: folder of the job, or the folder */
     char user[80];      /* owner of the job; "": a folder */
@@ -22,7 +24,7 @@ struct run {
 /* text: a job's id, or a folder (with a name not of digits alone). 0 with a run that the caller frees, or an exit code
  * after complaining. */
 int run_take(struct context *ctx, const char *text, struct run *ret);
-/* The same, but also for a job that is a program, which run_take() refuses. */
+/* The same, but also for a job that is a program of the caller, which run_take() refuses. */
 int run_take_any(struct context *ctx, const char *text, struct run *ret);
 /* Refuses a job that is a program, an answer of job.get: the command is about models of detd. Returns 0, or an exit
  * code after complaining. */

@@ -265,6 +265,43 @@ static int diff(struct context *ctx, const struct run s[2], const struct wish *w
     return rc;
 }
 
+/* Programs: what was submitted. Of variables only the names are compared. */
+static int diff_programs(const struct run s[2], bool json)
+{
+    json_t *keys = json_array(), *env, *value, *none = json_null();
+    const char *name;
+    size_t n;
+
+    for (int k = 0; k < 2; k++) {
+        env = json_object_get(json_object_get(s[k].spec, "run"), "env");
+        json_object_foreach (env, name, value) {
+            json_object_set_new(env, name, json_string("set"));
+        }
+    }
+    compare_keys(s, keys);
+    n = json_array_size(keys);
+    if (json) {
+        value = whole_json(s, keys, none);
+        print_json(value);
+        json_decref(value);
+    } else {
+        differences_print(keys, s[0].name, s[1].name);
+        puts(n > 0 ? "the programs differ" : "code, command, keys and names of variables are the same");
+    }
+    json_decref(keys);
+    return n > 0 ? CODE_DIFFERS : CODE_DONE;
+}
+
+static int diff_any(struct context *ctx, const struct run s[2], const struct wish *w)
+{
+    if (!s[0].program && !s[1].program)
+        return diff(ctx, s, w);
+    if (s[0].program && s[1].program)
+        return diff_programs(s, w->json);
+    fprintf(stderr, "detctl: %s is a program, %s is not\n", s[s[1].program].name, s[s[0].program].name);
+    return CODE_REFUSED;
+}
+
 int command_diff(struct context *ctx, int argc, char **argv)
 {
     static const struct option options[] = { { "json", no_argument, NULL, 'j' }, { "rerun", no_argument, NULL, 'r' }, { 0 } };
@@ -281,11 +318,11 @@ int command_diff(struct context *ctx, int argc, char **argv)
     if (argc - optind != 2)
         return misuse(ctx, "two jobs or folders are needed");
     catch_interrupt();
-    rc = run_take(ctx, argv[optind], &s[0]);
+    rc = run_take_any(ctx, argv[optind], &s[0]);
     if (rc == 0)
-        rc = run_take(ctx, argv[optind + 1], &s[1]);
+        rc = run_take_any(ctx, argv[optind + 1], &s[1]);
     if (rc == 0)
-        rc = diff(ctx, s, &w);
+        rc = diff_any(ctx, s, &w);
     run_free(&s[0]);
     run_free(&s[1]);
     return rc;

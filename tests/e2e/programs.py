@@ -139,6 +139,13 @@ def code(d):
     assert "code         commit %s, script %s" % (was["commit"][:12], was["script"][:12]) in d.detctl("show", one).stdout
     compared = d.detctl("compare", one, two).stdout
     assert "program.changes" in compared and "program.script" in compared and "program.commit" not in compared, compared
+    same, other = (run(d, "--env", variable, "--wait", "--", "sh", "train.sh") for variable in ("SOME=1", "SOME=2"))
+    done = d.detctl("diff", same, other)  # the values of variables are not told
+    assert done.returncode == 0 and done.stdout == "code, command, keys and names of variables are the same\n", done
+    done = d.detctl("diff", one, other)
+    assert done.returncode == 6 and all(key in done.stdout for key in ("program.changes", "program.script", "run.env.SOME")), done
+    assert "program.commit" not in done.stdout and "program.command" not in done.stdout, done
+    assert json.loads(d.detctl("diff", "--json", one, two).stdout)["run"] is None
 
 
 def ends():

@@ -459,7 +459,7 @@ static void start_ranks(struct job *j)
                                    .plugin_fd = j->needs.plugin_fd,
                                    .lock_fd = j->options.lock_fd,
                                    .program = j->needs.program,
-                                   .env = j->needs.env,
+                                   .run_env = j->needs.spec->run_env,
                                    .gpus = j->options.gpus,
                                    .line = on_line,
                                    .broken = on_broken,

@@ -15,8 +15,9 @@
 #include "proto/job/jobspec.h"
 #include "proto/report.h"
 #include "supervisor/ranks/errorfile.h"
+#include "supervisor/ranks/spawn.h"
 
-enum { VARIABLES = 40, SHOWN = 200 };
+enum { SHOWN = 200 };
 
 static int signal_of(const char *name)
 {
@@ -133,71 +134,64 @@ int program_explain(const struct program *p, int number, struct err *err)
 
 /* ---- the environment of a rank ---- */
 
-struct list {
-    char **all;
-    int n;
+struct env {
+    json_t *all;
     bool failed;
 };
 
-static void add(struct list *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void add(struct list *l, const char *fmt, ...)
+static void set(struct env *e, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void set(struct env *e, const char *name, const char *fmt, ...)
 {
     va_list ap;
 
-    if (l->failed)
-        return;
     va_start(ap, fmt);
-    l->failed = vasprintf(&l->all[l->n], fmt, ap) < 0;
+    e->failed |= json_object_set_new(e->all, name, json_vsprintf(fmt, ap)) < 0;
     va_end(ap);
-    if (l->failed)
-        l->all[l->n] = NULL;
-    else
-        l->n++;
 }
 
 /* As torchrun sets them for the ranks of one node. */
-static void add_ranks(struct list *l, const struct program *p, const struct program_rank *r)
+static void add_ranks(struct env *e, const struct program *p, const struct program_rank *r)
 {
     char file[64];
 
     errorfile_name(r->attempt, r->rank, file, sizeof file);
-    add(l, "RANK=%d", r->rank);
-    add(l, "LOCAL_RANK=%d", r->rank);
-    add(l, "ROLE_RANK=%d", r->rank);
-    add(l, "GROUP_RANK=0");
-    add(l, "ROLE_NAME=default");
-    add(l, "WORLD_SIZE=%lld", (long long)p->spec->run_ranks);
-    add(l, "LOCAL_WORLD_SIZE=%lld", (long long)p->spec->run_ranks);
-    add(l, "ROLE_WORLD_SIZE=%lld", (long long)p->spec->run_ranks);
-    add(l, "GROUP_WORLD_SIZE=1");
-    add(l, "MASTER_ADDR=127.0.0.1");
-    add(l, "MASTER_PORT=%d", p->port.number);
-    add(l, "TORCHELASTIC_RUN_ID=detd-%lld", (long long)p->job);
-    add(l, "TORCHELASTIC_RESTART_COUNT=%d", r->attempt - 1);
-    add(l, "TORCHELASTIC_MAX_RESTARTS=%lld", (long long)p->spec->run_restarts);
-    add(l, "TORCHELASTIC_USE_AGENT_STORE=False");
-    add(l, "TORCHELASTIC_ERROR_FILE=%s/%s", r->job_dir, file);
+    set(e, "RANK", "%d", r->rank);
+    set(e, "LOCAL_RANK", "%d", r->rank);
+    set(e, "ROLE_RANK", "%d", r->rank);
+    set(e, "GROUP_RANK", "0");
+    set(e, "ROLE_NAME", "default");
+    set(e, "WORLD_SIZE", "%lld", (long long)p->spec->run_ranks);
+    set(e, "LOCAL_WORLD_SIZE", "%lld", (long long)p->spec->run_ranks);
+    set(e, "ROLE_WORLD_SIZE", "%lld", (long long)p->spec->run_ranks);
+    set(e, "GROUP_WORLD_SIZE", "1");
+    set(e, "MASTER_ADDR", "127.0.0.1");
+    set(e, "MASTER_PORT", "%d", p->port.number);
+    set(e, "TORCHELASTIC_RUN_ID", "detd-%lld", (long long)p->job);
+    set(e, "TORCHELASTIC_RESTART_COUNT", "%d", r->attempt - 1);
+    set(e, "TORCHELASTIC_MAX_RESTARTS", "%lld", (long long)p->spec->run_restarts);
+    set(e, "TORCHELASTIC_USE_AGENT_STORE", "False");
+    set(e, "TORCHELASTIC_ERROR_FILE", "%s/%s", r->job_dir, file);
 }
 
-static void add_job(struct list *l, const struct program *p, const struct program_rank *r)
+static void add_job(struct env *e, const struct program *p, const struct program_rank *r)
 {
-    add(l, PROGRAM_ENV_REPORT "=%d:%llu", PROGRAM_FD_REPORT, (unsigned long long)r->report);
-    add(l, PROGRAM_ENV_PAGE "=%d:%llu", PROGRAM_FD_PAGE, (unsigned long long)r->page);
-    add(l, "DETD_JOB_ID=%lld", (long long)p->job);
-    add(l, "DETD_JOB_DIR=%s", r->job_dir);
-    add(l, "DETD_ATTEMPT=%d", r->attempt);
-    add(l, "DETD_RESUME_STEP=%lld", (long long)p->resume_step);
+    set(e, PROGRAM_ENV_REPORT, "%d:%llu", PROGRAM_FD_REPORT, (unsigned long long)r->report);
+    set(e, PROGRAM_ENV_PAGE, "%d:%llu", PROGRAM_FD_PAGE, (unsigned long long)r->page);
+    set(e, "DETD_JOB_ID", "%lld", (long long)p->job);
+    set(e, "DETD_JOB_DIR", "%s", r->job_dir);
+    set(e, "DETD_ATTEMPT", "%d", r->attempt);
+    set(e, "DETD_RESUME_STEP", "%lld", (long long)p->resume_step);
     if (p->resume[0])
-        add(l, "DETD_RESUME=%s", p->resume);
+        set(e, "DETD_RESUME", "%s", p->resume);
     if (p->spec->checkpoint_every > 0)
-        add(l, "DETD_CHECKPOINT_EVERY=%lld", (long long)p->spec->checkpoint_every);
+        set(e, "DETD_CHECKPOINT_EVERY", "%lld", (long long)p->spec->checkpoint_every);
     if (p->spec->train_steps > 0)
-        add(l, "DETD_STEPS=%lld", (long long)p->spec->train_steps);
+        set(e, "DETD_STEPS", "%lld", (long long)p->spec->train_steps);
 }
 
 /* An instance of MIG is a device of its own, of which CUDA sees one: each rank gets its own. Else all ranks see all
  * GPUs, and LOCAL_RANK counts. Without GPUs of its own the job must not use those of others. */
-static void add_gpus(struct list *l, const struct program *p, const struct program_rank *r)
+static void add_gpus(struct env *e, const struct program *p, const struct program_rank *r)
 {
     char text[4096] = "";
     size_t used = 0;
@@ -209,37 +203,26 @@ static void add_gpus(struct list *l, const struct program *p, const struct progr
     for (int i = 0; i < n && used < sizeof text; i++)
         if (strncmp(r->gpus[i], "MIG-", 4) != 0 || (i >= r->rank * each && i < (r->rank + 1) * each))
             used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? "," : "", r->gpus[i]);
-    add(l, "CUDA_VISIBLE_DEVICES=%s", text);
+    set(e, "CUDA_VISIBLE_DEVICES", "%s", text);
 }
 
-int program_variables(const struct program *p, const struct program_rank *r, char *const *env, char ***ret, struct err *err)
+int program_env(const struct program *p, const struct program_rank *r, char ***ret, struct err *err)
 {
-    struct list l = { .all = calloc(VARIABLES, sizeof *l.all) };
-    const char *path = value_in(env, "PYTHONPATH");
+    const json_t *given = p->spec->run_env;
+    const char *path = json_string_value(json_object_get(given, "PYTHONPATH"));
+    struct env own = { .all = json_object() }, *e = &own;
+    int rc;
 
-    if (!l.all)
-        return err_set(err, -ENOMEM, "out of memory");
-    add_ranks(&l, p, r);
-    add_job(&l, p, r);
-    add_gpus(&l, p, r);
-    add(&l, "PWD=%s", p->spec->program_directory);
-    if (!value_in(env, "OMP_NUM_THREADS"))
-        add(&l, "OMP_NUM_THREADS=%d", p->spec->run_threads > 0 ? (int)p->spec->run_threads : 1);
-    if (!value_in(env, "PYTHONUNBUFFERED"))
-        add(&l, "PYTHONUNBUFFERED=1");
+    set(e, "OMP_NUM_THREADS", "%d", p->spec->run_threads > 0 ? (int)p->spec->run_threads : 1);
+    set(e, "PYTHONUNBUFFERED", "1");
+    e->failed |= given && json_object_update(e->all, (json_t *)given) < 0;
+    add_ranks(e, p, r);
+    add_job(e, p, r);
+    add_gpus(e, p, r);
+    set(e, "PWD", "%s", p->spec->program_directory);
     if (p->module[0])
-        add(&l, "PYTHONPATH=%s%s%s", path ? path : "", path && path[0] ? ":" : "", p->module);
-    if (l.failed) {
-        program_free_variables(l.all);
-        return err_set(err, -ENOMEM, "out of memory");
-    }
-    *ret = l.all;
-    return 0;
-}
-
-void program_free_variables(char **variables)
-{
-    for (size_t i = 0; variables && variables[i]; i++)
-        free(variables[i]);
-    free(variables);
+        set(e, "PYTHONPATH", "%s%s%s", path ? path : "", path && path[0] ? ":" : "", p->module);
+    rc = e->failed ? err_set(err, -ENOMEM, "out of memory") : spawn_env(e->all, true, ret, err);
+    json_decref(e->all);
+    return rc;
 }

@@ -40,7 +40,6 @@ void program_free(struct program *p);
 int program_find(struct program *p, char *const *env, struct err *err);
 /* The error after execve() has failed with that errno: names the interpreter of a script. */
 int program_explain(const struct program *p, int number, struct err *err);
-/* The rank's own variables, which replace those of `env`. Both are NULL-terminated arrays of "NAME=VALUE". The caller
- * frees *ret with program_free_variables(). */
-int program_variables(const struct program *p, const struct program_rank *r, char *const *env, char ***ret, struct err *err);
-void program_free_variables(char **variables);
+/* The environment of a rank: that of spawn_env(), in which the rank's own variables win. The caller frees *ret with
+ * spawn_free_env(). */
+int program_env(const struct program *p, const struct program_rank *r, char ***ret, struct err *err);

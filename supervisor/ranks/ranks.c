@@ -276,21 +276,25 @@ static ino_t inode(int fd)
     return fstat(fd, &st) == 0 ? st.st_ino : 0;
 }
 
+/* A granted GPU wins over what run.env says. */
 static int start_worker(const struct ranks *all, struct rank *r, struct spawn *s, struct err *err)
 {
     const char *uuid = gpu_of(&all->config, r->index);
-    char gpu[160], plugin[32], *own[3] = { NULL };
-    int n = 0, rc;
+    const json_t *given = all->config.run_env;
+    json_t *variables = given ? json_copy((json_t *)given) : json_object();
+    char **env = NULL;
+    int rc = variables ? 0 : -1;
 
-    snprintf(gpu, sizeof gpu, "CUDA_VISIBLE_DEVICES=%s", uuid ? uuid : "");
-    snprintf(plugin, sizeof plugin, WORKER_ENV_PLUGIN "=%d", WORKER_FD_PLUGIN);
-    if (uuid)
-        own[n++] = gpu;
-    if (s->fds[SPAWN_FDS - 1] >= 0)
-        own[n] = plugin;
-    s->own = own;
-    rc = spawn_rank(s, &r->pid, err);
-    s->own = NULL;
+    if (rc == 0 && uuid)
+        rc = json_object_set_new(variables, "CUDA_VISIBLE_DEVICES", json_string(uuid));
+    if (rc == 0 && s->fds[SPAWN_FDS - 1] >= 0)
+        rc = json_object_set_new(variables, WORKER_ENV_PLUGIN, json_sprintf("%d", WORKER_FD_PLUGIN));
+    rc = rc == 0 ? spawn_env(variables, false, &env, err) : err_set(err, -ENOMEM, "out of memory");
+    s->env = env;
+    if (rc == 0)
+        rc = spawn_rank(s, &r->pid, err);
+    spawn_free_env(env);
+    json_decref(variables);
     return rc;
 }
 
@@ -299,8 +303,8 @@ static int start_program(const struct ranks *all, struct rank *r, struct spawn *
     const struct ranks_config *c = &all->config;
     const struct program *p = c->program;
     struct program_rank mine = { r->index, c->attempt, c->job_dir, inode(s->fds[0]), inode(s->fds[2]), c->gpus };
-    char **own;
-    int rc = program_variables(p, &mine, c->env, &own, err);
+    char **env;
+    int rc = program_env(p, &mine, &env, err);
 
     if (rc < 0)
         return rc;
@@ -309,12 +313,12 @@ static int start_program(const struct ranks *all, struct rank *r, struct spawn *
     s->argv = p->argv;
     s->directory = p->spec->program_directory;
     s->mask = p->mask;
-    s->own = own;
+    s->env = env;
     s->tty = c->tty;
     s->fds[PROGRAM_FD_PAGE - WORKER_FD_CONTROL] = s->fds[2];
     s->fds[2] = s->fds[4] = -1;
     rc = spawn_rank(s, &r->pid, err);
-    program_free_variables(own);
+    spawn_free_env(env);
     return rc == -ENOENT || rc == -EACCES || rc == -ENOEXEC ? program_explain(p, -rc, err) : rc;
 }
 
@@ -338,8 +342,7 @@ static int start_rank(struct ranks *all, struct rank *r, struct err *err)
                         .nranks = c->nranks,
                         .attempt = c->attempt,
                         .log_fd = log_fd,
-                        .fds = { pair[1], all->comm_fd, page_fd, c->lock_fd, c->plugin_fd },
-                        .env = c->env };
+                        .fds = { pair[1], all->comm_fd, page_fd, c->lock_fd, c->plugin_fd } };
     rc = c->program ? start_program(all, r, &s, err) : start_worker(all, r, &s, err);
     if (rc < 0)
         goto out;

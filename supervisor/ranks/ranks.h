@@ -5,6 +5,7 @@
  * the end, and only then `gone` is called, so no report is lost. All ranks share this process's session and process
  * group and die with it. */
 #pragma once
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
@@ -26,8 +27,8 @@ struct ranks_config {
     int tty;                       /* of a program with a terminal; 0: none */
     const struct program *program; /* what runs instead of the trainer; NULL: the trainer */
     int lock_fd;
-    char **env;
-    char *const *gpus; /* UUIDs, NULL-terminated; dealt out evenly in order, but to all ranks of a program. NULL: none granted */
+    const json_t *run_env; /* as spawn_env() takes it */
+    char *const *gpus;     /* UUIDs, NULL-terminated; dealt out evenly in order, but to all ranks of a program. NULL: none granted */
     /* A whole line of a rank. */
     void (*line)(void *arg, int rank, const char *text, size_t len);
     /* The rank sent what no trainer sends (a line without end). Called once; its lines are not read any more. Of a

@@ -91,7 +91,7 @@ static int take_terminal(int tty)
     return setsid() < 0 || ioctl(tty, TIOCSCTTY, 0) < 0 || dup2(tty, 0) < 0 || dup2(tty, 1) < 0 || dup2(tty, 2) < 0 ? -1 : 0;
 }
 
-static void child(const struct spawn *s, int exec_fd, char **argv, char **env, pid_t parent, int error_fd)
+static void child(const struct spawn *s, int exec_fd, char **argv, char *const *env, pid_t parent, int error_fd)
 {
     char path[32];
     int saved;
@@ -109,41 +109,6 @@ static void child(const struct spawn *s, int exec_fd, char **argv, char **env, p
     while (write(error_fd, &saved, sizeof saved) < 0 && errno == EINTR)
         continue;
     _exit(127);
-}
-
-static size_t count(char *const *list)
-{
-    size_t n = 0;
-
-    while (list && list[n])
-        n++;
-    return n;
-}
-
-static bool has_name_of(char *const *list, const char *variable)
-{
-    size_t len = strcspn(variable, "=") + 1;
-
-    for (; list && *list; list++)
-        if (strncmp(*list, variable, len) == 0)
-            return true;
-    return false;
-}
-
-/* A granted GPU wins over what run.env says: programs take the first of two variables of one name. */
-static char **with_own(char *const *env, char *const *own)
-{
-    size_t kept = 0;
-    char **out = calloc(count(env) + count(own) + 1, sizeof *out);
-
-    if (!out)
-        return NULL;
-    for (; *env; env++)
-        if (!has_name_of(own, *env))
-            out[kept++] = *env;
-    for (; own && *own; own++)
-        out[kept++] = *own;
-    return out;
 }
 
 /* The pipe closes when the program is executed; before that it carries errno. */
@@ -164,13 +129,10 @@ static int await_exec(int fd, const char *path, struct err *err)
 int spawn_rank(const struct spawn *s, pid_t *ret_pid, struct err *err)
 {
     int status[2] = { -1, -1 }, exec_fd = -1, rc = 0;
-    char **env = with_own(s->env, s->own);
     struct args args;
     pid_t pid, parent = getpid();
 
     fill_args(s, &args);
-    if (!env)
-        return err_set(err, -ENOMEM, "out of memory");
     if (s->exec_fd >= 0) /* out of the way of the low numbers too */
         exec_fd = fcntl(s->exec_fd, F_DUPFD_CLOEXEC, WORKER_FD_PLUGIN + 1);
     if ((s->exec_fd >= 0 && exec_fd < 0) || pipe2(status, O_CLOEXEC) < 0) {
@@ -185,7 +147,7 @@ int spawn_rank(const struct spawn *s, pid_t *ret_pid, struct err *err)
     }
     pid = fork();
     if (pid == 0)
-        child(s, exec_fd, s->argv ? (char **)s->argv : args.argv, env, parent, status[1]);
+        child(s, exec_fd, s->argv ? (char **)s->argv : args.argv, s->env, parent, status[1]);
     if (pid < 0)
         rc = err_sys(err, "start rank %d", s->rank);
     close(status[1]);
@@ -202,7 +164,6 @@ out:
             close(status[i]);
     if (exec_fd >= 0)
         close(exec_fd);
-    free(env);
     return rc;
 }
 

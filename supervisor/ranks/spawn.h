@@ -18,7 +18,6 @@ struct spawn {
     int log_fd;
     int fds[SPAWN_FDS]; /* become 3, 4, 5, 6, 7: control, comm, progress, lock, plugin; -1: closed */
     char *const *env;
-    char *const *own; /* "NAME=VALUE", NULL-terminated: variables that replace those of env; NULL: none */
     /* of a program: */
     char *const *argv;     /* NULL: the arguments of detd-worker */
     const char *directory; /* its working folder; NULL: the job's folder */

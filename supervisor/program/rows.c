@@ -13,7 +13,7 @@ enum { TEXT = 400 };
 
 struct part { /* of a rank */
     struct steps_item item;
-    int n;
+    int rank, n;
     double epoch, images;
     struct value {
         int term; /* index into names */
@@ -82,7 +82,6 @@ static void tell_given_up(struct split *s)
 
 struct sum {
     int term, bad; /* bad: the first rank whose part is not finite, or -1 */
-    int parts;     /* ranks that have it */
     double num, den;
 };
 
@@ -91,39 +90,32 @@ static bool is_finite(double num, double den)
     return isfinite(num) && isfinite(den);
 }
 
-static void add(struct sum *sum, int rank, const struct value *v)
+/* hint: the place that the term most probably has. NULL: the part lacks it. */
+static const struct value *find_value(const struct part *p, int term, int hint)
 {
-    if (sum->bad < 0 && !is_finite(v->num, v->den))
-        sum->bad = rank;
-    sum->num += v->num;
-    sum->den += v->den;
-    sum->parts++;
+    if (hint < p->n && p->values[hint].term == term)
+        return &p->values[hint];
+    for (int i = 0; i < p->n; i++)
+        if (p->values[i].term == term)
+            return &p->values[i];
+    return NULL;
 }
 
-/* Adds the parts in rank order. Returns the number of sums, in the order of the first part's terms. */
-static int add_parts(int nranks, struct part *const *parts, struct sum *sums, int *ret_parts)
+/* Adds value i of the first part, and that term of the others. False: a part lacks it. */
+static bool add_up(struct part *const *parts, int nparts, int i, struct sum *ret)
 {
-    static short at[ROWS_NAMES]; /* place of a term in sums, plus 1 */
-    int n = 0;
+    *ret = (struct sum){ .term = parts[0]->values[i].term, .bad = -1 };
+    for (int k = 0; k < nparts; k++) {
+        const struct value *v = find_value(parts[k], ret->term, i);
 
-    *ret_parts = 0;
-    for (int k = 0; k < nranks; k++) {
-        const struct part *p = parts[k];
-
-        *ret_parts += p && p->n > 0; /* a rank without terms had no data: 0/0 */
-        for (int i = 0; p && i < p->n; i++) {
-            short *place = &at[p->values[i].term];
-
-            if (!*place) {
-                sums[n] = (struct sum){ .term = p->values[i].term, .bad = -1 };
-                *place = (short)++n;
-            }
-            add(&sums[*place - 1], k, &p->values[i]);
-        }
+        if (!v)
+            return false;
+        if (ret->bad < 0 && !is_finite(v->num, v->den))
+            ret->bad = parts[k]->rank;
+        ret->num += v->num;
+        ret->den += v->den;
     }
-    for (int i = 0; i < n; i++)
-        at[sums[i].term] = 0;
-    return n;
+    return true;
 }
 
 static void tell_partial(struct split *s, int term, int64_t step)
@@ -167,32 +159,37 @@ static void name_total(struct split *s, struct rows_term *terms, int n)
     terms[0].name = "total";
 }
 
+/* A rank without terms had no data: 0/0. */
 static void complete(void *arg, int64_t step, struct steps_item *const *items)
 {
-    static struct sum sums[ROWS_NAMES];
     struct split *s = arg;
     struct part *parts[STEPS_RANKS];
     struct rows_term terms[ROWS_TERMS];
     struct rows_row row = { .val = s == &s->rows->split[1], .step = step, .epoch = NAN, .images = NAN, .terms = terms };
-    int n, nparts;
+    struct sum sum;
+    int nparts = 0;
 
     for (int k = 0; k < s->steps.nranks; k++) {
-        const struct part *p = parts[k] = (struct part *)items[k];
+        struct part *p = (struct part *)items[k];
 
         if (p && isnan(row.epoch))
             row.epoch = p->epoch;
         if (p && !isnan(p->images))
             row.images = (isnan(row.images) ? 0 : row.images) + p->images;
+        if (p && p->n > 0)
+            parts[nparts++] = p;
     }
-    n = add_parts(s->steps.nranks, parts, sums, &nparts);
-    for (int i = 0; i < n && row.n < ROWS_TERMS; i++) {
-        if (sums[i].parts < nparts) {
-            tell_partial(s, sums[i].term, step);
-            continue;
+    for (int i = 0; nparts > 0 && i < parts[0]->n; i++)
+        if (add_up(parts, nparts, i, &sum)) {
+            look_at_sum(s, step, &sum);
+            terms[row.n++] = (struct rows_term){ s->names[sum.term], sum.num, sum.den };
+        } else {
+            tell_partial(s, sum.term, step);
         }
-        look_at_sum(s, step, &sums[i]);
-        terms[row.n++] = (struct rows_term){ s->names[sums[i].term], sums[i].num, sums[i].den };
-    }
+    for (int k = 1; k < nparts; k++)
+        for (int i = 0; i < parts[k]->n; i++)
+            if (!find_value(parts[0], parts[k]->values[i].term, i))
+                tell_partial(s, parts[k]->values[i].term, step);
     name_total(s, terms, row.n);
     if (row.n > 0)
         s->rows->hooks.row(s->rows->hooks.arg, &row);
@@ -232,7 +229,7 @@ static double real(const json_t *v)
 }
 
 /* NULL: out of memory. *ret_unfit: so many terms were left out. */
-static struct part *new_part(struct split *s, const json_t *share, int *ret_unfit)
+static struct part *new_part(struct split *s, int rank, const json_t *share, int *ret_unfit)
 {
     json_t *terms = json_object_get(share, "terms"), *v;
     int room = json_object_size(terms) < ROWS_TERMS ? (int)json_object_size(terms) : ROWS_TERMS, i = 0, term;
@@ -243,6 +240,7 @@ static struct part *new_part(struct split *s, const json_t *share, int *ret_unfi
     if (!p)
         return NULL;
     *p = (struct part){ .item = { .step = json_integer_value(json_object_get(share, "step")), .bytes = bytes },
+                        .rank = rank,
                         .epoch = real(json_object_get(share, "epoch")),
                         .images = real(json_object_get(share, "images")) };
     *ret_unfit = 0;
@@ -287,7 +285,7 @@ int rows_take(struct rows *r, int rank, const json_t *share)
         tell_backwards(s, rank, step);
         return 0;
     }
-    p = new_part(s, share, &unfit);
+    p = new_part(s, rank, share, &unfit);
     if (!p)
         return -ENOMEM;
     steps_add(&s->steps, rank, &p->item);

@@ -134,18 +134,13 @@ void attempt_tell_idle(struct attempt *a, char *ret, size_t size)
     }
 }
 
-static void outcome_of(const struct attempt *a, const struct outcome_rank *ranks, struct outcome *ret)
+static void outcome_of(const struct attempt *a, struct outcome_rank *ranks, struct outcome *ret)
 {
-    struct outcome_program p = { .cause = a->cause, .stopped = a->stopped, .saved = a->saved };
     char error[OUTCOME_TEXT];
-    struct outcome_rank left = ranks[0];
+    struct outcome_program p = { .cause = a->cause, .stopped = a->stopped, .saved = a->saved, .error = error };
 
-    if (a->program->spec->program_terminal && left.left &&
-        WIFEXITED(left.status)) { /* a shell leaves with the status of its last command */
-        left.status = 0;
-        ranks = &left;
-    }
-    p.error = error;
+    if (a->program->spec->program_terminal && WIFEXITED(ranks[0].status))
+        ranks[0].status = 0; /* a shell leaves with the status of its last command */
     p.error_rank = errorfile_read(a->number, a->nranks, outcome_first_failed(ranks, a->nranks), error, sizeof error);
     outcome_of_program(ranks, a->nranks, &p, ret);
 }

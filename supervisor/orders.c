@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "proto/line.h"
-#include "proto/word.h"
 #include "supervisor/attempt.h"
 #include "supervisor/ranks/log.h"
 #include "supervisor/ranks/program.h"
@@ -74,40 +73,37 @@ static double bounded_by_detd(const struct orders *o, double part)
     return o->stop_s > 0 && part * o->stop_s < grace ? part * o->stop_s : grace;
 }
 
-/* The word of a wish to stop that the program asks for; WORD_END: it asks for none. */
-static enum word stop_word(const struct orders *o)
+/* Whether the ranks of the program ask for the word of the wish to stop. */
+static bool is_asked_for(const struct orders *o)
 {
-    enum word word = o->stop == ORDERS_CANCEL ? WORD_CANCEL : WORD_PAUSE;
-
-    return speech_knows(o->speech, 1u << word) ? word : WORD_END;
+    return speech_knows(o->speech, o->stop);
 }
 
 /* Gives a word to a program. A program that does not ask for it yet may do so later. */
-static void give(struct orders *o, enum orders_word bit, enum word word, const char *name)
+static void give(struct orders *o, enum word word, const char *name)
 {
+    unsigned bit = 1u << word;
     char text[120];
 
     if (!(o->waiting & bit) || !speech_has_answer(o->speech, false))
         return;
     if (speech_give(o->speech, word)) {
-        o->waiting &= ~(unsigned)bit;
-        o->told &= ~(unsigned)bit;
-        return;
+        o->waiting &= ~bit;
+        o->told &= ~bit;
+    } else if (!(o->told & bit)) {
+        snprintf(text, sizeof text, "not all ranks of the program ask for the word %s so far; it is passed on when they do", name);
+        records_event(o->records, -1, "info", "word", text, NULL);
+        o->told |= bit;
     }
-    if (o->told & bit)
-        return;
-    snprintf(text, sizeof text, "not all ranks of the program ask for the word %s so far; it is passed on when they do", name);
-    records_event(o->records, -1, "info", "word", text, NULL);
-    o->told |= bit;
 }
 
 /* One word at a time: a rank that has not answered yet must not miss it. */
 static void give_words(struct orders *o)
 {
-    give(o, ORDERS_CANCEL, WORD_CANCEL, "cancel");
-    give(o, ORDERS_PAUSE, WORD_PAUSE, "pause");
-    give(o, ORDERS_CHECKPOINT, WORD_CHECKPOINT, "checkpoint");
-    give(o, ORDERS_EVAL, WORD_VALIDATE, "validate");
+    give(o, WORD_CANCEL, "cancel");
+    give(o, WORD_PAUSE, "pause");
+    give(o, WORD_CHECKPOINT, "checkpoint");
+    give(o, WORD_VALIDATE, "validate");
 }
 
 bool orders_is_answered(const struct orders *o)
@@ -152,7 +148,7 @@ static void start_deadline(struct orders *o)
 
 int orders_term_ms(const struct orders *o)
 {
-    double s = !o->program ? 0 : bounded_by_detd(o, stop_word(o) == WORD_END ? 1 : THIRD);
+    double s = !o->program ? 0 : bounded_by_detd(o, is_asked_for(o) ? THIRD : 1);
 
     return s > 0 ? (int)(1000 * s) : o->program ? 1 : 0;
 }
@@ -168,7 +164,7 @@ static void pass_to_program(struct orders *o)
     double s = bounded_by_detd(o, THIRD);
 
     o->answered = false;
-    if (stop_word(o) == WORD_END || s <= 0) {
+    if (!is_asked_for(o) || s <= 0) {
         signal_program(o);
         return;
     }

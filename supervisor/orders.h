@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <uv.h>
 
+#include "proto/word.h"
 #include "supervisor/going.h"
 
 struct attempt;
@@ -11,8 +12,14 @@ struct program;
 struct records;
 struct speech;
 
-/* Commands that wait until rank 0 can take them. */
-enum orders_word { ORDERS_TIER = 1, ORDERS_CHECKPOINT = 2, ORDERS_EVAL = 4, ORDERS_PAUSE = 8, ORDERS_CANCEL = 16 };
+/* Commands that wait until rank 0, or a program, can take them: bits of the words, and tier. */
+enum orders_word {
+    ORDERS_TIER = 1,
+    ORDERS_CHECKPOINT = 1 << WORD_CHECKPOINT,
+    ORDERS_EVAL = 1 << WORD_VALIDATE,
+    ORDERS_PAUSE = 1 << WORD_PAUSE,
+    ORDERS_CANCEL = 1 << WORD_CANCEL
+};
 
 struct orders {
     const struct going *going;

@@ -40,20 +40,20 @@ bool port_is_free(int number)
     return free;
 }
 
-/* *ret_fd: the lock, or -1 if another job holds it. */
-static int lock(int number, int *ret_fd, struct err *err)
+/* The lock, or -1 if another job holds it. */
+static int lock(int number)
 {
+    struct err err;
     char name[32];
     int fd;
 
     snprintf(name, sizeof name, "port-%d", number);
-    fd = gpulock_open_shared(name, err);
+    fd = gpulock_open_shared(name, &err);
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0) {
         close(fd);
         fd = -1;
     }
-    *ret_fd = fd;
-    return 0;
+    return fd;
 }
 
 int port_take(unsigned salt, struct port *ret, struct err *err)
@@ -66,7 +66,7 @@ int port_take(unsigned salt, struct port *ret, struct err *err)
 
         if (!port_is_free(number))
             continue;
-        lock(number, &fd, err);
+        fd = lock(number);
         if (fd < 0 && ++locked <= LOCKED_TRIES)
             continue;
         *ret = (struct port){ .number = number, .lock_fd = fd };
@@ -77,7 +77,7 @@ int port_take(unsigned salt, struct port *ret, struct err *err)
 
 void port_drop(struct port *p)
 {
-    if (p->number > 0 && p->lock_fd >= 0)
+    if (p->lock_fd >= 0)
         close(p->lock_fd);
     *p = (struct port){ .lock_fd = -1 };
 }

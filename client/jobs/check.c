@@ -66,7 +66,7 @@ int check_first(const json_t *spec)
     if (jobspec_parse(spec, &s, &err) < 0)
         return CODE_DONE; /* detd says why */
     if (jobspec_is_program(s))
-        rc = program_check(spec, &err) < 0 ? complain(&err) : CODE_DONE;
+        rc = program_check(spec);
     else if (!s->eval_run) /* an eval job opens no training data of the other job */
         rc = check(spec, s);
     jobspec_free(s);
@@ -88,16 +88,6 @@ static bool remember(const json_t *spec, char ret_entry[PATH_MAX])
     return ret;
 }
 
-static int check_program(const json_t *spec)
-{
-    struct err err;
-
-    if (program_check(spec, &err) < 0)
-        return complain(&err);
-    puts("the folder and the command are there; detd knows no more of a program");
-    return CODE_DONE;
-}
-
 int command_check(struct context *ctx, int argc, char **argv)
 {
     static const struct option options[] = { { 0 } };
@@ -117,9 +107,11 @@ int command_check(struct context *ctx, int argc, char **argv)
     if ((rc = user_owns_file(ctx, path)) || (rc = spec_load(ctx, path, argv + optind + 1, argc - optind - 1, &spec)))
         return rc;
     if (program_is(spec))
-        rc = check_program(spec);
+        rc = program_check(spec);
     else
         rc = run(spec, false, remember(spec, entry) ? entry : NULL);
+    if (rc == CODE_DONE && program_is(spec))
+        puts("the folder and the command are there; detd knows no more of a program");
     json_decref(spec);
     return rc;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client/base/command.h"
 #include "client/base/print.h"
 #include "proto/err.h"
 #include "proto/host/which.h"
@@ -15,11 +16,9 @@ bool program_is(const json_t *spec)
     return json_is_array(json_object_get(json_object_get(spec, "program"), "command"));
 }
 
-int program_check(const json_t *spec, struct err *err)
+static int look(const json_t *program, const char *path, struct err *err)
 {
-    const json_t *program = json_object_get(spec, "program");
     const char *name = json_string_value(json_array_get(json_object_get(program, "command"), 0)), *folder = text_of(program, "directory");
-    const char *path = json_string_value(json_object_get(json_object_get(json_object_get(spec, "run"), "env"), "PATH"));
     char file[PATH_MAX];
 
     if (!which_is_folder(folder))
@@ -31,4 +30,12 @@ int program_check(const json_t *spec, struct err *err)
     return err_field(err, ERR_INPUT, "program.command",
                      access(file, F_OK) < 0 ? "there is no file '%s'" : "'%s' is no file that may be executed (chmod +x makes it one)",
                      file);
+}
+
+int program_check(const json_t *spec)
+{
+    const json_t *env = json_object_get(json_object_get(spec, "run"), "env");
+    struct err err;
+
+    return look(json_object_get(spec, "program"), json_string_value(json_object_get(env, "PATH")), &err) < 0 ? complain(&err) : 0;
 }

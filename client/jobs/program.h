@@ -4,10 +4,8 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-struct err;
-
 /* Whether the object form of a job file has program.command. */
 bool program_is(const json_t *spec);
 /* Looks for the folder and the command, as the user, with the PATH of the spec's run.env, else with that of detctl.
- * ERR_INPUT names what is missing. spec: with absolute paths. */
-int program_check(const json_t *spec, struct err *err);
+ * Returns 0, or an exit code after complaining. spec: with absolute paths. */
+int program_check(const json_t *spec);

@@ -13,8 +13,6 @@
 #include "client/base/command.h"
 #include "client/base/print.h"
 #include "client/base/user.h"
-#include "client/jobs/code.h"
-#include "client/jobs/program.h"
 #include "client/jobs/shell.h"
 #include "client/jobs/spec.h"
 #include "client/jobs/submit.h"
@@ -192,18 +190,18 @@ static int follow_logs(struct context *ctx, int64_t id)
     return rc ? rc : watch_job(ctx, id, "total", WATCH_QUIETLY);
 }
 
-/* Prints the job, or queues it and follows it. */
+/* Prints the job, or queues it and follows it. Steals spec. */
 static int queue(struct context *ctx, const struct wanted *w, json_t *spec)
 {
     int64_t id = 0;
     int rc;
 
-    code_record(spec);
     if (w->print) {
         print_json(spec);
+        json_decref(spec);
         return 0;
     }
-    rc = submit_spec(ctx, json_incref(spec), &id);
+    rc = submit_checked(ctx, spec, &w->queueing, &id);
     if (rc)
         return rc;
     if (w->shell)
@@ -214,9 +212,9 @@ static int queue(struct context *ctx, const struct wanted *w, json_t *spec)
 /* keys: KEY=VALUE, so many. command: NULL-terminated. */
 static int run(struct context *ctx, const struct wanted *w, char **keys, int nkeys, char **command)
 {
-    json_t *root = NULL, *spec = NULL;
+    json_t *root = NULL, *spec;
     struct err err = { 0 };
-    int rc = 0;
+    int rc;
 
     for (int i = 0; i < nkeys; i++)
         if (!strchr(keys[i], '='))
@@ -227,12 +225,7 @@ static int run(struct context *ctx, const struct wanted *w, char **keys, int nke
         return rc;
     rc = make(w, command, &root, &err) < 0 ? complain(&err) : spec_change(ctx, root, "detctl run", keys, nkeys, &spec);
     json_decref(root);
-    if (rc == 0 && program_check(spec, &err) < 0)
-        rc = complain(&err);
-    if (rc == 0)
-        rc = queue(ctx, w, spec);
-    json_decref(spec);
-    return rc;
+    return rc ? rc : queue(ctx, w, spec);
 }
 
 /* ---- options ---- */

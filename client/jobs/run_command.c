@@ -18,6 +18,7 @@
 #include "client/jobs/submit.h"
 #include "client/jobs/watch.h"
 #include "proto/err.h"
+#include "proto/host/limits.h"
 #include "proto/host/memory.h"
 #include "proto/job/jobspec.h"
 #include "proto/utf8.h"
@@ -163,7 +164,7 @@ static int make(const struct wanted *w, char **command, json_t **ret, struct err
     snprintf(octal, sizeof octal, "%03o", (unsigned)mask);
     if (!getcwd(here, sizeof here))
         here[0] = '\0';
-    program = json_pack("{s:o, s:s, s:s}", "command", list, "directory", here, "umask", octal);
+    program = json_pack("{s:o, s:s, s:s, s:o}", "command", list, "directory", here, "umask", octal, "limits", limits_now());
     if (w->shell) { /* an interactive shell ignores SIGTERM */
         json_object_update_new(program, json_pack("{s:b, s:s}", "terminal", 1, "stop_signal", "SIGHUP"));
         json_object_set_new(w->run, "restarts", json_integer(0));

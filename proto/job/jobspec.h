@@ -396,6 +396,9 @@ enum { JOB_MAX_SOURCES = 3 };
       "Time from program.stop_signal until the ranks are killed, and for the answer to a word before that signal")                        \
     X(program_umask, "program.umask", STR, "null", "*", "program", 1, 4, "", "",                                                          \
       "File mode mask of the ranks, as octal digits; default: that of detd's jobs, 077")                                                  \
+    X(program_limits, "program.limits", NUMBERS, "{}", "*", "program", -1, 1e19, "", "",                                                  \
+      "Soft resource limits of the ranks, by the names of setrlimit: as, core, cpu, data, fsize, locks, memlock, nofile, nproc, stack; "  \
+      "-1: none. Hard limits of detd's jobs hold. Default: those of detctl run, else those of detd's jobs")                               \
     X(program_terminal, "program.terminal", BOOL, "false", "*", "program", 0, 0, "", "",                                                  \
       "Give the program a terminal, which detctl shell shows; needs run.ranks=1")                                                         \
     X(program_commit, "program.commit", STR, "null", "*", "program", 1, 64, "", "",                                                       \

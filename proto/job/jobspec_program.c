@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "proto/err.h"
+#include "proto/host/limits.h"
 #include "proto/job/jobspec_table.h"
 
 static int check_gpus(const struct jobspec *s, struct err *err)
@@ -16,10 +17,12 @@ static int check_gpus(const struct jobspec *s, struct err *err)
     return 0;
 }
 
-static int check_umask(const struct jobspec *s, struct err *err)
+static int check_process(const struct jobspec *s, struct err *err)
 {
-    const char *mask = s->program_umask;
+    const char *mask = s->program_umask, *limit = limits_unknown(s->program_limits);
 
+    if (limit)
+        return job_error(err, "program.limits", "'%.80s' is no resource limit", limit);
     if (mask && (mask[strspn(mask, "01234567")] || strtol(mask, NULL, 8) > 0777))
         return job_error(err, "program.umask", "must be octal digits from 0 to 0777, is '%s'", mask);
     return 0;
@@ -36,7 +39,7 @@ int jobspec_finish_program(struct jobspec *s, struct err *err)
     if (rc == 0 && !s->program_directory)
         rc = job_error(err, "program.directory", "is required (the working folder of the program)");
     if (rc == 0)
-        rc = check_umask(s, err);
+        rc = check_process(s, err);
     s->train_steps = s->program_steps > 0 ? s->program_steps : 0;
     s->checkpoint_every = s->checkpoint_every > 0 ? s->checkpoint_every : 0;
     if (rc < 0 || s->run_deterministic)

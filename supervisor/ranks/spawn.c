@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "proto/err.h"
+#include "proto/host/limits.h"
 #include "proto/report.h"
 #include "proto/host/tasks.h"
 
@@ -100,6 +101,7 @@ static void child(const struct spawn *s, int exec_fd, char **argv, char *const *
     spawn_go_first();
     if (s->argv && s->mask >= 0)
         umask((mode_t)s->mask);
+    limits_set(s->limits);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent && place_fds(s) == 0 && (s->tty <= 0 || take_terminal(s->tty) == 0) &&
         (!s->directory || chdir(s->directory) == 0)) {
         snprintf(path, sizeof path, "/proc/self/fd/%d", exec_fd);

@@ -22,6 +22,7 @@ struct spawn {
     char *const *argv;     /* NULL: the arguments of detd-worker */
     const char *directory; /* its working folder; NULL: the job's folder */
     int mask;              /* its file mode mask; -1: that of this process */
+    const json_t *limits;  /* as limits_set() takes them */
     int tty;               /* if above 0: its terminal, in a session of its own */
 };
 

@@ -110,6 +110,11 @@ def commands():
                       ("eval", job, "--on", "x.json"), ("extend", job, "--steps", 5), ("deterministic", "on", "--job", job)):
             done = d.detctl(*words)
             assert done.returncode == 1 and "job %d is a program" % job in done.stderr, (words, done)
+        for limit in (600, 700):  # as the submitter's
+            done = subprocess.run(["sh", "-c", "ulimit -S -n %d; umask 027; exec %s/detctl run --wait -- sh -c 'ulimit -n; umask'"
+                                   % (limit, BUILD)], cwd=d.root, env=dict(os.environ, DETD_SOCKET=d.path, HOME=d.root), check=True,
+                                  stdout=subprocess.PIPE)
+            assert log(d, int(done.stdout)).splitlines()[1:] == [str(limit), "0027"], log(d, int(done.stdout))
         with open(d.root + "/p.json", "w") as f:
             json.dump({"program": {"command": ["sh", "-c", "echo here $PWD"]}, "run": {"ranks": 2}}, f)
         done = d.detctl("submit", "p.json", "--wait")

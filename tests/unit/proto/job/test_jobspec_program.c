@@ -77,6 +77,8 @@ static void faults(void **state)
         { "program.terminal=true;run.ranks=2", "program.terminal: needs run.ranks=1" },
         { "program.umask=9", "program.umask: must be octal digits" },
         { "program.umask=1777", "program.umask: must be octal digits" },
+        { "program.limits={\"nofiles\":1}", "program.limits: 'nofiles' is no resource limit" },
+        { "program.limits={\"nofile\":-2}", "program.limits: of 'nofile' must not be so small" },
         { "program.directory=null", "program.directory: is required" },
         { "program.command=[\"\"]", "program.command: the name of the program is empty" },
         { "program.command=[]", "program.command: must be a list of a program and its arguments" },

@@ -276,7 +276,6 @@ static void attempt_over(struct job *j)
     judge(j, &o);
 }
 
-/* Processes that ranks started hold the job's lock and memory of its GPUs: the attempt is over when they are gone. */
 /* A node that shuts down sends SIGTERM to all processes at once: the ranks of a program may end before this process
  * hears of it. */
 static bool awaits_sigterm(const struct job *j)
@@ -289,6 +288,7 @@ static bool awaits_sigterm(const struct job *j)
     return false;
 }
 
+/* Processes that ranks started hold the job's lock and memory of its GPUs: the attempt is over when they are gone. */
 static void clean(struct job *j)
 {
     char text[128] = "", told[200];
@@ -304,11 +304,7 @@ static void clean(struct job *j)
         event(j, -1, "info", "left", told);
         j->attempt.left = true;
     }
-    if (left == 0 && (j->publish.waiting > 0 || awaits_sigterm(j))) {
-        take(j, GOING_FACT_REMAIN, "");
-        return;
-    }
-    if (left > 0 && j->going.looks < GOING_LEFT_LOOKS) {
+    if (left > 0 ? j->going.looks < GOING_LEFT_LOOKS : j->publish.waiting > 0 || awaits_sigterm(j)) {
         take(j, GOING_FACT_REMAIN, "");
         return;
     }
@@ -323,19 +319,26 @@ static void clean(struct job *j)
 
 static void on_line(void *arg, int rank, const char *text, size_t len)
 {
-    messages_take(&((struct job *)arg)->messages, rank, text, len);
+    struct job *j = arg;
+
+    if (j->needs.program)
+        speech_take(&j->speech, rank, text, len);
+    else
+        messages_take(&j->messages, rank, text, len);
 }
 
 static void on_broken(void *arg, int rank, const char *why)
 {
     char text[OUTCOME_TEXT];
 
-    if (((struct job *)arg)->needs.program) {
-        speech_left_out(&((struct job *)arg)->speech, rank, why);
+    struct job *j = arg;
+
+    if (j->needs.program) {
+        speech_left_out(&j->speech, rank, why);
         return;
     }
     snprintf(text, sizeof text, "rank %d: malformed report: %s", rank, why);
-    take(arg, GOING_FACT_BROKEN, text);
+    take(j, GOING_FACT_BROKEN, text);
 }
 
 /* Mostly the last moment of a process; a rank that lives on cannot be heard any more. */
@@ -499,7 +502,10 @@ static void start_ranks(struct job *j)
 
 static void go(struct job *j)
 {
-    messages_go(&j->messages);
+    if (j->needs.program)
+        speech_begin(&j->speech);
+    else
+        messages_go(&j->messages);
     orders_send(&j->orders);
 }
 

@@ -149,7 +149,6 @@ static struct job *new_job(uv_loop_t *loop, const struct job_options *options)
                                      .needs = &j->needs,
                                      .records = &j->records,
                                      .orders = &j->orders,
-                                     .speech = &j->speech,
                                      .fact = actions_fact,
                                      .arg = j };
     return j;

@@ -14,7 +14,6 @@
 #include "supervisor/orders.h"
 #include "supervisor/ranks/ranks.h"
 #include "supervisor/records.h"
-#include "supervisor/speech.h"
 #include "supervisor/spool/tiers.h"
 
 enum { GO_BYTES = 64 << 10 };
@@ -121,7 +120,7 @@ void messages_close(struct messages *m)
 
 /* ---- the messages ---- */
 
-static void go(struct messages *m)
+void messages_go(struct messages *m)
 {
     const struct attempt *a = m->attempt;
     const char *store_id = spool_store_id(m->records->spool);
@@ -137,14 +136,6 @@ static void go(struct messages *m)
         ranks_say(a->ranks, i, &l);
     }
     job_log("attempt %d: all ranks are there (%s), go", m->going->attempt, a->device);
-}
-
-void messages_go(struct messages *m)
-{
-    if (m->needs->program)
-        speech_begin(m->speech);
-    else
-        go(m);
 }
 
 static int take_hello(struct messages *m, const struct message *msg, struct err *err)
@@ -318,13 +309,8 @@ void messages_take(struct messages *m, int rank, const char *text, size_t len)
     struct err err = { 0 };
     enum record_type type;
     json_t *msg = NULL;
-    int rc;
+    int rc = record_parse(text, len, &type, &msg, &err);
 
-    if (m->needs->program) {
-        speech_take(m->speech, rank, text, len);
-        return;
-    }
-    rc = record_parse(text, len, &type, &msg, &err);
     if (rc == 0)
         rc = take(m, &(struct message){ rank, msg, text, len }, type, &err);
     json_decref(msg);

@@ -12,7 +12,6 @@ struct durable;
 struct needs;
 struct orders;
 struct records;
-struct speech;
 
 struct messages {
     uv_loop_t *loop;
@@ -21,7 +20,6 @@ struct messages {
     const struct needs *needs;
     struct records *records;
     struct orders *orders;
-    struct speech *speech; /* of a program, which has no other messages */
     /* text: why the ranks are stopped, if the fact stops them. */
     void (*fact)(void *arg, enum going_fact fact, const char *text);
     void *arg;

@@ -2,7 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
+#include <fts.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #include "proto/host/wipe.h"
 
 static const char file[] = "published", fresh[] = "published.new";
-enum { ENTRIES = 100000 /* of a folder that are looked at */, FOLDERS = 16, PIECE = 1000 };
+enum { ENTRIES = 100000 /* of a folder that are looked at */, PIECE = 1000 };
 
 /* ---- the file ---- */
 
@@ -103,33 +103,28 @@ int64_t saved_newest(void)
 
 /* ---- on the disk ---- */
 
-static _Thread_local struct saved_one *measured;
-static _Thread_local int entries;
-
-static int add_entry(const char *path, const struct stat *st, int kind, struct FTW *at)
-{
-    double changed = (double)st->st_mtim.tv_sec + 1e-9 * (double)st->st_mtim.tv_nsec;
-
-    (void)path;
-    (void)at;
-    if (kind == FTW_F)
-        measured->bytes += st->st_size;
-    if (kind == FTW_F || kind == FTW_D)
-        measured->changed = changed > measured->changed ? changed : measured->changed;
-    return ++entries >= ENTRIES;
-}
-
 int saved_measure(struct saved_one *one, struct err *err)
 {
-    int rc;
+    char *const paths[] = { one->path, NULL };
+    struct stat st;
+    FTS *all = stat(one->path, &st) < 0 ? NULL : fts_open(paths, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL);
+    const FTSENT *entry;
 
+    if (!all)
+        return err_sys(err, "checkpoint '%.200s'", one->path);
     one->bytes = 0;
     one->changed = 0;
-    measured = one;
-    entries = 0;
-    rc = nftw(one->path, add_entry, FOLDERS, FTW_PHYS) < 0 ? err_sys(err, "checkpoint '%.200s'", one->path) : 0;
-    measured = NULL;
-    return rc;
+    for (int n = 0; n < ENTRIES && (entry = fts_read(all)); n++) {
+        const struct timespec *when = &entry->fts_statp->st_mtim;
+        double changed = (double)when->tv_sec + 1e-9 * (double)when->tv_nsec;
+
+        if (entry->fts_info == FTS_F)
+            one->bytes += entry->fts_statp->st_size;
+        if ((entry->fts_info == FTS_F || entry->fts_info == FTS_D) && changed > one->changed)
+            one->changed = changed;
+    }
+    fts_close(all);
+    return 0;
 }
 
 static bool is_there(const struct saved_one *one)

@@ -30,8 +30,7 @@ static void hurry_program(struct orders *o)
             uv_timer_start(&o->deadline, on_deadline, (uint64_t)(1000 * THIRD * o->stop_s), 0);
         return;
     }
-    job_log("%s", text);
-    records_event(o->records, -1, "warning", "stop", text, NULL);
+    records_warn(o->records, -1, "stop", "%s", text);
     o->attempt->stopped = true;
     o->fact(o->arg, GOING_FACT_DISOBEYED, text);
 }
@@ -47,8 +46,7 @@ static void on_deadline(uv_timer_t *timer)
     }
     snprintf(text, sizeof text, "the ranks did not obey %s in time and were killed",
              o->going->wishes & GOING_WISH_CANCEL ? "cancel" : "pause");
-    job_log("%s", text);
-    records_event(o->records, -1, "warning", "stop", text, NULL);
+    records_warn(o->records, -1, "stop", "%s", text);
     o->fact(o->arg, GOING_FACT_DISOBEYED, text);
 }
 

@@ -15,12 +15,6 @@
 #include "supervisor/records.h"
 #include "supervisor/spool/spool.h"
 
-static void warn(const struct publish *p, const char *text)
-{
-    job_log("%s", text);
-    records_event(p->records, -1, "warning", "checkpoint", text, NULL);
-}
-
 /* ---- on a thread ---- */
 
 static void work(uv_work_t *handle)
@@ -58,7 +52,7 @@ static void pruned(uv_work_t *handle, int status)
 
     (void)status;
     if (p->err.code)
-        warn(p, p->err.msg);
+        records_warn(p->records, -1, "checkpoint", "%s", p->err.msg);
     next(p);
 }
 
@@ -81,10 +75,7 @@ static void record(struct publish *p)
 
 static void left_out(const struct publish *p, int64_t step, const char *why)
 {
-    char text[sizeof p->err.msg + 80];
-
-    snprintf(text, sizeof text, "the checkpoint of step %lld is not recorded: %s", (long long)step, why);
-    warn(p, text);
+    records_warn(p->records, -1, "checkpoint", "the checkpoint of step %lld is not recorded: %s", (long long)step, why);
 }
 
 static void published(uv_work_t *handle, int status)
@@ -144,11 +135,8 @@ static void complete(void *arg, int64_t step, struct steps_item *const *items)
 static void given_up(void *arg, int64_t step, int rank, const char *why)
 {
     struct publish *p = arg;
-    char text[100];
-
-    snprintf(text, sizeof text, "rank %d %s", rank, why);
     if (!p->told)
-        left_out(p, step, text);
+        records_warn(p->records, -1, "checkpoint", "the checkpoint of step %lld is not recorded: rank %d %s", (long long)step, rank, why);
     p->told = true;
 }
 
@@ -177,7 +165,8 @@ int publish_begin(struct publish *p, struct err *err)
         return rc;
     one = saved_pick(&p->saved);
     if (!one && p->saved.n > 0)
-        warn(p, "no published checkpoint is there any more, with its size and time: the program begins from the start");
+        records_warn(p->records, -1, "checkpoint",
+                     "no published checkpoint is there any more, with its size and time: the program begins from the start");
     program->resume_step = p->last = one ? one->step : 0;
     snprintf(program->resume, sizeof program->resume, "%s", one ? one->path : "");
     p->val_step = 0;

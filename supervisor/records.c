@@ -1,6 +1,7 @@
 #include "supervisor/records.h" /* SPDX-License-Identifier: Apache-2.0 */
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,6 +153,18 @@ void records_event(struct records *r, int rank, const char *level, const char *k
     if (tier)
         line_str(l, "tier", tier);
     records_add(r, NULL);
+}
+
+void records_warn(struct records *r, int rank, const char *kind, const char *fmt, ...)
+{
+    char text[512];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    job_log("%s", text);
+    records_event(r, rank, "warning", kind, text, NULL);
 }
 
 static void drop_first(struct records *r)

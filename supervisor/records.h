@@ -41,6 +41,8 @@ void records_add_text(struct records *r, const char *text, size_t len);
 void records_attempt(struct records *r, int nranks, int64_t resume_step, const char *device);
 /* rank -1: the event is about the whole job. tier: that the event refuses, or NULL. */
 void records_event(struct records *r, int rank, const char *level, const char *kind, const char *text, const char *tier);
+/* Logs a warning, and adds it as an event. */
+void records_warn(struct records *r, int rank, const char *kind, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 /* Tries the waiting records again. Returns true if records waited and all are written now. */
 bool records_write_late(struct records *r);
 void records_drop_late(struct records *r);

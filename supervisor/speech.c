@@ -232,14 +232,10 @@ static void take_eval(struct speech *s, int rank, const json_t *msg)
 
 static void take_event(struct speech *s, int rank, const json_t *msg)
 {
-    char text[100];
-
-    if (++s->rank[rank].events < SPEECH_EVENTS) {
+    if (++s->rank[rank].events < SPEECH_EVENTS)
         records_event(s->records, rank, string_of(msg, "level"), string_of(msg, "kind"), string_of(msg, "text"), NULL);
-    } else if (s->rank[rank].events == SPEECH_EVENTS) {
-        snprintf(text, sizeof text, "further events of rank %d in this attempt are not stored", rank);
-        records_event(s->records, rank, "warning", "events", text, NULL);
-    }
+    else if (s->rank[rank].events == SPEECH_EVENTS)
+        records_warn(s->records, rank, "events", "further events of rank %d in this attempt are not stored", rank);
 }
 
 static void (*const takers[RECORD_UNKNOWN])(struct speech *s, int rank, const json_t *msg) = {
@@ -249,13 +245,9 @@ static void (*const takers[RECORD_UNKNOWN])(struct speech *s, int rank, const js
 
 void speech_left_out(struct speech *s, int rank, const char *why)
 {
-    char text[400];
-
-    if (s->rank[rank].left_out++ > 0)
-        return;
-    snprintf(text, sizeof text, "a line of rank %d on descriptor 3 is left out: %.250s; further ones are counted", rank, why);
-    job_log("%s", text);
-    records_event(s->records, rank, "warning", "line", text, NULL);
+    if (s->rank[rank].left_out++ == 0)
+        records_warn(s->records, rank, "line", "a line of rank %d on descriptor 3 is left out: %.250s; further ones are counted", rank,
+                     why);
 }
 
 void speech_take(struct speech *s, int rank, const char *text, size_t len)
@@ -315,15 +307,13 @@ void speech_gone(struct speech *s, int rank, int status)
 
 void speech_end(struct speech *s)
 {
-    char text[120];
-
-    for (int i = 0; s->rows && i < s->attempt->nranks; i++)
-        if (s->rank[i].left_out > 1) {
-            snprintf(text, sizeof text, "%llu lines of rank %d on descriptor 3 were left out", (unsigned long long)s->rank[i].left_out, i);
-            records_event(s->records, i, "warning", "line", text, NULL);
-        }
-    if (s->rows)
-        rows_end(s->rows);
+    if (!s->rows)
+        return;
+    for (int i = 0; i < s->attempt->nranks; i++)
+        if (s->rank[i].left_out > 1)
+            records_warn(s->records, i, "line", "%llu lines of rank %d on descriptor 3 were left out",
+                         (unsigned long long)s->rank[i].left_out, i);
+    rows_end(s->rows);
     rows_free(s->rows);
     s->rows = NULL;
 }

@@ -32,8 +32,3 @@ static inline enum word word_of(uint64_t order)
 {
     return (enum word)(order >> WORD_SHIFT & 15);
 }
-
-static inline bool word_is_released(uint64_t order)
-{
-    return order >> WORD_RELEASED & 1;
-}

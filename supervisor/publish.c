@@ -157,14 +157,16 @@ int publish_begin(struct publish *p, struct err *err)
 {
     struct program *program = p->needs->program;
     const struct saved_one *one;
+    bool any;
     int rc;
 
     saved_close(&p->saved);
     rc = saved_open(&p->saved, err);
-    if (rc < 0)
+    any = p->saved.n > 0;
+    if (rc < 0 || (rc = saved_rewind(&p->saved, err)) < 0)
         return rc;
-    one = saved_pick(&p->saved);
-    if (!one && p->saved.n > 0)
+    one = p->saved.n > 0 ? &p->saved.all[p->saved.n - 1] : NULL;
+    if (!one && any)
         records_warn(p->records, -1, "checkpoint",
                      "no published checkpoint is there any more, with its size and time: the program begins from the start");
     program->resume_step = p->last = one ? one->step : 0;
@@ -176,7 +178,7 @@ int publish_begin(struct publish *p, struct err *err)
     };
     p->told = false;
     p->score = (struct publish_score){ 0 };
-    return saved_rewind(&p->saved, program->resume_step, err);
+    return 0;
 }
 
 void publish_close(struct publish *p)

@@ -168,7 +168,6 @@ static void take_hello(struct speech *s, int rank, const json_t *msg)
     struct speech_rank *r = &s->rank[rank];
     const char *tier = string_of(msg, "tier");
 
-    r->hello = true;
     r->words = words_of(json_object_get(msg, "words"));
     r->stacks = stacks_of(msg);
     r->pid = (pid_t)json_integer_value(json_object_get(msg, "pid"));

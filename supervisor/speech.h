@@ -30,7 +30,6 @@ struct speech {
     struct rows *rows; /* of the attempt; NULL: there is none */
     struct speech_rank {
         uint64_t lines, left_out, events;
-        bool hello;
         unsigned words; /* that it asks for: 1 << enum word (proto/word.h) */
         int stacks;     /* signal that dumps its stacks; 0: none */
         pid_t pid;      /* of the process that says so */

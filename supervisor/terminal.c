@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pty.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -80,16 +81,15 @@ bool terminal_is_lost(struct terminal *t)
 
 static int open_pty(struct terminal *t, struct err *err)
 {
-    char name[64];
-    int fd;
+    int master, slave;
 
-    t->master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
-    if (t->master < 0 || grantpt(t->master) < 0 || unlockpt(t->master) < 0 || ptsname_r(t->master, name, sizeof name) != 0)
+    if (openpty(&master, &slave, NULL, NULL, NULL) < 0)
         return err_sys(err, "make a pseudo-terminal");
-    fd = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
-    t->slave = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, ABOVE);
-    drop(&fd);
-    return t->slave < 0 ? err_sys(err, "open '%s'", name) : 0;
+    t->master = fcntl(master, F_DUPFD_CLOEXEC, ABOVE);
+    t->slave = fcntl(slave, F_DUPFD_CLOEXEC, ABOVE);
+    close(master);
+    close(slave);
+    return t->master < 0 || t->slave < 0 || fcntl(t->master, F_SETFL, O_RDWR | O_NONBLOCK) < 0 ? err_sys(err, "make a pseudo-terminal") : 0;
 }
 
 static int open_socket(struct terminal *t, struct err *err)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/terminal.h - the terminal of a job of `detctl shell`: a
- * pseudo-terminal for the program, and the socket `terminal` in the job's folder. Who connects there gets the other end
- * of the pseudo-terminal, and keeps the connection for as long as it shows it. One detctl at a time is connected. */
+ * pseudo-terminal for the program, and the socket `terminal` in the job's folder. A detctl that connects there gets the
+ * other end of the pseudo-terminal, and keeps the connection for as long as it shows it. One at a time is connected. */
 #pragma once
 #include <stdbool.h>
 

@@ -135,21 +135,13 @@ static bool is_there(const struct saved_one *one)
     return saved_measure(&now, &err) == 0 && now.bytes == one->bytes && now.changed == one->changed;
 }
 
-const struct saved_one *saved_pick(const struct saved *s)
-{
-    for (int i = s->n - 1; i >= 0; i--)
-        if (is_there(&s->all[i]))
-            return &s->all[i];
-    return NULL;
-}
-
 /* ---- changes ---- */
 
-int saved_rewind(struct saved *s, int64_t step, struct err *err)
+int saved_rewind(struct saved *s, struct err *err)
 {
     int n = s->n;
 
-    while (s->n > 0 && s->all[s->n - 1].step > step)
+    while (s->n > 0 && !is_there(&s->all[s->n - 1]))
         s->n--;
     return n == s->n ? 0 : write_all(s, err);
 }

@@ -30,10 +30,9 @@ void saved_close(struct saved *s);
 /* Fills in bytes and time of what lies at one->path: a file, or a folder with what is in it. File work, for a thread.
  * */
 int saved_measure(struct saved_one *one, struct err *err);
-/* The newest checkpoint that is still there, with its bytes and time; NULL: none. */
-const struct saved_one *saved_pick(const struct saved *s);
-/* Forgets those of later steps than `step`, and writes the file. */
-int saved_rewind(struct saved *s, int64_t step, struct err *err);
+/* Forgets the newest ones that are not there any more, with their bytes and time, and writes the file. So the last that
+ * stays is the one to go on from. */
+int saved_rewind(struct saved *s, struct err *err);
 /* Adds one, in place of others of its step or later, and writes the file durably. */
 int saved_add(struct saved *s, const struct saved_one *one, struct err *err);
 /* Removes all but the newest `keep` and the best. Only paths below job_dir/checkpoints are removed from the disk; an

@@ -63,7 +63,6 @@ int program_new(const struct jobspec *s, int64_t job, struct program **ret, stru
     p->spec = s;
     p->job = job;
     p->stop_signal = signal_of(s->program_stop_signal);
-    p->mask = s->program_umask ? (int)strtol(s->program_umask, NULL, 8) : -1;
     p->port.lock_fd = -1;
     find_module(p);
     *ret = p;

@@ -18,7 +18,6 @@ struct program {
     char module[PATH_MAX];      /* folder of the Python module detd; "": it is not beside this program */
     int64_t job;
     int stop_signal;
-    int mask;              /* file mode mask; -1: that of this process */
     struct port port;      /* of this attempt */
     int64_t resume_step;   /* of this attempt; 0: from the beginning */
     char resume[PATH_MAX]; /* path of that checkpoint; "": there is none */

@@ -310,10 +310,7 @@ static int start_program(const struct ranks *all, struct rank *r, struct spawn *
         return rc;
     s->path = p->path;
     s->exec_fd = -1;
-    s->argv = p->argv;
-    s->directory = p->spec->program_directory;
-    s->mask = p->mask;
-    s->limits = p->spec->program_limits;
+    s->program = p;
     s->env = env;
     s->tty = c->tty;
     s->fds[PROGRAM_FD_PAGE - WORKER_FD_CONTROL] = s->fds[2];

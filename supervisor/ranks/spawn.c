@@ -15,8 +15,10 @@
 
 #include "proto/err.h"
 #include "proto/host/limits.h"
+#include "proto/job/jobspec.h"
 #include "proto/report.h"
 #include "proto/host/tasks.h"
+#include "supervisor/ranks/program.h"
 
 #define RANK_OOM_SCORE_ADJ "500"
 enum { ARGS = 12, ARG_TEXT = 16 };
@@ -92,18 +94,26 @@ static int take_terminal(int tty)
     return setsid() < 0 || ioctl(tty, TIOCSCTTY, 0) < 0 || dup2(tty, 0) < 0 || dup2(tty, 1) < 0 || dup2(tty, 2) < 0 ? -1 : 0;
 }
 
-static void child(const struct spawn *s, int exec_fd, char **argv, char *const *env, pid_t parent, int error_fd)
+/* In the child: what a program finds as its submitter had it. */
+static bool enter(const struct program *p)
+{
+    const struct jobspec *s = p->spec;
+
+    if (s->program_umask)
+        umask((mode_t)strtol(s->program_umask, NULL, 8));
+    limits_set(s->program_limits);
+    return chdir(s->program_directory) == 0;
+}
+
+static void child(const struct spawn *s, int exec_fd, char *const *argv, char *const *env, pid_t parent, int error_fd)
 {
     char path[32];
     int saved;
 
-    reset_signals(s->argv != NULL);
+    reset_signals(s->program != NULL);
     spawn_go_first();
-    if (s->argv && s->mask >= 0)
-        umask((mode_t)s->mask);
-    limits_set(s->limits);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent && place_fds(s) == 0 && (s->tty <= 0 || take_terminal(s->tty) == 0) &&
-        (!s->directory || chdir(s->directory) == 0)) {
+        (!s->program || enter(s->program))) {
         snprintf(path, sizeof path, "/proc/self/fd/%d", exec_fd);
         execve(exec_fd >= 0 ? path : s->path, argv, env);
     }
@@ -149,7 +159,7 @@ int spawn_rank(const struct spawn *s, pid_t *ret_pid, struct err *err)
     }
     pid = fork();
     if (pid == 0)
-        child(s, exec_fd, s->argv ? (char **)s->argv : args.argv, s->env, parent, status[1]);
+        child(s, exec_fd, s->program ? s->program->argv : args.argv, s->env, parent, status[1]);
     if (pid < 0)
         rc = err_sys(err, "start rank %d", s->rank);
     close(status[1]);

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 struct err;
+struct program;
 
 enum { SPAWN_FDS = 5 };
 
@@ -18,12 +19,8 @@ struct spawn {
     int log_fd;
     int fds[SPAWN_FDS]; /* become 3, 4, 5, 6, 7: control, comm, progress, lock, plugin; -1: closed */
     char *const *env;
-    /* of a program: */
-    char *const *argv;     /* NULL: the arguments of detd-worker */
-    const char *directory; /* its working folder; NULL: the job's folder */
-    int mask;              /* its file mode mask; -1: that of this process */
-    const json_t *limits;  /* as limits_set() takes them */
-    int tty;               /* if above 0: its terminal, in a session of its own */
+    const struct program *program; /* NULL: detd-worker */
+    int tty;                       /* if above 0: its terminal, in a session of its own */
 };
 
 /* Forks and executes. The child is in this session and process group, and SIGKILL follows the death of the calling

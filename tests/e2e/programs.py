@@ -347,7 +347,7 @@ def save(step):
         with open(path, "w") as f:
             f.write(str(step))
     say("checkpoint", step=step, phase="ready", **({"path": path} if rank == 0 else {}))
-for step in range(first + 1, 100001):
+for step in range(first + 1, STEPS + 1):
     share(step, total=[250.0, step * ranks])
     page[3] = step
     page[2] += 1
@@ -356,8 +356,8 @@ EACH
 """
 
 
-def train(each):
-    return TRAIN.replace("EACH", each)
+def train(each, steps=100000):
+    return TRAIN.replace("EACH", each).replace("STEPS", str(steps))
 
 
 def checkpoints():
@@ -467,21 +467,24 @@ def words():
 
 
 def kills():
-    """kill -9 of a rank, of detd-job and of detd at random moments: rows as of an undisturbed run, each once."""
+    """kill -9 of a rank, of detd-job and of detd at random moments: rows as of an undisturbed run, each once. KILLS: how
+    many, 6 if not set. Another one comes after the last step, so that the next attempt may have no step left."""
+    count = int(os.environ.get("KILLS", "6"))
+    last = 100 * count
     each = """
-    if step % 20 == 0:
+    if step % 50 == 0:
         share(step, "val", total=[step, ranks])
         save(step)
-    if step == 400:
-        break
+    while step == STEPS and not os.path.exists(os.environ["DETD_JOB_DIR"] + "/go"):
+        time.sleep(0.01)
 """
     seed = int(os.environ.get("SEED", "0")) or random.randrange(1 << 30)
-    print("seed", seed)
+    print("seed", seed, flush=True)
     dice = random.Random(seed)
     with Daemon() as d:
-        job = speak(d, train(each), "run.restarts=1000", "--ranks", 3)
-        for n in range(int(os.environ.get("KILLS", "6"))):
-            d.wait(job, lambda j: j["state"] == "running" or job_is_over(j))
+        job = speak(d, train(each, last), "run.restarts=1000", "--ranks", 3)
+        for n in range(count):
+            d.wait(job, "running")
             time.sleep(dice.random() * 1.5)
             victim = ("rank", "job", "detd")[n % 3]
             if victim == "rank":
@@ -492,15 +495,14 @@ def kills():
             else:
                 d.kill()
                 d.start()
-        d.wait(job, job_is_over, 300)
-        assert d.job(job)["state"] == "completed", d.job(job)["reason"]
-        assert rows(d, job) == [(s, 750.0, 3.0 * 3 * s) for s in range(1, 401)], rows(d, job)[-3:]
-        assert rows(d, job, "val") == [(s, 3.0 * s, 9.0) for s in range(20, 401, 20)]
-        assert [c["step"] for c in d.job(job)["checkpoints"]][0] == 400
-
-
-def job_is_over(job):
-    return job["state"] in ("completed", "failed")
+        d.wait(job, lambda j: any(c["step"] == last for c in j["checkpoints"]))
+        d.signal_supervisor(job, signal.SIGKILL)
+        d.go(job)
+        got = d.wait(job, lambda j: j["state"] in ("completed", "failed"))
+        assert got["state"] == "completed", got["reason"]
+        assert rows(d, job) == [(s, 750.0, 3.0 * 3 * s) for s in range(1, last + 1)], rows(d, job)[-3:]
+        assert rows(d, job, "val") == [(s, 3.0 * s, 9.0) for s in range(50, last + 1, 50)]
+        assert got["checkpoints"][0]["step"] == last, got["checkpoints"][:3]
 
 
 def c_program():

@@ -257,6 +257,15 @@ static bool lost_port(const struct job *j, const struct outcome *o)
            p->port.number > 0 && !port_is_free(p->port.number);
 }
 
+static void tell_lost_port(struct job *j)
+{
+    char text[120];
+
+    snprintf(text, sizeof text, "another process listens on port %d, which was the MASTER_PORT of attempt %d",
+             j->needs.program->port.number, j->going.attempt);
+    event(j, -1, "warning", "port", text);
+}
+
 static void drop_terminal(struct job *j);
 
 static void attempt_over(struct job *j)
@@ -268,6 +277,8 @@ static void attempt_over(struct job *j)
     speech_end(&j->speech);
     attempt_outcome(&j->attempt, &o);
     o.elsewhere = lost_port(j, &o);
+    if (o.elsewhere)
+        tell_lost_port(j);
     send_status(j); /* the last of these ranks */
     j->usage = usage(j);
     attempt_close(&j->attempt);

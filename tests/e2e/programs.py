@@ -188,6 +188,48 @@ sys.exit(1)
         assert "the interpreter '/gone/venv/bin/python3' of" in d.wait(job, "failed")["reason"], d.job(job)
 
 
+def ports():
+    """Two jobs at the same time have two ports. A rank that finds its port taken fails, and is started with another port:
+    this does not count as a failure."""
+    with Daemon() as d:
+        first = speak(d, """
+import socket
+s = socket.create_server(("", int(os.environ["MASTER_PORT"])))
+share(1, total=[1, 1])
+time.sleep(600)
+""", "run.threads=1")
+        d.until(lambda: rows(d, first), "no row")
+        thief = speak(d, """
+import socket
+while not os.path.exists("wanted"):
+    time.sleep(0.01)
+s = socket.create_server(("", int(open("wanted").read())))
+open("taken", "w").close()
+time.sleep(600)
+""", "run.threads=1", name="thief.py")
+        second = speak(d, """
+import socket
+port = os.environ["MASTER_PORT"]
+print("port", port, flush=True)
+if os.environ["DETD_ATTEMPT"] == "1":
+    with open("wanted.new", "w") as f:
+        f.write(port)
+    os.rename("wanted.new", "wanted")
+    while not os.path.exists("taken"):
+        time.sleep(0.01)
+socket.create_server(("", int(port)))
+""", "run.threads=1", "run.restarts=0", name="second.py")
+        got = d.wait(second, "completed")
+        assert got["attempt"] == 2 and "exited with status 1" in got["attempts"][1]["reason"], got["attempts"]
+        numbers = [line.split()[1] for line in log(d, second).splitlines() if line.startswith("port ")]
+        assert len(set(numbers)) == 2, numbers
+        texts = d.events("port", second)
+        assert len(texts) == 1 and numbers[0] in texts[0] and numbers[1] not in texts[0], texts
+        for job in (first, thief):
+            assert d.job(job)["state"] == "running" and d.job(job)["attempt"] == 1
+            d.call("job.cancel", id=job)
+
+
 def stops():
     """Signals have their default meaning; pause, cancel and shutdown; program.stop_grace."""
     trap = "trap 'echo stopped; exit 0' %s; echo ready; while :; do sleep 0.1; done"
@@ -595,4 +637,5 @@ if int(os.environ["DETD_ATTEMPT"]) == 1:
 
 
 if __name__ == "__main__":
-    run_scenarios([kills, words, c_program, shell, checkpoints, stops, ends, commands, silence, losses, garbage, stacks, queue])
+    run_scenarios([kills, words, c_program, shell, checkpoints, stops, ends, commands, silence, losses, garbage, ports, stacks,
+                   queue])

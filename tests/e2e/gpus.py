@@ -506,10 +506,28 @@ def first_word_waits_for_the_driver():
         d.call("job.cancel", id=job)
 
 
+def programs():
+    """Each rank of a program sees all GPUs of the job. A program that finds none free waits, and why says so."""
+    with Node(2, plugin=False) as d:
+        def run(*words):
+            return int(d.ctl("run", *words))
+
+        holds = run("--gpus", "2", "--", "sh", "-c", "echo sees $CUDA_VISIBLE_DEVICES; sleep 600")
+        d.wait(holds, "running")
+        for rank in range(2):
+            d.until(lambda rank=rank: "sees %s,%s\n" % tuple(d.uuids) in d.ctl("logs", str(holds), "--rank", str(rank)), "no line")
+        waits = run("--gpus", "1", "--", "true")
+        assert "0 of 2 are free" in d.why(waits), d.why(waits)
+        assert "program.gpus: asks for 3 GPUs, this node has 2" in d.ctl("run", "--gpus", "3", "--", "true", code=1)
+        d.call("job.cancel", id=holds)
+        d.wait(waits, "completed")
+
+
 SCENARIOS = [
     the_driver_hangs, inventory, grants_and_locks, ranks_share_a_gpu, foreign_use, foreign_use_beside_a_job, errors_move_the_job,
     errors_beside_a_pause, errors_of_an_instance, leftover_memory, lost_and_worn, lock_lost_in_a_race, a_rank_on_the_wrong_gpu,
-    nobody_stays_in_an_idle_driver, the_driver_is_broken, without_a_driver, the_probe_dies, auto_decides, first_word_waits_for_the_driver
+    nobody_stays_in_an_idle_driver, the_driver_is_broken, without_a_driver, the_probe_dies, auto_decides, first_word_waits_for_the_driver,
+    programs
 ]
 
 run_scenarios(SCENARIOS)

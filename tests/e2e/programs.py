@@ -188,6 +188,47 @@ sys.exit(1)
         assert "the interpreter '/gone/venv/bin/python3' of" in d.wait(job, "failed")["reason"], d.job(job)
 
 
+def children():
+    """100 workers that hold descriptor 3, and a process that leaves the session, closes all and ignores all signals: they
+    end with the ranks, or by a cancel, and one event names one of them."""
+    family = """
+import signal
+def work():
+    for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_IGN)
+    while True:
+        time.sleep(600)
+for i in range(100):
+    if os.fork() == 0:
+        work()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.chdir("/")
+        os.closerange(0, 100)
+        work()
+    os._exit(0)
+share(1, total=[1, 1])
+while not os.path.exists(os.environ["DETD_JOB_DIR"] + "/go"):
+    time.sleep(0.01)
+"""
+    with Daemon() as d:
+        job = speak(d, family)
+        d.until(lambda: rows(d, job), "no row")
+        d.until(lambda: len(d.own()) == 104, "not started: detd, detd-job, the rank, 100 workers, the one that hides")
+        d.go(job)
+        d.wait(job, "completed")
+        d.until(lambda: len(d.own()) == 1, "processes are left")
+        texts = d.events("left", job)
+        assert len(texts) == 1 and texts[0].endswith("which was killed, as others were"), texts
+        job = speak(d, family + "work()", "program.stop_grace=0.2")
+        d.until(lambda: rows(d, job), "no row")
+        d.go(job)
+        d.call("job.cancel", id=job)
+        d.wait(job, "cancelled")
+        d.until(lambda: len(d.own()) == 1, "processes are left")
+
+
 def ports():
     """Two jobs at the same time have two ports. A rank that finds its port taken fails, and is started with another port:
     this does not count as a failure."""
@@ -317,10 +358,12 @@ def garbage():
         job = speak(d, """
 os.write(report, b"not json\\n[1]\\n{}\\n" + b'{"type":"fly"}\\n' + b"\\0\\xff\\n")
 share(1, total=[1, 1])
-for i in range(400):
+for i in range(1 << 14):
     os.write(report, b"x" * 65536)
 os.write(report, b"\\n")
 share(2, total=[2, 1])
+while not os.path.exists(os.environ["DETD_JOB_DIR"] + "/go"):
+    time.sleep(0.01)
 say("share", split="train", step=3, terms={"t%d" % i: [1, 1] for i in range(10000)})
 say("share", split="train", step=3, terms={"t%d" % i: [1, 1] for i in range(300)})
 say("share", split="train", step=3, terms={"\\x01": [1, 1], "total": [3, 1]})
@@ -328,7 +371,16 @@ for i in range(3000):
     say("event", **{"level": "info", "kind": "many", "text": "event %d" % i})
 os.close(report)
 time.sleep(0.5)
-""")
+""", "run.threads=1")
+        d.until(lambda: rows(d, job), "no row")
+        other = speak(d, "for step in range(1, 51): share(step, total=[1, 1])", "run.threads=1", name="other.py")
+        d.wait(other, "completed")
+        assert len(rows(d, other)) == 50
+        d.until(lambda: len(rows(d, job)) == 2, "no row after the long line")
+        with open("/proc/%d/status" % d.session(job)) as f:
+            peak = int(next(line for line in f if line.startswith("VmHWM:")).split()[1])
+        assert peak < 512 << 10, peak  # of what was written, 1 GB, nothing is kept
+        d.go(job)
         d.wait(job, "completed")
         assert [r[0] for r in rows(d, job)] == [1, 2, 3], rows(d, job)
         texts = [text for text, in d.sql("SELECT text FROM events WHERE job=? AND kind='line'", job)]
@@ -357,6 +409,13 @@ page[2] += 1
 time.sleep(600)
 """, "run.on_hang=fail")
         assert "rank 0 hangs in phase load data at step 5: no progress for" in d.wait(job, "failed")["reason"], d.job(job)
+        job = speak(d, """
+say("hello")
+time.sleep(4)  # imports for long, before its first step
+share(1, total=[1, 1])
+""", "program.silent_after=1", "run.restarts=0")
+        d.wait(job, "completed")
+        assert not d.events("hang", job)
 
 
 def queue():
@@ -637,5 +696,5 @@ if int(os.environ["DETD_ATTEMPT"]) == 1:
 
 
 if __name__ == "__main__":
-    run_scenarios([kills, words, c_program, shell, checkpoints, stops, ends, commands, silence, losses, garbage, ports, stacks,
+    run_scenarios([kills, words, c_program, shell, checkpoints, stops, ends, commands, silence, children, losses, garbage, ports, stacks,
                    queue])

@@ -50,13 +50,13 @@ static json_t *load(const char *name)
 /* The last lines of the text that are not empty, with " | " between them. */
 static void last_lines(const char *text, char *ret, size_t size)
 {
-    size_t len = strlen(text), from;
+    size_t len = strlen(text), room = size - 4 - 2 * LINES, from;
     char *out = ret;
 
     while (len > 0 && (text[len - 1] == '\n' || text[len - 1] == ' '))
         len--;
     from = len;
-    for (int lines = 0; from > 0 && len - from < size - 1; from--)
+    for (int lines = 0; from > 0 && len - from < room; from--)
         if (text[from - 1] == '\n' && ++lines == LINES)
             break;
     for (; from < len && out + 4 < ret + size; from++)
@@ -98,7 +98,7 @@ int errorfile_read(int attempt, int nranks, int first, char *ret, size_t size)
 
         errorfile_name(attempt, i, name, sizeof name);
         at = read_one(name, text, sizeof text < size ? sizeof text : size);
-        if (!text[0] || (found >= 0 && at >= oldest && (i != first || at < INFINITY)))
+        if (!text[0] || (found >= 0 && at >= oldest && (i != first || oldest < INFINITY)))
             continue;
         found = i;
         oldest = at;

@@ -29,9 +29,10 @@ const struct command commands[] = {
       "Queues a command of your own, such as any PyTorch trainer, and prints the job's id",
       "COMMAND runs once for each rank, in the current folder, with the environment that torchrun gives (RANK, LOCAL_RANK,\n"
       "WORLD_SIZE, MASTER_ADDR, MASTER_PORT) and all GPUs of the job. What it prints goes into the logs. PATH, VIRTUAL_ENV,\n"
-      "CONDA_*, PYTHONPATH and LD_LIBRARY_PATH go along. KEY=VALUE, before --, sets keys of run.* and program.*. Losses of all\n"
-      "ranks, checkpoints and pauses need a few lines in the program: see the page on programs. Exit status 0 of all ranks is\n"
-      "success; any other fails the job.\n\n"
+      "CONDA_*, PYTHONPATH and LD_LIBRARY_PATH go along. KEY=VALUE, before --, sets keys of run.* and program.*. Words after the\n"
+      "first word of COMMAND are its own, so options of detctl come before it. Losses of all ranks, checkpoints and pauses need\n"
+      "a few lines in the program: see the page on programs. Exit status 0 of all ranks is success; any other fails the job.\n"
+      "A job file that names a program is queued by detctl submit.\n\n"
       "  --ranks N      processes (run.ranks; default: one for each GPU of --gpus, else 1)\n"
       "  --gpus N       GPUs of the job, a multiple of the ranks (program.gpus; default: one for each rank on a node with GPUs)\n"
       "  --name NAME    name of the job; default: that of the program or script\n"
@@ -48,8 +49,9 @@ const struct command commands[] = {
       "  detctl run --ranks 4 --name lr-sweep -- python3 train.py --lr 0.01\n", command_run },
     { "shell", "[--gpus N] [--name NAME] [--time LIMIT] [--env NAME[=VALUE]] [--env-all | --env-none] [--as NAME] [COMMAND ...]",
       "Queues a shell, or another command, and shows it on this terminal",
-      "The job waits in the queue as any other; Ctrl-C cancels it before it runs. It ends with the shell (Ctrl-D), and a minute\n"
-      "after this terminal was lost. The environment is that of detctl run.\n\n"
+      "Without COMMAND it is your shell, $SHELL. The job waits in the queue as any other; Ctrl-C cancels it before it runs. It\n"
+      "keeps its slots and GPUs until the shell ends (Ctrl-D), or until a minute after this terminal was lost. The current folder\n"
+      "and the environment are those of detctl run. It needs a terminal: over ssh, use ssh -t.\n\n"
       "  --gpus N      GPUs of the job (program.gpus; default: one on a node with GPUs)\n"
       "  --name NAME   name of the job; default: that of the command\n"
       "  --time LIMIT  end the job when it has run so long: 30d, 12h, 45m, 90s or 2w (run.time_limit)\n"

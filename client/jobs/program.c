@@ -2,6 +2,7 @@
 #include "client/jobs/program.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,6 +17,39 @@ bool program_is(const json_t *spec)
     return json_is_array(json_object_get(json_object_get(spec, "program"), "command"));
 }
 
+static bool ends(const char *text, const char *with)
+{
+    return strlen(text) >= strlen(with) && strcmp(text + strlen(text) - strlen(with), with) == 0;
+}
+
+/* What is wrong with a command that is no program, and what may have been meant. file: where it lies if it has a
+ * folder, or if it were in the job's. */
+static int explain(const char *name, const char *file, struct err *err)
+{
+    char job[PATH_MAX + 8];
+
+    snprintf(job, sizeof job, "%s.json", file);
+    if (ends(name, ".json") || access(job, F_OK) == 0)
+        return err_field(err, ERR_INPUT, "program.command", "'%.90s' is no program; detctl submit %.90s queues a job file", name, name);
+    if (which_is_folder(file))
+        return err_field(err, ERR_INPUT, "program.command", "'%.100s' is a folder, no program", name);
+    if (access(file, F_OK) == 0 && access(file, X_OK) < 0)
+        return err_field(err, ERR_INPUT, "program.command",
+                         "'%.70s' may not be executed: put its interpreter before it, as in python3 %.70s, or use chmod +x", name, name);
+    if (strchr(name, '/'))
+        return err_field(err, ERR_INPUT, "program.command", "there is no file '%s'", file);
+    if (access(file, F_OK) == 0)
+        return err_field(err, ERR_INPUT, "program.command", "there is no program '%.80s' in PATH; that of its folder is ./%.80s", name,
+                         name);
+    if (strchr(name, ' '))
+        return err_field(err, ERR_INPUT, "program.command",
+                         "there is no program '%.80s' in PATH; give each word by itself, or a line of a shell as sh -c 'LINE'", name);
+    if (strchr(name, '='))
+        return err_field(err, ERR_INPUT, "program.command",
+                         "'%.80s' is no program; --env NAME=VALUE sets a variable, and KEY=VALUE -- COMMAND sets a key", name);
+    return err_field(err, ERR_INPUT, "program.command", "there is no program '%.100s' in PATH", name);
+}
+
 static int look(const json_t *program, const char *path, struct err *err)
 {
     const char *name = json_string_value(json_array_get(json_object_get(program, "command"), 0)), *folder = text_of(program, "directory");
@@ -26,10 +60,8 @@ static int look(const json_t *program, const char *path, struct err *err)
     if (!name || !name[0] || which_find(name, folder, path ? path : getenv("PATH"), file))
         return 0; /* detd says why it takes no empty name */
     if (!strchr(name, '/'))
-        return err_field(err, ERR_INPUT, "program.command", "there is no program '%.100s' in PATH", name);
-    return err_field(err, ERR_INPUT, "program.command",
-                     access(file, F_OK) < 0 ? "there is no file '%s'" : "'%s' is no file that may be executed (chmod +x makes it one)",
-                     file);
+        snprintf(file, sizeof file, "%s/%s", folder, name);
+    return explain(name, file, err);
 }
 
 int program_check(const json_t *spec)

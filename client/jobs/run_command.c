@@ -202,6 +202,10 @@ static int queue(struct context *ctx, const struct wanted *w, json_t *spec)
         json_decref(spec);
         return 0;
     }
+    if (w->shell && !isatty(STDIN_FILENO)) {
+        json_decref(spec);
+        return misuse(ctx, "standard input is no terminal; detctl run queues a command that needs none");
+    }
     rc = submit_checked(ctx, spec, &w->queueing, &id);
     if (rc)
         return rc;

@@ -119,8 +119,12 @@ int spec_read(const char *file, json_t **ret_root, struct err *err)
 
 static int read_job(const char *file, char ret_path[PATH_MAX], json_t **ret_root, struct err *err)
 {
-    int rc = spec_find(file, ret_path, err);
+    const char *dot = strrchr(file, '.');
+    int rc;
 
+    if (dot && (strcmp(dot, ".py") == 0 || strcmp(dot, ".sh") == 0))
+        return err_set(err, ERR_INPUT, "%.100s is no job file; detctl run queues a program", file);
+    rc = spec_find(file, ret_path, err);
     if (rc == 0)
         rc = jobspec_read(ret_path, ret_root, err);
     return rc == 0 ? make_absolute(*ret_root, ret_path, err) : rc;

@@ -124,9 +124,13 @@ int program_explain(const struct program *p, int number, struct err *err)
     if (number == ENOENT && strncmp(line, "#!", 2) == 0)
         return err_field(err, ERR_INPUT, "program.command", "program.command: the interpreter '%.*s' of '%.*s' is gone", SHOWN, name, SHOWN,
                          p->path);
+    if (number == ENOEXEC)
+        return err_field(err, ERR_INPUT, "program.command",
+                         "program.command: '%.*s' is neither a program nor a script that begins with #! and its interpreter", SHOWN / 2,
+                         p->path);
     errno = number;
     err_sys(err, "execute '%.*s'", SHOWN, p->path);
-    if (number == ENOEXEC || number == EACCES || number == ENOENT)
+    if (number == EACCES || number == ENOENT)
         err->code = ERR_INPUT; /* another try would find the same */
     return err->code;
 }

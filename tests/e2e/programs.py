@@ -86,14 +86,31 @@ def commands():
         assert done.returncode == 0 and "hello from 0 of 1" in done.stdout, done
         job = run(d, "--wait", "--", "printf", "start\\n 1%%\\r50%%\\r99%%\\n\\rend\\r\\n")
         assert d.detctl("logs", job, "--rank", 0).stdout.splitlines()[1:] == ["start", "99%", "end"], d.detctl("logs", job, "--rank", 0)
+        for name in ("job.json", "config.py"):
+            open(d.root + "/" + name, "w").close()
+        with open(d.root + "/tool", "w") as f:
+            f.write("no line with an interpreter\n")
+        os.chmod(d.root + "/tool", 0o755)
         for words, want in ((("no-such-program-here",), "there is no program 'no-such-program-here' in PATH"),
                             (("./nothing",), "there is no file '%s/./nothing'" % d.root),
+                            (("job.json",), "'job.json' is no program; detctl submit job.json queues a job file"),
+                            (("./job.json",), "detctl submit ./job.json queues a job file"),
+                            (("job",), "detctl submit job queues a job file"),
+                            (("config.py", "--lr", 1), "'config.py' may not be executed: put its interpreter before it, as in python3 config.py"),
+                            (("tool",), "there is no program 'tool' in PATH; that of its folder is ./tool"),
+                            (("/tmp",), "'/tmp' is a folder, no program"),
+                            (("python3 train.py",), "give each word by itself, or a line of a shell as sh -c 'LINE'"),
+                            (("A=1", "true"), "'A=1' is no program; --env NAME=VALUE sets a variable"),
                             (("run.ranks_per_gpu=2", "--", "true"), "run.ranks_per_gpu: not a key of a program"),
                             (("train.lr=1", "--", "true"), "train.lr: not a key of a program (program.command)"),
                             (("--gpus", "2", "--", "true"), "program.gpus: asks for 2 GPUs, this node has no GPUs"),
                             (("--ranks", "3", "--gpus", "4", "--", "true"), "program.gpus: must be a multiple of run.ranks (3), is 4")):
             done = d.detctl("run", *words)
             assert done.returncode == 1 and want in done.stderr, (words, done)
+        done = d.detctl("run", "--wait", "./tool")
+        assert "is neither a program nor a script that begins with #! and its interpreter" in done.stderr, done
+        done = d.detctl("submit", "config.py")
+        assert "config.py is no job file; detctl run queues a program" in done.stderr, done
         assert d.detctl("run").returncode == 2
         printed = json.loads(d.detctl("run", "--print", "--ranks", "2", "--", "true", "").stdout)
         assert printed["program"]["command"] == ["true", ""] and printed["run"]["ranks"] == 2, printed
@@ -671,6 +688,10 @@ def shell():
         assert detctl.wait(60) == 0
         assert d.job(1)["state"] == "completed", d.job(1)["reason"]
         os.close(master)
+        with open(os.devnull) as null:
+            refused = subprocess.run([BUILD + "/detctl", "shell"], stdin=null, cwd=d.root, env=dict(os.environ, DETD_SOCKET=d.path),
+                                     capture_output=True, text=True, check=False)
+        assert refused.returncode == 2 and "standard input is no terminal; detctl run queues" in refused.stderr, refused
         refused = d.detctl("run", "--print", "program.terminal=true", "--ranks", 2, "--", "true")
         assert "program.terminal: needs run.ranks=1" in refused.stderr, refused
 

@@ -17,6 +17,18 @@ bool program_is(const json_t *spec)
     return json_is_array(json_object_get(json_object_get(spec, "program"), "command"));
 }
 
+bool program_tell_none(struct context *ctx, int64_t id, const char *what, const char *with)
+{
+    json_t *job = NULL;
+    bool program =
+        call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job) == 0 && strcmp(text_of(job, "kind"), "program") == 0;
+
+    if (program)
+        fprintf(stderr, "job %lld has no %s yet; its program reports them with %s of the Python module detd\n", (long long)id, what, with);
+    json_decref(job);
+    return program;
+}
+
 static bool ends(const char *text, const char *with)
 {
     return strlen(text) >= strlen(with) && strcmp(text + strlen(text) - strlen(with), with) == 0;

@@ -12,6 +12,7 @@
 #include "client/results/eval_name.h"
 #include "client/results/evaluate.h"
 #include "client/base/print.h"
+#include "client/jobs/program.h"
 
 struct wish {
     const char *metric, *set; /* set NULL: results of validations */
@@ -123,13 +124,13 @@ static int show(struct context *ctx, int64_t id, const struct wish *w, long long
         print_json(rows);
     else if (w->how == 'c')
         print_csv(id, rows);
-    else if (json_array_size(rows) == 0)
+    else if (json_array_size(rows) == 0 && !program_tell_none(ctx, id, "scores", "run.metrics()"))
         fprintf(stderr,
                 w->set ? "job %lld has no evaluation on '%s' yet\n"
                        : "job %lld has no evaluation yet; a validation makes one where the set has boxes, masks, measured depth or poses "
                          "to compare with\n",
                 (long long)id, w->set);
-    else
+    else if (json_array_size(rows) > 0)
         print_table(rows, w->metric != NULL);
     if (!rc && !w->how && !w->set && !w->metric && json_array_size(rows) > 0)
         tell_step(ctx, id, classes_newest(rows));

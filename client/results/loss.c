@@ -9,6 +9,7 @@
 #include "client/base/curve.h"
 #include "client/base/plot.h"
 #include "client/base/print.h"
+#include "client/jobs/program.h"
 #include "proto/host/memory.h"
 
 enum { PLOT_ROWS = 20, SPLITS = 2 };
@@ -80,6 +81,12 @@ static int print_as_json(struct context *ctx, const struct curve_query *q)
     return rc;
 }
 
+static void tell_none(struct context *ctx, int64_t id)
+{
+    if (!program_tell_none(ctx, id, "such losses", "run.loss()"))
+        fprintf(stderr, "job %lld has no such losses yet\n", (long long)id);
+}
+
 static int print_table(struct context *ctx, const struct curve_query *q)
 {
     static const char *const headers[] = { ">STEP", ">EPOCH", "<SPLIT", "<TERM", ">VALUE", "<TIER", "<TIME" };
@@ -87,7 +94,7 @@ static int print_table(struct context *ctx, const struct curve_query *q)
     int rc = curve_rows(ctx, q, table_row, &out);
 
     if (rc == 0 && out.rows == 0)
-        fprintf(stderr, "job %lld has no such losses yet\n", (long long)q->job);
+        tell_none(ctx, q->job);
     else if (rc == 0)
         table_print(out.table, stdout);
     table_free(out.table);
@@ -114,7 +121,7 @@ static int print_plot(struct context *ctx, const struct curve_query *q)
         p.curve[k] = (struct plot_curve){ splits[k], curve[k].x, curve[k].y, curve[k].n, k == 1 };
     }
     if (rc == 0 && p.curve[0].n + p.curve[1].n == 0) {
-        fprintf(stderr, "job %lld has no such losses yet\n", (long long)q->job);
+        tell_none(ctx, q->job);
         json_decref(job);
         return CODE_DONE;
     }

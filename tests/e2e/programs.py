@@ -82,6 +82,8 @@ def commands():
         assert d.job(job)["reason"] == "rank 0 exited with status 1; see its log", d.job(job)["reason"]
         assert d.job(job)["kind"] == "program" and d.job(job)["attempt"] == 1
         assert d.job(job)["name"] == "false"
+        assert "reports them with run.loss() of the Python module detd" in d.detctl("loss", job).stderr
+        assert "reports them with run.metrics() of" in d.detctl("eval", job).stderr
         done = d.detctl("run", "--logs", "run.priority=3", "program.steps=9", "--", "sh", "-c", "echo hello from $RANK of $WORLD_SIZE")
         assert done.returncode == 0 and "hello from 0 of 1" in done.stdout, done
         job = run(d, "--wait", "--", "printf", "start\\n 1%%\\r50%%\\r99%%\\n\\rend\\r\\n")
@@ -96,7 +98,7 @@ def commands():
                             (("job.json",), "'job.json' is no program; detctl submit job.json queues a job file"),
                             (("./job.json",), "detctl submit ./job.json queues a job file"),
                             (("job",), "detctl submit job queues a job file"),
-                            (("config.py", "--lr", 1), "'config.py' may not be executed: put its interpreter before it, as in python3 config.py"),
+                            (("config.py", "--lr", 1), "put its interpreter before it, as in python3 config.py, or use chmod +x"),
                             (("tool",), "there is no program 'tool' in PATH; that of its folder is ./tool"),
                             (("/tmp",), "'/tmp' is a folder, no program"),
                             (("python3 train.py",), "give each word by itself, or a line of a shell as sh -c 'LINE'"),

@@ -35,9 +35,10 @@ fuzz:
 	@tests/fuzz/run.sh $(or $(TARGET),$(FUZZ)) -- $(or $(SECONDS),60)
 
 # Kills every process, fills disks and turns clocks at random while jobs of three daemons run, one of them with a hostile user. SEED= draws the same again.
-# Takes about SECONDS, and the time that the jobs need to end.
+# Takes about SECONDS, and the time that the jobs need to end. Before that, a program of the user is killed 100 times, in some five minutes.
 torture: deps
 	+@$(PART) all
+	@DETD_BUILD=$(abspath $(B)) KILLS=100 $(addprefix SEED=,$(SEED)) python3 tests/e2e/programs.py kills
 	@DETD_BUILD=$(abspath $(B)) SECONDS_OF_TORTURE=$(or $(SECONDS),600) $(addprefix SEED=,$(SEED)) python3 tests/search/torture/torture.py
 
 # Are a job's bits a function of its spec and data alone? N runs of each cell, about two hours with the default. ONLY=cells or models, separated by commas.

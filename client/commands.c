@@ -47,11 +47,14 @@ const struct command commands[] = {
       "  --watch        follow the job as detctl watch does\n"
       "  --logs         print the logs until the job ends\n",
       "  detctl run --ranks 4 --name lr-sweep -- python3 train.py --lr 0.01\n", command_run },
-    { "shell", "[--gpus N] [--name NAME] [--time LIMIT] [--env NAME[=VALUE]] [--env-all | --env-none] [--as NAME] [COMMAND ...]",
+    { "shell", "[--gpus N] [--name NAME] [--time LIMIT] [--env NAME[=VALUE]] [--env-all | --env-none] [--as NAME] "
+      "[KEY=VALUE ... --] [COMMAND ...]",
       "Queues a shell, or another command, and shows it on this terminal",
       "Without COMMAND it is your shell, $SHELL. The job waits in the queue as any other; Ctrl-C cancels it before it runs. It\n"
       "keeps its slots and GPUs until the shell ends (Ctrl-D), or until a minute after this terminal was lost. The current folder\n"
-      "and the environment are those of detctl run. It needs a terminal: over ssh, use ssh -t.\n\n"
+      "and the environment are those of detctl run. It needs a terminal: over ssh, use ssh -t. Without GPUs it takes all CPU\n"
+      "slots of the node; `detctl shell run.threads=1 --` takes one. The job has completed when the shell has ended, whatever\n"
+      "the status of its last command. Scripts need detctl run --wait, which tells a failure.\n\n"
       "  --gpus N      GPUs of the job (program.gpus; default: one on a node with GPUs)\n"
       "  --name NAME   name of the job; default: that of the command\n"
       "  --time LIMIT  end the job when it has run so long: 30d, 12h, 45m, 90s or 2w (run.time_limit)\n"

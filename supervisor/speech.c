@@ -181,13 +181,18 @@ static void take_hello(struct speech *s, int rank, const json_t *msg)
 static void take_share(struct speech *s, int rank, const json_t *msg)
 {
     int unfit = rows_take(s->rows, rank, msg);
+    long long step = json_integer_value(json_object_get(msg, "step"));
+    char why[200];
 
     s->reported = true;
+    snprintf(why, sizeof why,
+             "%d terms of the share of step %lld: a share has at most %d, and names without control characters, quotes and "
+             "backslashes",
+             unfit, step, ROWS_TERMS);
     if (unfit < 0)
-        job_log("rank %d: out of memory: its share of step %lld is lost", rank,
-                (long long)json_integer_value(json_object_get(msg, "step")));
+        job_log("rank %d: out of memory: its share of step %lld is lost", rank, step);
     else if (unfit > 0)
-        speech_left_out(s, rank, "share: a name of a term has control characters, quotes or backslashes");
+        speech_left_out(s, rank, why);
 }
 
 static void take_finish(struct speech *s, int rank, const json_t *msg)

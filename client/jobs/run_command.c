@@ -85,15 +85,29 @@ static int put_named(const struct context *ctx, const struct wanted *w, json_t *
     return 0;
 }
 
+static bool is_named(const struct wanted *w, const char *variable)
+{
+    size_t len = strcspn(variable, "=");
+
+    for (int i = 0; i < w->nnamed; i++)
+        if (strcspn(w->named[i], "=") == len && strncmp(w->named[i], variable, len) == 0)
+            return true;
+    return false;
+}
+
 static int take_environment(const struct context *ctx, const struct wanted *w)
 {
     json_t *env = spec_group(w->run, "env");
     bool any = false;
 
+    if (w->all && w->none)
+        return misuse(ctx, "--env-all and --env-none exclude each other");
     for (char **v = environ; *v && !w->none; v++) {
         const char *equals = strchr(*v, '=');
 
         if (!equals || (!begins_with_any(*v, usual) && !(w->all && !begins_with_any(*v, of_shell))))
+            continue;
+        if (is_named(w, *v))
             continue;
         if (w->all && is_secret(*v)) {
             fprintf(stderr, "%s%.*s", any ? ", " : "detctl: note: left out, as their names look like secrets: ", (int)strcspn(*v, "="), *v);
@@ -136,7 +150,7 @@ static const char *name_of(char **command)
         word = base;
         break;
     }
-    return utf8_good(word, strlen(word)) && strlen(word) <= NAME_MAX_CHARS ? word : "program";
+    return *word && utf8_good(word, strlen(word)) && strlen(word) <= NAME_MAX_CHARS ? word : "program";
 }
 
 /* Without --ranks each GPU gets a rank. A shell is one process. */
@@ -250,8 +264,8 @@ static int take_option(struct context *ctx, int o, struct wanted *w)
     return o == '?' ? CODE_USAGE : take_wish(ctx, o, optarg, w->run);
 }
 
-/* With `--` all words before it are options and keys. Without it, and for a shell, the command begins with the first
- * word that is no option. */
+/* With `--` all words before it are options and keys. Without it the command begins with the first word that is no
+ * option. A shell needs no command. */
 static int take(struct context *ctx, int argc, char **argv, const struct option *options, bool shell)
 {
     char *usual_shell[] = { getenv("SHELL") ? getenv("SHELL") : (char *)"/bin/sh", NULL };
@@ -262,12 +276,12 @@ static int take(struct context *ctx, int argc, char **argv, const struct option 
         memory_out();
     if (shell && getenv("TERM"))
         w.named[w.nnamed++] = (char *)"TERM";
-    while (dashes < argc && (shell || strcmp(argv[dashes], "--") != 0))
+    while (dashes < argc && strcmp(argv[dashes], "--") != 0)
         dashes++;
     while (rc == 0 && (o = next_option(dashes, argv, dashes < argc ? "" : "+", options)) != -1)
         rc = take_option(ctx, o, &w);
     if (rc == 0 && dashes < argc)
-        rc = run(ctx, &w, argv + optind, dashes - optind, argv + dashes + 1);
+        rc = run(ctx, &w, argv + optind, dashes - optind, shell && dashes + 1 == argc ? usual_shell : argv + dashes + 1);
     else if (rc == 0)
         rc = run(ctx, &w, NULL, 0, shell && optind == argc ? usual_shell : argv + optind);
     json_decref(w.run);

@@ -120,11 +120,11 @@ static int await_terminal(struct context *ctx, int64_t id, int *ret_connection, 
     json_t *job;
     int rc;
 
-    for (*ret_fd = -1;; sleep_ms(LOOK_MS)) {
+    for (*ret_fd = *ret_connection = -1;; sleep_ms(LOOK_MS)) {
         if (interrupted)
             return cancel(ctx, id);
         if ((rc = call_patiently(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job)))
-            return rc;
+            return interrupted ? cancel(ctx, id) : rc;
         if (strcmp(told, text_of(job, "state")) != 0 && strcmp(text_of(job, "state"), "running") != 0)
             fprintf(stderr, "job %lld is %s (detctl why %lld)\n", (long long)id, text_of(job, "state"), (long long)id);
         snprintf(told, sizeof told, "%s", text_of(job, "state"));

@@ -28,7 +28,8 @@ struct split {
     char names[ROWS_NAMES][ROWS_NAME]; /* of terms, in the order in which they came */
     bool partial[ROWS_NAMES];          /* told that some rank lacks it */
     int nnames;
-    bool told_total, told_names;
+    bool told_names;
+    const char *total; /* of names: the term that is stored as total; NULL: none yet */
     long given_up;
 };
 
@@ -145,18 +146,19 @@ static void look_at_sum(struct split *s, int64_t step, const struct sum *sum)
         event(s, "loss", "%s step %lld: the sum of term %s over the ranks is not finite", s->name, (long long)step, term);
 }
 
-/* Without `total` the first term becomes it. */
+/* Without `total` the first term of the first such row becomes it, in all rows that have that term. */
 static void name_total(struct split *s, struct rows_term *terms, int n)
 {
     for (int i = 0; i < n; i++)
         if (strcmp(terms[i].name, "total") == 0)
             return;
-    if (n == 0)
-        return;
-    if (!s->told_total)
-        event(s, "terms", "the ranks report no term total of %s: the first term, %s, is stored as total", s->name, terms[0].name);
-    s->told_total = true;
-    terms[0].name = "total";
+    if (n > 0 && !s->total) {
+        s->total = terms[0].name;
+        event(s, "terms", "the ranks report no term total of %s: the first term, %s, is stored as total", s->name, s->total);
+    }
+    for (int i = 0; i < n; i++)
+        if (terms[i].name == s->total)
+            terms[i].name = "total";
 }
 
 /* A rank without terms had no data: 0/0. */

@@ -355,10 +355,10 @@ class Daemon:
     def job(self, job):
         return self.call("job.get", id=job)
 
-    def detctl(self, *words):
+    def detctl(self, *words, **variables):
         """Runs the command in the daemon's folder. Returns its status and output."""
-        return subprocess.run([BUILD + "/detctl", *map(str, words)], cwd=self.root,
-                              env=dict(os.environ, DETD_SOCKET=self.path, HOME=self.root), capture_output=True, text=True, check=False)
+        return subprocess.run([BUILD + "/detctl", *map(str, words)], cwd=self.root, capture_output=True, text=True, check=False,
+                              env=dict(os.environ, DETD_SOCKET=self.path, HOME=self.root, **variables))
 
     def wait(self, job, test, seconds=120):
         """Waits until test(job object) holds; test may be the name of a state."""

@@ -116,6 +116,10 @@ def commands():
         assert d.detctl("run").returncode == 2
         printed = json.loads(d.detctl("run", "--print", "--ranks", "2", "--", "true", "").stdout)
         assert printed["program"]["command"] == ["true", ""] and printed["run"]["ranks"] == 2, printed
+        assert "exclude each other" in d.detctl("run", "--env-all", "--env-none", "--", "true").stderr
+        told = d.detctl("run", "--print", "--env-all", "--env", "MY_TOKEN", "--", "true", MY_TOKEN="t1", MY_SECRET="s1").stderr
+        assert "MY_SECRET" in told and "MY_TOKEN" not in told, told
+        assert "program.command" in d.detctl("run", "").stderr
         job = run(d, "--env-all", "--env", "MY_TOKEN", "--wait", "--", "sh", "-c", "env; pwd", MY_TOKEN="t1", MY_SECRET="s1", SOME="x")
         text = log(d, job)
         for line in ("MY_TOKEN=t1", "SOME=x", "RANK=0", "LOCAL_RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", "OMP_NUM_THREADS=",
@@ -666,7 +670,8 @@ def shell():
     with Daemon() as d:
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 99, 0, 0))
-        detctl = subprocess.Popen([BUILD + "/detctl", "shell", "--env", "PS1=ready> ", "sh"], stdin=slave, stdout=slave, stderr=slave,
+        words = [BUILD + "/detctl", "shell", "--env", "PS1=ready> ", "run.threads=1", "--", "sh"]
+        detctl = subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave,
                                   cwd=d.root, env=dict(os.environ, DETD_SOCKET=d.path, HOME=d.root), start_new_session=True)
         os.close(slave)
         seen = b""
@@ -688,7 +693,7 @@ def shell():
         os.write(master, b"\x03")
         os.write(master, b"false\n\x04")  # Ctrl-C ends sleep, Ctrl-D the shell, whatever the status of its last command
         assert detctl.wait(60) == 0
-        assert d.job(1)["state"] == "completed", d.job(1)["reason"]
+        assert (d.job(1)["state"], d.job(1)["threads"]) == ("completed", 1), d.job(1)
         os.close(master)
         with open(os.devnull) as null:
             refused = subprocess.run([BUILD + "/detctl", "shell"], stdin=null, cwd=d.root, env=dict(os.environ, DETD_SOCKET=d.path),

@@ -149,7 +149,7 @@ static void a_failed_rank_completes_nothing(void **state)
 static void terms_that_a_rank_lacks_are_left_out(void **state)
 {
     struct rows *r = begin(2, 0);
-    const struct rows_term both[] = { { "total", 1, 1 }, { "own", 1, 1 } }, loss = { "loss", 2, 1 };
+    const struct rows_term both[] = { { "total", 1, 1 }, { "own", 1, 1 } }, loss = { "loss", 2, 1 }, turned[] = { both[1], loss };
 
     (void)state;
     share(r, 0, 1, 2, both);
@@ -164,6 +164,12 @@ static void terms_that_a_rank_lacks_are_left_out(void **state)
     share(r, 0, 4, 1, &loss);
     share(r, 1, 4, 1, &loss);
     expect("terms: the ranks report no term total of train: the first term, loss, is stored as total\ntrain 4 total=4/2\n");
+    for (int rank = 0; rank < 2; rank++)
+        share(r, rank, 5, 2, turned);
+    expect("train 5 own=2/2 total=4/2\n"); /* in whatever order they come */
+    for (int rank = 0; rank < 2; rank++)
+        share(r, rank, 6, 1, turned);
+    expect("train 6 own=2/2\n");
     rows_free(r);
 }
 

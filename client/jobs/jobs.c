@@ -12,6 +12,7 @@
 #include "client/base/best.h"
 #include "client/base/command.h"
 #include "client/base/print.h"
+#include "proto/host/memory.h"
 #include "proto/identity.h"
 
 enum { LS_DEFAULT = 50, EVENTS_DEFAULT = 50, USAGE_DEFAULT = 60, CHECKPOINTS_SHOWN = 3 };
@@ -354,6 +355,32 @@ static void print_code(const json_t *program)
     field("code", text);
 }
 
+/* As bash takes it. */
+static void print_word(const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%";
+    static const char odd[] = "\n\r\t\\'", after[] = "nrt\\'"; /* a backslash */
+    const char *begin = strpbrk(word, "\n\r\t") ? "$'" : "'";
+    char *text = malloc(4 * strlen(word) + 4), *at = text;
+
+    if (!text)
+        memory_out();
+    at += sprintf(at, "%s", begin);
+    for (const char *c = word; *c; c++) {
+        const char *special = begin[0] == '$' ? strchr(odd, *c) : NULL;
+
+        if (*c == '\'' && !special)
+            at += sprintf(at, "'\\''");
+        else if (special)
+            at += sprintf(at, "\\%c", after[special - odd]);
+        else
+            *at++ = *c;
+    }
+    sprintf(at, "'");
+    print_clean(stdout, *word && word[strspn(word, plain)] == '\0' ? word : text);
+    free(text);
+}
+
 /* The command is the owner's alone, as are the values of variables. */
 static void print_program(const json_t *spec)
 {
@@ -367,7 +394,7 @@ static void print_program(const json_t *spec)
     printf("%-12s", "command");
     json_array_foreach (command, i, arg) {
         putchar(' ');
-        print_clean(stdout, json_string_value(arg));
+        print_word(json_string_value(arg));
     }
     puts(command && !json_is_null(command) ? "" : " (known to its owner)");
     field("directory", text_of(program, "directory"));

@@ -116,6 +116,8 @@ def commands():
         assert d.detctl("run").returncode == 2
         printed = json.loads(d.detctl("run", "--print", "--ranks", "2", "--", "true", "").stdout)
         assert printed["program"]["command"] == ["true", ""] and printed["run"]["ranks"] == 2, printed
+        job = run(d, "--", "true", "", "it's", "a 'b'\n\\t", "é\x1b[1m")
+        assert "command      true '' 'it'\\''s' $'a \\'b\\'\\n\\\\t' 'é" in d.detctl("show", job).stdout, d.detctl("show", job).stdout
         assert "exclude each other" in d.detctl("run", "--env-all", "--env-none", "--", "true").stderr
         told = d.detctl("run", "--print", "--env-all", "--env", "MY_TOKEN", "--", "true", MY_TOKEN="t1", MY_SECRET="s1").stderr
         assert "MY_SECRET" in told and "MY_TOKEN" not in told, told
@@ -128,7 +130,7 @@ def commands():
             assert line in text, (line, text)
         assert "s1" not in text and "NCCL_SOCKET_IFNAME" not in text and "CUDA_DEVICE_MAX_CONNECTIONS" not in text
         shown = d.detctl("show", job).stdout
-        assert "command      sh -c env; pwd" in shown and "MY_TOKEN" in shown and "t1" not in shown, shown
+        assert "command      sh -c 'env; pwd'\n" in shown and "MY_TOKEN" in shown and "t1" not in shown, shown
         for words in (("predict", job, "x.png", "-o", "o"), ("layers", job), ("verify", job), ("evidence", "export", job, "o"),
                       ("eval", job, "--on", "x.json"), ("extend", job, "--steps", 5), ("deterministic", "on", "--job", job)):
             done = d.detctl(*words)

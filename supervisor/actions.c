@@ -268,6 +268,14 @@ static void tell_lost_port(struct job *j)
 
 static void drop_terminal(struct job *j);
 
+static void bound_logs(struct job *j)
+{
+    struct err err;
+
+    if (logs_bound(&j->logs, j->attempt.nranks, &err) < 0)
+        job_log("%s", err.msg);
+}
+
 static void attempt_over(struct job *j)
 {
     struct outcome o = { 0 };
@@ -279,6 +287,7 @@ static void attempt_over(struct job *j)
     o.elsewhere = lost_port(j, &o);
     if (o.elsewhere)
         tell_lost_port(j);
+    bound_logs(j);
     send_status(j); /* the last of these ranks */
     j->usage = usage(j);
     attempt_close(&j->attempt);
@@ -626,8 +635,7 @@ void actions_tick(uv_timer_t *timer)
         actions_fatal(j, &err);
         return;
     }
-    if (logs_bound(&j->logs, j->attempt.nranks, &err) < 0)
-        job_log("%s", err.msg);
+    bound_logs(j);
     write_late(j);
     if (j->going.phase < GOING_ENDING) {
         orders_tick(&j->orders);

@@ -323,8 +323,11 @@ def test_logs_are_bounded(job):
     lines = rest.split(b"\n")
     assert lines[1].startswith(b"line ") and lines[-3:] == [b"line 00039999 of many", b"the last line", b""], lines[-3:]
     assert os.stat(other).st_blocks * 512 >= 1 << 20 and "cannot" not in job.log(), job.log()
+    with open(path, "a", encoding="utf-8") as f:  # between the last look of each second and the end
+        f.write("more of it\n" * 100000)
     job.detd.control("cancel")
     job.finish("cancelled")
+    assert os.stat(path).st_blocks * 512 <= 256 << 10
 
 
 test_logs_are_bounded.job = dict(steps=1000000)

@@ -275,6 +275,8 @@ static void why_text(const struct job_row *row, char *ret, size_t size)
     case JOB_COMPLETED:
         if (row->step < row->steps && row->reason[0])
             snprintf(ret, size, "completed: %s", row->reason);
+        else if (row->kind == JOB_RUNS)
+            snprintf(ret, size, "completed");
         else if (row->steps == 0)
             snprintf(ret, size, "completed the evaluation");
         else

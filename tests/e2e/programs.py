@@ -118,6 +118,8 @@ def commands():
         assert printed["program"]["command"] == ["true", ""] and printed["run"]["ranks"] == 2, printed
         job = run(d, "--", "true", "", "it's", "a 'b'\n\\t", "é\x1b[1m")
         assert "command      true '' 'it'\\''s' $'a \\'b\\'\\n\\\\t' 'é" in d.detctl("show", job).stdout, d.detctl("show", job).stdout
+        d.wait(job, "completed")
+        assert d.detctl("why", job).stdout == "completed\n", d.detctl("why", job).stdout
         assert "exclude each other" in d.detctl("run", "--env-all", "--env-none", "--", "true").stderr
         told = d.detctl("run", "--print", "--env-all", "--env", "MY_TOKEN", "--", "true", MY_TOKEN="t1", MY_SECRET="s1").stderr
         assert "MY_SECRET" in told and "MY_TOKEN" not in told, told

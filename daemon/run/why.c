@@ -150,14 +150,6 @@ static void tell_need(const struct runner *r, const struct job *j, char *ret, si
         snprintf(ret + len, size - len, "; it was stopped last because %s", j->row.reason);
 }
 
-/* Appends why it may not pass the jobs ahead of it. */
-static void tell_fixed(char *ret, size_t size)
-{
-    size_t len = strlen(ret);
-
-    snprintf(ret + len, size - len, "; it cannot be paused (program.on_pause), so it does not run as backfill");
-}
-
 void run_why(struct runner *r, const struct job *j, char *ret, size_t size)
 {
     char full[200];
@@ -194,7 +186,7 @@ void run_why(struct runner *r, const struct job *j, char *ret, size_t size)
     else if (!is_kept_from_queue(r, j, ret, size))
         tell_need(r, j, ret, size);
     else if (j->row.fixed)
-        tell_fixed(ret, size);
+        snprintf(ret + strlen(ret), size - strlen(ret), "; it cannot be paused (program.on_pause), so it does not run as backfill");
 }
 
 double run_expected_wait(struct runner *r, const struct job *j)

@@ -255,38 +255,31 @@ static struct part *new_part(struct split *s, int rank, const json_t *share, int
     return p;
 }
 
-/* The share is not of a later step: it is dropped. Only the first of a rank is told. */
-static void tell_backwards(struct split *s, int rank, int64_t step)
+/* Only the first of a rank is told. */
+static bool is_backwards(struct split *s, int rank, int64_t step)
 {
     struct rows *r = s->rows;
+    int64_t newest = s->steps.rank[rank].newest, last = newest > r->resume_step ? newest : r->resume_step;
 
-    if (r->backwards >> rank & 1)
-        return;
+    if (step > last)
+        return false;
+    if (!(r->backwards >> rank & 1))
+        event(s, "backwards",
+              "rank %d reports step %lld of %s after step %lld, and it is dropped: steps must rise, after a restart from run.step "
+              "(DETD_RESUME_STEP) on",
+              rank, (long long)step, s->name, (long long)last);
     r->backwards |= UINT64_C(1) << rank;
-    if (step <= r->resume_step)
-        event(s, "backwards",
-              "rank %d reports step %lld of %s again, and it is dropped: this attempt goes on after step %lld (run.step, DETD_RESUME_STEP)",
-              rank, (long long)step, s->name, (long long)r->resume_step);
-    else
-        event(s, "backwards",
-              "rank %d reports step %lld of %s after step %lld, and it is dropped: steps must rise. After a restart go on from run.step "
-              "(DETD_RESUME_STEP)",
-              rank, (long long)step, s->name, (long long)s->steps.rank[rank].newest);
+    return true;
 }
 
 int rows_take(struct rows *r, int rank, const json_t *share)
 {
     struct split *s = &r->split[strcmp(json_string_value(json_object_get(share, "split")), "val") == 0];
-    int64_t step = json_integer_value(json_object_get(share, "step"));
     struct part *p;
     int unfit;
 
-    if (s->steps.rank[rank].done)
+    if (s->steps.rank[rank].done || is_backwards(s, rank, json_integer_value(json_object_get(share, "step"))))
         return 0;
-    if (step <= r->resume_step || step <= s->steps.rank[rank].newest) {
-        tell_backwards(s, rank, step);
-        return 0;
-    }
     p = new_part(s, rank, share, &unfit);
     if (!p)
         return -ENOMEM;

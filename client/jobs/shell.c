@@ -66,19 +66,19 @@ static void pass_size(int terminal)
     ioctl(terminal, TIOCSWINSZ, &size);
 }
 
-/* Until the job closes the connection, or no process has its terminal any more. What is typed waits until the terminal
- * has room. */
+/* Until the job closes the connection. What is typed waits until the terminal has room. */
 static void relay(int connection, int terminal)
 {
     enum { TYPED, TERMINAL, CONNECTION };
     struct pollfd fds[] = { { STDIN_FILENO, POLLIN, 0 }, { terminal, POLLIN, 0 }, { connection, POLLIN, 0 } };
     char typed[BYTES], shown[BYTES];
     ssize_t n, ntyped = 0;
+    bool ended = false; /* nothing is typed any more */
 
     for (;;) {
         if (resized)
             pass_size(terminal);
-        fds[TYPED].events = ntyped > 0 ? 0 : POLLIN;
+        fds[TYPED].fd = ended || ntyped > 0 ? -1 : STDIN_FILENO;
         fds[TERMINAL].events = (short)(ntyped > 0 ? POLLIN | POLLOUT : POLLIN);
         if (poll(fds, 3, -1) < 0) {
             if (errno != EINTR)
@@ -89,13 +89,15 @@ static void relay(int connection, int terminal)
             memmove(typed, typed + n, (size_t)(ntyped -= n));
         if (fds[TERMINAL].revents & (POLLIN | POLLHUP)) {
             n = read(terminal, shown, sizeof shown);
-            if (n == 0 || (n < 0 && errno != EAGAIN) || (n > 0 && write(STDOUT_FILENO, shown, (size_t)n) < 0))
+            if (n > 0 && write(STDOUT_FILENO, shown, (size_t)n) < 0)
                 return;
+            if (n == 0 || (n < 0 && errno != EAGAIN)) /* no process has it any more */
+                fds[TERMINAL].fd = -1, ended = true;
         } else if (fds[CONNECTION].revents) {
             return;
         }
         if (fds[TYPED].revents && (ntyped = read(STDIN_FILENO, typed, sizeof typed)) <= 0) {
-            fds[TYPED].fd = -1; /* the job's terminal gets Ctrl-D as a byte */
+            ended = true; /* the job's terminal gets Ctrl-D as a byte */
             ntyped = 0;
         }
     }

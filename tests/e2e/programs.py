@@ -5,6 +5,7 @@ leave behind, and losses over descriptor 3. The programs here are scripts of sh 
 usage: programs.py [SCENARIO]     all scenarios, several at a time; or the one named
 """  # SPDX-License-Identifier: Apache-2.0
 import fcntl
+import hashlib
 import json
 import os
 import pty
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import termios
 import time
+import tty
 
 from daemon import BUILD, HERE, Daemon, run_scenarios
 
@@ -707,6 +709,31 @@ def shell():
         assert "program.terminal: needs run.ranks=1" in refused.stderr, refused
 
 
+def paste():
+    """More than a terminal holds is typed at once; then the program leaves its terminal, and runs on."""
+    data = random.Random(1).randbytes(300000)
+    with Daemon() as d:
+        master, slave = pty.openpty()
+        tty.setraw(slave)
+        detctl = subprocess.Popen([BUILD + "/detctl", "shell", "sh", "-c", "stty raw -echo; echo ready; head -c %d | md5sum; "
+                                   "exec >/dev/null 2>&1 </dev/null; until [ -e goes ]; do sleep 0.1; done" % len(data)],
+                                  stdin=slave, stdout=slave, stderr=slave, cwd=d.root, start_new_session=True,
+                                  env=dict(os.environ, DETD_SOCKET=d.path, HOME=d.root))
+        os.close(slave)
+        os.set_blocking(master, False)
+        seen, sent, end = b"", 0, time.time() + 60
+        while hashlib.md5(data).hexdigest().encode() not in seen:
+            assert time.time() < end and detctl.poll() is None, (seen, sent)
+            more = [master] if b"ready" in seen and sent < len(data) else []
+            readable, writable, _ = select.select([master], more, [], 1)
+            seen += os.read(master, 4096) if readable else b""
+            sent += os.write(master, data[sent:sent + 4096]) if writable else 0
+        assert d.job(1)["state"] == "running" and detctl.poll() is None
+        open(d.root + "/goes", "w").close()
+        assert detctl.wait(60) == 0
+        os.close(master)
+
+
 def stacks():
     """The classic hang: a rank validates alone while the other waits for it. The log has the stacks before the restart."""
     with Daemon() as d:
@@ -728,5 +755,5 @@ if int(os.environ["DETD_ATTEMPT"]) == 1:
 
 
 if __name__ == "__main__":
-    run_scenarios([kills, words, c_program, shell, checkpoints, stops, ends, commands, silence, children, losses, garbage, ports, stacks,
-                   queue])
+    run_scenarios([kills, words, c_program, shell, paste, checkpoints, stops, ends, commands, silence, children, losses, garbage, ports,
+                   stacks, queue])

@@ -34,9 +34,9 @@ struct rows_hooks {
 /* resume_step: shares up to it are dropped. Caller frees; NULL: out of memory. */
 struct rows *rows_new(int nranks, int64_t resume_step, const struct rows_hooks *hooks);
 void rows_free(struct rows *r);
-/* The message `share`, as record_parse_program() has checked it. Returns 0, -ENOMEM if the share is lost, or how many of
- * its terms were left out: their names have control characters, quotes or backslashes (escaped in a record they could
- * be longer than detd takes), or there are more than ROWS_TERMS. */
+/* The message `share`, as record_parse_program() has checked it. Returns 0, -ENOMEM if the share is lost, or how many
+ * of its terms were left out: their names have control characters, quotes or backslashes (escaped in a record they
+ * could be longer than detd takes), or there are more than ROWS_TERMS. */
 int rows_take(struct rows *r, int rank, const json_t *share);
 /* The rank has said `finish` or left with status 0: it counts 0/0 from now on. */
 void rows_done(struct rows *r, int rank);

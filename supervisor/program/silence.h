@@ -39,8 +39,8 @@ struct silence {
     } ranks[JOB_MAX_RANKS];
 };
 
-/* Copies changes, step, deadline and phase out of shared memory; zeros as long as the rank has not written the page. The
- * memory is the program's, so the phase may hold any bytes. */
+/* Copies changes, step, deadline and phase out of shared memory; zeros as long as the rank has not written the page.
+ * The memory is the program's, so the phase may hold any bytes. */
 void silence_read(struct progress *page, struct silence_page *ret);
 /* silent_after_s: as program.silent_after; NAN: the default. */
 void silence_begin(struct silence *s, int nranks, double silent_after_s);

@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/program/steps.h - brings together what the ranks of a program say
- * of the same step. Pure.
+/* SPDX-License-Identifier: Apache-2.0 */ /* supervisor/program/steps.h - brings together what the ranks of a program
+ * say of the same step. Pure.
  *
  * Each rank names rising steps. A step is complete when every rank has named it or is done. It is given up when a rank
  * that lacks it names a later step or fails, or when too much waits. The oldest step that is open is settled first.

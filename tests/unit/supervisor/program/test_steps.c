@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/program/test_steps.c - steps that all ranks have named,
- * and those that are given up. uses: proto supervisor */
+/* SPDX-License-Identifier: Apache-2.0 */ /* tests/unit/supervisor/program/test_steps.c - steps that all ranks have
+ * named, and those that are given up. uses: proto supervisor */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

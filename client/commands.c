@@ -29,15 +29,10 @@ const struct command commands[] = {
       "Queues a command of your own, such as any PyTorch trainer, and prints the job's id",
       "COMMAND runs once for each rank, in the current folder, with the environment that torchrun gives (RANK, LOCAL_RANK,\n"
       "WORLD_SIZE, MASTER_ADDR, MASTER_PORT) and all GPUs of the job. What it prints goes into the logs. PATH, VIRTUAL_ENV,\n"
-      "CONDA_*, PYTHONPATH and LD_LIBRARY_PATH go along, as do umask and resource limits (ulimit). KEY=VALUE, before --, sets
-"
-      "keys of run.* and program.*. Words after the first word of COMMAND are its own, so options of detctl come before it.
-"
-      "Losses of all ranks, checkpoints and pauses need a few lines in the program: see the page on programs. Exit status 0 of
-"
-      "all ranks is success; any other fails the job. A job file that names a program is queued by detctl submit.
-
-"
+      "CONDA_*, PYTHONPATH and LD_LIBRARY_PATH go along, as do umask and resource limits (ulimit). KEY=VALUE, before --, sets\n"
+      "keys of run.* and program.*. Words after the first word of COMMAND are its own, so options of detctl come before it.\n"
+      "Losses of all ranks, checkpoints and pauses need a few lines in the program: see the page on programs. Exit status 0 of\n"
+      "all ranks is success; any other fails the job. A job file that names a program is queued by detctl submit.\n\n"
       "  --ranks N      processes (run.ranks; default: one for each GPU of --gpus, else 1)\n"
       "  --gpus N       GPUs of the job, a multiple of the ranks (program.gpus; default: one for each rank on a node with GPUs)\n"
       "  --name NAME    name of the job; default: that of the program or script\n"

@@ -66,16 +66,17 @@ static void pass_size(int terminal)
     ioctl(terminal, TIOCSWINSZ, &size);
 }
 
-/* Until the job closes the connection. What is typed waits until the terminal has room. */
+/* Until the job closes the connection, or this terminal or process is to end. What is typed waits until the terminal has
+ * room. */
 static void relay(int connection, int terminal)
 {
     enum { TYPED, TERMINAL, CONNECTION };
     struct pollfd fds[] = { { STDIN_FILENO, POLLIN, 0 }, { terminal, POLLIN, 0 }, { connection, POLLIN, 0 } };
     char typed[BYTES], shown[BYTES];
     ssize_t n, ntyped = 0;
-    bool ended = false; /* nothing is typed any more */
+    bool ended = false; /* no process has the job's terminal any more */
 
-    for (;;) {
+    while (!interrupted) {
         if (resized)
             pass_size(terminal);
         fds[TYPED].fd = ended || ntyped > 0 ? -1 : STDIN_FILENO;
@@ -96,10 +97,8 @@ static void relay(int connection, int terminal)
         } else if (fds[CONNECTION].revents) {
             return;
         }
-        if (fds[TYPED].revents && (ntyped = read(STDIN_FILENO, typed, sizeof typed)) <= 0) {
-            ended = true; /* the job's terminal gets Ctrl-D as a byte */
-            ntyped = 0;
-        }
+        if (fds[TYPED].revents && (ntyped = read(STDIN_FILENO, typed, sizeof typed)) <= 0)
+            return; /* this terminal is gone: Ctrl-D comes as a byte */
     }
 }
 
@@ -144,7 +143,7 @@ static int await_terminal(struct context *ctx, int64_t id, int *ret_connection, 
 
 int shell_attach(struct context *ctx, int64_t id)
 {
-    const struct sigaction act = { .sa_handler = on_resize };
+    const struct sigaction act = { .sa_handler = on_resize, .sa_flags = SA_RESTART };
     struct termios before, raw;
     bool terminal = tcgetattr(STDIN_FILENO, &before) == 0;
     int connection, fd, rc;

@@ -677,9 +677,12 @@ def shell():
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 99, 0, 0))
         words = [BUILD + "/detctl", "shell", "--env", "PS1=ready> ", "run.threads=1", "--", "sh"]
-        detctl = subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave,
-                                  cwd=d.root, env=dict(os.environ, DETD_SOCKET=d.path, HOME=d.root), start_new_session=True)
-        os.close(slave)
+
+        def start():
+            return subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, cwd=d.root, start_new_session=True,
+                                    env=dict(os.environ, DETD_SOCKET=d.path, HOME=d.root))
+
+        detctl = start()
         seen = b""
 
         def until(text):
@@ -700,7 +703,15 @@ def shell():
         os.write(master, b"false\n\x04")  # Ctrl-C ends sleep, Ctrl-D the shell, whatever the status of its last command
         assert detctl.wait(60) == 0
         assert (d.job(1)["state"], d.job(1)["threads"]) == ("completed", 1), d.job(1)
+        detctl = start()
+        d.until(lambda: not termios.tcgetattr(slave)[3] & termios.ICANON, "not attached")
+        detctl.terminate()
+        assert detctl.wait(60) == 130 and d.job(2)["state"] == "running"
+        assert termios.tcgetattr(slave)[3] & termios.ICANON  # as it was before
+        os.close(slave)
         os.close(master)
+        d.call("job.cancel", id=2)
+        d.wait(2, "cancelled")
         with open(os.devnull) as null:
             refused = subprocess.run([BUILD + "/detctl", "shell"], stdin=null, cwd=d.root, env=dict(os.environ, DETD_SOCKET=d.path),
                                      capture_output=True, text=True, check=False)

@@ -73,8 +73,10 @@ static void a_lock_is_a_hint(void **state)
     struct port held[4], more;
 
     (void)state;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         held[i] = take();
+        assert_true(held[i].lock_fd >= 0);
+    }
     more = take();
     assert_int_equal(more.number, held[3].number);
     assert_int_equal(more.lock_fd, -1);

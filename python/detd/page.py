@@ -34,6 +34,8 @@ class Page:
     def set_phase(self, name, deadline_s):
         """name: "" for none. deadline_s: seconds without progress that detd takes for a hang, 0 for none. Returns the
         name and deadline from before."""
+        if not 0 <= deadline_s < 1e9:
+            raise ValueError("a deadline is 0 (none) to 1e9 seconds, not %r" % deadline_s)
         before, self._phase = self._phase, (name, deadline_s)
         raw = name.encode("utf-8", "replace")[:PHASE_BYTES - 1].decode("utf-8", "ignore").encode().ljust(PHASE_BYTES, b"\0")
         for i, word in enumerate(memoryview(raw).cast("Q")):

@@ -5,8 +5,8 @@ import sys
 
 
 def plain(number):
-    """Returns a float. PyTorch warns of a tensor that is not detached."""
-    return float(number if type(number) in (int, float) or not hasattr(number, "detach") else number.detach())
+    """Returns a float of a number, or of a tensor or array of one element."""
+    return float(number if type(number) in (int, float) or not hasattr(number, "item") else number.item())
 
 
 def finite(number):

@@ -215,6 +215,12 @@ class Test(unittest.TestCase):
             run.phase("load " + "\\u00e4" * 40, deadline=1.5)
             with run.phase("eval"):
                 pass
+            for odd in -5, float("inf"), float("nan"):
+                try:
+                    run.phase("odd", deadline=odd)
+                    raise SystemExit("%r is a deadline" % odd)
+                except ValueError as e:
+                    assert str(e).startswith("a deadline is 0 (none) to 1e9 seconds, not "), e
         """)
         rank.end()
         page = rank.page
@@ -412,23 +418,20 @@ class Test(unittest.TestCase):
         self.assertEqual([(m["step"], m["metrics"]) for m in said],
                          [(10, {"loss/x": 1.5}), (10, {"lr": 0.1}), (11, {"a/b": 1}), (11, {"a/c": 2})])
 
-    def test_tensors_are_detached(self):
+    def test_tensors_of_one_element(self):
         said = self.lines("""
             import detd
 
             class Tensor:
-                def __init__(self, attached):
-                    self.attached = attached
-                def detach(self):
-                    return Tensor(False)
-                def __float__(self):
-                    assert not self.attached
+                def item(self):
                     return 2.5
+                def __float__(self):
+                    raise TypeError("PyTorch warns, and NumPy refuses an array of shape (1,)")
             run = detd.init()
-            run.loss(1, total=(Tensor(True), 2))
+            run.loss(1, total=(Tensor(), 2))
             with run.validation(1) as val:
-                val.add(total=(Tensor(True), Tensor(True)))
-            run.metrics(1, AP=Tensor(True))
+                val.add(total=(Tensor(), Tensor()))
+            run.metrics(1, AP=Tensor())
         """)
         self.assertEqual([m.get("terms", m.get("metrics")) for m in said], [{"total": [2.5, 2]}, {"total": [2.5, 2.5]}, {"AP": 2.5}])
 

@@ -17,7 +17,7 @@
 #include "daemon/socket/gate.h"
 #include "proto/err.h"
 
-static char folder[64], path[96];
+static char folder[96], path[104]; /* as sun_path */
 
 static int open_folder(void **state)
 {

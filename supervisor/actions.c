@@ -283,6 +283,8 @@ static void attempt_over(struct job *j)
     j->attempt.stopped = j->attempt.stopped || (j->needs.program && orders_is_answered(&j->orders)) ||
                          (j->needs.program && j->going.wishes & (GOING_WISH_LEAVE | GOING_WISH_CANCEL));
     speech_end(&j->speech);
+    if (j->needs.program)
+        publish_attempt_over(&j->publish);
     attempt_outcome(&j->attempt, &o);
     o.elsewhere = lost_port(j, &o);
     if (o.elsewhere)

@@ -153,6 +153,21 @@ void publish_take(struct publish *p, int rank, int64_t step, const char *path)
         free(r);
 }
 
+void publish_attempt_over(struct publish *p)
+{
+    const struct steps_rank *r = p->steps.rank;
+    int64_t step = 0;
+    int lacking = -1;
+
+    for (int i = p->steps.nranks - 1; i >= 0; i--)
+        if (r[i].first)
+            step = r[i].first->step;
+        else
+            lacking = i;
+    if (step > 0)
+        given_up(p, step, lacking, "has not called run.checkpoint() for it, as every rank must");
+}
+
 int publish_begin(struct publish *p, struct err *err)
 {
     struct program *program = p->needs->program;

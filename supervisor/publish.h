@@ -60,5 +60,7 @@ int publish_begin(struct publish *p, struct err *err);
 void publish_take(struct publish *p, int rank, int64_t step, const char *path);
 /* Once a second: work that waited for room on the disk. */
 void publish_tick(struct publish *p);
+/* The ranks have ended: tells of a checkpoint that some of them have not written. */
+void publish_attempt_over(struct publish *p);
 /* After the loop has ended. */
 void publish_close(struct publish *p);

@@ -60,7 +60,7 @@ static int begin(void **state)
     unlink("spool.1");
     uv_loop_init(&loop);
     spec.checkpoint_keep = 3;
-    program.directory = folder;
+    spec.program_directory = folder;
     needs = (struct needs){ .spec = &spec, .program = &program };
     going = (struct going){ .attempt = 1 };
     attempt = (struct attempt){ .nranks = RANKS };
@@ -186,11 +186,27 @@ static void one_that_a_rank_has_passed_is_given_up(void **state)
     publish_take(&p, 0, 10, "a");
     save(20, "b");
     check_step(20, 1);
-    check_event(1, "step 10 is not recorded: rank 1 has not written it, and step 20 follows");
+    check_event(1, "step 10 is not recorded: rank 1 reports a later step and lacks this one");
     publish_take(&p, 1, 30, "");
     save(40, "c");
     check_step(40, 2);
     check_event(1, ""); /* further ones are not told */
+}
+
+/* As in a program of which only rank 0 calls run.checkpoint(). */
+static void one_that_a_rank_never_reports_is_told_at_the_end(void **state)
+{
+    (void)state;
+    start();
+    publish_take(&p, 0, 10, "a");
+    publish_take(&p, 0, 20, "a");
+    check_event(0, "");
+    publish_attempt_over(&p);
+    check_event(1, "step 10 is not recorded: rank 1 has not called run.checkpoint() for it");
+    start();
+    save(20, "b");
+    publish_attempt_over(&p);
+    check_event(1, "");
 }
 
 static void a_path_that_is_missing_is_told(void **state)
@@ -279,6 +295,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test_setup_teardown(all_ranks_have_to_write_it, begin, end),
                                         cmocka_unit_test_setup_teardown(one_that_a_rank_has_passed_is_given_up, begin, end),
+                                        cmocka_unit_test_setup_teardown(one_that_a_rank_never_reports_is_told_at_the_end, begin, end),
                                         cmocka_unit_test_setup_teardown(a_path_that_is_missing_is_told, begin, end),
                                         cmocka_unit_test_setup_teardown(those_that_the_disk_cannot_follow_are_left_out, begin, end),
                                         cmocka_unit_test_setup_teardown(the_best_follows_from_the_validation, begin, end),

@@ -304,7 +304,7 @@ void speech_gone(struct speech *s, int rank, int status)
     if (!s->rows)
         return;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-        rows_done(s->rows, rank);
+        rows_left(s->rows, rank);
     else if (!s->rank[rank].finished)
         rows_failed(s->rows, rank);
 }

@@ -37,6 +37,7 @@ struct rows {
     int64_t resume_step;
     struct rows_hooks hooks;
     uint64_t backwards; /* ranks that were told */
+    uint64_t left;      /* ranks that left without `finish`, and were not told */
     int told;           /* events about values */
     struct split split[2];
 };
@@ -161,6 +162,17 @@ static void name_total(struct split *s, struct rows_term *terms, int n)
             terms[i].name = "total";
 }
 
+static void tell_left(struct split *s, int rank, int64_t step)
+{
+    if (!(s->rows->left >> rank & 1))
+        return;
+    s->rows->left &= ~(UINT64_C(1) << rank);
+    event(s, "left",
+          "rank %d ended with status 0, without run.finish(), before others had reported their last step: from step %lld of %s on, losses "
+          "hold the shares of the other ranks alone",
+          rank, (long long)step, s->name);
+}
+
 /* A rank without terms had no data: 0/0. */
 static void complete(void *arg, int64_t step, struct steps_item *const *items)
 {
@@ -174,6 +186,8 @@ static void complete(void *arg, int64_t step, struct steps_item *const *items)
     for (int k = 0; k < s->steps.nranks; k++) {
         struct part *p = (struct part *)items[k];
 
+        if (!p)
+            tell_left(s, k, step);
         if (p && isnan(row.epoch))
             row.epoch = p->epoch;
         if (p && !isnan(p->images))
@@ -321,6 +335,13 @@ void rows_done(struct rows *r, int rank)
 {
     for (int k = 0; k < 2; k++)
         steps_done(&r->split[k].steps, rank);
+}
+
+void rows_left(struct rows *r, int rank)
+{
+    if (!r->split[0].steps.rank[rank].done)
+        r->left |= UINT64_C(1) << rank;
+    rows_done(r, rank);
 }
 
 void rows_failed(struct rows *r, int rank)

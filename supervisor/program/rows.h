@@ -38,8 +38,10 @@ void rows_free(struct rows *r);
  * of its terms were left out: their names have control characters, quotes or backslashes (escaped in a record they
  * could be longer than detd takes), or there are more than ROWS_TERMS. */
 int rows_take(struct rows *r, int rank, const json_t *share);
-/* The rank has said `finish` or left with status 0: it counts 0/0 from now on. */
+/* The rank has said `finish`: it counts 0/0 from now on. */
 void rows_done(struct rows *r, int rank);
+/* The rank has left with status 0. Without `finish` before, the first row without it is told. */
+void rows_left(struct rows *r, int rank);
 /* The rank has left in another way. */
 void rows_failed(struct rows *r, int rank);
 /* The attempt is over: tells how many rows were given up in all, if that is more than was told. */

@@ -107,6 +107,26 @@ static void a_rank_that_is_done_counts_nothing(void **state)
     rows_free(r);
 }
 
+static void a_rank_that_leaves_early_is_told(void **state)
+{
+    struct rows *r = begin(3, 0);
+
+    (void)state;
+    rows_done(r, 2);
+    rows_left(r, 2); /* it had said that it is done */
+    total(r, 0, 1, 1);
+    total(r, 1, 1, 2);
+    rows_left(r, 1);
+    expect("train 1 total=3/2\n");
+    total(r, 0, 2, 5);
+    expect("left: rank 1 ended with status 0, without run.finish(), before others had reported their last step: from step 2 of train on, "
+           "losses hold the shares of the other ranks alone\ntrain 2 total=5/1\n");
+    total(r, 0, 3, 7);
+    rows_left(r, 0);
+    expect("train 3 total=7/1\n");
+    rows_free(r);
+}
+
 static void a_row_that_a_rank_passed_is_given_up(void **state)
 {
     struct rows *r = begin(2, 0);
@@ -253,6 +273,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_row_is_the_sum_in_rank_order),
         cmocka_unit_test(a_rank_that_is_done_counts_nothing),
+        cmocka_unit_test(a_rank_that_leaves_early_is_told),
         cmocka_unit_test(a_row_that_a_rank_passed_is_given_up),
         cmocka_unit_test(a_failed_rank_completes_nothing),
         cmocka_unit_test(terms_that_a_rank_lacks_are_left_out),

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "proto/job/jobspec.h"
 #include "supervisor/attempt.h"
@@ -168,22 +169,31 @@ void publish_attempt_over(struct publish *p)
         given_up(p, step, lacking, "has not called run.checkpoint() for it, as every rank must");
 }
 
+/* newest: of those that a start has forgotten. */
+static void tell_lost(const struct publish *p, const struct saved_one *newest)
+{
+    const char *what = access(newest->path, F_OK) < 0 ? "is gone" : "was changed after it was recorded";
+
+    records_warn(p->records, -1, "checkpoint",
+                 "no published checkpoint is there any more as it was recorded, so the program begins from the start: that of step %lld, "
+                 "'%.200s', %s",
+                 (long long)newest->step, newest->path, what);
+}
+
 int publish_begin(struct publish *p, struct err *err)
 {
     struct program *program = p->needs->program;
     const struct saved_one *one;
-    bool any;
-    int rc;
+    int rc, n;
 
     saved_close(&p->saved);
     rc = saved_open(&p->saved, err);
-    any = p->saved.n > 0;
+    n = p->saved.n;
     if (rc < 0 || (rc = saved_rewind(&p->saved, err)) < 0)
         return rc;
     one = p->saved.n > 0 ? &p->saved.all[p->saved.n - 1] : NULL;
-    if (!one && any)
-        records_warn(p->records, -1, "checkpoint",
-                     "no published checkpoint is there any more, with its size and time: the program begins from the start");
+    if (!one && n > 0)
+        tell_lost(p, &p->saved.all[n - 1]);
     program->resume_step = p->last = one ? one->step : 0;
     snprintf(program->resume, sizeof program->resume, "%s", one ? one->path : "");
     p->val_step = 0;

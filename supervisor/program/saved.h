@@ -31,7 +31,7 @@ void saved_close(struct saved *s);
  * */
 int saved_measure(struct saved_one *one, struct err *err);
 /* Forgets the newest ones that are not there any more, with their bytes and time, and writes the file. So the last that
- * stays is the one to go on from. */
+ * stays is the one to go on from. Those that it forgets stay behind s->n until the next change. */
 int saved_rewind(struct saved *s, struct err *err);
 /* Adds one, in place of others of its step or later, and writes the file durably. */
 int saved_add(struct saved *s, const struct saved_one *one, struct err *err);

@@ -288,7 +288,13 @@ static void a_start_goes_on_from_the_newest_that_is_there(void **state)
     unlink("b");
     start();
     assert_int_equal(program.resume_step, 0);
-    check_event(1, "no published checkpoint is there any more");
+    check_event(1, "/b', is gone");
+    save(30, "same");
+    write_file("same"); /* as a program does that overwrites one file */
+    start();
+    assert_int_equal(program.resume_step, 0);
+    check_event(2, "begins from the start: that of step 30, '");
+    check_event(2, "/same', was changed after it was recorded");
 }
 
 int main(void)

@@ -100,9 +100,19 @@ static inline void detd_init(struct detd *d, unsigned words)
     detd_write(d, (size_t)n);
 }
 
+/* In any locale: what stands for the decimal point there, one byte or more, becomes a point. */
 static inline int detd_put(char *to, size_t room, double value)
 {
-    return isfinite(value) ? snprintf(to, room, "%.17g", value) : snprintf(to, room, "null");
+    int n = snprintf(to, room, "%.17g", value), len = 0;
+
+    if (!isfinite(value))
+        return snprintf(to, room, "null");
+    for (int i = 0; i < n; i++)
+        if (strchr("+-0123456789e", to[i]))
+            to[len++] = to[i];
+        else if (len > 0 && to[len - 1] != '.')
+            to[len++] = '.';
+    return len;
 }
 
 /* This rank's part of the losses of a step. split: "train" or "val". n is at most 256. n 0: this rank had no data. */

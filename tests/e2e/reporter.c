@@ -3,6 +3,7 @@
 #include "proto/detd_report.h"
 
 #include <fcntl.h>
+#include <locale.h>
 
 static void save(struct detd *d, long long step, const char *folder, int rank)
 {
@@ -22,6 +23,8 @@ int main(int argc, char **argv)
     long long steps = argc > 1 ? atoll(argv[1]) : 1;
     static struct detd d;
 
+    if (getenv("LC_ALL") && !setlocale(LC_ALL, "")) /* the decimal point may be a comma there */
+        return 1;
     detd_init(&d, DETD_WORD(DETD_CHECKPOINT) | DETD_WORD(DETD_PAUSE));
     setvbuf(stdout, NULL, _IOLBF, 0);
     printf("goes on after %lld, %s\n", d.step, d.resume ? d.resume : "new");

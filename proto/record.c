@@ -114,6 +114,29 @@ static bool is_number(const json_t *v)
     return json_is_number(v) || json_is_null(v);
 }
 
+static bool is_pair(const json_t *v)
+{
+    return json_array_size(v) == 2 && is_number(json_array_get(v, 0)) && is_number(json_array_get(v, 1));
+}
+
+static bool is_name(const char *name)
+{
+    return name[0] && strlen(name) <= RECORD_MAX_NAME;
+}
+
+/* The first name whose value is not as it must be, NULL: none. */
+static const char *find_bad_value(const json_t *object, bool pairs)
+{
+    const char *name;
+    json_t *v;
+
+    json_object_foreach ((json_t *)object, name, v) {
+        if (pairs ? !is_pair(v) : !is_number(v))
+            return name;
+    }
+    return NULL;
+}
+
 static bool are_values(const json_t *object, bool pairs)
 {
     const char *name;
@@ -122,12 +145,10 @@ static bool are_values(const json_t *object, bool pairs)
     if (!json_is_object(object) || json_object_size(object) > RECORD_MAX_VALUES)
         return false;
     json_object_foreach ((json_t *)object, name, v) {
-        if (!name[0] || strlen(name) > RECORD_MAX_NAME)
-            return false;
-        if (pairs ? json_array_size(v) != 2 || !is_number(json_array_get(v, 0)) || !is_number(json_array_get(v, 1)) : !is_number(v))
+        if (!is_name(name))
             return false;
     }
-    return true;
+    return !find_bad_value(object, pairs);
 }
 
 static bool are_strings(const json_t *array)
@@ -208,6 +229,17 @@ static const char *wanted(const struct field *f)
     return names[f->kind & KIND_MASK];
 }
 
+static int refuse(const char *type, const struct field *f, const json_t *v, struct err *err)
+{
+    int kind = f->kind & KIND_MASK;
+    const char *bad = kind == PAIRS || kind == NUMBERS ? find_bad_value(v, kind == PAIRS) : NULL;
+
+    if (bad && is_name(bad))
+        return err_field(err, ERR_PROTO, f->name, "%s: %s: the value of '%s' must be %s, in the notation of JSON", type, f->name, bad,
+                         kind == PAIRS ? "[number, number]" : "a number");
+    return err_field(err, ERR_PROTO, f->name, "%s: %s: must be %s%s", type, f->name, wanted(f), f->words ? f->words : "");
+}
+
 static int check(const struct type *known, const json_t *msg, enum record_type *ret_type, struct err *err)
 {
     const char *name = json_string_value(json_object_get(msg, "type"));
@@ -219,7 +251,7 @@ static int check(const struct type *known, const json_t *msg, enum record_type *
         type++;
     for (const struct field *f = type < RECORD_UNKNOWN ? known[type].fields : NULL; f && f->name; f++)
         if (!fits(f, json_object_get(msg, f->name)))
-            return err_field(err, ERR_PROTO, f->name, "%s: %s: must be %s%s", name, f->name, wanted(f), f->words ? f->words : "");
+            return refuse(name, f, json_object_get(msg, f->name), err);
     *ret_type = (enum record_type)type;
     return 0;
 }

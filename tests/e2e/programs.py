@@ -367,6 +367,7 @@ share(40, total=[1, 1])
         assert any("term own of train is not stored, first at step 1" in e for e in d.events("terms", job)), d.events("terms", job)
         assert len(d.events("backwards", job)) == 3 and "reports step 40 of train after step 50" in d.events("backwards", job)[0]
         job = speak(d, """
+say("share", split="train", step=1, terms={"good": [1, 1], "total": [1, 5, 1]})
 for step in range(1, 41):
     if step % (1, 4)[rank] == 0:
         share(step, loss=[step, 1], bad=[None if rank == 1 and step == 8 else 1, 1], empty=[0, 0])
@@ -375,6 +376,7 @@ for step in range(1, 41):
         assert [r[0] for r in rows(d, job)] == list(range(4, 41, 4))
         texts = d.events("incomplete", job)
         assert len(texts) == 2 and any("rank 0 reports every 1 steps; rank 1 reports every 4 steps" in t for t in texts), texts
+        assert any("share: terms: the value of 'total' must be [number, number]" in e for e in d.events("line", job)), d.events("line", job)
         assert any("the first term, loss, is stored as total" in e for e in d.events("terms", job))
         assert any("term bad of rank 1 is not finite" in e for e in d.events("loss", job)), d.events("loss", job)
         assert any("denominators of term empty" in e for e in d.events("loss", job))
@@ -649,6 +651,14 @@ def c_program():
         assert rows(d, job) == [(s, 2 * 0.5 * s, 3.0) for s in range(1, 101)]
         assert [r[1] for r in rows(d, job, term="bad")][:3] == [2.0, None, 2.0]
         assert d.sql("SELECT metric, value FROM eval WHERE job=?", job) == [("AP", 0.25)]
+        for name in ("de_DE", "ps_AF"):  # their decimal points have one byte and two, and are no points
+            made = subprocess.run(["localedef", "-i", name, "-f", "UTF-8", "%s/%s.UTF-8" % (d.root, name)], capture_output=True, check=False)
+            if made.returncode != 0:
+                print("skipped: no locale", name, "can be made here:", made.stderr)
+                continue
+            job = run(d, "--env", "LOCPATH=" + d.root, "--env", "LC_ALL=%s.UTF-8" % name, "--", program, 9, d.root)
+            d.wait(job, "completed")
+            assert rows(d, job) == [(s, 0.5 * s, 1.0) for s in range(1, 10)], (name, d.events("line", job), log(d, job))
         job = run(d, "program.on_pause=words", "--ranks", 3, "--", program, 1000000, d.root)
         d.until(lambda: rows(d, job), "no row")
         d.call("job.pause", id=job)

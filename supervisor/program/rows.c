@@ -167,7 +167,7 @@ static void tell_left(struct split *s, int rank, int64_t step)
     if (!(s->rows->left >> rank & 1))
         return;
     s->rows->left &= ~(UINT64_C(1) << rank);
-    event(s, "left",
+    event(s, "incomplete",
           "rank %d ended with status 0, without run.finish(), before others had reported their last step: from step %lld of %s on, losses "
           "hold the shares of the other ranks alone",
           rank, (long long)step, s->name);

@@ -47,6 +47,7 @@ def _join(deterministic, stacks):
     for fd in filter(None, (report, page)):
         os.set_inheritable(fd, False)  # for DataLoader workers and other programs
     run = Run(Lines(report), Page(page), os.environ)
+    os.environ.pop("DETD_REPORT")  # the descriptor is this process's alone
     crash.report_exception()
     run.hello(pid=os.getpid(), stacks=crash.dump_stacks_on(stacks), tier=deterministic, versions=_versions())
     os.register_at_fork(after_in_child=run.leave)
@@ -69,5 +70,8 @@ def init(deterministic="off", stacks=signal.SIGUSR2):
     if _run is None and _descriptor("DETD_REPORT"):
         _run = _join(deterministic, stacks)
     elif _run is None:  # torchrun may have started it
+        if "DETD_REPORT" in os.environ:
+            print("detd: reports of this process do not reach detd, because the program that started it has closed descriptor 3",
+                  file=sys.stderr)
         _run = Run(Lines(), Page(), {name: os.environ[name] for name in ("RANK", "WORLD_SIZE") if name in os.environ})
     return _run

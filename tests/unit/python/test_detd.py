@@ -296,9 +296,14 @@ class Test(unittest.TestCase):
             with run.phase("x"), run.validation(1) as val:
                 val.add(total=(1, 1))
         """
-        self.assertEqual(self.start(program, told=False).end()[0], [])
+        by_hand = self.start(program, told=False)
+        self.assertEqual(by_hand.end()[0], [])
+        self.assertEqual(by_hand.err, "")
         other = {"DETD_REPORT": "3:1", "DETD_PAGE": "4:1", "DETD_RESUME_STEP": "5"}  # a program in between has closed them
-        self.assertEqual(self.start(program, told=False, **other).end()[0], [])
+        closed = self.start(program, told=False, **other)
+        self.assertEqual(closed.end()[0], [])
+        self.assertEqual(closed.err, "detd: reports of this process do not reach detd, because the program that started it has closed "
+                                     "descriptor 3\n")
 
     def test_children_say_nothing(self):
         said = self.lines("""
@@ -311,6 +316,15 @@ class Test(unittest.TestCase):
             subprocess.run([sys.executable, "-c", "import os; print(os.path.exists('/proc/self/fd/3'))"], close_fds=False, check=True)
         """)
         self.assertEqual(said, [])
+
+    def test_a_child_that_calls_init_is_told_nothing(self):
+        rank = self.start("""
+            import subprocess, sys, detd
+            detd.init()
+            subprocess.run([sys.executable, "-c", "import detd; assert not detd.init().active"], close_fds=False, check=True)
+        """)
+        rank.end()
+        self.assertEqual(rank.err, "")
 
     def test_descriptor_3_becomes_another_file(self):
         with tempfile.NamedTemporaryFile() as f:

@@ -103,6 +103,9 @@ int program_find(struct program *p, char *const *env, struct err *err)
                          "run.env: the virtual environment '%.*s' (VIRTUAL_ENV) is gone; make it again and use detctl resume", SHOWN, venv);
     if (which_find(name, p->spec->program_directory, path, p->path))
         return 0;
+    if (strchr(name, '/') && access(p->path, F_OK) < 0 && errno == ENOENT)
+        return err_field(err, ERR_INPUT, "program.command", "program.command: '%.*s' is gone; make it again and use detctl resume", SHOWN,
+                         p->path);
     if (strchr(name, '/'))
         return err_field(err, ERR_INPUT, "program.command", "program.command: '%.*s' is no file that this user may execute", SHOWN,
                          p->path);

@@ -72,6 +72,20 @@ static void put(json_t *env, const char *name, const char *value)
         fprintf(stderr, "detctl: note: %.*s is not UTF-8 and does not go along\n", (int)len, name);
 }
 
+/* A supervisor sets these for each rank. */
+static bool is_set_by_detd(const char *variable)
+{
+    static const char *const names[] = { "RANK",        "LOCAL_RANK",          "ROLE_RANK",       "GROUP_RANK",       "ROLE_NAME",
+                                         "WORLD_SIZE",  "LOCAL_WORLD_SIZE",    "ROLE_WORLD_SIZE", "GROUP_WORLD_SIZE", "MASTER_ADDR",
+                                         "MASTER_PORT", "CUDA_VISIBLE_DEVICES" };
+    size_t len = strcspn(variable, "=");
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (len == strlen(names[i]) && strncmp(variable, names[i], len) == 0)
+            return true;
+    return false;
+}
+
 /* Returns 0, or CODE_USAGE after complaining. */
 static int put_named(const struct context *ctx, const struct wanted *w, json_t *env)
 {
@@ -80,6 +94,8 @@ static int put_named(const struct context *ctx, const struct wanted *w, json_t *
 
         if (!value)
             return misuse(ctx, "--env %s: this variable is not set here; --env %s=VALUE gives it a value", name, name);
+        if (is_set_by_detd(name))
+            fprintf(stderr, "detctl: note: --env %.*s has no effect: detd sets this variable\n", (int)strcspn(name, "="), name);
         put(env, name, value);
     }
     return 0;

@@ -126,6 +126,8 @@ def commands():
         told = d.detctl("run", "--print", "--env-all", "--env", "MY_TOKEN", "--", "true", MY_TOKEN="t1", MY_SECRET="s1").stderr
         assert "MY_SECRET" in told and "MY_TOKEN" not in told, told
         assert "program.command" in d.detctl("run", "").stderr
+        told = d.detctl("run", "--print", "--env", "RANK=7", "--env", "OMP_NUM_THREADS=3", "--", "true").stderr
+        assert told == "detctl: note: --env RANK has no effect: detd sets this variable\n", told
         job = run(d, "--env-all", "--env", "MY_TOKEN", "--wait", "--", "sh", "-c", "env; pwd", MY_TOKEN="t1", MY_SECRET="s1", SOME="x")
         text = log(d, job)
         for line in ("MY_TOKEN=t1", "SOME=x", "RANK=0", "LOCAL_RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", "OMP_NUM_THREADS=",

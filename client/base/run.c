@@ -77,6 +77,16 @@ static int take_spec(const json_t *stored, struct run *r, struct err *err)
     return r->spec ? 0 : err_set(err, ERR_INPUT, "out of memory");
 }
 
+void run_hide_values(json_t *spec)
+{
+    json_t *env = json_object_get(json_object_get(spec, "run"), "env"), *value;
+    const char *name;
+
+    json_object_foreach (env, name, value) {
+        json_object_set_new(env, name, json_string("set"));
+    }
+}
+
 void run_hide_code(json_t *spec)
 {
     json_t *names = jobspec_hide_code(spec);

@@ -32,6 +32,8 @@ int run_check_model(const json_t *job);
 void run_free(struct run *r);
 /* For exports from the node: jobspec_hide_code(). Out of memory ends the program. */
 void run_hide_code(json_t *spec);
+/* For views of jobs: of the variables in run.env only the names stay, each with the value "set". spec: or NULL. */
+void run_hide_values(json_t *spec);
 /* Refuses to submit a job again that has code of another user. Returns 0, or an exit code after complaining. */
 int run_check_owner(const struct run *r);
 /* Returns 0 if the spec can be used for a new job. ERR_DENIED: a value of run.env is hidden. name: of the run. */

@@ -268,16 +268,11 @@ static int diff(struct context *ctx, const struct run s[2], const struct wish *w
 /* Programs: what was submitted. Of variables only the names are compared. */
 static int diff_programs(const struct run s[2], bool json)
 {
-    json_t *keys = json_array(), *env, *value, *none = json_null();
-    const char *name;
+    json_t *keys = json_array(), *value, *none = json_null();
     size_t n;
 
-    for (int k = 0; k < 2; k++) {
-        env = json_object_get(json_object_get(s[k].spec, "run"), "env");
-        json_object_foreach (env, name, value) {
-            json_object_set_new(env, name, json_string("set"));
-        }
-    }
+    for (int k = 0; k < 2; k++)
+        run_hide_values(s[k].spec);
     compare_keys(s, keys);
     n = json_array_size(keys);
     if (json) {

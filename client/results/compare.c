@@ -10,6 +10,7 @@
 #include "client/base/curve.h"
 #include "client/base/plot.h"
 #include "client/base/print.h"
+#include "client/base/run.h"
 
 enum { MOST = PLOT_CURVES, PLOT_ROWS = 20, VALUE_CHARS = 120, KEY_BYTES = 256, DEPTH = 8 };
 
@@ -86,8 +87,10 @@ static json_t *keys_of(const struct comparison *c)
 {
     json_t *out = json_array(), *spec[MOST];
 
-    for (int i = 0; i < c->n; i++)
+    for (int i = 0; i < c->n; i++) {
         spec[i] = json_object_get(c->job[i], "spec");
+        run_hide_values(spec[i]);
+    }
     add_keys(out, "", spec, c->n, 0);
     return out;
 }

@@ -178,6 +178,10 @@ def code(d):
     same, other = (run(d, "--env", variable, "--wait", "--", "sh", "train.sh") for variable in ("SOME=1", "SOME=2"))
     done = d.detctl("diff", same, other)  # the values of variables are not told
     assert done.returncode == 0 and done.stdout == "code, command, keys and names of variables are the same\n", done
+    compared = d.detctl("compare", same, other).stdout
+    assert "no key differs" in compared, compared
+    compared = d.detctl("compare", one, other).stdout
+    assert "run.env.SOME" in compared and " 2" not in compared.split("run.env.SOME")[1].splitlines()[0], compared
     done = d.detctl("diff", one, other)
     assert done.returncode == 6 and all(key in done.stdout for key in ("program.changes", "program.script", "run.env.SOME")), done
     assert "program.commit" not in done.stdout and "program.command" not in done.stdout, done

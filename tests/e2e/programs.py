@@ -662,7 +662,8 @@ def c_program():
         assert [r[1] for r in rows(d, job, term="bad")][:3] == [2.0, None, 2.0]
         assert d.sql("SELECT metric, value FROM eval WHERE job=?", job) == [("AP", 0.25)]
         for name in ("de_DE", "ps_AF"):  # their decimal points have one byte and two, and are no points
-            made = subprocess.run(["localedef", "-i", name, "-f", "UTF-8", "%s/%s.UTF-8" % (d.root, name)], capture_output=True, check=False)
+            words = ["localedef", "-i", name, "-f", "UTF-8", "%s/%s.UTF-8" % (d.root, name)]
+            made = subprocess.run(words, capture_output=True, check=False)
             if made.returncode != 0:
                 print("skipped: no locale", name, "can be made here:", made.stderr)
                 continue

@@ -119,8 +119,8 @@ static void a_rank_that_leaves_early_is_told(void **state)
     rows_left(r, 1);
     expect("train 1 total=3/2\n");
     total(r, 0, 2, 5);
-    expect("incomplete: rank 1 ended with status 0, without run.finish(), before others had reported their last step: from step 2 of train on, "
-           "losses hold the shares of the other ranks alone\ntrain 2 total=5/1\n");
+    expect("incomplete: rank 1 ended with status 0, without run.finish(), before others had reported their last step: from step 2 of "
+           "train on, losses hold the shares of the other ranks alone\ntrain 2 total=5/1\n");
     total(r, 0, 3, 7);
     rows_left(r, 0);
     expect("train 3 total=7/1\n");

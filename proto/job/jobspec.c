@@ -29,7 +29,7 @@ static struct shown show(const json_t *v)
 {
     struct shown s = { "..." };
     char *text = json_is_object(v)  ? strdup("an object")
-                 : json_is_array(v) ? strdup("a list")
+                 : json_is_array(v) ? strdup(json_array_size(v) ? "a list" : "an empty list")
                                     : json_dumps(v, JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(6));
 
     if (text)
@@ -408,6 +408,14 @@ static void preset_words(const struct job_presets *presets, char *out, size_t si
         used += (size_t)snprintf(out + used, size - used, "%s%s", i ? "|" : "", presets->row[i].name);
 }
 
+static int refuse_of_program(const struct job_key *k, struct err *err)
+{
+    if (job_key_is_of_programs(k))
+        return job_error(err, k->path, "needs program.command");
+    return job_error(err, k->path, "not a key of a program (program.command)%s",
+                     job_key_is_of_models(k) ? ": detd knows neither its model nor its data" : "");
+}
+
 static int fill_all(struct jobspec *s, const struct job_presets *presets, bool stored, const json_t *const *given, struct err *err)
 {
     bool program = is_given(given[JOB_KEY_program_command]);
@@ -420,6 +428,8 @@ static int fill_all(struct jobspec *s, const struct job_presets *presets, bool s
 
         if (i == JOB_KEY_model_preset)
             k.values = names;
+        if (program && job_key_is_of_models(&k) && !stored && is_given(given[i]))
+            return refuse_of_program(&k, err);
         if (program && job_key_is_of_models(&k) && strcmp(k.def, "-") == 0)
             k.def = "null";
         rc = fill(s, &k, stored && job_key_has_neutral(&k) ? k.neutral : k.def, given[i], err);
@@ -471,14 +481,6 @@ static int forget_units(const json_t **given, struct err *err)
             given[i] = NULL;
     }
     return rc < 0 ? rc : 0;
-}
-
-static int refuse_of_program(const struct job_key *k, struct err *err)
-{
-    if (job_key_is_of_programs(k))
-        return job_error(err, k->path, "needs program.command");
-    return job_error(err, k->path, "not a key of a program (program.command)%s",
-                     job_key_is_of_models(k) ? ": detd knows neither its model nor its data" : "");
 }
 
 /* Refuses keys of other families. */

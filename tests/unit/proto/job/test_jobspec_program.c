@@ -67,6 +67,7 @@ static void faults(void **state)
         const char *set, *msg;
     } cases[] = {
         { "model.preset=yolov3", "model.preset: not a key of a program (program.command): detd knows neither its model nor its data" },
+        { "model.preset=x", "model.preset: not a key of a program (program.command): detd knows neither its model nor its data" },
         { "data.train.annotations=/a", "data.train.annotations: not a key of a program" },
         { "train.lr=1", "train.lr: not a key of a program" },
         { "val.batch=1", "val.batch: not a key of a program" },
@@ -81,7 +82,7 @@ static void faults(void **state)
         { "program.limits={\"nofile\":-2}", "program.limits: of 'nofile' must not be so small" },
         { "program.directory=null", "program.directory: is required" },
         { "program.command=[\"\"]", "program.command: the name of the program is empty" },
-        { "program.command=[]", "program.command: must be a list of a program and its arguments" },
+        { "program.command=[]", "program.command: must be a list of a program and its arguments, is an empty list" },
         { "program.command=ls", "program.command: must be a list of a program and its arguments, is \"ls\"" },
         { "program.command=[1]", "program.command: argument 0 must be a string, is 1" },
         { "program.on_pause=maybe", "program.on_pause: must be refuse, signal or words" },

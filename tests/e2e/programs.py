@@ -71,6 +71,11 @@ def log(d, job, rank=0):
         return f.read()
 
 
+def log_of_job(d, job):
+    with open("%s/jobs/%d/log/supervisor.log" % (d.state, job)) as f:
+        return f.read()
+
+
 def rows(d, job, split="train", term="total"):
     return d.sql("SELECT step, num, den FROM loss WHERE job=? AND split=? AND term=? ORDER BY step", job, split, term)
 
@@ -786,6 +791,28 @@ if int(os.environ["DETD_ATTEMPT"]) == 1:
             assert "in waits_for_the_other" in text[:text.index("attempt 2")], text
 
 
+def full_disk():
+    """A checkpoint that cannot be recorded, since the disk is full, is told once there is room; the program goes on."""
+    with Daemon(disk_mb=60) as d:
+        job = speak(d, train("""
+    folder = os.getcwd()
+    if step % 10 == 0:
+        save(step)
+    if os.path.exists(os.environ["DETD_JOB_DIR"] + "/go"):
+        break
+    time.sleep(0.005)
+"""), "run.threads=1")
+        d.wait(job, lambda j: j["checkpoints"])
+        full = d.fill(cut_log=True)
+        d.until(lambda: "is not recorded: write 'published'" in log_of_job(d, job), "it is recorded")
+        os.unlink(full)
+        newest = d.job(job)["checkpoints"][0]["step"]
+        d.wait(job, lambda j: j["checkpoints"][0]["step"] > newest)
+        d.go(job)
+        d.wait(job, "completed")
+        assert any("is not recorded: write 'published': No space" in t for t in d.events("checkpoint", job)), d.events("checkpoint", job)
+
+
 if __name__ == "__main__":
     run_scenarios([kills, words, c_program, shell, paste, checkpoints, stops, ends, commands, silence, children, losses, garbage, ports,
-                   stacks, queue])
+                   stacks, queue, full_disk], [full_disk])

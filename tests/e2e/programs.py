@@ -396,6 +396,14 @@ for step in range(1, 41):
         assert any("term bad of rank 1 is not finite" in e for e in d.events("loss", job)), d.events("loss", job)
         assert any("denominators of term empty" in e for e in d.events("loss", job))
         assert d.sql("SELECT num, value FROM loss WHERE job=? AND term='bad' AND step=8", job) == [(None, None)]
+        job = speak(d, """
+for step in range(1, 11 if rank == 0 else 6):
+    share(step, total=[step, 1])
+""", "--ranks", 2)
+        d.wait(job, "completed")
+        assert rows(d, job) == [(s, 2.0 * s, 2.0) if s <= 5 else (s, s, 1.0) for s in range(1, 11)], rows(d, job)
+        texts = d.events("incomplete", job)
+        assert len(texts) == 1 and texts[0].startswith("rank 1 ended with status 0, without run.finish(), before"), texts
 
 
 def garbage():
@@ -543,6 +551,14 @@ def checkpoints():
 """))
         got = d.wait(job, "completed")
         assert got["attempt"] == 2 and "exited with status 3" in got["attempts"][1]["reason"], got["attempts"]
+        job = speak(d, train("""
+    if step == 5 and rank == 0:
+        save(step)
+    if step == 9:
+        break
+"""), "--ranks", 2)
+        assert d.wait(job, "completed")["checkpoints"] == []
+        assert any("step 5 is not recorded: rank 1 has not called run.checkpoint()" in t for t in d.events("checkpoint", job)), job
         # a checkpoint that is changed, or gone, is not used
         job = speak(d, train("""
     if step == 5 and os.environ["DETD_ATTEMPT"] == "1":
@@ -554,7 +570,7 @@ def checkpoints():
         break
 """))
         assert d.wait(job, "completed")["attempts"][0]["resume_step"] == 0
-        assert any("no published checkpoint is there any more" in t for t in d.events("checkpoint", job)), d.events("checkpoint", job)
+        assert any("at-5', was changed after it was recorded" in t for t in d.events("checkpoint", job)), d.events("checkpoint", job)
 
 
 def words():

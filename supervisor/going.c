@@ -224,9 +224,11 @@ void going_stopped(const struct going *g, const char *reason, struct going_end *
     bool left = !cancel && !(g->wishes & GOING_WISH_PAUSE) && g->wishes & GOING_WISH_LEAVE;
 
     set_end(ret_end, cancel || overtime ? "cancelled" : "paused", "", left ? "detd-job was told to stop" : reason);
-    if (overtime)
+    if (overtime && g->saved > 0)
         snprintf(ret_end->reason, sizeof ret_end->reason, "it ran for %.10g s, its run.time_limit; its newest checkpoint is of step %lld",
                  g->limit_s, (long long)g->saved);
+    else if (overtime)
+        snprintf(ret_end->reason, sizeof ret_end->reason, "it ran for %.10g s, its run.time_limit; it has no checkpoint", g->limit_s);
 }
 
 /* A missing file is no failure of the job: it waits till the file is back, after a few tries without slots. */

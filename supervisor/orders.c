@@ -259,7 +259,9 @@ void orders_look_at_limit(struct orders *o, double ran_s)
 {
     if (!going_is_overtime(o->going, ran_s))
         return;
-    records_event(o->records, -1, "info", "limit", "its run.time_limit is over: it writes a checkpoint and ends", NULL);
+    records_event(
+        o->records, -1, "info", "limit",
+        o->program ? "its run.time_limit is over: it is told to end" : "its run.time_limit is over: it writes a checkpoint and ends", NULL);
     stop(o, GOING_FACT_LIMIT, ORDERS_PAUSE, 0); /* a validation that is under way comes first */
 }
 

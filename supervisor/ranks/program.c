@@ -96,11 +96,11 @@ int program_find(struct program *p, char *const *env, struct err *err)
 
     if (!which_is_folder(p->spec->program_directory))
         return err_field(err, ERR_INPUT, "program.directory",
-                         "program.directory: the folder '%.*s' is gone; make it again and use detctl resume", SHOWN,
+                         "program.directory: the folder '%.*s' is gone; make it again", SHOWN,
                          p->spec->program_directory);
     if (venv && venv[0] && !which_is_folder(venv))
         return err_field(err, ERR_INPUT, "run.env",
-                         "run.env: the virtual environment '%.*s' (VIRTUAL_ENV) is gone; make it again and use detctl resume", SHOWN, venv);
+                         "run.env: the virtual environment '%.*s' (VIRTUAL_ENV) is gone; make it again", SHOWN, venv);
     if (which_find(name, p->spec->program_directory, path, p->path))
         return 0;
     if (strchr(name, '/') && access(p->path, F_OK) < 0 && errno == ENOENT)

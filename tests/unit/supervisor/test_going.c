@@ -362,6 +362,8 @@ static void wishes_are_granted(void **state)
         assert_string_equal(end.outcome, "failed");
         assert_false(going_is_overtime(&g, 1000));
     }
+    going_stopped(&(struct going){ .wishes = GOING_WISH_LIMIT, .limit_s = 60 }, "as said", &end);
+    assert_string_equal(end.reason, "it ran for 60 s, its run.time_limit; it has no checkpoint");
     assert_true(going_is_overtime(&(struct going){ .limit_s = 60 }, 60));
     assert_false(going_is_overtime(&(struct going){ .limit_s = 60 }, 59));
     assert_false(going_is_overtime(&(struct going){ .limit_s = 0 }, 60));

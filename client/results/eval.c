@@ -87,8 +87,8 @@ static void keep_step(json_t *rows, long long step)
             json_array_remove(rows, i);
 }
 
-/* If they differ, names the steps of the newest validation and of the best checkpoint, which other commands take. A
- * failure of this note ends nothing. */
+/* If they differ, names the steps of the newest validation and of the best checkpoint, which other commands take if the
+ * job is a model. A failure of this note ends nothing. */
 static void tell_step(struct context *ctx, int64_t id, json_int_t newest)
 {
     const json_t *best;
@@ -97,7 +97,7 @@ static void tell_step(struct context *ctx, int64_t id, json_int_t newest)
     if (call(ctx, "job.get", json_pack("{s:I}", "id", (json_int_t)id), &job))
         return;
     best = checkpoint_find(json_object_get(job, "checkpoints"), "best");
-    if (best && int_of(best, "step") != newest)
+    if (best && int_of(best, "step") != newest && strcmp(text_of(job, "kind"), "program") != 0)
         fprintf(stderr, "step %lld is the newest validation; predict, export and job:%lld take the best checkpoint, of step %lld\n",
                 (long long)newest, (long long)id, (long long)int_of(best, "step"));
     json_decref(job);

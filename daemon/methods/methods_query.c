@@ -261,7 +261,9 @@ static void why_text(const struct job_row *row, char *ret, size_t size)
         snprintf(ret, size, "has its slots; attempt %d is starting", row->attempt);
         break;
     case JOB_RUNNING:
-        if (row->steps == 0)
+        if (row->steps == 0 && row->kind == JOB_RUNS)
+            snprintf(ret, size, "runs attempt %d, step %lld", row->attempt, (long long)row->step);
+        else if (row->steps == 0)
             snprintf(ret, size, "runs attempt %d and evaluates", row->attempt);
         else
             snprintf(ret, size, "runs attempt %d, step %lld of %lld", row->attempt, (long long)row->step, (long long)row->steps);

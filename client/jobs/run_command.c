@@ -153,18 +153,27 @@ static bool is_interpreter(const char *word)
     return false;
 }
 
-/* The first word of the command that is no interpreter and no option, without its folder. */
+/* -c of python3 and sh, or -lc: the next word is text of a script. */
+static bool is_script_option(const char *word)
+{
+    size_t len = strlen(word);
+
+    return len > 1 && word[0] == '-' && word[1] != '-' && word[len - 1] == 'c';
+}
+
+/* The first word of the command that is no interpreter and no option, without its folder; else the interpreter. */
 static const char *name_of(char **command)
 {
     const char *word = *command;
 
-    for (; *command; command++) {
+    for (; *command && !is_script_option(*command); command++) {
         const char *slash = strrchr(*command, '/'), *base = slash ? slash + 1 : *command;
 
-        if (!*base || **command == '-' || is_interpreter(base))
+        if (!*base || **command == '-')
             continue;
         word = base;
-        break;
+        if (!is_interpreter(base))
+            break;
     }
     return *word && utf8_good(word, strlen(word)) && strlen(word) <= NAME_MAX_CHARS ? word : "program";
 }
@@ -218,7 +227,7 @@ static int follow_logs(struct context *ctx, int64_t id)
     fflush(stdout);
     optind = 0;
     rc = command_logs(ctx, 3, argv);
-    return rc ? rc : watch_job(ctx, id, "total", WATCH_QUIETLY);
+    return rc && rc != CODE_INTERRUPTED ? rc : watch_job(ctx, id, "total", WATCH_QUIETLY);
 }
 
 /* Prints the job, or queues it and follows it. Steals spec. */

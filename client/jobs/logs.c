@@ -13,6 +13,7 @@
 #include "proto/host/memory.h"
 
 enum { PIECE_BYTES = 64 << 10 };
+enum { PREFIX_CHARS = 16, BYTES_A_CELL = 4 };
 enum { POLL_MS = 250, ASK_EVERY = 8 }; /* number of polls of the files before detd is asked whether the job lives */
 
 struct logs {
@@ -23,7 +24,10 @@ struct logs {
     FILE **file; /* one per entry of the list; NULL: not there yet */
     size_t n;
     bool prefix;
-    long tail; /* lines to begin with; -1: all */
+    long tail;     /* lines to begin with; -1: all */
+    bool terminal; /* shows a line while it is written */
+    bool growing;  /* such a line stands in the last line of the terminal */
+    long *grown;   /* per file: its place in that file; 0: none was shown */
 };
 
 /* Returns -1 for the log of detd-job, which belongs to no rank. */
@@ -47,7 +51,8 @@ static int ask_paths(struct logs *l)
     json_decref(result);
     l->n = json_array_size(l->list);
     l->file = calloc(l->n + 1, sizeof *l->file);
-    if (!l->file)
+    l->grown = calloc(l->n + 1, sizeof *l->grown);
+    if (!l->file || !l->grown)
         memory_out();
     l->prefix = l->rank < 0 && l->n > 1;
     return 0;
@@ -172,8 +177,37 @@ static size_t last_state(const char *line, size_t len)
     return 0;
 }
 
+static void hide_growing(struct logs *l)
+{
+    if (l->growing)
+        fputs("\r\033[K", stdout);
+    l->growing = false;
+}
+
+/* Shows a line that is still written, such as a progress bar, until other text comes. end: of the line in its file. */
+static void show_growing(struct logs *l, size_t i, const char *line, size_t len, long end)
+{
+    size_t from = last_state(line, len);
+    int columns, rows;
+
+    if (l->growing && l->grown[i] == end)
+        return;
+    print_size(&columns, &rows);
+    columns = columns > PREFIX_CHARS ? columns - PREFIX_CHARS : 1;
+    for (line += from, len -= from; len > 0 && line[len - 1] == '\r';)
+        len--;
+    len = len < (size_t)columns * BYTES_A_CELL ? len : (size_t)columns * BYTES_A_CELL;
+    while (len > 0 && print_width(line, len) > columns)
+        len--;
+    hide_growing(l);
+    print_prefix(l, i);
+    print_lines(stdout, line, len);
+    l->growing = true;
+    l->grown[i] = end;
+}
+
 /* Prints new text. With --follow an incomplete line is left for later, unless it has more than a piece. */
-static void drain(const struct logs *l, size_t i, bool whole_only)
+static void drain(struct logs *l, size_t i, bool whole_only)
 {
     static char piece[PIECE_BYTES];
     long at = place_in(l->file[i]);
@@ -184,8 +218,11 @@ static void drain(const struct logs *l, size_t i, bool whole_only)
     while ((len = read_piece(l->file[i], piece)) > 0) {
         if (piece[len - 1] != '\n' && len < PIECE_BYTES - 3 && whole_only) {
             fseek(l->file[i], at, SEEK_SET);
+            if (l->terminal)
+                show_growing(l, i, piece, len, at + (long)len);
             return;
         }
+        hide_growing(l);
         at += (long)len;
         from = last_state(piece, len);
         if (from > 0 && last != '\n') /* of a line that is longer than a piece */
@@ -199,7 +236,7 @@ static void drain(const struct logs *l, size_t i, bool whole_only)
         putchar('\n');
 }
 
-static void drain_all(const struct logs *l, bool whole_only)
+static void drain_all(struct logs *l, bool whole_only)
 {
     for (size_t i = 0; i < l->n; i++)
         if (l->file[i])
@@ -268,7 +305,7 @@ int command_logs(struct context *ctx, int argc, char **argv)
     static const struct option options[] = {
         { "follow", no_argument, NULL, 'f' }, { "rank", required_argument, NULL, 'r' }, { "tail", required_argument, NULL, 't' }, { 0 }
     };
-    struct logs l = { .ctx = ctx, .rank = -1, .tail = -1 };
+    struct logs l = { .ctx = ctx, .rank = -1, .tail = -1, .terminal = isatty(STDOUT_FILENO) };
     bool following = false;
     char *end;
     int rc, o;
@@ -297,6 +334,7 @@ int command_logs(struct context *ctx, int argc, char **argv)
         if (l.file[i])
             fclose(l.file[i]);
     free(l.file);
+    free(l.grown);
     json_decref(l.list);
     return rc;
 }

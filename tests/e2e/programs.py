@@ -111,6 +111,7 @@ def commands():
                             (("python3 train.py",), "give each word by itself, or a line of a shell as sh -c 'LINE'"),
                             (("A=1", "true"), "'A=1' is no program; --env NAME=VALUE sets a variable"),
                             (("run.ranks_per_gpu=2", "--", "true"), "run.ranks_per_gpu: not a key of a program"),
+                            (("model.preset=x", "--", "true"), "model.preset: not a key of a program (program.command)"),
                             (("train.lr=1", "--", "true"), "train.lr: not a key of a program (program.command)"),
                             (("--gpus", "2", "--", "true"), "program.gpus: asks for 2 GPUs, this node has no GPUs"),
                             (("--ranks", "3", "--gpus", "4", "--", "true"), "program.gpus: must be a multiple of run.ranks (3), is 4")):
@@ -217,7 +218,8 @@ sys.exit(1)
         os.mkdir(gone)
         job = run(d, "program.directory=" + gone, "run.after=%d" % run(d, "--", "sleep", 1), "--", "true")
         os.rmdir(gone)
-        assert "the folder '%s' is gone; make it again and use detctl resume" % gone in d.wait(job, "failed")["reason"]
+        assert "the folder '%s' is gone; make it again" % gone in d.wait(job, "failed")["reason"]
+        assert d.detctl("why", job).stdout.count("detctl resume") == 1, d.detctl("why", job)
         os.mkdir(gone)
         d.call("job.resume", id=job)
         d.wait(job, "completed")
@@ -713,6 +715,55 @@ def runs(d, command):
     return False
 
 
+def told():
+    """What detctl says of a job that is a program, not a model."""
+    with Daemon() as d:
+        job = speak(d, """
+open("best.pt", "w").close()
+share(1, "val", total=[1, 1])
+say("checkpoint", step=1, phase="ready", path=os.path.abspath("best.pt"))
+for step in (1, 2):
+    share(step, total=[1, 1])
+    say("eval", step=step, metrics=dict(AP=0.5))
+time.sleep(600)
+""", "run.threads=1")
+        d.until(lambda: len(d.call("eval.query", id=job)["rows"]) == 2 and d.job(job)["checkpoints"], "no metrics")
+        assert d.detctl("eval", job).stderr == "", d.detctl("eval", job)
+        d.until(lambda: d.job(job)["step"] == 2, "no step")
+        assert d.detctl("why", job).stdout == "runs attempt 1, step 2\n", d.detctl("why", job)
+        d.call("job.cancel", id=job)
+        job = run(d, "--time", "1s", "run.threads=1", "--", "sleep", 600)
+        assert d.wait(job, "cancelled")["reason"] == "it ran for 1 s, its run.time_limit; it has no checkpoint", d.job(job)
+        assert "its run.time_limit is over: it is told to end" in d.events("limit", job)[0], d.events("limit", job)
+        for words, name in ((("sh", "-c", "ls -l /proc/self/fd | cut -c40-120"), "sh"), (("/bin/bash", "-ec", "true/x"), "bash"),
+                            (("env", "python3", "-u", "/tmp/train.py", "-c", "x"), "train.py"), (("python3",), "python3")):
+            printed = json.loads(d.detctl("run", "--print", "--", *words).stdout)
+            assert printed["name"] == name, (words, printed)
+        with subprocess.Popen([BUILD + "/detctl", "run", "--logs", "run.threads=1", "--", "sh", "-c", "echo here; exec sleep 600"], cwd=d.root, text=True,
+                              env=dict(os.environ, DETD_SOCKET=d.path, HOME=d.root), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as detctl:
+            while "here" not in detctl.stdout.readline():
+                assert detctl.poll() is None
+            detctl.send_signal(signal.SIGINT)
+            assert detctl.wait(60) == 130
+            assert "keeps running; `detctl watch" in detctl.stderr.read()
+        job = run(d, "run.threads=1", "--", "sh", "-c", "printf '1%%\\r50%%'; while [ ! -e go ]; do sleep 0.1; done; printf '\\r99%%\\n'")
+        master, slave = pty.openpty()
+        seen, over = b"", time.time() + 60
+        with subprocess.Popen([BUILD + "/detctl", "logs", str(job), "-f", "--rank", "0"], stdout=slave, cwd=d.root,
+                              env=dict(os.environ, DETD_SOCKET=d.path, HOME=d.root)) as detctl:
+            while not seen.endswith(b"99%\r\n"):  # a bar is shown before its line ends
+                assert time.time() < over, seen
+                if seen.endswith(b"50%"):
+                    open(d.root + "/go", "w").close()
+                if select.select([master], [], [], 1)[0]:
+                    seen += os.read(master, 4096)
+            assert b"50%\r\033[K99%" in seen and detctl.wait(60) == 0, seen
+        os.close(master)
+        os.close(slave)
+        job = run(d, "--wait", "run.threads=1", "--", sys.executable, "-c", "import time\nwhile time.process_time() < 1.5: pass")
+        assert d.job(job)["cpu_seconds"] >= 1.5, d.job(job)
+
+
 def shell():
     """detctl shell: a program with a terminal of its own, shown by detctl; it ends with the shell, or without a terminal."""
     with Daemon() as d:
@@ -830,5 +881,5 @@ def full_disk():
 
 
 if __name__ == "__main__":
-    run_scenarios([kills, words, c_program, shell, paste, checkpoints, stops, ends, commands, silence, children, losses, garbage, ports,
+    run_scenarios([kills, words, told, c_program, shell, paste, checkpoints, stops, ends, commands, silence, children, losses, garbage, ports,
                    stacks, queue, full_disk], [full_disk])

@@ -48,6 +48,7 @@ struct rank {
 struct ranks {
     struct ranks_config config;
     int comm_fd, open_handles;
+    double orphans_cpu; /* seconds, of processes that ranks started and left to this one */
     struct rank rank[];
 };
 
@@ -449,11 +450,16 @@ void ranks_kill(struct ranks *all, int signal)
             kill(all->rank[i].pid, signal); /* not reaped yet, so the number is still its own */
 }
 
+static double cpu_of(const struct rusage *u)
+{
+    return (double)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) + 1e-6 * (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec);
+}
+
 static void rank_exited(struct rank *r, int status, const struct rusage *u)
 {
     r->exited = true;
     r->status = status;
-    r->cpu_seconds = (double)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) + 1e-6 * (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec);
+    r->cpu_seconds = cpu_of(u);
     r->max_rss = (long long)u->ru_maxrss << 10;
     set_poll(r);
     if (!r->held)
@@ -470,12 +476,14 @@ static bool is_rank(const struct ranks *all, pid_t pid)
 
 /* Of what ranks started and nobody waits for. One that is a rank has died a moment ago, and another signal tells of
  * it. */
-static void reap_orphans(const struct ranks *all)
+static void reap_orphans(struct ranks *all)
 {
     siginfo_t dead = { 0 };
+    struct rusage u;
 
     while (waitid(P_ALL, 0, &dead, WEXITED | WNOHANG | WNOWAIT) == 0 && dead.si_pid != 0 && !is_rank(all, dead.si_pid)) {
-        waitpid(dead.si_pid, NULL, WNOHANG);
+        if (wait4(dead.si_pid, NULL, WNOHANG, &u) == dead.si_pid)
+            all->orphans_cpu += cpu_of(&u);
         dead.si_pid = 0;
     }
 }
@@ -537,7 +545,7 @@ static void read_proc(pid_t pid, double *ret_cpu, long long *ret_max_rss, long l
 
 void ranks_usage(const struct ranks *all, struct ranks_usage *ret)
 {
-    *ret = (struct ranks_usage){ 0 };
+    *ret = (struct ranks_usage){ .cpu_seconds = all->orphans_cpu };
     for (int i = 0; i < all->config.nranks; i++) {
         const struct rank *r = &all->rank[i];
         double cpu = r->cpu_seconds;

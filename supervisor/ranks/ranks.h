@@ -64,7 +64,7 @@ const char *ranks_gpu(const struct ranks *r, int rank);
 pid_t ranks_pid(const struct ranks *r, int rank); /* 0: ended */
 struct progress *ranks_page(struct ranks *r, int rank);
 
-/* Of all ranks, the ended ones exactly, the others from /proc. */
+/* Of all ranks, the ended ones exactly, the others from /proc. What ranks left behind counts when it has ended. */
 struct ranks_usage {
     double cpu_seconds;
     long long max_rss; /* bytes, of the largest rank */

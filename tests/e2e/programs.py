@@ -762,6 +762,9 @@ time.sleep(600)
         os.close(slave)
         job = run(d, "--wait", "run.threads=1", "--", sys.executable, "-c", "import time\nwhile time.process_time() < 1.5: pass")
         assert d.job(job)["cpu_seconds"] >= 1.5, d.job(job)
+        text = "%s -c 'import time\nwhile time.process_time() < 1.5: pass\nopen(\"burnt\", \"w\")' & while [ ! -e burnt ]; do sleep 0.1; done"
+        job = run(d, "--wait", "run.threads=1", "--", "sh", "-c", text % sys.executable)
+        assert d.job(job)["cpu_seconds"] >= 1.5, d.job(job)  # also of a process that its rank does not wait for
 
 
 def shell():

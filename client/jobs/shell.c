@@ -66,8 +66,8 @@ static void pass_size(int terminal)
     ioctl(terminal, TIOCSWINSZ, &size);
 }
 
-/* Until the job closes the connection, or this terminal or process is to end. What is typed waits until the terminal has
- * room. */
+/* Until the job closes the connection, or this terminal or process is to end. What is typed waits until the job's
+ * terminal has room. */
 static void relay(int connection, int terminal)
 {
     enum { TYPED, TERMINAL, CONNECTION };

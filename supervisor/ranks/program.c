@@ -95,17 +95,15 @@ int program_find(struct program *p, char *const *env, struct err *err)
     const char *name = p->argv[0], *venv = value_in(env, "VIRTUAL_ENV"), *path = value_in(env, "PATH");
 
     if (!which_is_folder(p->spec->program_directory))
-        return err_field(err, ERR_INPUT, "program.directory",
-                         "program.directory: the folder '%.*s' is gone; make it again", SHOWN,
+        return err_field(err, ERR_INPUT, "program.directory", "program.directory: the folder '%.*s' is gone; make it again", SHOWN,
                          p->spec->program_directory);
     if (venv && venv[0] && !which_is_folder(venv))
-        return err_field(err, ERR_INPUT, "run.env",
-                         "run.env: the virtual environment '%.*s' (VIRTUAL_ENV) is gone; make it again", SHOWN, venv);
+        return err_field(err, ERR_INPUT, "run.env", "run.env: the virtual environment '%.*s' (VIRTUAL_ENV) is gone; make it again", SHOWN,
+                         venv);
     if (which_find(name, p->spec->program_directory, path, p->path))
         return 0;
     if (strchr(name, '/') && access(p->path, F_OK) < 0 && errno == ENOENT)
-        return err_field(err, ERR_INPUT, "program.command", "program.command: '%.*s' is gone; make it again and use detctl resume", SHOWN,
-                         p->path);
+        return err_field(err, ERR_INPUT, "program.command", "program.command: '%.*s' is gone; make it again", SHOWN, p->path);
     if (strchr(name, '/'))
         return err_field(err, ERR_INPUT, "program.command", "program.command: '%.*s' is no file that this user may execute", SHOWN,
                          p->path);

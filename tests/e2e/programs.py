@@ -226,7 +226,7 @@ sys.exit(1)
         os.symlink("/bin/true", gone + "/tool")
         job = run(d, "run.after=%d" % run(d, "--", "sleep", 1), "--", gone + "/tool")
         os.unlink(gone + "/tool")
-        assert "'%s/tool' is gone; make it again and use detctl resume" % gone in d.wait(job, "failed")["reason"], d.job(job)
+        assert "'%s/tool' is gone; make it again" % gone in d.wait(job, "failed")["reason"], d.job(job)
         with open(d.root + "/script", "w") as f:
             f.write("#!/gone/venv/bin/python3\n")
         os.chmod(d.root + "/script", 0o755)

@@ -454,6 +454,14 @@ def a_tier_for_a_step_that_never_comes():
         assert any(
             re.fullmatch(r"tier world was (not applied: the job|to begin with step \d+; the job) ended after step 20", text)
             for text in told), told
+        job = d.submit(20, env={"HOLD": "18"})
+        d.held(job, 18)
+        d.call("deterministic.set", id=job, tier="world")
+        d.until(lambda: "tier" in supervisor_log(d, job), "nobody hears of the tier")
+        d.go(job)
+        d.wait(job, "completed")
+        assert d.call("deterministic.get", id=job)["history"][-1] == {"step": 20, "tier": "world"}, d.call("deterministic.get", id=job)
+        assert not any("ended after" in text for text in d.events("tier", job)), d.events("tier", job)  # the last step has it
 
 
 def a_fifo_in_a_folder():

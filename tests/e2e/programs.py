@@ -472,6 +472,12 @@ share(1, total=[1, 1])
 """, "program.silent_after=1", "run.restarts=0")
         d.wait(job, "completed")
         assert not d.events("hang", job)
+        job = run(d, "--", "sleep", 600)
+        d.until(lambda: len(d.members(job)) == 2, "it does not start")
+        d.signal(next(pid for pid in d.members(job) if pid != d.session(job)), signal.SIGSTOP)
+        d.until(lambda: "rank 0 does not run: " in d.call("job.why", id=job)["text"], "why does not tell of a stopped rank")
+        d.call("job.cancel", id=job)
+        d.wait(job, "cancelled")
 
 
 def queue():

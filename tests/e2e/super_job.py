@@ -987,6 +987,7 @@ def test_a_disk_without_room_for_reports(job):
     job.go()
     job.until(lambda: "trouble" in job.store.status[-1])
     assert "wait for room on the disk" in job.store.status[-1]["trouble"] and "No space left" in job.store.status[-1]["trouble"]
+    assert "its reports wait for room on the disk" in job.log()
     job.until(lambda: job.store.status[-1]["step"] == 10)  # its checkpoint waits for the records before it
     had = len(job.store.records)
     for _ in range(60):  # its tries among them

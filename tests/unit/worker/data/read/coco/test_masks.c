@@ -117,6 +117,7 @@ static void what_masks_need(void **state)
         { "\"segmentation\": {\"size\": [3, 4], \"counts\": [12]}", "annotation 5 (line 1): its segmentation is empty" },
         { "\"segmentation\": {\"size\": [3, 4], \"counts\": [4, 0, 8]}", "its segmentation is empty" },
         { "\"segmentation\": {\"size\": [3, 4], \"counts\": [4, 1, 7]}", NULL },
+        { "\"segmentation\": {\"note\": [1, 2], \"size\": [3, 4], \"more\": \"x\", \"counts\": [4, 1, 7]}", NULL },
         { "\"segmentation\": [[0, 0, 2e7, 0, 2, 2]]", "a polygon holds an impossible number" },
         { "\"segmentation\": [[0, 0, 2, -1e300, 2, 2]]", "a polygon holds an impossible number" },
         { "\"segmentation\": [[0, 0, 2, 1e999, 2, 2]]", "a polygon holds an impossible number" },

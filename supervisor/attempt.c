@@ -147,7 +147,7 @@ static void outcome_of(const struct attempt *a, struct outcome_rank *ranks, stru
 
 void attempt_outcome(const struct attempt *a, struct outcome *ret)
 {
-    struct outcome_rank ranks[JOB_MAX_RANKS];
+    struct outcome_rank ranks[JOB_MAX_RANKS] = { 0 };
 
     for (int i = 0; i < a->nranks; i++)
         ranks[i] = a->rank[i].out;

@@ -192,7 +192,7 @@ int publish_begin(struct publish *p, struct err *err)
     if (rc < 0 || (rc = saved_rewind(&p->saved, err)) < 0)
         return rc;
     one = p->saved.n > 0 ? &p->saved.all[p->saved.n - 1] : NULL;
-    if (!one && n > 0)
+    if (!one && n > 0 && p->saved.all)
         tell_lost(p, &p->saved.all[n - 1]);
     program->resume_step = p->last = one ? one->step : 0;
     snprintf(program->resume, sizeof program->resume, "%s", one ? one->path : "");

@@ -745,8 +745,9 @@ time.sleep(600)
                             (("env", "python3", "-u", "/tmp/train.py", "-c", "x"), "train.py"), (("python3",), "python3")):
             printed = json.loads(d.detctl("run", "--print", "--", *words).stdout)
             assert printed["name"] == name, (words, printed)
-        with subprocess.Popen([BUILD + "/detctl", "run", "--logs", "run.threads=1", "--", "sh", "-c", "echo here; exec sleep 600"], cwd=d.root, text=True,
-                              env=dict(os.environ, DETD_SOCKET=d.path, HOME=d.root), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as detctl:
+        words = [BUILD + "/detctl", "run", "--logs", "run.threads=1", "--", "sh", "-c", "echo here; exec sleep 600"]
+        with subprocess.Popen(words, cwd=d.root, text=True, env=dict(os.environ, DETD_SOCKET=d.path, HOME=d.root), stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE) as detctl:
             while "here" not in detctl.stdout.readline():
                 assert detctl.poll() is None
             detctl.send_signal(signal.SIGINT)
@@ -768,7 +769,8 @@ time.sleep(600)
         os.close(slave)
         job = run(d, "--wait", "run.threads=1", "--", sys.executable, "-c", "import time\nwhile time.process_time() < 1.5: pass")
         assert d.job(job)["cpu_seconds"] >= 1.5, d.job(job)
-        text = "%s -c 'import time\nwhile time.process_time() < 1.5: pass\nopen(\"burnt\", \"w\")' & while [ ! -e burnt ]; do sleep 0.1; done"
+        text = "(%s -c 'import os, time\nopen(\"pid\", \"w\").write(str(os.getpid()))\nwhile time.process_time() < 1.5: pass' &); " \
+            "while [ ! -s pid ] || kill -0 $(cat pid); do sleep 0.1; done"
         job = run(d, "--wait", "run.threads=1", "--", "sh", "-c", text % sys.executable)
         assert d.job(job)["cpu_seconds"] >= 1.5, d.job(job)  # also of a process that its rank does not wait for
 
@@ -890,5 +892,5 @@ def full_disk():
 
 
 if __name__ == "__main__":
-    run_scenarios([kills, words, told, c_program, shell, paste, checkpoints, stops, ends, commands, silence, children, losses, garbage, ports,
-                   stacks, queue, full_disk], [full_disk])
+    run_scenarios([kills, words, told, c_program, shell, paste, checkpoints, stops, ends, commands, silence, children, losses, garbage,
+                   ports, stacks, queue, full_disk], [full_disk])

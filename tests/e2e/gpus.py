@@ -202,7 +202,8 @@ def foreign_use():
         d.write()
         d.wait_gpu(0, "foreign")
         job = d.train(30)
-        assert "GPU 0 is foreign: used by process %d (sleep) with 9.4 GB" % other.pid in d.why(job) and ", and 0 more" not in d.why(job), d.why(job)
+        assert "GPU 0 is foreign: used by process %d (sleep) with 9.4 GB" % other.pid in d.why(job), d.why(job)
+        assert ", and 0 more" not in d.why(job), d.why(job)
         assert d.gpus()[0]["processes"] == [{"pid": other.pid, "name": "sleep", "memory_bytes": 9000 << 20}]
         assert "(sleep)" in d.ctl("gpus") and d.job(job)["state"] == "queued"
         d.extra = []  # of another container: it is not listed, and its memory is gone all the same

@@ -25,6 +25,6 @@ char *classes_text(const struct dataset *d);
  * after ERR_CORRUPT. */
 int classes_read(const char *text, bool none, struct class_list *ret, struct err *err);
 void classes_free(struct class_list *c);
-/* A sentence of m->loaded if the file of weights has as many classes as the job, and some have other names. Says nothing
- * if the file is not .safetensors, or has no classes as detd writes them. */
+/* A sentence of m->loaded if the file of weights has as many classes as the job, and some have other names. Says
+ * nothing if the file is not .safetensors, or has no classes as detd writes them. */
 void classes_compare(struct model *m, const char *path, struct model_classes classes);

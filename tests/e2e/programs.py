@@ -692,9 +692,9 @@ def c_program():
         assert d.sql("SELECT metric, value FROM eval WHERE job=?", job) == [("AP", 0.25)]
         for name in ("de_DE", "ps_AF"):  # their decimal points have one byte and two, and are no points
             words = ["localedef", "-i", name, "-f", "UTF-8", "%s/%s.UTF-8" % (d.root, name)]
-            made = subprocess.run(words, capture_output=True, check=False)
+            made = subprocess.run(words, capture_output=True, text=True, check=False)
             if made.returncode != 0:
-                print("skipped: no locale", name, "can be made here:", made.stderr)
+                print("skip: no locale", name, "can be made here:", made.stderr.strip().replace("\n", " "))
                 continue
             job = run(d, "--env", "LOCPATH=" + d.root, "--env", "LC_ALL=%s.UTF-8" % name, "--", program, 9, d.root)
             d.wait(job, "completed")

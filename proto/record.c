@@ -124,7 +124,7 @@ static bool is_name(const char *name)
     return name[0] && strlen(name) <= RECORD_MAX_NAME;
 }
 
-/* The first name whose value is not as it must be, NULL: none. */
+/* Returns the first name with a malformed value, or NULL. */
 static const char *find_bad_value(const json_t *object, bool pairs)
 {
     const char *name;

@@ -53,7 +53,7 @@ void speech_left_out(struct speech *s, int rank, const char *why);
 void speech_gone(struct speech *s, int rank, int status);
 /* The attempt is over. */
 void speech_end(struct speech *s);
-/* What a look at the rank shows: its page, and what it has said. */
+/* Fills *ret with the present state of the rank: its page, and its reports. */
 void speech_look(const struct speech *s, int rank, struct silence_page *ret);
 /* A look at all ranks. Returns whether one hangs. */
 bool speech_hangs(struct speech *s, double now_s, struct watch_verdict *ret);

@@ -34,8 +34,8 @@ static bool ends(const char *text, const char *with)
     return strlen(text) >= strlen(with) && strcmp(text + strlen(text) - strlen(with), with) == 0;
 }
 
-/* What is wrong with a command that is no program, and what may have been meant. file: where it lies if it has a
- * folder, or if it were in the job's. */
+/* Fills *err for a command that is no program, with a hint. file: the path of the command; without a slash in the name,
+ * the path of a file with that name in the job's folder. */
 static int explain(const char *name, const char *file, struct err *err)
 {
     char job[PATH_MAX + 8];

@@ -265,7 +265,7 @@ static int diff(struct context *ctx, const struct run s[2], const struct wish *w
     return rc;
 }
 
-/* Programs: what was submitted. Of variables only the names are compared. */
+/* Compares the submitted jobs of two programs. Values of variables are not compared, only names. */
 static int diff_programs(const struct run s[2], bool json)
 {
     json_t *keys = json_array(), *value, *none = json_null();

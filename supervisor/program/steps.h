@@ -11,7 +11,7 @@
 
 enum { STEPS_RANKS = 64 };
 
-/* What a rank says of a step: the first member of the caller's struct, which malloc() has made. */
+/* The report of a rank for a step. It must be the first member of the caller's struct, which malloc() has made. */
 struct steps_item {
     struct steps_item *next;
     int64_t step;
@@ -24,7 +24,7 @@ struct steps {
     size_t max_bytes; /* of all that waits */
     /* items: of each rank; NULL: it is done. Borrowed. */
     void (*complete)(void *arg, int64_t step, struct steps_item *const *items);
-    /* rank: the one that lacks it. why: what that rank did, the end of a sentence. */
+    /* rank: a rank that has not reported the step. why: the end of a sentence about that rank. */
     void (*given_up)(void *arg, int64_t step, int rank, const char *why);
     void *arg;
     size_t bytes;

@@ -64,7 +64,8 @@ const char *ranks_gpu(const struct ranks *r, int rank);
 pid_t ranks_pid(const struct ranks *r, int rank); /* 0: ended */
 struct progress *ranks_page(struct ranks *r, int rank);
 
-/* Of all ranks, the ended ones exactly, the others from /proc. What ranks left behind counts when it has ended. */
+/* Usage of all ranks: exact for ranks that have ended, from /proc for the others. The CPU time of a process that a rank
+ * left behind is added when that process ends. */
 struct ranks_usage {
     double cpu_seconds;
     long long max_rss; /* bytes, of the largest rank */

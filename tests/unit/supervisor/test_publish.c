@@ -193,7 +193,7 @@ static void one_that_a_rank_has_passed_is_given_up(void **state)
     check_event(1, ""); /* further ones are not told */
 }
 
-/* As in a program of which only rank 0 calls run.checkpoint(). */
+/* Only rank 0 calls run.checkpoint(). */
 static void one_that_a_rank_never_reports_is_told_at_the_end(void **state)
 {
     (void)state;

@@ -442,27 +442,27 @@ def pauses_do_not_count():
 
 
 def a_tier_for_a_step_that_never_comes():
-    """A checkpoint is asked for before the last step: an event says that no step has it."""
+    """An event tells of a tier that is asked for before the last step and begins after it. A tier that the last step has is
+    not told."""
     with Daemon() as d:
-        job = d.submit(20, env={"HOLD": "20"})
-        d.held(job, 20)
-        d.call("deterministic.set", id=job, tier="world")
-        d.until(lambda: "tier" in supervisor_log(d, job), "nobody hears of the tier")
-        d.go(job)
-        d.wait(job, "completed")
-        told = d.events("tier", job)
+
+        def told_of_tier(hold):
+            job = d.submit(20, env={"HOLD": str(hold)})
+            d.held(job, hold)
+            d.call("deterministic.set", id=job, tier="world")
+            d.until(lambda: "tier" in supervisor_log(d, job), "nobody hears of the tier")
+            d.go(job)
+            d.wait(job, "completed")
+            return job, d.events("tier", job)
+
+        _, told = told_of_tier(20)
         assert any(
             re.fullmatch(r"tier world was (not applied: the job|to begin with step \d+; the job) ended after step 20", text)
             for text in told), told
-        job = d.submit(20, env={"HOLD": "18"})
-        d.held(job, 18)
-        d.call("deterministic.set", id=job, tier="world")
-        d.until(lambda: "tier" in supervisor_log(d, job), "nobody hears of the tier")
-        d.go(job)
-        d.wait(job, "completed")
+        job, told = told_of_tier(18)
         last = d.call("deterministic.get", id=job)["history"][-1]
         assert last["tier"] == "world" and last["step"] in (19, 20), last
-        assert not any("ended after" in text for text in d.events("tier", job)), d.events("tier", job)  # the last step has it
+        assert not any("ended after" in text for text in told), told
 
 
 def a_fifo_in_a_folder():
